@@ -381,7 +381,9 @@ class Dispatcher:
                 covered.append((start, found.searched))
             if found.searched < stop:
                 break
-        copies = np.concatenate([*parts, np.array(known, dtype=np.int64)])
+        if known or not parts:
+            parts.append(np.array(known, dtype=np.int64))
+        copies = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return _Available(copies, covered, fresh, is_all=is_all and limit > 0)
 
     def _share(self, found: Sequence[ReadCopy], claim: Claim, until_ms: int) -> None:
@@ -396,22 +398,13 @@ class Dispatcher:
                 stop = min(row + min(receiver.wanted, share), len(found))
                 if stop == row:
                     break
-                self._given.append(
-                    (
-                        receiver,
-                        [
-                            Delivery(
-                                b"" if receiver.settles_first else packed[at],
-                                found[at].copy,
-                                attempts[at],
-                                found[at].timestamp_ms,
-                                until_ms,
-                                found[at].message,
-                            )
-                            for at in range(row, stop)
-                        ],
-                    )
-                )
+                part = slice(row, stop)
+                own = [b""] * (stop - row) if receiver.settles_first else packed[part]
+                deliveries = [
+                    Delivery(token, each.copy, attempt, each.timestamp_ms, until_ms, each.message)
+                    for token, attempt, each in zip(own, attempts[part], found[part], strict=True)
+                ]
+                self._given.append((receiver, deliveries))
                 if receiver.settles_first:
                     self.counters.completed += stop - row
                     self.view.complete(Tokens(tokens.copies[row:stop], tokens.claims[row:stop]))
@@ -429,9 +422,10 @@ class Dispatcher:
                 held = self.view.holds(Tokens.unpack([each.token for each in deliveries]))
                 deliveries = [each for each, holds in zip(deliveries, held.tolist(), strict=True) if holds]
             if deliveries and not receiver.is_closed:
+                size_bytes = sum([len(each.message) for each in deliveries])
                 self.counters.delivered += len(deliveries)
-                self.counters.delivered_bytes += sum(len(each.message) for each in deliveries)
-                receiver.given(deliveries)
+                self.counters.delivered_bytes += size_bytes
+                receiver.given(deliveries, size_bytes)
         has_run_out, self._has_run_out = self._has_run_out, False
         if has_run_out:
             for receiver in [receiver for receiver in self.receivers if receiver.wanted > 0]:
@@ -444,7 +438,7 @@ class Dispatcher:
 
         def settle(given: Tokens) -> NDArray[np.bool_]:
             held = self.view.complete(given)
-            self.counters.completed += int(held.sum())
+            self.counters.completed += int(np.count_nonzero(held))
             return held
 
         self._settle(tokens, then, settle)

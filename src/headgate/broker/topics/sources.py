@@ -172,8 +172,11 @@ class SubscriptionSource:
 
     def _with_next(self, copies: Int64Array) -> Int64Array:
         """A few copies, and those that are likely to be asked for next."""
-        first = int(self._ahead.copies.searchsorted(copies[-1], side="right"))
-        return np.concatenate([copies, self._ahead.copies[first : first + self._read_first - len(copies)]])
+        ahead = self._ahead.copies
+        first = int(ahead.searchsorted(copies[-1], side="right"))
+        if first == len(ahead):
+            return copies
+        return np.concatenate([copies, ahead[first : first + self._read_first - len(copies)]])
 
     def session_ids(self, copies: Int64Array) -> tuple[int, list[str | None]]:
         """How many of the first copies were deleted, and of those behind the session ids, as far as they are decided.

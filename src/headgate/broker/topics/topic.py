@@ -855,10 +855,10 @@ def _copies_of(step: Step, number: int) -> NDArray[np.int64]:
     for selected in step.selected:
         own = selected.copies.of(number)
         copies = own.offsets * copy_number(1) + own.rules
-        if number in selected.taking_all:
+        if len(selected.taking_all) and number in selected.taking_all:
             copies = np.sort(np.concatenate([copies, selected.sound * copy_number(1)]))
         parts.append(copies)
-    return np.concatenate(parts)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _queue_settings() -> SubscriptionSettings:

@@ -40,7 +40,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptSidecarError
-from headgate.log import ENTRY_DTYPE, Area, AreaParts, ReadBytes, read_area
+from headgate.log import ENTRY_DTYPE, Area, AreaParts, ChunkType, ReadBytes, crcs_of_ranges, read_area
+from headgate.log.format import CHUNK_HEADER_BYTES, HEADER_DTYPE
 from headgate.topic.copies import PLAIN
 from headgate.topic.deciding.pairs import NO_PAIRS, Pairs
 from headgate.topic.deciding.rule_states import EVALUATOR, RuleState
@@ -126,6 +127,18 @@ def base_of(offset: int) -> int:
 def end_of(offset: int) -> int:
     """The offset behind the block that has an offset."""
     return base_of(offset) + BLOCK_OFFSETS
+
+
+def chunks_of(headers: bytearray) -> NDArray[np.void]:
+    """The user chunks with some headers, 48 bytes each, `(chunks,)` of CHUNK_DTYPE."""
+    data = np.frombuffer(headers, dtype=np.uint8)
+    records = data.view(HEADER_DTYPE)
+    kept = np.flatnonzero(records["chunk_type"] == ChunkType.USER)
+    found = np.empty(len(kept), dtype=CHUNK_DTYPE)
+    found["chunk_id"] = records["chunk_id"][kept]
+    sizes = np.full(len(kept), CHUNK_HEADER_BYTES, dtype=np.int64)
+    found["crc"] = crcs_of_ranges(data, kept * CHUNK_HEADER_BYTES, sizes)
+    return found
 
 
 def encode_block(content: BlockContent) -> bytes:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from headgate.columns import order_of
 from headgate.log import ENTRY_DTYPE
 from headgate.topic.deciding.block import (
-    CHUNK_DTYPE,
     BlockContent,
     Shared,
     SubscriptionPostings,
+    chunks_of,
     end_of,
 )
 from headgate.topic.deciding.pairs import NO_PAIRS, Pairs
@@ -44,7 +44,8 @@ class OpenBlock:
         self._sound = _GrowingShared()
         self._malformed = _GrowingShared()
         self._sessions = _GrowingSessions()
-        self._chunks: list[NDArray[np.void]] = []
+        self._headers = bytearray()
+        self._last_chunk_id = -1
         self._entries: list[Entries] = []
 
     @property
@@ -52,21 +53,23 @@ class OpenBlock:
         """Whether everything up to its end was decided."""
         return self.next_offset >= self.stop
 
-    def add_chunks(self, chunks: NDArray[np.void]) -> None:
-        """Note chunks whose messages come next; of the first one some may be there already."""
-        last = int(self._chunks[-1]["chunk_id"][-1]) if self._chunks else -1
-        fresh = chunks[chunks["chunk_id"] > last]
-        if len(fresh):
-            self._chunks.append(fresh)
+    def add_chunks(self, headers: NDArray[np.void]) -> None:
+        """Note chunks, by their headers, whose messages come next; of the first one some may be there already."""
+        if int(headers["chunk_id"][0]) <= self._last_chunk_id:
+            headers = headers[1:]
+        if len(headers):
+            self._headers += headers.tobytes()
+            self._last_chunk_id = int(headers["chunk_id"][-1])
 
-    def add(self, selected: Selected, offsets: Int64Array, entries: NDArray[np.void]) -> None:
-        """Add what the next messages give; `entries` are those of their `offsets`."""
+    def add(self, selected: Selected, offsets: Int64Array, entries: NDArray[np.void] | None) -> None:
+        """Add what the next messages give; `entries` are those of their `offsets`, None where they are unknown."""
         self._copies.add(selected.copies)
         self._failures.add(selected.failures)
         self._sound.add(selected.taking_all, selected.sound)
         self._malformed.add(selected.failing_on_malformed, selected.malformed)
         self._sessions.add(selected.sessions, int(offsets[-1]) + 1)
-        _add(self._entries, (offsets, entries), size=lambda part: len(part[0]), join=_joined_entries)
+        if entries is not None:
+            _add(self._entries, (offsets, entries), size=lambda part: len(part[0]), join=_joined_entries)
 
     def count(self, subscription: int) -> int:
         """How many copies a subscription has so far."""
@@ -106,7 +109,7 @@ class OpenBlock:
 
     def chunks(self) -> NDArray[np.void]:
         """The chunks that were decided, `(chunks,)` of CHUNK_DTYPE."""
-        return np.concatenate([np.zeros(0, dtype=CHUNK_DTYPE), *self._chunks])
+        return chunks_of(self._headers)
 
     def content(self, *, identity: str, rules: tuple[RuleState, ...]) -> BlockContent:
         """What is written of a full block of the stream with that identity, decided by these rules."""

@@ -173,17 +173,26 @@ class Router:
         letters = self._dead_letters(batch, offsets, timestamps_ms, decided, changed)
         return Copies(self.topic, batch, runs, changed.messages, counters, letters)
 
-    def place(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> tuple[CopyRun, CopyRun]:
+    def slots_of(self, place: int) -> tuple[NDArray[np.intp], Int64Array]:
+        """The slots of the rules of a subscription, by its place in the topic, and the numbers of these rules."""
+        slots = np.flatnonzero(self._subscription_of == place)
+        return slots, self._number_of[slots]
+
+    def place(
+        self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array
+    ) -> tuple[CopyRun, CopyRun, Int64Array]:
         """Which copies messages give, without their bytes, and which rules make dead letters of them.
 
-        Both are sorted by subscription, row, rule; the arrays are those of `route`.
+        Both are sorted by subscription, row, rule; the arrays are those of `route`. Also the slots whose filters were
+        true, one for each message.
         """
         decided = self.decide(batch, timestamps_ms)
         runs, changed = self._make(decided, batch, offsets, timestamps_ms, None)
         rows = np.concatenate([decided.error_rows, changed.failed_rows])
         slots = np.concatenate([decided.error_slots, changed.failed_slots])
         kept = self._keeps_errors[slots]
-        return joined([run for run in runs if len(run)]), self._run_of_rules(rows[kept], slots[kept])
+        copies = joined([run for run in runs if len(run)])
+        return copies, self._run_of_rules(rows[kept], slots[kept]), decided.slots
 
     def _make(
         self,

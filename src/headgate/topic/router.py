@@ -52,11 +52,15 @@ class Decided:
 
 @dataclass(slots=True)
 class Placed:
-    """Copies, of which those that actions changed lie in `changed`, and rules that failed, as their dead letters."""
+    """Copies, of which those that actions changed lie in `changed`, and rules that failed, as their dead letters.
+
+    `matched_slots` are the slots of the rules whose filters were true, one for each message.
+    """
 
     copies: CopyRun
     changed: EncodedMessages
     failures: CopyRun
+    matched_slots: Int64Array
 
 
 class Router:
@@ -183,17 +187,22 @@ class Router:
         letters = self._dead_letters(batch, offsets, timestamps_ms, decided, changed)
         return Copies(self.topic, batch, runs, changed.messages, counters, letters)
 
+    def slots_of(self, place: int) -> tuple[NDArray[np.intp], Int64Array]:
+        """The slots of the rules of a subscription, by its place in the topic, and the numbers of these rules."""
+        slots = np.flatnonzero(self._subscription_of == place)
+        return slots, self._number_of[slots]
+
     def place(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> Placed:
         """Which copies messages give, and which rules make dead letters of them; the arrays are those of `route`."""
         decided = self.decide(batch, timestamps_ms)
         runs, changed = self._make(decided, batch, offsets, timestamps_ms, None)
         copies = joined([run for run in runs if len(run)])
         if not len(decided.error_rows) and not len(changed.failed_rows):
-            return Placed(copies, changed.messages, NO_COPIES)
+            return Placed(copies, changed.messages, NO_COPIES, decided.slots)
         rows = np.concatenate([decided.error_rows, changed.failed_rows])
         slots = np.concatenate([decided.error_slots, changed.failed_slots])
         kept = self._keeps_errors[slots]
-        return Placed(copies, changed.messages, self._run_of_rules(rows[kept], slots[kept]))
+        return Placed(copies, changed.messages, self._run_of_rules(rows[kept], slots[kept]), decided.slots)
 
     def _make(
         self,

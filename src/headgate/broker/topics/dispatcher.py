@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.topics.lifetimes import has_outlived
+from headgate.broker.topics.lifetimes import outlived
 from headgate.broker.topics.moving import Movement
 from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver, Settled, nobody_asks
 from headgate.broker.topics.sources import CopySource, ReadCopy
@@ -160,11 +160,14 @@ class Dispatcher:
         """A receiver comes; it is given copies from its first `want` on."""
         self.receivers.append(receiver)
         self.used_ms = self._now_ms()
+        self._consumption.receiving[self] = None
 
     def left(self, receiver: Receiver) -> None:
         """A receiver is given nothing more. What is on its way to it goes back, as if it had not been claimed."""
         self.used_ms = self._now_ms()
         self.receivers.remove(receiver)
+        if not self.receivers:
+            self._consumption.receiving.pop(self, None)
         kept, self._given = self._given, []
         for whose, deliveries in kept:
             if whose is not receiver:
@@ -201,6 +204,7 @@ class Dispatcher:
         """The view is no more, or its messages are damaged."""
         self._given.clear()
         receivers, self.receivers = self.receivers, []
+        self._consumption.receiving.pop(self, None)
         for receiver in receivers:
             receiver.end(error)
 
@@ -244,12 +248,11 @@ class Dispatcher:
 
     def _without_outlived(self, found: list[ReadCopy], now_ms: int) -> list[ReadCopy]:
         """Those that are still alive; gives up the others."""
-        default_ms = self.settings().default_time_to_live_ms
-        outlived = [each.copy for each in found if has_outlived(each, default_ms, now_ms)]
-        if not outlived:
+        gone = outlived(found, self.settings().default_time_to_live_ms, now_ms)
+        if not gone:
             return found
-        self._give_up(np.array(outlived, dtype=np.int64))
-        given_up = set(outlived)
+        self._give_up(np.array(gone, dtype=np.int64))
+        given_up = set(gone)
         return [each for each in found if each.copy not in given_up]
 
     def outlive(self, stop: int) -> bool:

@@ -29,8 +29,12 @@ _SHORT_HEADER = bytes((0x00, 0x53, Section.HEADER, 0xC0))
 """Behind it stands how many bytes the header has more."""
 
 
-def has_outlived(copy: ReadCopy, default_ms: int | None, now_ms: int) -> bool:
-    """Whether the lifetime of a copy is over. Cost: below a microsecond unless its header says a time to live."""
+def outlived(copies: Iterable[ReadCopy], default_ms: int | None, now_ms: int) -> list[int]:
+    """The copies whose lifetime is over. Cost: below a microsecond each unless its header says a time to live."""
+    return [each.copy for each in copies if _has_outlived(each, default_ms, now_ms)]
+
+
+def _has_outlived(copy: ReadCopy, default_ms: int | None, now_ms: int) -> bool:
     # A time to live of 0 is none: who writes it means that.
     said_ms = _said_ms(copy.message)
     lifetime_ms = min(said_ms, default_ms) if said_ms and default_ms else said_ms or default_ms

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Protocol
 
 import msgspec
@@ -156,19 +158,17 @@ class SubscriptionSource:
             batch = self._reader.read(self._number, part >> _RULE_BITS, part & MAX_RULE)
             return _read_copies(part, batch.timestamps_ms, batch.messages)
 
-        read_now = _read_some(
+        read_now, size_bytes = _read_some(
             left,
             read_part,
             first=self._read_first,
             max_bytes=max_bytes,
             first_offset=lambda: self._decider.first_offset,
         )
-        size_bytes = sum(len(each.message) for each in read_now)
         self._read_first = max(_READ_FIRST, min(_KEPT_BYTES * len(read_now) // (size_bytes + 1), _MOST_READ_FIRST))
-        last = int(copies[-1])
-        beyond = [each for each in read_now if each.copy > last]
-        self._read_ahead = {each.copy: each for each in beyond}
-        return found + read_now[: len(read_now) - len(beyond)]
+        asked = bisect.bisect_right(read_now, int(copies[-1]), key=attrgetter("copy"))
+        self._read_ahead = {each.copy: each for each in read_now[asked:]}
+        return found + read_now[:asked]
 
     def _with_next(self, copies: Int64Array) -> Int64Array:
         """A few copies, and those that are likely to be asked for next."""
@@ -246,7 +246,8 @@ class StreamSource:
             return _read_copies(part, batch.timestamps_ms, batch.messages)
 
         first_offset = self._stream.first_offset
-        return _read_some(copies, read, first=_READ_FIRST, max_bytes=max_bytes, first_offset=first_offset)
+        found, _ = _read_some(copies, read, first=_READ_FIRST, max_bytes=max_bytes, first_offset=first_offset)
+        return found
 
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
@@ -266,10 +267,7 @@ class StreamSource:
 
 
 def _read_copies(copies: Int64Array, timestamps_ms: Int64Array, messages: EncodedMessages) -> list[ReadCopy]:
-    return [
-        ReadCopy(copy, timestamp_ms, messages.message(row))
-        for row, (copy, timestamp_ms) in enumerate(zip(copies.tolist(), timestamps_ms.tolist(), strict=True))
-    ]
+    return list(map(ReadCopy, copies.tolist(), timestamps_ms.tolist(), messages.all_bytes()))
 
 
 def _read_some(
@@ -279,11 +277,15 @@ def _read_some(
     first: int,
     max_bytes: int,
     first_offset: Callable[[], int],
-) -> list[ReadCopy]:
-    """Read the first of some copies, `first` of them at once, then more, as nobody knows how large they are."""
+) -> tuple[list[ReadCopy], int]:
+    """Read the first of some copies, `first` of them at once, then more, as nobody knows how large they are.
+
+    Also gives the bytes of all that was read.
+    """
     found: list[ReadCopy] = []
+    size_bytes = 0
     begin, count = 0, first
-    while begin < len(copies) and max_bytes > 0:
+    while begin < len(copies) and size_bytes < max_bytes:
         part = copies[begin : begin + count]
         try:
             read_now = read(part)
@@ -299,8 +301,8 @@ def _read_some(
             count = 1
             continue
         found += read_now
-        max_bytes -= sum(len(each.message) for each in read_now)
+        size_bytes += sum([len(each.message) for each in read_now])
         begin += len(part)
         if count > 1:
             count *= _READ_FACTOR
-    return found
+    return found, size_bytes

@@ -29,6 +29,11 @@ class Pairs:
         """How many each of the subscriptions below a number has, `(size,)`."""
         return np.diff(np.searchsorted(self.subscriptions, np.arange(size + 1)))
 
+    def per_subscription(self) -> dict[int, int]:
+        """How many each subscription has that has any, by its number."""
+        numbers, counts = np.unique(self.subscriptions, return_counts=True)
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
     def rows_of(self, subscription: int) -> slice:
         """The rows of one subscription."""
         return slice(*self.subscriptions.searchsorted((subscription, subscription + 1)).tolist())

@@ -58,6 +58,11 @@ class Selector:
         self._numbers = _numbers(topic.subscriptions)
         self._by_session = np.array([each.settings.requires_session for each in topic.subscriptions], dtype=np.bool_)
         self._all_by_session = any(each.settings.requires_session for each in taking_all)
+        self._topic = topic
+        self._counted_before = {} if before is None else before._counts()
+        self._matched = np.zeros(len(self._router.slot_rules), dtype=np.int64)
+        self._taken = 0
+        # What a rule selected: by its slot in the router, or, if it takes all, the messages that were taken.
 
     def select(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> Selected:
         """What messages give; `offsets` and `timestamps_ms`, when they arrived, are `(messages,)`."""
@@ -69,6 +74,8 @@ class Selector:
                 sound = np.delete(np.arange(len(batch)), wrong)
                 batch, offsets, timestamps_ms = batch.take(sound), offsets[sound], timestamps_ms[sound]
         placed = self._router.place(batch, offsets, timestamps_ms)
+        np.add.at(self._matched, placed.matched_slots, 1)
+        self._taken += len(offsets)
         copies = self._pairs(placed.copies, offsets)
         if len(self._taking_all):
             # Where only dead letters are asked for, the matches of other rules are among the copies of all messages.
@@ -95,6 +102,42 @@ class Selector:
         copies = Pairs(self._numbers[run.subscriptions[acting]], offsets[run.rows[acting]], run.rules[acting])
         names.add(placed.changed.take(run.sources[acting]), copies)
         return names.taken()
+
+    def matched(self, subscription: int) -> dict[int, int | None]:
+        """How many messages each rule of a subscription selected, by its number; empty for one that is not there.
+
+        None for a rule that is not asked, because another one of the subscription takes all messages. What selectors
+        before this one counted for the same rule is in it. Another thread may ask while this one selects.
+        """
+        place = int(np.searchsorted(self._numbers, subscription))
+        if place == len(self._numbers) or self._numbers[place] != subscription:
+            return {}
+        slots, numbers = self._router.slots_of(place)
+        asked = dict(zip(numbers.tolist(), self._matched[slots].tolist(), strict=True))
+        found: dict[int, int | None] = {}
+        for rule in self._topic.subscriptions[place].rules:
+            if _takes_all(rule):
+                found[rule.number] = self._with_before(subscription, rule, self._taken)
+            elif rule.number in asked or _constant(rule) is not None:
+                found[rule.number] = self._with_before(subscription, rule, asked.get(rule.number, 0))
+            else:
+                found[rule.number] = None
+        return found
+
+    def _with_before(self, subscription: int, rule: Rule, count: int) -> int:
+        known = self._counted_before.get((subscription, rule.number))
+        return count if known is None or known[0] != rule else count + known[1]
+
+    def _counts(self) -> dict[tuple[int, int], tuple[Rule, int]]:
+        """The rules in force that selected messages, by the numbers of subscription and rule, and how many."""
+        in_force = {(each.number, rule.number): rule for each in self._topic.subscriptions for rule in each.rules}
+        counts = dict.fromkeys(in_force, 0)
+        for (place, rule), count in zip(self._router.slot_rules, self._matched.tolist(), strict=True):
+            if place >= 0:
+                counts[int(self._numbers[place]), rule.number] = count
+        counts.update(dict.fromkeys((key for key, rule in in_force.items() if _takes_all(rule)), self._taken))
+        totals = {key: (rule, self._with_before(key[0], rule, counts[key])) for key, rule in in_force.items()}
+        return {key: found for key, found in totals.items() if found[1]}
 
     def _pairs(self, run: CopyRun, offsets: Int64Array) -> Pairs:
         return Pairs(self._numbers[run.subscriptions], offsets[run.rows], run.rules) if len(run) else NO_PAIRS

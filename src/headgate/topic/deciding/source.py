@@ -61,7 +61,9 @@ class SourceBatch:
         first = int(self.offsets[0])
         is_asked = np.zeros(int(self.offsets[-1]) + 1 - first, dtype=np.bool_)
         is_asked[offsets - first] = True
-        rows = np.flatnonzero(is_asked[self.offsets - first] & (self.positions > 0))
+        is_whole = len(is_asked) == len(self.offsets)
+        rows = np.flatnonzero(is_asked if is_whole else is_asked[self.offsets - first])
+        rows = rows[self.positions[rows] > 0]
         starts = self.messages.starts[rows] - ENTRY_HEAD_BYTES
         found["position"][rows] = self.positions[rows]
         found["crc"][rows] = crcs_of_ranges(self.messages.data, starts, self.messages.lengths[rows] + ENTRY_HEAD_BYTES)
@@ -205,6 +207,6 @@ def _positions(window: Window, messages: EncodedMessages, offsets: Int64Array) -
     """Where the entries of messages lie in the file."""
     if messages.data is not window.chunks.data:
         return np.zeros(len(offsets), dtype=np.int64)
-    chunks = np.searchsorted(window.chunks.chunk_ids, offsets, side="right") - 1
+    bounds = np.append(np.searchsorted(offsets, window.chunks.chunk_ids), len(offsets))
     shifts = window.positions - window.headers.starts - ENTRY_HEAD_BYTES
-    return messages.starts + shifts[chunks]
+    return messages.starts + np.repeat(shifts, np.diff(bounds))

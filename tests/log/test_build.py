@@ -25,13 +25,16 @@ from headgate.log.entries import SubBatch, entries_of, unpack_chunk
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, Compression, decode_headers, patch_headers
 from log_streams import without_kernels
 
-KERNEL, FALLBACK = "kernel", "fallback"
+KERNEL, FALLBACK, HALF = "kernel", "fallback", "without checksums"
 
 
-@pytest.fixture(params=[KERNEL, FALLBACK])
+@pytest.fixture(params=[KERNEL, FALLBACK, HALF])
 def _engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == FALLBACK:
         monkeypatch.setattr(kernels, "load", lambda _module: None)
+    elif request.param == HALF:
+        load = kernels.load
+        monkeypatch.setattr(kernels, "load", lambda module: None if module.endswith(".checksum") else load(module))
 
 
 def columns(messages: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

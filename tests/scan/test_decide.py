@@ -135,3 +135,13 @@ def test_reading_without_a_filter_does_not_compile_how_filters_are_evaluated(
     assert "headgate.log.kernel" in asked and "headgate.scan.kernel" not in asked
     _read(stream, ScanRequest(Filter.parse("n = 5")), OffsetRange(0, 9), compiled=True)
     assert "headgate.scan.kernel" in asked
+
+
+def test_a_cache_that_lacks_the_kernel_of_checksums_changes_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = _write(tmp_path, [([b"\x00\x53\x75\xa0\x00"] * 3, False)])
+    expected = _read(stream, ScanRequest(), OffsetRange(0, 9), compiled=True)
+    load = kernels.load
+    monkeypatch.setattr(kernels, "load", lambda module: None if module.endswith(".checksum") else load(module))
+    assert _read(stream, ScanRequest(), OffsetRange(0, 9), compiled=True) == expected

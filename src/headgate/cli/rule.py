@@ -160,11 +160,11 @@ def rm(
 def ls(
     topic: TopicName, subscription: SubscriptionName, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE
 ) -> int:
-    """List the rules of a subscription in order of creation."""
+    """List the rules of a subscription in order of creation; a server also says how many messages each selected."""
     found = _rules(place, topic, subscription)
     rows = [_row(rule) if as_json else _facts(rule) for rule in found]
     nothing = f"no rules: the subscription gets nothing; add one with: headgate rule add {topic} {subscription} NAME"
-    columns = ("name", "number", "in_force_from", "filter", "action")
+    columns = ("name", "number", "in_force_from", *(["matched"] if place.is_server else []), "filter", "action")
     write_rows(rows, columns, as_json=as_json, nothing=nothing)
     return 0
 
@@ -281,6 +281,7 @@ def _facts(row: dict[str, Any]) -> dict[str, Any]:
         "number": row["number"],
         "in_force_from": row["from_offset"],
         "since": shown_time(row["at_ms"]),
+        **({"matched": row["matched"]} if "matched" in row else {}),
         "filter": _filter(row),
         "action": row.get("action"),
     }

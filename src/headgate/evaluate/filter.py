@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.columns import largest
 from headgate.errors import ConfigError
 from headgate.evaluate import reference
 from headgate.evaluate.program import Program, compile_program
@@ -241,7 +242,7 @@ class Filter:
 
     def settle(self, found: NDArray[np.uint8], batch: EncodedMessages, now_ms: int) -> None:
         """Put the verdict of the reference evaluator wherever a kernel left a row UNDECIDED."""
-        if not len(found) or found.max() < UNDECIDED:
+        if not len(found) or largest(found) < UNDECIDED:
             return
         for row in np.flatnonzero(found == UNDECIDED):
             found[row] = reference.verdict_of_bytes(self.tree, batch.message(int(row)), now_ms)

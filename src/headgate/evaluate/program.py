@@ -37,14 +37,15 @@ class Program:
     """A compiled filter: may be pickled, kept, and run by several threads at once.
 
     `words` is `(n,)` int64 and `pool` `(m,)` uint8, laid out as `layout.py` says; `registers` is `(r, 3)` int64, their
-    first values: text constants hold their position in the pool until a run makes it an address. `now_register` is the
-    row that takes the time, -1 if the filter does not use it.
+    first values: text constants, which are in the rows `in_pool`, hold their position in the pool until a run makes it
+    an address. `now_register` is the row that takes the time, -1 if the filter does not use it.
     """
 
     words: NDArray[np.int64]
     pool: NDArray[np.uint8]
     registers: NDArray[np.int64]
     now_register: int
+    in_pool: NDArray[np.intp]
 
     def verdicts(self, batch: EncodedMessages, now_ms: int, *, exact: bool = True) -> NDArray[np.uint8]:
         """The `Verdict` of each message, `(messages,)`; 4 where the kernel leaves it open. UTC() is `now_ms`.
@@ -90,9 +91,8 @@ class Program:
     def registers_at(self, now_ms: int) -> NDArray[np.int64]:
         """The registers that one run begins with and writes to; they point into `pool`."""
         registers = self.registers.copy()
-        tags = registers[:, 0]
-        in_pool = (tags == layout.BYTES) | (tags == layout.UUID) | (tags == layout.BINARY)
-        registers[in_pool, 1] += address_of(self.pool)
+        if len(self.in_pool):
+            registers[self.in_pool, 1] += address_of(self.pool)
         if self.now_register >= 0:
             registers[self.now_register, 1] = now_ms
         return registers
@@ -132,9 +132,11 @@ def compile_predicates(trees: Sequence[Node]) -> Predicates | None:
 
 def program_of(words: Words) -> Program:
     """The words as a program that can be run."""
+    registers = np.array(words.registers, dtype=np.int64).reshape(-1, 3)
     return Program(
         np.array(words.words, dtype=np.int64),
         np.frombuffer(words.pool + bytes(SLACK_BYTES), dtype=np.uint8),
-        np.array(words.registers, dtype=np.int64).reshape(-1, 3),
+        registers,
         words.now_register,
+        np.flatnonzero(np.isin(registers[:, 0], (layout.BYTES, layout.UUID, layout.BINARY))),
     )

@@ -69,14 +69,14 @@ class Tokens:
     @staticmethod
     def unpack(packed: Sequence[bytes]) -> Tokens:
         """Tokens from their bytes. Raises ValueError for one that is not 16 bytes long."""
-        if any(len(each) != TOKEN_BYTES for each in packed):
+        if any(map(TOKEN_BYTES.__ne__, map(len, packed))):
             raise ValueError(f"a token of other than {TOKEN_BYTES} bytes")
-        return Tokens.of(_TOKEN.unpack(each) for each in packed)
+        columns = np.frombuffer(b"".join(packed), dtype=">i8").astype(np.int64).reshape(-1, 2)
+        return Tokens(columns[:, 0], columns[:, 1])
 
     def pack(self) -> list[bytes]:
         """16 bytes per token, as a delivery tag or a receipt handle carries them."""
-        packed = np.stack((self.copies, self.claims), axis=1).astype(">i8").tobytes()
-        return [packed[start : start + TOKEN_BYTES] for start in range(0, len(packed), TOKEN_BYTES)]
+        return list(map(_TOKEN.pack, self.copies.tolist(), self.claims.tolist()))
 
     def take(self, rows: NDArray[np.bool_]) -> Tokens:
         """The tokens selected by a mask."""

@@ -13,7 +13,7 @@ from headgate.ledger.replay import ledger_folder, replay
 from headgate.ledger.snapshot import cut_snapshot
 from headgate.ledger.state import Expired, Move, ViewState
 from headgate.ledger.view import View
-from headgate.log import DiskFile, Durability, Entries, OpenFile, Run, Stream, StreamArguments, Wait, Writer, no_wait
+from headgate.log import DiskFile, Durability, OpenFile, Stream, StreamArguments, Wait, Writer, no_wait
 
 SEGMENT_BYTES = 4 << 20
 SEGMENT_CHUNKS = 8192
@@ -230,10 +230,7 @@ class Ledger:
                 return
             self._unwritten = self._message()
         try:
-            run = Run([Entries.of([self._unwritten])])
-            _, offset = self._writer.append_runs(
-                [run], max_messages=1, max_bytes=len(self._unwritten), now_ms=now_ms, filter_source=None
-            )
+            _, offset = self._writer.append_message(self._unwritten, now_ms=now_ms)
         except LogError as error:
             self._failure = error
             raise

@@ -219,10 +219,8 @@ def encode_message(records: list[bytes]) -> bytes:
 
 def encode_record(record: Record) -> bytes:
     """The bytes of a record."""
-    parts = [_KIND_BYTES[record.kind]]
-    for name, encode, _ in _FIELDS[record.kind]:
-        parts.append(encode(getattr(record, name)))
-    return b"".join(parts)
+    parts = [encode(getattr(record, name)) for name, encode, _ in _FIELDS[record.kind]]
+    return _KIND_BYTES[record.kind] + b"".join(parts)
 
 
 def decode_message(data: bytes | memoryview, *, path: str | Path, position: int) -> Iterator[Record]:

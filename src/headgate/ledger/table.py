@@ -29,6 +29,7 @@ _COPY, _CLAIM, _ATTEMPT, _UNTIL = range(4)
 _LEAST_ROWS = 8
 _ROWS_PER_MS = 10_000
 _LOOK_ROWS = 4096
+_NOTHING = np.empty(0, dtype=np.int64)
 
 
 @dataclass(slots=True)
@@ -137,6 +138,8 @@ class CopyTable:
 
     def available(self, after: int, limit: int) -> Int64Array:
         """The lowest available copies from `after` on, at most `limit`."""
+        if self.lowest_available == NO_COPY:
+            return _NOTHING
         found: list[Int64Array] = []
         missing = limit
         lo, _ = self._span(max(after, self.lowest_available), NO_COPY)
@@ -146,7 +149,7 @@ class CopyTable:
             found.append(window[_COPY, free][:missing])
             missing -= len(found[-1])
             lo += _LOOK_ROWS
-        copies = np.concatenate([np.empty(0, dtype=np.int64), *found])
+        copies = np.concatenate([_NOTHING, *found])
         if after <= self.lowest_available:
             self.lowest_available = int(copies[0]) if len(copies) else NO_COPY
         return copies

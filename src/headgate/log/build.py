@@ -181,10 +181,10 @@ def build_chunks(
         check_ranges(filter_values.data, filter_values.starts, filter_values.lengths)
         if not len(filter_values) or int(filter_values.lengths.max()) <= 0:
             filter_values = None
-    if kernels.load("headgate.log.kernel") is None:
-        built = _build_in_python(data, starts, lengths, filter_values, limits, boundaries)
-    else:
+    if has_kernels():
         built = _build_in_kernel(data, starts, lengths, filter_values, limits, boundaries, target)
+    else:
+        built = _build_in_python(data, starts, lengths, filter_values, limits, boundaries)
     return built if limits.compression is f.Compression.NONE else pack_chunks(built, limits.compression)
 
 
@@ -290,6 +290,11 @@ def _build_in_kernel(
     return BuiltChunks(target[:written], positions, np.diff(boundaries))
 
 
+def has_kernels() -> bool:
+    """Whether both kernels that chunks are built with are there; each can be in the cache without the other."""
+    return all(kernels.load(module) is not None for module in ("headgate.log.kernel", "headgate.kernels.checksum"))
+
+
 def fill_chunks(
     data: int,
     starts: int,
@@ -302,7 +307,7 @@ def fill_chunks(
     target: Bytes,
     positions: Int64Array,
 ) -> int:
-    """`build_chunks` of the kernel, with CRCs, into `target`; returns the number of bytes written. Only with kernels.
+    """`build_chunks` of the kernel, with CRCs, into `target`; returns the bytes written. Only if `has_kernels`.
 
     Integers are addresses of int64 columns, checked by the caller; `values` are the addresses of bytes, starts and
     lengths of filter values and of the first value of each chunk, zeros for none. `positions` gets the start of each

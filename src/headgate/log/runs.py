@@ -28,6 +28,7 @@ from headgate.log.build import (
     check_ranges,
     chunk_boundaries,
     fill_chunks,
+    has_kernels,
     stamp_sequences,
 )
 from headgate.log.compression import EXPANSION_LIMIT_BYTES
@@ -229,7 +230,7 @@ def build_runs(
     Entries have been checked (`Entries.check`), and no run is empty. Raises ConfigError for an entry that is too long.
     """
     is_few = sum([len(part) for run in runs for part in run.parts]) <= _FEW_ENTRIES
-    build = _build_in_python if is_few or kernels.load("headgate.log.kernel") is None else _build_in_kernel
+    build = _build_in_python if is_few or not has_kernels() else _build_in_kernel
     built = build(runs, filter_size_bytes, max_messages, max_bytes, len(last_trailer))
     if last_trailer:
         at = int(built.positions[-1]) + _TRAILER_LENGTH_AT

@@ -36,6 +36,12 @@ class EncodedMessages(msgspec.Struct, eq=False):
         start = int(self.starts[row])
         return self.data[start : start + int(self.lengths[row])].tobytes()
 
+    def all_bytes(self) -> list[bytes]:
+        """The bytes of every message, copied: a third of the cost of asking for each."""
+        data = self.data.data
+        stops = (self.starts + self.lengths).tolist()
+        return [data[start:stop].tobytes() for start, stop in zip(self.starts.tolist(), stops, strict=True)]
+
     def take(self, rows: slice | NDArray[np.intp] | NDArray[np.bool_]) -> EncodedMessages:
         """The messages of `rows` (a slice, positions or a mask), over the same buffer."""
         return EncodedMessages(self.data, self.starts[rows], self.lengths[rows])

@@ -158,11 +158,10 @@ class Decider:
         # Without a filter the kernel is worth reading from the cache, but not compiling the evaluation of filters.
         is_wanted = self.request.filter is not None or kernels.is_compiled(KERNEL)
         kernel = kernels.load(KERNEL) if is_wanted else None
+        checksum = None if kernel is None else kernels.load("headgate.kernels.checksum")
         fits = program is None or program.takes(self.request.now_ms)
-        if kernel is None or not fits or (program is None and self.request.filter is not None):
+        if kernel is None or checksum is None or not fits or (program is None and self.request.filter is not None):
             return self._in_python(chunks, first_chunk)
-        checksum = kernels.load("headgate.kernels.checksum")
-        assert checksum is not None
         table = 0
         chunk_count = len(chunks)
         if self._verifies:

@@ -37,11 +37,11 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Family(Generic[S]):
-    """One metric: `value` gives its number. Only names of counters end with `_total`."""
+    """One metric: `value` gives its number, or None where it is not known. Only names of counters end with `_total`."""
 
     name: str
     meaning: str
-    value: Callable[[S], Number]
+    value: Callable[[S], Number | None]
 
     @property
     def kind(self) -> str:
@@ -291,6 +291,19 @@ SUBSCRIPTION: tuple[Family[SubscriptionInfo], ...] = (
     ),
 )
 
+RULES_COUNTED = 1_000
+"""A topic with more filters has no metrics for each: a hundred thousand lines would be read at every scrape."""
+
+RULE: tuple[Family[int | None], ...] = (
+    Family(
+        "headgate_rule_matched_total",
+        "Messages that the rule selected, of those decided since the server opened the topic; of topics with at most "
+        f"{RULES_COUNTED:,} SQL and correlation filters, and not of a rule that is not asked because another one of "
+        "its subscription takes all messages.",
+        lambda matched: matched,
+    ),
+)
+
 CONSUMER: tuple[Family[Consumer], ...] = (
     Family("headgate_consumer_lag", "Messages between the end of the stream and the consumer.", lambda c: c.lag),
     Family(
@@ -319,7 +332,7 @@ CONNECTION: tuple[Family[ConnectionRecord], ...] = (
 
 
 def metrics_text(context: ServerContext, *, per_object: bool) -> bytes:
-    """All families; `per_object` adds subscriptions, consumers and connections, one line each."""
+    """All families; `per_object` adds subscriptions, rules, consumers and connections, one line each."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
@@ -358,6 +371,7 @@ class _Collector:
                 ((sample.topic.stream.name, info.name), info) for sample in topics for info in sample.infos
             ]
             yield from _families(SUBSCRIPTION, ("topic", "subscription"), subscriptions)
+            yield from _families(RULE, ("topic", "subscription", "rule"), list(_rule_samples(topics)))
             yield from self._objects(live)
 
     def _objects(self, live: list[tuple[Session, Consumer]]) -> Iterator[Any]:
@@ -378,9 +392,20 @@ class _Collector:
         yield from _families(CONNECTION, ("connection",), connections)
 
 
-def _sum(sample: TopicSample, field_name: str) -> int:
-    value = attrgetter(field_name)
-    return sum(value(info) for info in sample.infos)
+def _sum(sample: TopicSample, field_name: str) -> int | None:
+    values = list(map(attrgetter(field_name), sample.infos))
+    return None if None in values else sum(values)
+
+
+def _rule_samples(topics: Iterable[TopicSample]) -> Iterator[tuple[tuple[str, str, str], int | None]]:
+    for sample in topics:
+        topic = sample.topic
+        counts = topic.history.counts
+        if counts.sql + counts.correlation <= RULES_COUNTED:
+            for info in sample.infos:
+                matched = topic.matched(info.name)
+                for rule in topic.history.rules(info.name):
+                    yield (topic.stream.name, info.name, rule.rule.name), matched[rule.number]
 
 
 def _families(
@@ -389,7 +414,9 @@ def _families(
     for family in families:
         made = _family(family.name, family.kind, family.meaning, labels)
         for names, sample in samples:
-            made.add_metric(names, family.value(sample))
+            value = family.value(sample)
+            if value is not None:
+                made.add_metric(names, value)
         yield made
 
 

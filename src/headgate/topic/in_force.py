@@ -6,6 +6,7 @@ What is loaded and compiled is kept until the journal's file changes.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +83,7 @@ class FollowedHistory:
 def _state_of_journal(folder: Path) -> tuple[int, int, int]:
     """What tells the journal's content from an earlier one: inode, size in bytes, time of change in nanoseconds."""
     try:
-        found = (folder / JOURNAL_NAME).stat()
+        found = os.stat(f"{folder}/{JOURNAL_NAME}")
     except FileNotFoundError:
         return 0, 0, 0
     return found.st_ino, found.st_size, found.st_mtime_ns

@@ -21,7 +21,7 @@ from headgate.columns import order_of
 from headgate.evaluate import Filter, Verdict, changed_copies, malformed_rows
 from headgate.evaluate.rules import RuleSet
 from headgate.message import EncodedMessages
-from headgate.topic.copies import Copies, CopyRun, Counters, DeadLetter, Int64Array, joined
+from headgate.topic.copies import NO_COPIES, Copies, CopyRun, Counters, DeadLetter, Int64Array, joined
 from headgate.topic.dead_letters import letter_of
 from headgate.topic.model import Topic
 from headgate.topic.rule import Rule
@@ -48,6 +48,19 @@ class Decided:
     error_rows: Int64Array
     error_slots: Int64Array
     unknown: Int64Array | None = None
+
+
+@dataclass(slots=True)
+class Placed:
+    """Copies, of which those that actions changed lie in `changed`, and rules that failed, as their dead letters.
+
+    `matched_slots` are the slots of the rules whose filters were true, one for each message.
+    """
+
+    copies: CopyRun
+    changed: EncodedMessages
+    failures: CopyRun
+    matched_slots: Int64Array
 
 
 class Router:
@@ -117,6 +130,7 @@ class Router:
         self._subscription_of = np.array([slot.place for slot in self._slots], dtype=np.int64)
         self._number_of = np.array([slot.rule.number for slot in self._slots], dtype=np.int64)
         self._has_action = np.array([slot.rule.has_action for slot in self._slots], dtype=np.bool_)
+        self._acts = bool(self._has_action.any())
         self._keeps_errors = np.array([slot.keeps_errors for slot in self._slots], dtype=np.bool_)
         self._fail_on_malformed = np.array(
             [] if self._exact else [number for number, slot in enumerate(self._slots) if slot.fails_on_malformed_only],
@@ -173,17 +187,22 @@ class Router:
         letters = self._dead_letters(batch, offsets, timestamps_ms, decided, changed)
         return Copies(self.topic, batch, runs, changed.messages, counters, letters)
 
-    def place(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> tuple[CopyRun, CopyRun]:
-        """Which copies messages give, without their bytes, and which rules make dead letters of them.
+    def slots_of(self, place: int) -> tuple[NDArray[np.intp], Int64Array]:
+        """The slots of the rules of a subscription, by its place in the topic, and the numbers of these rules."""
+        slots = np.flatnonzero(self._subscription_of == place)
+        return slots, self._number_of[slots]
 
-        Both are sorted by subscription, row, rule; the arrays are those of `route`.
-        """
+    def place(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> Placed:
+        """Which copies messages give, and which rules make dead letters of them; the arrays are those of `route`."""
         decided = self.decide(batch, timestamps_ms)
         runs, changed = self._make(decided, batch, offsets, timestamps_ms, None)
+        copies = joined([run for run in runs if len(run)])
+        if not len(decided.error_rows) and not len(changed.failed_rows):
+            return Placed(copies, changed.messages, NO_COPIES, decided.slots)
         rows = np.concatenate([decided.error_rows, changed.failed_rows])
         slots = np.concatenate([decided.error_slots, changed.failed_slots])
         kept = self._keeps_errors[slots]
-        return joined([run for run in runs if len(run)]), self._run_of_rules(rows[kept], slots[kept])
+        return Placed(copies, changed.messages, self._run_of_rules(rows[kept], slots[kept]), decided.slots)
 
     def _make(
         self,
@@ -195,9 +214,9 @@ class Router:
     ) -> tuple[list[CopyRun], _Changed]:
         """The copies, and what actions made."""
         plain_rows, plain_slots = decided.rows, decided.slots
-        changed = _Changed.none()
+        changed = _NOTHING_CHANGED
         runs = []
-        if self._has_action.any():
+        if self._acts:
             acts = self._has_action[plain_slots]
             rows, slots = plain_rows[acts], plain_slots[acts]
             plain_rows, plain_slots = plain_rows[~acts], plain_slots[~acts]
@@ -221,6 +240,8 @@ class Router:
     def _plain(self, rows: Int64Array, slots: Int64Array) -> CopyRun:
         """One plain copy for each row and subscription, however many rules want it; the rows come in order."""
         places = self._subscription_of[slots]
+        if len(rows) < 2:
+            return CopyRun.plain(places, rows)
         order = order_of(places, below=len(self.topic.subscriptions))
         places, rows = places[order], rows[order]
         again = (places[1:] == places[:-1]) & (rows[1:] == rows[:-1])
@@ -234,7 +255,9 @@ class Router:
         unknown = np.zeros(len(self._slots), dtype=np.int64) if self._exact else None
         anytime, timed = self._groups
         if not len(timed):
-            return self._with_malformed(replace(anytime.decide(batch, 0, 0, unknown), unknown=unknown), batch)
+            decided = anytime.decide(batch, 0, 0, unknown)
+            decided.unknown = unknown
+            return self._with_malformed(decided, batch)
         found = [anytime.decide(batch, 0, 0, unknown)]
         starts = np.flatnonzero(np.diff(timestamps_ms, prepend=timestamps_ms[:1] - 1)).tolist()
         for start, stop in zip(starts, [*starts[1:], len(batch)], strict=True) if starts else ():
@@ -332,10 +355,9 @@ class _Changed:
     failed_rows: Int64Array
     failed_slots: Int64Array
 
-    @staticmethod
-    def none() -> _Changed:
-        empty = np.empty(0, dtype=np.int64)
-        return _Changed(EncodedMessages.of([]), empty, empty, empty, empty)
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
+_NOTHING_CHANGED = _Changed(EncodedMessages.of([]), _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS)
 
 
 @dataclass(frozen=True, slots=True)

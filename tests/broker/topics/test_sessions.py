@@ -13,6 +13,7 @@ from failing_disk import Disk
 from headgate.broker import DeadLetterReason, Delivery, SessionReceiver
 from headgate.errors import HeadgateError, PreconditionFailedError, SessionLockError, StorageFullError
 from headgate.ledger import offset_of, rule_of
+from headgate.log import Stream, StreamArguments, Writer, stream_folder
 from headgate.message import Message
 from headgate.topic import (
     AddRule,
@@ -21,6 +22,7 @@ from headgate.topic import (
     RuleDefinition,
     SubscriptionName,
     SubscriptionSettings,
+    postings_folder,
 )
 from log_streams import quick_folder
 from topic_lab import RED, Lab
@@ -261,12 +263,12 @@ def test_the_state_of_a_session_outlives_its_receivers_and_sessions_are_listed(l
 def test_the_session_of_a_copy_is_what_its_action_leaves_and_without_one_it_is_a_dead_letter(lab: Lab) -> None:
     act = AddRule("red", RuleDefinition("Act", sql="color = 'red'", action="SET sys.SessionId = 'acted'"))
     lab.topic(*subscription(), act)
-    lab.publish(of("a"), of(None))
-    assert lab.counts() == (3, 0, 0, 1)
+    lab.publish(of("a"), of(None), of("x" * 513))
+    assert lab.counts() == (4, 0, 0, 2)
     acted = link(lab, "acted")
-    assert [(offset_of(each.copy), rule_of(each.copy)) for each in acted.deliveries] == [(0, 2), (1, 2)]
+    assert [(offset_of(each.copy), rule_of(each.copy)) for each in acted.deliveries] == [(0, 2), (1, 2), (2, 2)]
     assert link(lab).accepted == ["a"]
-    (letter,) = lab.link(DEAD, want=10).deliveries
+    letter, _ = lab.link(DEAD, want=10).deliveries
     properties = Message.decode(letter.message).application_properties
     assert properties is not None and properties["DeadLetterReason"].value == "Session id is null"
 
@@ -289,6 +291,42 @@ def test_sessions_over_many_turns_restarts_and_a_purge(lab: Lab, monkeypatch: py
     lab.publish(of("s1"))
     assert links[1].offsets[5:] == [20]
     assert lab.broker.topics.get("orders").sessions("red") == ["s1"]
+
+
+def test_session_ids_are_decided_again_where_they_are_damaged(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+    lab.topic(*subscription())
+    lab.publish(*[of(f"s{number // 8}-{number % 2}") for number in range(40)])
+    lab.broker.close()
+    (path,) = postings_folder(Stream.open(stream_folder(lab.root, "orders"))).glob("*.segment")
+    content = path.read_bytes()
+    assert content.count(b"s2-0s2-1") == 1
+    path.write_bytes(content.replace(b"s2-0s2-1", b"s2-0s3-1"))
+    lab.opened()
+    lab.broker.topics.get("orders")
+    lab.turn()
+    assert lab.counts() == (40, 0, 0, 0)
+    links = [link(lab) for _ in range(10)]
+    assert [each.accepted for each in links] == [[f"s{number // 2}-{number % 2}"] for number in range(10)]
+    assert links[4].offsets == [16, 18, 20, 22]
+
+
+def test_copies_whose_messages_were_deleted_are_in_no_session(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+    lab.topic(*subscription())
+    lab.publish(*[of(f"s{number // 8}") for number in range(20)])
+    lab.broker.close()
+    with Writer.open(Stream.open(stream_folder(lab.root, "orders")), now_ms=0) as writer:
+        writer.pin(None)
+        writer.change(now_ms=0, arguments=StreamArguments(max_segment_size_bytes=500))
+        writer.append([(of("s2"), None)] * 4, now_ms=0)
+        assert writer.drop_first_below(20)
+    lab.opened()
+    lab.broker.topics.get("orders")
+    lab.turn()
+    assert lab.counts() == (4, 0, 0, 0)
+    assert lab.broker.topics.get("orders").sessions("red") == ["s2"]
+    assert link(lab).offsets == [20, 21, 22, 23]
 
 
 def test_who_settles_first_and_who_lives_for_some_time(lab: Lab) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from brokers import publish, stored
 from headgate.broker import DeadLetterReason
+from headgate.broker.topics.queue import IDLE_MS
 from headgate.errors import PreconditionFailedError, ResourceNotFoundError, StreamFullError
 from headgate.ledger import offset_of, rule_of
 from headgate.log import Pin, read_pin, stream_folder
@@ -18,7 +19,9 @@ from headgate.topic import (
     ChangeLimits,
     ChangeSubscription,
     CreateSubscription,
+    RemoveRule,
     RemoveSubscription,
+    ReplaceRule,
     RuleDefinition,
     SubscriptionSettings,
     TopicLimits,
@@ -200,6 +203,32 @@ def test_messages_that_rules_fail_on_become_dead_letters_without_a_receiver(lab:
     assert properties is not None and "'Fails'" in str(properties["DeadLetterErrorDescription"].value)
 
 
+def test_dead_letters_are_counted_without_their_files(lab: Lab) -> None:
+    lab.topic(*RED_ONLY, ChangeSubscription("red", settings=SubscriptionSettings(max_delivery_count=1)))
+
+    def known() -> int | None:
+        return lab.broker.topics.get("orders").known_subscriptions()[0].dead_lettered
+
+    assert known() == 0
+    link = lab.link(want=10)
+    lab.publish(RED, RED)
+    link.receiver.release(link.tokens, counts=True)
+    lab.turn()
+    assert known() == 2
+    lab.turn(after_ms=2 * IDLE_MS)
+    assert known() == 2
+    dead = lab.link("orders/Subscriptions/red/$DeadLetterQueue", want=1)
+    dead.receiver.complete(dead.tokens)
+    dead.receiver.close()
+    lab.turn()
+    lab.turn(after_ms=2 * IDLE_MS)
+    assert known() == 1
+    lab.restart()
+    assert known() is None
+    lab.turn()
+    assert known() == 1
+
+
 def test_settling_first_loses_what_a_peer_does_not_read(lab: Lab) -> None:
     lab.topic(*RED_ONLY)
     link = lab.link(want=10, settles_first=True)
@@ -249,6 +278,27 @@ def test_a_rule_change_counts_for_what_is_published_behind_its_answer(lab: Lab) 
     lab.change(AddRule("red", RuleDefinition("Blue", sql="color = 'blue'")))
     lab.publish(BLUE)
     assert lab.link(want=10).offsets == [1]
+
+
+def test_each_rule_counts_what_it_selected_since_the_topic_was_opened(lab: Lab) -> None:
+    taking = AddRule("red", RuleDefinition("All", sql="1=1"))
+    acting = AddRule("red", RuleDefinition("Marked", sql="color IS NOT NULL", action="SET seen = 1"))
+    lab.topic(*RED_ONLY, AddRule("red", RuleDefinition("Not blue", sql="color <> 'blue'")), acting)
+    lab.publish(RED, BLUE)
+    matched = lab.broker.topics.get("orders").matched
+    assert matched("red") == {1: 1, 2: 1, 3: 2}
+    lab.change(ReplaceRule("red", RuleDefinition("Not blue", sql="color = 'blue'")), RemoveRule("red", "Marked"))
+    lab.publish(BLUE, BLUE)
+    assert matched("red") == {1: 1, 2: 2}
+    lab.change(taking)
+    lab.publish(RED, BLUE, NO_MESSAGE)
+    assert matched("red") == {1: None, 2: None, 4: 2}
+    lab.change(RemoveRule("red", "All"))
+    lab.publish(RED)
+    assert matched("red") == {1: 2, 2: 2}
+    lab.restart()
+    lab.publish(BLUE)
+    assert lab.broker.topics.get("orders").matched("red") == {1: 2, 2: 3}
 
 
 def test_receivers_of_a_removed_subscription_end(lab: Lab) -> None:

@@ -106,6 +106,9 @@ def test_a_topic_is_made_shown_and_made_a_stream_again(topic: RunningServer) -> 
     assert shown["limits"]["sql_filters"] == 2000
     assert (red["name"], red["settings"]["lock_ms"], red["rules"][0]["sql"]) == ("red", 30_000, "color = 'red'")
     assert red["pinned_bytes"] > 0 and red["pins"] == 0
+    topic.until(lambda: topic.context.broker.topics.get("shop/orders").is_decided)
+    in_lists = ask(topic, "GET", RED)[1]["rules"] + ask(topic, "GET", "/api/rules")[1]
+    assert [rule["matched"] for rule in in_lists] == [5, 5]
     assert ask(topic, "PUT", f"{TOPIC}?only=new")[0] == 409
     assert ask(topic, "PUT", TOPIC, {"limits": {"sql_filters": 5}}) == (200, {"in_force_from": 10})
     assert ask(topic, "GET", TOPIC)[1]["limits"]["sql_filters"] == 5
@@ -351,6 +354,8 @@ def test_metrics_count_what_became_of_copies(topic: RunningServer) -> None:
         f"headgate_subscription_delivered_total{of_red} 2.0",
         f"headgate_subscription_completed_total{of_red} 1.0",
         f"headgate_subscription_decided_total{of_red} 5.0",
+        f"headgate_subscription_dead_lettered{of_red} 0.0",
+        'headgate_rule_matched_total{rule="halved",subscription="red",topic="shop/orders"} 5.0',
     ):
         assert line in found[1].splitlines()
 

@@ -17,7 +17,14 @@ from headgate.errors import RuleError
 from headgate.log import Writer
 from headgate.log.format import Compression
 from headgate.message import Message
-from headgate.topic import Rule, Subscription, TopicEditor, postings_folder
+from headgate.topic import (
+    DEFAULT_SETTINGS,
+    Rule,
+    Subscription,
+    SubscriptionSettings,
+    TopicEditor,
+    postings_folder,
+)
 from headgate.topic.deciding import Decider, Postings, block
 from log_streams import abandon, quick_folder
 from topic_oracle import NO_MESSAGE, Expected
@@ -36,7 +43,9 @@ FILTERS = st.sampled_from(
         "color > 5",
     ]
 )
-ACTIONS = st.sampled_from(["SET quantity = quantity / 2", "SET bad = 1 / zero", "REMOVE color"])
+ACTIONS = st.sampled_from(
+    ["SET quantity = quantity / 2", "SET bad = 1 / zero", "REMOVE color", "SET sys.SessionId = color"]
+)
 CHANGES = ["create", "change", "settings", "remove", "add", "replace", "take"]
 NAMES = st.sampled_from(["a", "b", "c"])
 RULES = st.one_of(
@@ -44,9 +53,13 @@ RULES = st.one_of(
     st.builds(lambda name, label: Rule(name, correlation={"label": label}), NAMES, st.sampled_from("xy")),
 )
 RULE_LISTS = st.lists(RULES, max_size=3, unique_by=lambda each: each.name)
+BY_SESSION = SubscriptionSettings(requires_session=True)
 MESSAGES = st.builds(
-    lambda subject, properties: Message(b"b", subject=subject, application_properties=properties).encode(),
+    lambda subject, session, properties: Message(
+        b"b", properties={"subject": subject, "group-id": session}, application_properties=properties
+    ).encode(),
     st.sampled_from([None, "x", "y"]),
+    st.sampled_from([None, "", "one", "\udcff", "two"]),
     st.fixed_dictionaries(
         {}, optional={"color": st.sampled_from(["red", "blue", 7]), "quantity": st.integers(0, 9), "zero": st.just(0)}
     ),
@@ -64,17 +77,20 @@ class DeciderMachine(RuleBasedStateMachine):
         self.expected = Expected()
 
     @initialize(
-        described=st.lists(st.tuples(RULE_LISTS, st.booleans()), min_size=1, max_size=3), fall_through=st.booleans()
+        described=st.lists(st.tuples(RULE_LISTS, st.booleans(), st.booleans()), min_size=1, max_size=3),
+        fall_through=st.booleans(),
     )
-    def create(self, described: list[tuple[list[Rule], bool]], fall_through: bool) -> None:
+    def create(self, described: list[tuple[list[Rule], bool, bool]], fall_through: bool) -> None:
         self.stream = new_topic(Path(self.folder.name))
         self.writer = Writer.open(self.stream, now_ms=0)
         self.editor = TopicEditor(self.writer)
-        for name, (rules, keeps_errors) in zip("abc", described, strict=False):
-            made = Subscription(name, tuple(rules), dead_letter_on_errors=keeps_errors)
+        for name, (rules, keeps_errors, by_session) in zip("abc", described, strict=False):
+            settings = BY_SESSION if by_session else DEFAULT_SETTINGS
+            made = Subscription(name, tuple(rules), dead_letter_on_errors=keeps_errors, settings=settings)
             self.editor.create_subscription(made, now_ms=0)
         if fall_through:
-            self.editor.create_subscription(Subscription("rest", fall_through=True), now_ms=0)
+            rest = Subscription("rest", fall_through=True, settings=BY_SESSION)
+            self.editor.create_subscription(rest, now_ms=0)
         self.decider = Decider.open(self.stream, now_ms=0)
 
     def teardown(self) -> None:
@@ -100,7 +116,9 @@ class DeciderMachine(RuleBasedStateMachine):
 
     @rule(what=st.sampled_from(CHANGES), subscription=NAMES, given=RULES, rules=RULE_LISTS, keeps_errors=st.booleans())
     def change(self, what: str, subscription: str, given: Rule, rules: list[Rule], keeps_errors: bool) -> None:
-        editor, made = self.editor, Subscription(subscription, tuple(rules), dead_letter_on_errors=keeps_errors)
+        settings = BY_SESSION if rules else DEFAULT_SETTINGS
+        made = Subscription(subscription, tuple(rules), dead_letter_on_errors=keeps_errors, settings=settings)
+        editor = self.editor
         with contextlib.suppress(RuleError):
             match what:
                 case "create":

@@ -113,6 +113,26 @@ def test_a_reader_sees_later_blocks_when_it_looks_again(decided: Stream) -> None
             assert decider.postings.decided_until(0) == 68
 
 
+@pytest.mark.parametrize("names", [("red", "all"), ("all",), ("red",), ("blue",)])
+def test_session_ids_are_those_that_copies_have(folder: Path, names: tuple[str, ...]) -> None:
+    by_session = SubscriptionSettings(requires_session=True)
+    stream = topic_with(
+        folder, *(replace(each, settings=by_session) if each.name in names else each for each in SUBSCRIPTIONS)
+    )
+    with editing(stream) as editor:
+        editor.add_rule("red", Rule("name", "color = 'red'", "SET sys.SessionId = 'of ' + color"), now_ms=0)
+    bodies = [
+        Message(b"b", properties={"group-id": session}, application_properties={"color": color}).encode()
+        for session, color in zip(["a", None, "b", "c", "a"] * 8, ["red", "blue", "red", "green"] * 10, strict=True)
+    ]
+    with Decider.open(stream, now_ms=0) as decider:
+        for start in range(0, 40, 2):
+            publish(stream, *bodies[start : start + 2])
+            decide_all(decider)
+            expected_of(stream).check(decider.postings)
+    assert decided_again(stream) == 8
+
+
 def test_postings_say_where_each_message_lies(decided: Stream) -> None:
     (segment,) = decided.segments()
     raw = segment.segment_path.read_bytes()
@@ -154,11 +174,17 @@ def test_settings_are_no_rules_and_nothing_is_decided_again(decided: Stream) -> 
         # Not even of the open block.
         assert decide_all(decider) == 0
     # As another topic would have had them from the beginning.
-    given = SubscriptionSettings.of({"requires_session": True, "forward_dead_letters_to": "other"})
     root = decided.path.parent.parent / "second"
     new_topic(root, "other")
-    sessions = topic_with(root, *(replace(each, settings=given) for each in SUBSCRIPTIONS))
-    assert rule_states.RuleStates(RuleHistory.load(sessions)).within(0, 1) == before[:1]
+
+    def states(name: str, **given: object) -> tuple[rule_states.RuleState, ...]:
+        settings = SubscriptionSettings.of(given)
+        stream = topic_with(root, *(replace(each, settings=settings) for each in SUBSCRIPTIONS), name=name)
+        return rule_states.RuleStates(RuleHistory.load(stream)).within(0, 1)
+
+    assert states("forwarding", forward_dead_letters_to="other") == before[:1]
+    # Session ids are among what is decided.
+    assert states("by-session", requires_session=True) != before[:1]
     assert decided_again(decided) == 1
 
 

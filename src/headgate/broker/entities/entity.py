@@ -216,9 +216,9 @@ def _counts(info: SubscriptionInfo, *, scheduled: int = 0) -> EntityCounts:
     counts = info.counts
     return EntityCounts(
         active=counts.active + counts.locked + counts.waiting,
-        dead_letter=info.dead_lettered,
+        dead_letter=info.dead_lettered or 0,
         scheduled=scheduled,
-        deferred=info.deferred,
+        deferred=info.deferred or 0,
     )
 
 

@@ -29,6 +29,8 @@ class Consumption:
         self._guarded = guarded
         self.trouble: LogError | None = None
         """Why the last commit failed; None where it did not."""
+        self.receiving: dict[Dispatcher, None] = {}
+        """The dispatchers that have receivers: few of thousands, and asked for in every turn."""
         self._dispatchers: dict[int, Dispatcher] = {}
         self._ready: deque[Dispatcher] = deque()
         self._given: list[Dispatcher] = []
@@ -68,11 +70,15 @@ class Consumption:
         """Whether something waits to be written down, or told."""
         return self.ledger.has_changes or bool(self._answers)
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a receiver waits for copies."""
+        return any(dispatcher.is_wanted for dispatcher in self.receiving)
+
     def wake_all(self) -> None:
         """There are copies for somebody: everyone who waits is asked."""
-        for dispatcher in self._dispatchers.values():
-            if dispatcher.is_wanted:
-                self.ready(dispatcher)
+        for dispatcher in self.receiving:
+            dispatcher.wake()
 
     def expire(self, now_ms: int) -> None:
         """Take back what is due: claims that ended, and copies that waited."""

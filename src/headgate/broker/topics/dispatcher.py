@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.topics.lifetimes import has_outlived
+from headgate.broker.topics.lifetimes import outlived
 from headgate.broker.topics.moving import Movement
 from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver, Settled, nobody_asks
 from headgate.broker.topics.sources import CopySource, ReadCopy
@@ -160,11 +160,14 @@ class Dispatcher:
         """A receiver comes; it is given copies from its first `want` on."""
         self.receivers.append(receiver)
         self.used_ms = self._now_ms()
+        self._consumption.receiving[self] = None
 
     def left(self, receiver: Receiver) -> None:
         """A receiver is given nothing more. What is on its way to it goes back, as if it had not been claimed."""
         self.used_ms = self._now_ms()
         self.receivers.remove(receiver)
+        if not self.receivers:
+            self._consumption.receiving.pop(self, None)
         kept, self._given = self._given, []
         for whose, deliveries in kept:
             if whose is not receiver:
@@ -201,6 +204,7 @@ class Dispatcher:
         """The view is no more, or its messages are damaged."""
         self._given.clear()
         receivers, self.receivers = self.receivers, []
+        self._consumption.receiving.pop(self, None)
         for receiver in receivers:
             receiver.end(error)
 
@@ -244,12 +248,11 @@ class Dispatcher:
 
     def _without_outlived(self, found: list[ReadCopy], now_ms: int) -> list[ReadCopy]:
         """Those that are still alive; gives up the others."""
-        default_ms = self.settings().default_time_to_live_ms
-        outlived = [each.copy for each in found if has_outlived(each, default_ms, now_ms)]
-        if not outlived:
+        gone = outlived(found, self.settings().default_time_to_live_ms, now_ms)
+        if not gone:
             return found
-        self._give_up(np.array(outlived, dtype=np.int64))
-        given_up = set(outlived)
+        self._give_up(np.array(gone, dtype=np.int64))
+        given_up = set(gone)
         return [each for each in found if each.copy not in given_up]
 
     def outlive(self, stop: int) -> bool:
@@ -381,7 +384,9 @@ class Dispatcher:
                 covered.append((start, found.searched))
             if found.searched < stop:
                 break
-        copies = np.concatenate([*parts, np.array(known, dtype=np.int64)])
+        if known or not parts:
+            parts.append(np.array(known, dtype=np.int64))
+        copies = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return _Available(copies, covered, fresh, is_all=is_all and limit > 0)
 
     def _share(self, found: Sequence[ReadCopy], claim: Claim, until_ms: int) -> None:
@@ -396,22 +401,13 @@ class Dispatcher:
                 stop = min(row + min(receiver.wanted, share), len(found))
                 if stop == row:
                     break
-                self._given.append(
-                    (
-                        receiver,
-                        [
-                            Delivery(
-                                b"" if receiver.settles_first else packed[at],
-                                found[at].copy,
-                                attempts[at],
-                                found[at].timestamp_ms,
-                                until_ms,
-                                found[at].message,
-                            )
-                            for at in range(row, stop)
-                        ],
-                    )
-                )
+                part = slice(row, stop)
+                own = [b""] * (stop - row) if receiver.settles_first else packed[part]
+                deliveries = [
+                    Delivery(token, each.copy, attempt, each.timestamp_ms, until_ms, each.message)
+                    for token, attempt, each in zip(own, attempts[part], found[part], strict=True)
+                ]
+                self._given.append((receiver, deliveries))
                 if receiver.settles_first:
                     self.counters.completed += stop - row
                     self.view.complete(Tokens(tokens.copies[row:stop], tokens.claims[row:stop]))
@@ -429,9 +425,10 @@ class Dispatcher:
                 held = self.view.holds(Tokens.unpack([each.token for each in deliveries]))
                 deliveries = [each for each, holds in zip(deliveries, held.tolist(), strict=True) if holds]
             if deliveries and not receiver.is_closed:
+                size_bytes = sum([len(each.message) for each in deliveries])
                 self.counters.delivered += len(deliveries)
-                self.counters.delivered_bytes += sum(len(each.message) for each in deliveries)
-                receiver.given(deliveries)
+                self.counters.delivered_bytes += size_bytes
+                receiver.given(deliveries, size_bytes)
         has_run_out, self._has_run_out = self._has_run_out, False
         if has_run_out:
             for receiver in [receiver for receiver in self.receivers if receiver.wanted > 0]:
@@ -444,7 +441,7 @@ class Dispatcher:
 
         def settle(given: Tokens) -> NDArray[np.bool_]:
             held = self.view.complete(given)
-            self.counters.completed += int(held.sum())
+            self.counters.completed += int(np.count_nonzero(held))
             return held
 
         self._settle(tokens, then, settle)

@@ -48,6 +48,7 @@ class Queue:
         self._dispatcher: Dispatcher | None = None
         self._reader: MessageReader | None = None
         self._next_offset = 0
+        self._count = None if folder.exists() else 0
         self._used_ms = now_ms()
 
     @property
@@ -78,6 +79,11 @@ class Queue:
             self._touched(self)
         try:
             moved = append_moves(ledger, target, self._writer, made=made, now_ms=now_ms)
+        except BaseException:
+            self._count = None
+            raise
+        else:
+            self._count = None if self._count is None else self._count + moved
         finally:
             if self._writer.is_broken:
                 self._writer.close()
@@ -114,12 +120,15 @@ class Queue:
             self._touched(self)
         return self._dispatcher
 
+    @property
+    def known_count(self) -> int | None:
+        """How many messages are not settled, without opening a file; None where only the files know it."""
+        return self._count if self._dispatcher is None else _unsettled(self._dispatcher)
+
     def count(self) -> int:
-        """How many messages are not settled. Raises LogError."""
-        if not self.exists:
-            return 0
-        counts = self.dispatcher().counts()
-        return counts.active + counts.locked + counts.waiting
+        """How many messages are not settled; opens the files if that is not known. Raises LogError."""
+        known = self.known_count
+        return _unsettled(self.dispatcher()) if known is None else known
 
     def turn(self, now_ms: int) -> None:
         """Give out, settle, write down."""
@@ -142,6 +151,7 @@ class Queue:
 
     def close(self) -> None:
         """Close all files; again is harmless."""
+        self._count = self.known_count
         if self._consumption is not None:
             self._consumption.close()
         if self._reader is not None:
@@ -163,6 +173,11 @@ class Queue:
 
     def _stream(self) -> Stream:
         return small_stream(self._folder, self.name, storage=self._storage, now_ms=self._now_ms())
+
+
+def _unsettled(dispatcher: Dispatcher) -> int:
+    counts = dispatcher.counts()
+    return counts.active + counts.locked + counts.waiting
 
 
 def small_stream(folder: Path, name: str, *, storage: Storage, now_ms: int) -> Stream:

@@ -250,6 +250,7 @@ class SessionDispatcher(Dispatcher):
         if len(fresh):
             copies, sessions, stop = self._with_sessions(fresh)
             searched = searched if stop > int(fresh[-1]) else stop
+            self.unseen -= int(fresh.searchsorted(stop))
             has_session = np.array([session is not None for session in sessions], dtype=np.bool_)
             self._refuse(copies[~has_session])
             first = self.view.next_copy
@@ -257,25 +258,23 @@ class SessionDispatcher(Dispatcher):
             self._index.add(copies[has_session], [session for session in sessions if session is not None])
         self._indexed = self._searched = searched
         has_more = searched < end
-        self.unseen = max(self.unseen - len(fresh), 0) if has_more else 0
+        self.unseen = max(self.unseen, 0) if has_more else 0
         return has_more
 
     def _with_sessions(self, copies: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[str | None], int]:
         """The first of some copies with their sessions, and the copy behind them."""
-        found = self._copies.session_ids(copies)
-        stop = max(found) + 1 if found else int(copies[-1]) + 1
-        copies = copies[copies < stop]
-        gone = [copy for copy in copies.tolist() if copy not in found]
-        # Retention deleted their messages.
-        self.view.complete_ranges([(copy, copy + 1) for copy in gone])
-        return np.array(list(found), dtype=np.int64), list(found.values()), stop
+        deleted, sessions = self._copies.session_ids(copies)
+        self.view.complete_ranges([(copy, copy + 1) for copy in copies[:deleted].tolist()])
+        end = deleted + len(sessions)
+        stop = int(copies[end]) if end < len(copies) else int(copies[-1]) + 1
+        return copies[deleted:end], sessions, stop
 
     def _refuse(self, copies: NDArray[np.int64]) -> None:
         """Copies without a session become dead letters."""
         targets = self._targets()
         if len(copies) and targets.dead_letters is not None:
             self.counters.dead_lettered += len(copies)
-            why = "the subscription gives copies out by session, and the copy has no session id"
+            why = "the subscription gives copies out by session, and the copy has no session id of at most 512 bytes"
             movement = Movement(NO_SESSION, why, subscription=targets.subscription)
             self.view.move_available(copies, targets.dead_letters, movement.encode())
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from operator import attrgetter
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -13,13 +15,11 @@ from numpy.typing import NDArray
 from headgate.errors import LogError, OffsetOutOfRangeError
 from headgate.ledger import MAX_RULE, copy_number, offset_of, rule_of
 from headgate.log import MessageCounts, Stream
-from headgate.message import EncodedMessages, parse_field
-from headgate.message.lookup import locate_bytes
+from headgate.message import EncodedMessages
 from headgate.scan import MessageReader
 from headgate.topic.deciding import CopyReader, Decider
 
 Int64Array = NDArray[np.int64]
-Item = TypeVar("Item")
 
 FAILED_RULES = MAX_RULE
 """The rule of the copy that stands for a message which the rules of a subscription failed on: its dead letter."""
@@ -30,8 +30,6 @@ _MOST_READ_FIRST = 256
 _READ_FACTOR = 4
 _AHEAD = 1024
 _KEPT_BYTES = 64 << 10
-_SESSION_BYTES = 1 << 20
-_GROUP_ID = parse_field("properties.group_id")
 _NOTHING = np.empty(0, dtype=np.int64)
 
 
@@ -160,51 +158,34 @@ class SubscriptionSource:
             batch = self._reader.read(self._number, part >> _RULE_BITS, part & MAX_RULE)
             return _read_copies(part, batch.timestamps_ms, batch.messages)
 
-        read_now = _read_some(
+        read_now, size_bytes = _read_some(
             left,
             read_part,
-            size=_message_size,
             first=self._read_first,
             max_bytes=max_bytes,
             first_offset=lambda: self._decider.first_offset,
         )
-        size_bytes = sum(len(each.message) for each in read_now)
         self._read_first = max(_READ_FIRST, min(_KEPT_BYTES * len(read_now) // (size_bytes + 1), _MOST_READ_FIRST))
-        last = int(copies[-1])
-        beyond = [each for each in read_now if each.copy > last]
-        self._read_ahead = {each.copy: each for each in beyond}
-        return found + read_now[: len(read_now) - len(beyond)]
+        asked = bisect.bisect_right(read_now, int(copies[-1]), key=attrgetter("copy"))
+        self._read_ahead = {each.copy: each for each in read_now[asked:]}
+        return found + read_now[:asked]
 
     def _with_next(self, copies: Int64Array) -> Int64Array:
         """A few copies, and those that are likely to be asked for next."""
-        first = int(self._ahead.copies.searchsorted(copies[-1], side="right"))
-        return np.concatenate([copies, self._ahead.copies[first : first + self._read_first - len(copies)]])
+        ahead = self._ahead.copies
+        first = int(ahead.searchsorted(copies[-1], side="right"))
+        if first == len(ahead):
+            return copies
+        return np.concatenate([copies, ahead[first : first + self._read_first - len(copies)]])
 
-    def session_ids(self, copies: Int64Array) -> dict[int, str | None]:
-        """The session id of each copy, as its rule's action leaves it, None without one; of the first of these copies.
+    def session_ids(self, copies: Int64Array) -> tuple[int, list[str | None]]:
+        """How many of the first copies were deleted, and of those behind the session ids, as far as they are decided.
 
-        Deleted ones are left out. Raises LogError.
+        A session id is as the rule's action leaves it, None without one.
         """
-
-        def read_part(part: Int64Array) -> list[tuple[int, str | None, int]]:
-            messages = self._reader.read(self._number, part >> _RULE_BITS, part & MAX_RULE).messages
-            starts, lengths = locate_bytes(messages, _GROUP_ID)
-            ids = EncodedMessages(messages.data, starts, np.maximum(lengths, 0))
-            has_id, sizes = (lengths >= 0).tolist(), messages.lengths.tolist()
-            return [
-                (copy, ids.message(row).decode("utf-8", "surrogateescape") if has_id[row] else None, sizes[row])
-                for row, copy in enumerate(part.tolist())
-            ]
-
-        found = _read_some(
-            copies,
-            read_part,
-            size=lambda each: each[2],
-            first=_MOST_READ_FIRST,
-            max_bytes=_SESSION_BYTES,
-            first_offset=lambda: self._decider.first_offset,
-        )
-        return {copy: session for copy, session, _ in found}
+        deleted = int(copies.searchsorted(copy_number(self._decider.first_offset)))
+        kept = copies[deleted:]
+        return deleted, self._postings.session_ids(self._number, kept >> _RULE_BITS, kept & MAX_RULE)
 
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
@@ -265,9 +246,8 @@ class StreamSource:
             return _read_copies(part, batch.timestamps_ms, batch.messages)
 
         first_offset = self._stream.first_offset
-        return _read_some(
-            copies, read, size=_message_size, first=_READ_FIRST, max_bytes=max_bytes, first_offset=first_offset
-        )
+        found, _ = _read_some(copies, read, first=_READ_FIRST, max_bytes=max_bytes, first_offset=first_offset)
+        return found
 
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
@@ -287,29 +267,25 @@ class StreamSource:
 
 
 def _read_copies(copies: Int64Array, timestamps_ms: Int64Array, messages: EncodedMessages) -> list[ReadCopy]:
-    return [
-        ReadCopy(copy, timestamp_ms, messages.message(row))
-        for row, (copy, timestamp_ms) in enumerate(zip(copies.tolist(), timestamps_ms.tolist(), strict=True))
-    ]
-
-
-def _message_size(copy: ReadCopy) -> int:
-    return len(copy.message)
+    return list(map(ReadCopy, copies.tolist(), timestamps_ms.tolist(), messages.all_bytes()))
 
 
 def _read_some(
     copies: Int64Array,
-    read: Callable[[Int64Array], list[Item]],
+    read: Callable[[Int64Array], list[ReadCopy]],
     *,
-    size: Callable[[Item], int],
     first: int,
     max_bytes: int,
     first_offset: Callable[[], int],
-) -> list[Item]:
-    """Read the first of some copies, `first` of them at once, then more, as nobody knows how large they are."""
-    found: list[Item] = []
+) -> tuple[list[ReadCopy], int]:
+    """Read the first of some copies, `first` of them at once, then more, as nobody knows how large they are.
+
+    Also gives the bytes of all that was read.
+    """
+    found: list[ReadCopy] = []
+    size_bytes = 0
     begin, count = 0, first
-    while begin < len(copies) and max_bytes > 0:
+    while begin < len(copies) and size_bytes < max_bytes:
         part = copies[begin : begin + count]
         try:
             read_now = read(part)
@@ -325,8 +301,8 @@ def _read_some(
             count = 1
             continue
         found += read_now
-        max_bytes -= sum(map(size, read_now))
+        size_bytes += sum([len(each.message) for each in read_now])
         begin += len(part)
         if count > 1:
             count *= _READ_FACTOR
-    return found
+    return found, size_bytes

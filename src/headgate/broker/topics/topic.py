@@ -6,6 +6,7 @@ append ──► decide ──► claim ──► commit ──► deliver      
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 from collections import Counter
@@ -71,14 +72,17 @@ logger = logging.getLogger("headgate.broker")
 
 @dataclass(slots=True)
 class SubscriptionInfo:
-    """A subscription as users see it; `pins` is the lowest offset that it needs, None if it needs none."""
+    """A subscription as users see it; `pins` is the lowest offset that it needs, None if it needs none.
+
+    `dead_lettered` and `deferred` are None where only files know them that were not to be opened.
+    """
 
     name: str
     number: int
     settings: SubscriptionSettings
     counts: CopyCounts
-    dead_lettered: int
-    deferred: int
+    dead_lettered: int | None
+    deferred: int | None
     receivers: int
     pins: int | None
     counters: ViewCounters
@@ -164,6 +168,7 @@ class BrokerTopic:
         self._forwarding: list[_Subscription] = []
         self._open_queues: dict[Queue, None] = {}
         self._touched_queues: dict[Queue, None] = {}
+        self._uncounted: list[Queue] = []
         self._history: RuleHistory | None = None
         self._editor: TopicEditor | None = None
         self._changed: list[tuple[Changed, int]] = []
@@ -327,11 +332,21 @@ class BrokerTopic:
 
     def subscriptions(self) -> list[SubscriptionInfo]:
         """All subscriptions, in order of creation, with their counts. Raises LogError for damaged dead letters."""
-        return [self._info(each) for each in self._subscriptions.values()]
+        return [
+            self._info(each, each.dead_letters.count(), each.deferred.count()) for each in self._subscriptions.values()
+        ]
+
+    def known_subscriptions(self) -> list[SubscriptionInfo]:
+        """The same without opening a file; what is not known after a start is, some ticks later."""
+        return [
+            self._info(each, each.dead_letters.known_count, each.deferred.known_count)
+            for each in self._subscriptions.values()
+        ]
 
     def subscription(self, name: str) -> SubscriptionInfo:
         """One subscription; ResourceNotFoundError, LogError."""
-        return self._info(self._subscription(name))
+        found = self._subscription(name)
+        return self._info(found, found.dead_letters.count(), found.deferred.count())
 
     @property
     def is_used(self) -> bool:
@@ -360,7 +375,7 @@ class BrokerTopic:
         counts = dispatcher.counts()
         return QueueDepth(counts.active + counts.waiting, len(dispatcher.receivers))
 
-    def _info(self, found: _Subscription) -> SubscriptionInfo:
+    def _info(self, found: _Subscription, dead_lettered: int | None, deferred: int | None) -> SubscriptionInfo:
         dispatcher = found.dispatcher
         floor = dispatcher.view.floor
         return SubscriptionInfo(
@@ -368,8 +383,8 @@ class BrokerTopic:
             found.version.number,
             found.version.settings,
             dispatcher.counts(),
-            dead_lettered=found.dead_letters.count(),
-            deferred=found.deferred.count(),
+            dead_lettered=dead_lettered,
+            deferred=deferred,
             receivers=len(dispatcher.receivers),
             pins=self._needed_from(found) if offset_of(floor) < self.stream.next_offset else None,
             counters=dispatcher.counters,
@@ -440,6 +455,16 @@ class BrokerTopic:
         """The rules as the topic follows them; a change that was told is among them."""
         assert self._history is not None
         return self._history
+
+    def matched(self, subscription: str) -> dict[int, int | None]:
+        """How many messages each rule in force selected, by its number, of those decided since the topic was opened.
+
+        A rule that was replaced counts anew. None for a rule that is not asked, because another one of its subscription
+        takes all messages. Raises ResourceNotFoundError.
+        """
+        found = self._subscription(subscription).version
+        counts = self._following.decider.matched(found.number)
+        return {rule.number: counts.get(rule.number, 0) for rule in self.history.rules(found.name)}
 
     @property
     def next_offset(self) -> int:
@@ -567,6 +592,7 @@ class BrokerTopic:
         )
         subscription = _Subscription(version, self._settings(version), source, dispatcher, dead_letters, deferred)
         held.append(subscription)
+        self._uncounted += [queue for queue in (dead_letters, deferred) if queue.known_count is None]
         dispatcher.count_unseen()
         self.consumption.add(dispatcher)
         dispatcher.wake()
@@ -620,11 +646,9 @@ class BrokerTopic:
         self._touch()
 
     def _decide(self, now_ms: int) -> None:
-        self._following.decide(now_ms, has_new_rules=bool(self._changed), is_awaited=self._is_awaited)
-
-    def _is_awaited(self) -> bool:
-        """Whether a receiver waits for copies."""
-        return any(subscription.dispatcher.is_wanted for subscription in self._subscriptions.values())
+        self._following.decide(
+            now_ms, has_new_rules=bool(self._changed), is_awaited=lambda: self.consumption.is_awaited
+        )
 
     def _answer_changes(self) -> None:
         changed, self._changed = self._changed, []
@@ -636,7 +660,7 @@ class BrokerTopic:
         self.counters.messages_decided += step.stop - step.start
         arrived: Counter[int] = Counter()
         for selected in step.selected:
-            arrived.update(selected.copies.subscriptions.tolist())
+            arrived.update(selected.copies.per_subscription())
             if len(selected.sound):
                 arrived.update(dict.fromkeys(selected.taking_all.tolist(), len(selected.sound)))
             failing = selected.failures.subscriptions.tolist()
@@ -644,12 +668,13 @@ class BrokerTopic:
                 failing += selected.failing_on_malformed.tolist()
             for number in failing:
                 self._failing.setdefault(number, step.start)
+        start, stop = copy_number(step.start), copy_number(step.stop)
         for number, count in arrived.items():
             found = self._subscriptions.get(number)
             if found is not None:
                 if found.dispatcher.follows:
-                    found.source.decided(_copies_of(step, number), copy_number(step.start), copy_number(step.stop))
-                found.dispatcher.arrived(count, copy_number(step.start), copy_number(step.stop))
+                    found.source.decided(_copies_of(step, number), start, stop)
+                found.dispatcher.arrived(count, start, stop)
         # Behind what arrived: new subscriptions count for themselves what they have by now.
         self._follow_decider()
         self._answer_changes()
@@ -763,10 +788,19 @@ class BrokerTopic:
             self._idling.tick(now_ms)
         self._keep_pinned_in_time(now_ms)
         self._waiting.tick(now_ms)
+        self._count_next()
         for queue in list(self._open_queues):
             queue.tick(now_ms)
             if not queue.is_open:
                 del self._open_queues[queue]
+
+    def _count_next(self) -> None:
+        """Count what lies in one of the small streams that were there at the start: metrics open none."""
+        if self._uncounted:
+            queue = self._uncounted.pop()
+            with contextlib.suppress(LogError):
+                if queue.exists:
+                    queue.count()
 
     def keep_pinned(self, now_ms: int) -> None:
         """Let the stream's retention know what is needed, if it knows otherwise. Takes the writer for it."""
@@ -855,10 +889,10 @@ def _copies_of(step: Step, number: int) -> NDArray[np.int64]:
     for selected in step.selected:
         own = selected.copies.of(number)
         copies = own.offsets * copy_number(1) + own.rules
-        if number in selected.taking_all:
+        if len(selected.taking_all) and number in selected.taking_all:
             copies = np.sort(np.concatenate([copies, selected.sound * copy_number(1)]))
         parts.append(copies)
-    return np.concatenate(parts)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _queue_settings() -> SubscriptionSettings:

@@ -28,6 +28,9 @@ class Member:
     exact_errors: bool
 
 
+_NOTHING = np.empty(0, dtype=np.int64)
+
+
 @dataclass(slots=True)
 class Found:
     """Pairs as integers, `(n,)` int64 each: where a filter is true, and where it is an error.
@@ -44,7 +47,7 @@ class Found:
         parts = list(found)
         if len(parts) == 1:
             return parts[0]
-        empty = np.empty(0, dtype=np.int64)
+        empty = _NOTHING
         return Found(
             np.concatenate([empty, *(part.matches for part in parts)]),
             np.concatenate([empty, *(part.errors for part in parts)]),
@@ -82,7 +85,7 @@ class AlonePart:
 def _alone(member: Member, batch: EncodedMessages, now_ms: int) -> Found:
     if not member.exact_errors:
         matching = np.flatnonzero(member.filter.mask(batch, now_ms=now_ms))
-        return Found(_pairs(matching, member), np.empty(0, dtype=np.int64))
+        return Found(_pairs(matching, member), _NOTHING)
     verdicts = member.filter.verdicts(batch, now_ms=now_ms)
     return Found(
         _pairs(np.flatnonzero(verdicts == Verdict.TRUE), member),

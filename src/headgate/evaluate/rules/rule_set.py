@@ -125,10 +125,12 @@ class RuleSet:
         return Matches(rows, rules, *self._sorted(found.errors))
 
     def _sorted(self, pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if not len(pairs):
+            return pairs, pairs
         # Sorted pieces are merged by the stable sort; others would be slow with it.
         pairs.sort(kind="stable")
         rows, rules = pairs >> ROW_SHIFT, pairs & (MOST_FILTERS - 1)
-        if self._removed and len(pairs):
+        if self._removed:
             in_force = np.ones(self._count, dtype=np.bool_)
             in_force[list(self._removed)] = False
             kept = in_force[rules]

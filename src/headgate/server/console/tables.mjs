@@ -180,7 +180,9 @@ export const VIEWS = {
     },
     {
       caption: "Rules in force",
-      note: "the first 500; headgate rule ls shows all of a subscription",
+      note:
+        "the first 500; headgate rule ls shows all of a subscription; matched counts messages since the server " +
+        "opened the topic",
       list: "rules",
       key: ["topic", "subscription", "name"],
       columns: [
@@ -191,6 +193,7 @@ export const VIEWS = {
         text("action"),
         count("number"),
         count("from_offset"),
+        count("matched"),
       ],
     },
   ],

@@ -236,7 +236,7 @@ class TopicRequests:
     async def _subscription(self, asked: _Asked) -> Answer:
         topic = self._readable(asked, str(asked.name))
         info = topic.subscription(asked.subscription)
-        rules = [rows.rule_row(each) for each in topic.history.rules(info.name)]
+        rules = rows.rules_in_force(topic, info.name)
         return Answer({**rows.subscription_row(topic, info, rows.HeldBack.of(topic)), "rules": rules})
 
     # changes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import bisect
-import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -35,10 +34,9 @@ def readable_topics(broker: Broker, user: str) -> Iterator[tuple[str, BrokerTopi
 
 
 def subscription_infos(broker: Broker) -> Iterator[tuple[BrokerTopic, list[SubscriptionInfo]]]:
-    """The topics that are open with their subscriptions; one whose files are wrong is left out."""
+    """The topics that are open with their subscriptions, as far as is known without opening a file."""
     for topic in broker.topics:
-        with contextlib.suppress(HeadgateError):
-            yield topic, topic.subscriptions()
+        yield topic, topic.known_subscriptions()
 
 
 def topic_rows(broker: Broker, user: str) -> Iterator[Row]:
@@ -67,8 +65,8 @@ def topic_row(topic: BrokerTopic) -> Row:
         "active": sum(info.counts.active for info in infos),
         "locked": sum(info.counts.locked for info in infos),
         "waiting": sum(info.counts.waiting for info in infos),
-        "dead_lettered": sum(info.dead_lettered for info in infos),
-        "deferred": sum(info.deferred for info in infos),
+        "dead_lettered": sum(info.dead_lettered or 0 for info in infos),
+        "deferred": sum(info.deferred or 0 for info in infos),
         "pins": min((info.pins for info in infos if info.pins is not None), default=None),
         "counters": asdict(topic.counters),
     }
@@ -83,7 +81,7 @@ def topic_detail(topic: BrokerTopic) -> Row:
         "history_from": history.pruned_below,
         "limits": limits,
         "subscriptions": [
-            {**subscription_row(topic, info, held), "rules": [rule_row(each) for each in history.rules(info.name)]}
+            {**subscription_row(topic, info, held), "rules": rules_in_force(topic, info.name)}
             for info in topic.subscriptions()
         ],
     }
@@ -136,6 +134,7 @@ def rule_rows(broker: Broker, user: str) -> Iterator[Row]:
             continue
         history = topic.history
         for version in history.subscriptions():
+            matched = topic.matched(version.name)
             for rule in history.rules(version.name)[:left]:
                 yield {
                     "topic": topic.stream.name,
@@ -145,10 +144,17 @@ def rule_rows(broker: Broker, user: str) -> Iterator[Row]:
                     "action": rule.rule.action,
                     "number": rule.number,
                     "from_offset": rule.from_offset,
+                    "matched": matched[rule.number],
                 }
                 left -= 1
             if left <= 0:
                 return
+
+
+def rules_in_force(topic: BrokerTopic, subscription: str) -> list[Row]:
+    """The rules of a subscription, each with `matched`, as `BrokerTopic.matched` says."""
+    matched = topic.matched(subscription)
+    return [{**rule_row(each), "matched": matched[each.number]} for each in topic.history.rules(subscription)]
 
 
 def rule_row(version: RuleVersion) -> Row:

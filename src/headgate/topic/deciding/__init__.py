@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.topic.deciding.decider import Decider, Step
+    from headgate.topic.deciding.pairs import Pairs
     from headgate.topic.deciding.postings import Postings
     from headgate.topic.deciding.reading import CopyBatch, CopyReader
     from headgate.topic.deciding.runs import CopyRuns
-    from headgate.topic.deciding.selection import Pairs, Selected
+    from headgate.topic.deciding.selection import Selected
 else:
     from headgate.faces import lazy
 

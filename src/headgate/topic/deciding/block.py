@@ -8,7 +8,7 @@
     areas                             plain arrays, each with a CRC-32 per piece of 64 KiB in the directory
 
     chunks     12 bytes per chunk         i64 chunk id, u32 CRC-32 of its header: the chunks that were decided
-    rows       36 bytes per subscription  nine u32, see `ROW_DTYPE`; only those with copies or failures, by number
+    rows       40 bytes per subscription  ten u32, see `ROW_DTYPE`; only those with anything, by number
     lists       4 bytes per run           runs that subscriptions share: all messages, all bytes that are not a message
     plain       2 bytes per copy          plain copies that stand alone: u16 offset
     runs        4 bytes per run           plain copies in a row: u16 first offset, u16 how many more
@@ -17,6 +17,10 @@
     entries     8 bytes per offset        as in the match index: u32 position of the entry in its segment, u32 CRC-32 of
                                           the entry, head included; zeros: no entry of its own (in a sub-batch), or
                                           nobody has a copy of it but those who have all
+    sessions   10 bytes per copy          u16 offset, u32 rule, u32 number of its session id, counted from 0: the copies
+                                          that have one; plain copies under subscription 0, once for all
+    stops       4 bytes per session id    u32: where it ends among the names
+    names                                 the session ids one behind the other, each once
 
 A block has the offsets n · 65 536 … (n + 1) · 65 536; offsets in areas count from there. Areas of copies have those of
 the first subscription, then those of the second, and so on, as many of each as its row says.
@@ -36,11 +40,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptSidecarError
-from headgate.log import ENTRY_DTYPE, Area, AreaParts, ReadBytes, read_area
+from headgate.log import ENTRY_DTYPE, Area, AreaParts, ChunkType, ReadBytes, crcs_of_ranges, read_area
+from headgate.log.format import CHUNK_HEADER_BYTES, HEADER_DTYPE
 from headgate.topic.copies import PLAIN
+from headgate.topic.deciding.pairs import NO_PAIRS, Pairs
 from headgate.topic.deciding.rule_states import EVALUATOR, RuleState
-from headgate.topic.deciding.runs import CopyRuns, Int64Array, run_starts, run_stops
-from headgate.topic.deciding.selection import Pairs
+from headgate.topic.deciding.runs import NOTHING, CopyRuns, Int64Array, run_starts, run_stops
+from headgate.topic.deciding.session_ids import OF_MESSAGES, SessionIds, find_places
 
 BLOCK_FORMAT = 1
 MAGIC = b"HGPB"
@@ -49,19 +55,17 @@ BLOCK_OFFSETS = 1 << 16
 CHUNK_DTYPE = np.dtype([("chunk_id", ">i8"), ("crc", ">u4")])
 """A chunk that was decided."""
 
-ROW_DTYPE = np.dtype(
-    [
-        (name, ">u4")
-        for name in ("number", "copies", "failed", "plain", "runs", "acting", "failures", "sound", "malformed")
-    ]
-)
+_COLUMNS = ("number", "copies", "failed", "plain", "runs", "acting", "failures", "sessions", "sound", "malformed")
+
+ROW_DTYPE = np.dtype([(name, ">u4") for name in _COLUMNS])
 """What a block has for a subscription: its number; how many copies and failures in all; how many items of the areas
-`plain`, `runs`, `acting`, `failures` are its own; and the number of the list, counted from 1, of messages that all give
-it a plain copy, and of bytes that all are failures of it (rule 0: every rule). 0 is no list."""
+`plain`, `runs`, `acting`, `failures`, `sessions` are its own; and the number of the list, counted from 1, of messages
+that all give it a plain copy, and of bytes that all are failures of it (rule 0: every rule). 0 is no list."""
 
 _RUN_DTYPE = np.dtype([("first", ">u2"), ("more", ">u2")])
 _ACTING_DTYPE = np.dtype([("first", ">u2"), ("more", ">u2"), ("rule", ">u4")])
 _FAILURE_DTYPE = np.dtype([("offset", ">u2"), ("rule", ">u4")])
+_SESSION_DTYPE = np.dtype([("offset", ">u2"), ("rule", ">u4"), ("place", ">u4")])
 _HEAD = struct.Struct(">4sIII")
 _SHORTEST_RUN = 3
 """Shorter runs take no more bytes as single offsets."""
@@ -74,7 +78,6 @@ class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a block holds; `identity` is that of the stream whose offsets `start … stop` it decided.
 
     `rules` are the rules in force, `evaluator` the program that decided. `list_runs` has the length of each list.
-    `sessions` is for session ids, which nobody writes yet.
     """
 
     identity: str
@@ -91,7 +94,9 @@ class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     acting: Area
     failures: Area
     entries: Area
-    sessions: Area | None = None
+    sessions: Area
+    session_stops: Area
+    session_names: Area
 
 
 @dataclass(slots=True)
@@ -111,6 +116,7 @@ class BlockContent:
     failures: Pairs
     sound: Sequence[Shared]
     malformed: Sequence[Shared]
+    sessions: SessionIds
 
 
 def base_of(offset: int) -> int:
@@ -123,11 +129,25 @@ def end_of(offset: int) -> int:
     return base_of(offset) + BLOCK_OFFSETS
 
 
+def chunks_of(headers: bytearray) -> NDArray[np.void]:
+    """The user chunks with some headers, 48 bytes each, `(chunks,)` of CHUNK_DTYPE."""
+    data = np.frombuffer(headers, dtype=np.uint8)
+    records = data.view(HEADER_DTYPE)
+    kept = np.flatnonzero(records["chunk_type"] == ChunkType.USER)
+    found = np.empty(len(kept), dtype=CHUNK_DTYPE)
+    found["chunk_id"] = records["chunk_id"][kept]
+    sizes = np.full(len(kept), CHUNK_HEADER_BYTES, dtype=np.int64)
+    found["crc"] = crcs_of_ranges(data, kept * CHUNK_HEADER_BYTES, sizes)
+    return found
+
+
 def encode_block(content: BlockContent) -> bytes:
     """The bytes of a block."""
     copies, failures, base = content.copies, content.failures, base_of(content.start)
-    names = [copies.subscriptions, failures.subscriptions, *(each[0] for each in (*content.sound, *content.malformed))]
-    size = 1 + max(int(numbers.max(initial=0)) for numbers in names)
+    sessions = content.sessions
+    numbers = [each.subscriptions for each in (copies, failures, sessions.copies)]
+    numbers += [each[0] for each in (*content.sound, *content.malformed)]
+    size = 1 + max(int(each.max(initial=0)) for each in numbers)
     acting = plain = copies
     if copies.rules.any():
         acts = copies.rules != PLAIN
@@ -157,7 +177,11 @@ def encode_block(content: BlockContent) -> bytes:
         columns["acting"] = np.bincount(by_rule.subscriptions[begins], minlength=size)
     failed = np.empty(len(failures), dtype=_FAILURE_DTYPE)
     failed["offset"], failed["rule"] = failures.offsets - base, failures.rules
-    kept = np.flatnonzero(columns["copies"] + columns["failed"])
+    columns["sessions"] = sessions.copies.counts(size)
+    named = np.empty(len(sessions.copies), dtype=_SESSION_DTYPE)
+    named["offset"], named["rule"] = sessions.copies.offsets - base, sessions.copies.rules
+    named["place"] = sessions.places
+    kept = np.flatnonzero(columns["copies"] + columns["failed"] + columns["sessions"])
     rows = np.empty(len(kept), dtype=ROW_DTYPE)
     for name, column in columns.items():
         rows[name] = column[kept]
@@ -176,6 +200,9 @@ def encode_block(content: BlockContent) -> bytes:
         acting=areas.add(acting_runs.tobytes()),
         failures=areas.add(failed.tobytes()),
         entries=areas.add(content.entries.tobytes()),
+        sessions=areas.add(named.tobytes()),
+        session_stops=areas.add(np.cumsum([len(each) for each in sessions.names]).astype(">u4").tobytes()),
+        session_names=areas.add(b"".join(sessions.names)),
     )
     encoded = msgspec.json.encode(directory)
     head = _HEAD.pack(MAGIC, BLOCK_FORMAT, len(encoded), zlib.crc32(encoded))
@@ -310,6 +337,27 @@ class Block:
             raise CorruptSidecarError(f"other counts than items of subscription {own['number']}", path=self.path)
         return found
 
+    def session_ids(
+        self, rows: NDArray[np.void], subscription: int, offsets: Int64Array, rules: Int64Array
+    ) -> list[bytes | None]:
+        """The session ids of copies of a subscription, `(copies,)` by offset and rule, ascending; `rows` are all."""
+        directory, base = self.directory, base_of(self.start)
+        copies, places = [NO_PAIRS], [NOTHING]
+        for number in (OF_MESSAGES, subscription):
+            row = self.row_of(number)
+            if row is not None:
+                start = int(rows["sessions"][:row].sum(dtype=np.int64))
+                part = slice(start, start + int(rows["sessions"][row]))
+                own = self._array(directory.sessions, _SESSION_DTYPE, part)
+                offset, rule, place = (own[name].astype(np.int64) for name in ("offset", "rule", "place"))
+                copies.append(Pairs(np.full(len(own), number, dtype=np.int64), offset + base, rule))
+                places.append(place)
+        found = find_places(Pairs.concatenated(copies), np.concatenate(places), subscription, offsets, rules)
+        names = self._array(directory.session_names, np.dtype(np.uint8), None).tobytes()
+        bounds = np.append(0, self._array(directory.session_stops, np.dtype(">u4"), None))
+        bounded = zip(found.tolist(), bounds[found].tolist(), bounds[found + 1].tolist(), strict=True)
+        return [names[start:stop] if place >= 0 else None for place, start, stop in bounded]
+
     def _list(self, number: int) -> NDArray[np.void]:
         if not number:
             return np.zeros(0, dtype=_RUN_DTYPE)
@@ -368,6 +416,9 @@ def _check_directory(directory: Directory, path: Path, room: int) -> None:
             (directory.runs, _RUN_DTYPE),
             (directory.acting, _ACTING_DTYPE),
             (directory.failures, _FAILURE_DTYPE),
+            (directory.sessions, _SESSION_DTYPE),
+            (directory.session_stops, np.dtype(">u4")),
+            (directory.session_names, np.dtype(np.uint8)),
         )
     ]
     for area, expected in sizes:

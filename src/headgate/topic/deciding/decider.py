@@ -93,6 +93,14 @@ class Decider:
         """The first offset that is not decided."""
         return self.postings.decided_until(self.first_offset)
 
+    def matched(self, subscription: int) -> dict[int, int | None]:
+        """How many of the messages that were decided since `open` each rule of a subscription selected.
+
+        By the numbers of both; see `Selector.matched`. A rule without an entry was not asked yet. Any thread may ask.
+        """
+        selector = self._selector
+        return {} if selector is None else selector.matched(subscription)
+
     def move_floor(self, floor: int) -> None:
         """From now on nobody asks for copies below this offset; it may be lower than before."""
         self._floor = base_of(floor)

@@ -11,20 +11,24 @@ from numpy.typing import NDArray
 from headgate.columns import order_of
 from headgate.log import ENTRY_DTYPE
 from headgate.topic.deciding.block import (
-    CHUNK_DTYPE,
     BlockContent,
     Shared,
     SubscriptionPostings,
+    chunks_of,
     end_of,
 )
+from headgate.topic.deciding.pairs import NO_PAIRS, Pairs
 from headgate.topic.deciding.rule_states import RuleState
 from headgate.topic.deciding.runs import CopyRuns, Int64Array, Runs, joined_runs, run_starts, run_stops
-from headgate.topic.deciding.selection import NO_PAIRS, Pairs, Selected
+from headgate.topic.deciding.selection import Selected
+from headgate.topic.deciding.session_ids import NO_SESSION_IDS, SessionIds, find_places
 
 _LARGE = 4096
 """Parts of this size are not joined any more."""
 
 Entries = tuple[Int64Array, NDArray[np.void]]
+SessionPart = tuple[int, SessionIds]
+"""The offset behind those of some copies, and their session ids."""
 Part = TypeVar("Part")
 
 
@@ -39,7 +43,9 @@ class OpenBlock:
         self._failures = _Growing()
         self._sound = _GrowingShared()
         self._malformed = _GrowingShared()
-        self._chunks: list[NDArray[np.void]] = []
+        self._sessions = _GrowingSessions()
+        self._headers = bytearray()
+        self._last_chunk_id = -1
         self._entries: list[Entries] = []
 
     @property
@@ -47,20 +53,23 @@ class OpenBlock:
         """Whether everything up to its end was decided."""
         return self.next_offset >= self.stop
 
-    def add_chunks(self, chunks: NDArray[np.void]) -> None:
-        """Note chunks whose messages come next; of the first one some may be there already."""
-        last = int(self._chunks[-1]["chunk_id"][-1]) if self._chunks else -1
-        fresh = chunks[chunks["chunk_id"] > last]
-        if len(fresh):
-            self._chunks.append(fresh)
+    def add_chunks(self, headers: NDArray[np.void]) -> None:
+        """Note chunks, by their headers, whose messages come next; of the first one some may be there already."""
+        if int(headers["chunk_id"][0]) <= self._last_chunk_id:
+            headers = headers[1:]
+        if len(headers):
+            self._headers += headers.tobytes()
+            self._last_chunk_id = int(headers["chunk_id"][-1])
 
-    def add(self, selected: Selected, offsets: Int64Array, entries: NDArray[np.void]) -> None:
-        """Add what the next messages give; `entries` are those of their `offsets`."""
+    def add(self, selected: Selected, offsets: Int64Array, entries: NDArray[np.void] | None) -> None:
+        """Add what the next messages give; `entries` are those of their `offsets`, None where they are unknown."""
         self._copies.add(selected.copies)
         self._failures.add(selected.failures)
         self._sound.add(selected.taking_all, selected.sound)
         self._malformed.add(selected.failing_on_malformed, selected.malformed)
-        _add(self._entries, (offsets, entries), size=lambda part: len(part[0]), join=_joined_entries)
+        self._sessions.add(selected.sessions, int(offsets[-1]) + 1)
+        if entries is not None:
+            _add(self._entries, (offsets, entries), size=lambda part: len(part[0]), join=_joined_entries)
 
     def count(self, subscription: int) -> int:
         """How many copies a subscription has so far."""
@@ -86,6 +95,10 @@ class OpenBlock:
             _copy_runs(self._failures.of(subscription), self._malformed.of(subscription)),
         )
 
+    def session_ids(self, subscription: int, offsets: Int64Array, rules: Int64Array) -> list[bytes | None]:
+        """The session ids of copies of a subscription, `(copies,)` by offset and rule, ascending."""
+        return self._sessions.of(subscription, offsets, rules)
+
     def entries(self, start: int, stop: int) -> NDArray[np.void]:
         """Where the messages of the offsets `start … stop` lie in their segments, `(offsets,)` of ENTRY_DTYPE."""
         found = np.zeros(stop - start, dtype=ENTRY_DTYPE)
@@ -96,7 +109,7 @@ class OpenBlock:
 
     def chunks(self) -> NDArray[np.void]:
         """The chunks that were decided, `(chunks,)` of CHUNK_DTYPE."""
-        return np.concatenate([np.zeros(0, dtype=CHUNK_DTYPE), *self._chunks])
+        return chunks_of(self._headers)
 
     def content(self, *, identity: str, rules: tuple[RuleState, ...]) -> BlockContent:
         """What is written of a full block of the stream with that identity, decided by these rules."""
@@ -111,6 +124,7 @@ class OpenBlock:
             failures=self._failures.joined(),
             sound=self._sound.groups(),
             malformed=self._malformed.groups(),
+            sessions=self._sessions.joined(),
         )
 
 
@@ -165,11 +179,58 @@ def _joined(parts: list[Pairs]) -> Pairs:
     """Pairs of parts that come one behind the other in offsets."""
     if len(parts) == 1:
         return parts[0]
-    numbers, offsets, rules = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("subscriptions", "offsets", "rules")
-    )
-    order = order_of(numbers, below=int(numbers.max(initial=0)) + 1)
-    return Pairs(numbers[order], offsets[order], rules[order])
+    together = Pairs.concatenated(parts)
+    return together.take(_order(together))
+
+
+def _order(pairs: Pairs) -> NDArray[np.intp]:
+    """The order of pairs of parts that come one behind the other in offsets."""
+    return order_of(pairs.subscriptions, below=int(pairs.subscriptions.max(initial=0)) + 1)
+
+
+class _GrowingSessions:
+    """Session ids to which those of later copies are added."""
+
+    def __init__(self) -> None:
+        self._names: list[bytes] = []
+        self._place_of: dict[bytes, int] = {}
+        self._parts: list[SessionPart] = []
+
+    def add(self, sessions: SessionIds, stop: int) -> None:
+        """Add those of copies below an offset."""
+        if not len(sessions.copies):
+            return
+        places = []
+        for name in sessions.names:
+            place = self._place_of.setdefault(name, len(self._names))
+            if place == len(self._names):
+                self._names.append(name)
+            places.append(place)
+        added = SessionIds(sessions.copies, np.array(places, dtype=np.int64)[sessions.places], self._names)
+        _add(self._parts, (stop, added), size=lambda part: len(part[1].copies), join=_joined_sessions)
+
+    def of(self, subscription: int, offsets: Int64Array, rules: Int64Array) -> list[bytes | None]:
+        """Those of copies of a subscription, `(copies,)` by offset and rule, ascending."""
+        found = np.full(len(offsets), -1, dtype=np.int64)
+        first = int(offsets[0])
+        for stop, part in reversed(self._parts):
+            if stop <= first:
+                break
+            np.maximum(found, find_places(part.copies, part.places, subscription, offsets, rules), out=found)
+        return [self._names[place] if place >= 0 else None for place in found.tolist()]
+
+    def joined(self) -> SessionIds:
+        """All of them."""
+        return _joined_sessions(self._parts)[1] if self._parts else NO_SESSION_IDS
+
+
+def _joined_sessions(parts: list[SessionPart]) -> SessionPart:
+    """Session ids of parts that come one behind the other in offsets, and have the same names."""
+    copies = Pairs.concatenated([sessions.copies for _, sessions in parts])
+    places = np.concatenate([sessions.places for _, sessions in parts])
+    order = _order(copies)
+    stop, last = parts[-1]
+    return stop, SessionIds(copies.take(order), places[order], last.names)
 
 
 class _GrowingShared:

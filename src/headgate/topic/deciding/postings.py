@@ -23,7 +23,7 @@ from headgate.scan import ScanBatch
 from headgate.topic.deciding.block import Block, SubscriptionPostings, base_of, end_of
 from headgate.topic.deciding.open_block import OpenBlock
 from headgate.topic.deciding.rule_states import EVALUATOR, RuleStates, from_offset
-from headgate.topic.deciding.runs import CopyRuns
+from headgate.topic.deciding.runs import CopyRuns, Int64Array
 from headgate.topic.deciding.source import Source
 from headgate.topic.in_force import FollowedHistory
 from headgate.topic.places import postings_folder
@@ -355,6 +355,32 @@ class Postings:
             failures = found.failures.from_offset(offset)
             if len(failures):
                 yield failures
+
+    def session_ids(self, subscription: int, offsets: Int64Array, rules: Int64Array) -> list[str | None]:
+        """The session id of each copy of a subscription that gives its copies out by session; None without one.
+
+        `offsets` and `rules` are `(copies,)`, ascending. Given are those of the first of them, up to the first offset
+        that is not decided. Cost: some 0.2 µs a copy, and what each of their blocks has of session ids.
+        """
+        found: list[bytes | None] = []
+        while len(found) < len(offsets):
+            offset = int(offsets[len(found)])
+            base, opened = base_of(offset), self.open_block
+            block = self._verified(base)
+            if block is not None:
+                part = slice(len(found), int(np.searchsorted(offsets, end_of(offset))))
+                try:
+                    rows = self._rows_of(base, block)
+                    found += block.session_ids(rows, subscription, offsets[part], rules[part])
+                except (LogError, OSError):
+                    self.drop(base)
+                    break
+            elif opened is not None and opened.start <= offset < opened.next_offset:
+                part = slice(len(found), int(np.searchsorted(offsets, opened.next_offset)))
+                found += opened.session_ids(subscription, offsets[part], rules[part])
+            else:
+                break
+        return [None if each is None else each.decode("utf-8", "surrogateescape") for each in found]
 
     def entries(self, start: int, stop: int) -> NDArray[np.void]:
         """Where the messages of the offsets `start … stop` of one block lie in their segments, and their checksums.

@@ -74,7 +74,7 @@ class CopyReader:
         CorruptChunkError with file and position, RuleNotFoundError for a rule that gives no such copy.
         """
         is_again = offsets[1:] == offsets[:-1]
-        if is_again.any():
+        if len(is_again) and is_again.any():
             rows = np.append(0, np.cumsum(~is_again))
             found = self._messages.read(offsets[np.append(True, ~is_again)], self._entries)
             messages, times = found.messages.take(rows), found.timestamps_ms[rows]

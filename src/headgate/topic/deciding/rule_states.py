@@ -46,7 +46,8 @@ class RuleStates:
                 changes[stop] -= hashed
 
         for each in head.subscriptions:
-            add(each.from_offset, each.to_offset, each.number, each.fall_through, each.dead_letter_on_errors)
+            properties = each.fall_through, each.dead_letter_on_errors, each.settings.requires_session
+            add(each.from_offset, each.to_offset, each.number, *properties)
         for rule in head.rules:
             add(rule.from_offset, rule.to_offset, rule.subscription, rule.number, rule.rule)
         start = 0

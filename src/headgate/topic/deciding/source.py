@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
-from headgate.log import ENTRY_DTYPE, ChunkHeaders, ChunkType, Segment, SegmentReader, Stream, crcs_of_ranges
-from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES
+from headgate.log import ENTRY_DTYPE, ChunkType, Segment, SegmentReader, Stream, crcs_of_ranges
+from headgate.log.format import ENTRY_HEAD_BYTES
 from headgate.message import EncodedMessages
 from headgate.scan import (
     WINDOW_BYTES,
@@ -26,7 +26,7 @@ from headgate.scan import (
 )
 from headgate.scan import Decider as ChunkDecider
 from headgate.scan.fetch import AppendedChunks
-from headgate.topic.deciding.block import CHUNK_DTYPE
+from headgate.topic.deciding.block import chunks_of
 from headgate.topic.deciding.runs import Int64Array
 
 _MAPPED_FROM_BYTES = 1 << 20
@@ -37,28 +37,33 @@ _ALL = ScanRequest()
 class SourceBatch:
     """Messages in order, with offsets and times `(messages,)`; their bytes lie in a buffer of the next batch, too.
 
-    `positions` `(messages,)` are those of their entries in the segment; 0 in a sub-batch, where none has its own.
+    `positions` `(messages,)` are those of their entries in the segment; 0 in a sub-batch, where none has its own. None:
+    they are not known.
     """
 
     messages: EncodedMessages
     offsets: Int64Array
     timestamps_ms: Int64Array
-    positions: Int64Array
+    positions: Int64Array | None
 
     def take(self, part: slice) -> SourceBatch:
         """Some of the messages, in a row."""
-        messages, positions = self.messages.take(part), self.positions[part]
+        messages, positions = self.messages.take(part), None if self.positions is None else self.positions[part]
         return SourceBatch(messages, self.offsets[part], self.timestamps_ms[part], positions)
 
-    def entries(self, offsets: Int64Array) -> NDArray[np.void]:
+    def entries(self, offsets: Int64Array) -> NDArray[np.void] | None:
         """Where messages lie, and their checksums, `(messages,)` of ENTRY_DTYPE; zeros for other than these offsets."""
+        if self.positions is None:
+            return None
         found = np.zeros(len(self.offsets), dtype=ENTRY_DTYPE)
         if not len(offsets) or not self.positions.any():
             return found
         first = int(self.offsets[0])
         is_asked = np.zeros(int(self.offsets[-1]) + 1 - first, dtype=np.bool_)
         is_asked[offsets - first] = True
-        rows = np.flatnonzero(is_asked[self.offsets - first] & (self.positions > 0))
+        is_whole = len(is_asked) == len(self.offsets)
+        rows = np.flatnonzero(is_asked if is_whole else is_asked[self.offsets - first])
+        rows = rows[self.positions[rows] > 0]
         starts = self.messages.starts[rows] - ENTRY_HEAD_BYTES
         found["position"][rows] = self.positions[rows]
         found["crc"][rows] = crcs_of_ranges(self.messages.data, starts, self.messages.lengths[rows] + ENTRY_HEAD_BYTES)
@@ -77,6 +82,7 @@ class Source:
         self._segments: list[Segment] = []
         self._reader: SegmentReader | None = None
         self._appended: Window | None = None
+        self._chunk_decider = ChunkDecider(_ALL, OffsetRange(0, 0))
         self._is_stale = False
         """Whether the files have more than is known of them."""
 
@@ -122,26 +128,26 @@ class Source:
 
         None if one of them does not check.
         """
-        found = [np.zeros(0, dtype=CHUNK_DTYPE)]
+        found = bytearray()
         try:
             for reader, first, last in self._rows(start, stop):
-                found.append(chunks_of(reader.headers(first, last)))
+                found += reader.headers(first, last).records.tobytes()
         except (CorruptChunkError, OffsetOutOfRangeError):
             return None
-        return np.concatenate(found)
+        return chunks_of(found)
 
     def read(self, start: int, stop: int) -> Iterator[SourceBatch | NDArray[np.void]]:
-        """The messages of the offsets `start … stop`, and before them the chunks, of CHUNK_DTYPE, that they lie in.
+        """The messages of the offsets `start … stop`, and before them the headers of the chunks that they lie in.
 
         Raises CorruptChunkError with file and position, OffsetOutOfRangeError where retention deleted them meanwhile.
         """
         if self._appended is not None and start >= self._appended.chunks.chunk_ids[0]:
             yield from self._read_appended(self._appended, start, stop)
             return
-        decider = ChunkDecider(_ALL, OffsetRange(start, stop))
+        decider = self._decide(start, stop)
         for reader, first, last in self._rows(start, stop):
             for window in _windows(reader, first, last):
-                yield chunks_of(window.headers)
+                yield window.headers.records
                 for batch in read_window(window, decider, ScanCounters()):
                     if len(batch):
                         positions = _positions(window, batch.messages, batch.offsets)
@@ -149,14 +155,16 @@ class Source:
 
     def _read_appended(self, window: Window, start: int, stop: int) -> Iterator[SourceBatch | NDArray[np.void]]:
         """The same out of memory. Where entries lie in their file is not known, as of those in a sub-batch."""
-        chunks = chunks_of(window.headers)
-        first, last = np.searchsorted(chunks["chunk_id"], (start + 1, stop)).tolist()
-        yield chunks[first - 1 : last]
-        for batch in read_window(window, ChunkDecider(_ALL, OffsetRange(start, stop)), ScanCounters()):
+        first, last = window.chunks.chunk_ids.searchsorted((start + 1, stop)).tolist()
+        yield window.headers.records[first - 1 : last]
+        for batch in read_window(window, self._decide(start, stop), ScanCounters()):
             if len(batch):
                 self.recent = batch
-                positions = np.zeros(len(batch), dtype=np.int64)
-                yield SourceBatch(batch.messages, batch.offsets, batch.timestamps_ms, positions)
+                yield SourceBatch(batch.messages, batch.offsets, batch.timestamps_ms, None)
+
+    def _decide(self, start: int, stop: int) -> ChunkDecider:
+        self._chunk_decider.within = OffsetRange(start, stop)
+        return self._chunk_decider
 
     def _rows(self, start: int, stop: int) -> Iterator[tuple[SegmentReader, int, int]]:
         """The segments with chunks of some offsets, and the rows of these chunks in their tables."""
@@ -195,21 +203,10 @@ def _windows(reader: SegmentReader, first: int, last: int) -> Iterator[Window]:
         begin = end
 
 
-def chunks_of(headers: ChunkHeaders) -> NDArray[np.void]:
-    """The user chunks with some headers, of CHUNK_DTYPE."""
-    kept = np.flatnonzero(headers.chunk_type == ChunkType.USER)
-    data = np.ascontiguousarray(headers.records[kept]).view(np.uint8)
-    starts = np.arange(len(kept), dtype=np.int64) * CHUNK_HEADER_BYTES
-    found = np.empty(len(kept), dtype=CHUNK_DTYPE)
-    found["chunk_id"] = headers.chunk_id[kept]
-    found["crc"] = crcs_of_ranges(data, starts, np.full(len(kept), CHUNK_HEADER_BYTES, dtype=np.int64))
-    return found
-
-
 def _positions(window: Window, messages: EncodedMessages, offsets: Int64Array) -> Int64Array:
     """Where the entries of messages lie in the file."""
     if messages.data is not window.chunks.data:
         return np.zeros(len(offsets), dtype=np.int64)
-    chunks = np.searchsorted(window.chunks.chunk_ids, offsets, side="right") - 1
+    bounds = np.append(np.searchsorted(offsets, window.chunks.chunk_ids), len(offsets))
     shifts = window.positions - window.headers.starts - ENTRY_HEAD_BYTES
-    return messages.starts + shifts[chunks]
+    return messages.starts + np.repeat(shifts, np.diff(bounds))

@@ -221,7 +221,8 @@ class ServerConnection:
 
     def _frame(self, kind: int, channel: int, payload: bytes) -> Event | None:
         known = self._channels.get(channel)
-        if self.state is ConnectionState.CLOSING or (known is not None and known.is_closing):
+        is_closing = self.state is ConnectionState.CLOSING or (known is not None and known.is_closing)
+        if is_closing:
             return self._while_closing(channel, payload) if kind == FrameType.METHOD else None
         method: m.Method | None = None
         try:

@@ -32,7 +32,8 @@ ENTRIES = st.lists(
 BATCHES = st.lists(
     st.tuples(st.sampled_from([None, "p", "q"]), ENTRIES, st.integers(0, 4), st.booleans()), min_size=1, max_size=6
 )
-"""The publisher's name, the entries, how far its sequences go back, and whether somebody asks."""
+"""The publisher's name, the entries, how far its sequences go back (without a name: odd for a whole batch), and
+whether somebody asks."""
 
 
 @given(writes=st.lists(BATCHES, min_size=1, max_size=3))
@@ -76,6 +77,7 @@ def test_the_offset_of_an_entry_is_where_readers_find_it(
                     values=[None if members else value for members, value in given_entries],
                     records=[members for members, _ in given_entries],
                 )
+                made.is_whole = name is None and back % 2 == 1 and not any(members for members, _ in given_entries)
                 if asks:
                     made.places = Written()
                     asked.append((first_bodies, made.places))

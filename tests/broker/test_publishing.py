@@ -111,6 +111,25 @@ def test_what_several_publishers_without_a_name_queued_shares_a_chunk_and_a_name
     broker.close()
 
 
+@pytest.mark.parametrize("count", [3, 10_000])
+def test_a_whole_batch_is_one_chunk_in_its_place(tmp_path: Path, count: int) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    publishers = [session.publisher("orders") for _ in range(2)]
+    answers = Answers()
+    given = [[b"1"], [b"%d" % number * 30 for number in range(count)], [b"2"], [b"3"], [b"4"] * count]
+    for number, messages in enumerate(given):
+        made = batch(messages, answers.to(number))
+        made.is_whole = number in (1, 4)
+        publishers[number % 2].publish(made)
+    broker.write_queued()
+    assert answers.given == [(number, None) for number in range(5)]
+    assert stored(tmp_path, "orders") == [message for messages in given for message in messages]
+    assert [records for records, _ in chunks(tmp_path, "orders")] == [1, count, 2, count]
+    broker.close()
+
+
 def test_a_duplicate_is_confirmed_and_left_out_also_after_a_restart(tmp_path: Path) -> None:
     broker = open_broker(tmp_path)
     session = open_session(broker)

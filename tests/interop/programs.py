@@ -70,6 +70,8 @@ GO_AMQP10 = _go("rabbitmq-amqp-go-client", "amqp10")
 JAVA_AMQP091 = _java("amqp-client 0.9.1 (Java)", "Amqp091Client")
 NODE_AMQP091 = _node("amqplib", "amqp091.js")
 NODE_STOMP = _node("@stomp/stompjs", "stomp.js")
+JAVA_SERVICEBUS = _java("azure-messaging-servicebus (Java)", "ServiceBus")
+NODE_SERVICEBUS = _node("@azure/service-bus", "servicebus.js")
 JAVA_EXAMPLES = _java("examples of the documentation (Java)", "DocumentationExamples")
 
 

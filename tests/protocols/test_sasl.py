@@ -12,6 +12,7 @@ from headgate.errors import RemoteProtocolError
 from headgate.protocols.sasl import (
     MAX_CREDENTIAL_BYTES,
     Anonymous,
+    ByToken,
     External,
     Mechanism,
     Plain,
@@ -37,6 +38,7 @@ def test_external_and_anonymous_carry_a_name_or_nothing() -> None:
     assert parse_initial("EXTERNAL", b"") == External("")
     assert parse_initial("EXTERNAL", b"alice") == External("alice")
     assert parse_initial("ANONYMOUS", b"\xff anything") == Anonymous()
+    assert parse_initial("MSSBCBS", b"") == ByToken()
 
 
 @pytest.mark.parametrize(
@@ -71,4 +73,4 @@ def test_neither_errors_nor_representations_show_a_secret() -> None:
 def test_any_bytes_are_read_or_refused(mechanism: Mechanism, data: bytes) -> None:
     assert is_known(mechanism)
     with contextlib.suppress(RemoteProtocolError):
-        assert isinstance(parse_initial(mechanism, data), Plain | External | Anonymous)
+        assert isinstance(parse_initial(mechanism, data), Plain | External | Anonymous | ByToken)

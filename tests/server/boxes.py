@@ -20,6 +20,7 @@ from headgate.protocols.amqp10 import Accepted, Error, Link, Modified, Rejected,
 from headgate.protocols.amqp10.events import Deliveries, Outcomes
 from headgate.protocols.amqp10.performatives import RECEIVER, Attach
 from headgate.protocols.amqp10.terminus import DeliveryState
+from headgate.protocols.sasl import Credentials
 from headgate.server.amqp10 import (
     Amqp10Handler,
     RefusedAttachError,
@@ -94,6 +95,15 @@ class BoxService:
         self._handler = handler
         self._boxes = boxes
         self._management: dict[str, BoxManagement] = {}
+
+    def mechanisms(self) -> Sequence[str]:
+        return ()
+
+    def knows(self, credentials: Credentials) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
 
     def claims(self, address: str | None) -> bool:
         return address is not None and address.lower().startswith("box/")

@@ -3,7 +3,7 @@
 The same commands serve every protocol; time comes in as an argument or through the clock that the broker was given.
 
     Broker, BrokerSettings             one root folder, from its making to `close`
-    Session, Backlog                   one connection's commands, and what it may have waiting
+    Session, Backlog, Check            one connection's commands, what it may have waiting, and what it may do
     Publisher                          one publisher: takes a `PublishBatch`, gives confirms, and offsets (`Written`)
                                        to who asks
     Consumer, ConsumerOptions          one consumer; a `MessageConsumer` takes messages by credit, a `ChunkConsumer`
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
     from headgate.broker.publishers import Publisher
     from headgate.broker.routing import Binding, Headers
-    from headgate.broker.session import Session, StreamInfo
+    from headgate.broker.session import Check, Session, StreamInfo
     from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
     from headgate.broker.topics import (
         BrokerTopic,

@@ -24,13 +24,16 @@ class PublishBatch(msgspec.Struct, eq=False):
     An entry is an encoded message or a whole sub-batch in the form of a chunk's entry, its head included. `sequences`
     `(entries,)` uint64, rising, are the publishing ids of a publisher with a reference; entries not above its last one
     are left out, and count as written. The batch owns its buffers: nobody writes into them any more. `places`, an empty
-    one, is given by who asks at which offsets the entries lie; it says so from the call of `written` on.
+    one, is given by who asks at which offsets the entries lie; it says so from the call of `written` on. `is_whole`:
+    all of it is written or nothing, whatever happens; for messages of a publisher without a reference, as many as fit a
+    chunk.
     """
 
     entries: Entries
     written: Answer
     sequences: NDArray[np.uint64] | None = None
     places: Written | None = None
+    is_whole: bool = False
 
 
 class Written:

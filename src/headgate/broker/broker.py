@@ -44,7 +44,7 @@ from headgate.topic import (
 )
 
 if TYPE_CHECKING:
-    from headgate.broker.session import Session
+    from headgate.broker.session import Check, Session
 
 RETENTION_MS = 3_600_000
 RETAINED_A_TICK = 4
@@ -157,11 +157,19 @@ class Broker:
 
     # sessions
 
-    def open_session(self, user: str, *, protocol: str, connection: str) -> Session:
-        """The view of one connection, whose user was authenticated."""
+    def open_session(
+        self,
+        user: str,
+        *,
+        protocol: str,
+        connection: str,
+        backlog: Backlog | None = None,
+        check: Check | None = None,
+    ) -> Session:
+        """The view of one connection, whose user was authenticated; for `backlog` and `check` see `Session`."""
         from headgate.broker.session import Session
 
-        session = Session(self, user, protocol=protocol, connection=connection)
+        session = Session(self, user, protocol=protocol, connection=connection, backlog=backlog, check=check)
         self.sessions[session] = None
         return session
 

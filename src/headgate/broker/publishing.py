@@ -41,6 +41,7 @@ class WriteJob:
         "_error",
         "_has_ended",
         "_now_ms",
+        "_run_of",
         "_runs",
         "_stream",
         "_writer",
@@ -52,7 +53,7 @@ class WriteJob:
         self._stream = stream
         self._writer = writer
         self._batches = batches
-        self._runs = _runs(batches)
+        self._runs, self._run_of = _runs(batches)
         self._now_ms = now_ms
         self._written: tuple[BuiltChunks, int] | None = None
         """The chunks, and the id of the last."""
@@ -148,9 +149,9 @@ class WriteJob:
             built, _ = self._written
             chunk_ids = decode_headers(built.data, built.positions).chunk_id
             records_before = np.cumsum(built.num_records) - built.num_records
-        order = {run.publisher: number for number, run in enumerate(self._runs)}
         first = 0
-        for queued in sorted(self._batches, key=lambda each: order.get(each.reference, 0)):
+        by_run = sorted(zip(self._run_of, self._batches, strict=True), key=lambda each: each[0])
+        for _, queued in by_run:
             records = queued.entries.record_counts
             if queued.batch.places is not None:
                 queued.batch.places.fill(chunk_ids, records_before, first, records, queued.kept)
@@ -284,16 +285,31 @@ def above(sequences: NDArray[np.uint64], last: int | None) -> NDArray[np.bool_]:
     return new
 
 
-def _runs(batches: Sequence[Queued]) -> list[Run]:
-    """One run for all publishers without a name, one for each reference, in order of their first entries."""
-    runs: dict[bytes | None, Run] = {}
+def _runs(batches: Sequence[Queued]) -> tuple[list[Run], list[int]]:
+    """The runs that batches are written in, in order of their first entries, and the number of each batch's run.
+
+    One run for each reference. Publishers without a name share one; a batch that is whole has its own, between those
+    before it and those behind.
+    """
+    runs: list[Run] = []
+    numbers: list[int] = []
+    open_runs: dict[bytes | None, int] = {}
     for queued in batches:
         if not len(queued.entries):
+            numbers.append(0)
             continue
-        run = runs.get(queued.reference)
-        if run is None:
-            run = runs[queued.reference] = Run([], queued.reference, None if queued.reference is None else [])
+        number = None if queued.batch.is_whole else open_runs.get(queued.reference)
+        if number is None:
+            number = len(runs)
+            sequences: list[NDArray[np.uint64]] | None = None if queued.reference is None else []
+            runs.append(Run([], queued.reference, sequences, queued.batch.is_whole))
+            if queued.batch.is_whole:
+                open_runs.pop(queued.reference, None)
+            else:
+                open_runs[queued.reference] = number
+        run = runs[number]
         run.parts.append(queued.entries)
         if run.sequences is not None and queued.sequences is not None:
             run.sequences.append(queued.sequences)
-    return list(runs.values())
+        numbers.append(number)
+    return runs, numbers

@@ -16,7 +16,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Declared, arguments_declared, check_name, clean_name
@@ -40,6 +40,9 @@ from headgate.topic import Change, SubscriptionName, TopicLimits
 
 if TYPE_CHECKING:
     from headgate.broker.broker import Broker
+
+Check: TypeAlias = Callable[[Permission, str], None]
+"""Raises AccessRefusedError where a permission on a resource is missing."""
 
 logger = logging.getLogger("headgate.broker")
 
@@ -70,12 +73,13 @@ class Session:
 
     `on_stream_deleted` is called with the name of a stream that this session published to or consumed from, after its
     publishers and consumers were closed and the command that deleted it was answered. `backlog` is what its publishers
-    queued and was not answered.
+    queued and was not answered. `check` says whether a permission is there; by default, whether the user has it.
     """
 
     __slots__ = (
         "__weakref__",
         "_broker",
+        "_check",
         "_closed",
         "_consumers",
         "_publishers",
@@ -87,17 +91,27 @@ class Session:
         "user",
     )
 
-    def __init__(self, broker: Broker, user: str, *, protocol: str, connection: str) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        user: str,
+        *,
+        protocol: str,
+        connection: str,
+        backlog: Backlog | None = None,
+        check: Check | None = None,
+    ) -> None:
         self.user = user
         self.protocol = protocol
         self.connection = connection
-        self.backlog = Backlog()
+        self.backlog = Backlog() if backlog is None else backlog
         self.on_stream_deleted: Callable[[str], None] | None = None
         self._broker = broker
         self._publishers: dict[Publisher, BrokerStream] = {}
         self._consumers: dict[Consumer, BrokerStream] = {}
         self._receivers: list[Receiver] = []
         self._closed = False
+        self._check = functools.partial(broker.users.check, user) if check is None else check
 
     # streams
 
@@ -615,9 +629,6 @@ class Session:
         self._broker.sessions.pop(self, None)
 
     # inside
-
-    def _check(self, permission: Permission, resource: str) -> None:
-        self._broker.users.check(self.user, permission, resource)
 
     def _check_binding(self, source: str, destination: str) -> None:
         self._check(Permission.WRITE, destination)

@@ -201,11 +201,15 @@ def _check_bytes(data: Bytes) -> None:
 
 
 class Run(msgspec.Struct, eq=False):
-    """Entries that become separate chunks; `sequences` has a rising number per entry of a `publisher` with a name."""
+    """Entries that become separate chunks; `sequences` has a rising number per entry of a `publisher` with a name.
+
+    `is_whole`: messages that become one chunk, so that all of them are there after a crash, or none.
+    """
 
     parts: list[Entries]
     publisher: bytes | None = None
     sequences: list[NDArray[np.uint64]] | None = None
+    is_whole: bool = False
 
 
 def only_message(runs: Sequence[Run]) -> tuple[bytes, bytes | None] | None:
@@ -243,6 +247,8 @@ def _boundaries(run: Run, lengths: Int64Array, records: Int64Array | None, limit
     A chunk ends where messages and sub-batches change, where a long run of another filter value begins, and before
     its sub-batches exceed the expansion limit of readers.
     """
+    if run.is_whole:
+        return np.array([0, len(lengths)], dtype=np.int64)
     changes = set(_value_changes(run))
     if records is not None:
         changes.update((np.flatnonzero(np.diff(records > 0)) + 1).tolist())

@@ -4,6 +4,7 @@
     AMQPLAIN    fields of an AMQP 0.9.1 table without its length: LOGIN and PASSWORD, long strings
     EXTERNAL    the name the client wants, may be empty; who it is says its TLS certificate
     ANONYMOUS   anything; it names no user
+    MSSBCBS     anything; who it is, the client says later, by tokens (Service Bus)
 
 Every mechanism is one answer of the client: there are no challenges. Whether the credentials are right is decided
 elsewhere; here they are only read.
@@ -31,6 +32,7 @@ class Mechanism(StrEnum):
     AMQPLAIN = "AMQPLAIN"
     EXTERNAL = "EXTERNAL"
     ANONYMOUS = "ANONYMOUS"
+    MSSBCBS = "MSSBCBS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,12 @@ class Anonymous:
     """No user is named."""
 
 
-Credentials = Plain | External | Anonymous
+@dataclass(frozen=True, slots=True)
+class ByToken:
+    """No user is named yet: tokens will say what the client may do."""
+
+
+Credentials = Plain | External | Anonymous | ByToken
 
 
 def parse_initial(mechanism: str, data: bytes) -> Credentials:
@@ -75,6 +82,8 @@ def parse_initial(mechanism: str, data: bytes) -> Credentials:
             return External(_text(data, Mechanism.EXTERNAL))
         case Mechanism.ANONYMOUS:
             return Anonymous()
+        case Mechanism.MSSBCBS:
+            return ByToken()
 
 
 def is_known(mechanism: str) -> bool:

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 from headgate.protocols.amqp10 import SASL_HEADER
 from headgate.server.amqp091 import Amqp091Handler
-from headgate.server.amqp10 import Amqp10Handler
+from headgate.server.amqp10 import Amqp10Handler, RabbitService
 from headgate.server.context import ServerContext
+from headgate.server.servicebus import ServiceBusService
 from headgate.server.transport import Handler, Transport
+
+SERVICES = (RabbitService, ServiceBusService)
+"""Those that a connection of AMQP 1.0 carries."""
 
 AMQP_091_HEADER = b"AMQP\x00\x00\x09\x01"
 _HEADER_BYTES = 8
@@ -37,7 +41,7 @@ class AmqpHandler:
         if head == AMQP_091_HEADER:
             handler = Amqp091Handler(self._transport, self._context)
         elif head == SASL_HEADER:
-            handler = Amqp10Handler(self._transport, self._context)
+            handler = Amqp10Handler(self._transport, self._context, services=SERVICES)
         else:
             self._transport.write(SASL_HEADER)
             self._transport.close()

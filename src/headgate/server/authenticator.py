@@ -4,6 +4,7 @@
                       its own in the configuration, from this machine only
     EXTERNAL          the user that the client's checked TLS certificate names (common name of its subject)
     ANONYMOUS         the default user, from this machine only
+    MSSBCBS           nobody: services that take tokens know what such a client may do
 
 No log line and no error says a password, or whether it was the name or the password that was wrong.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable
 
 from headgate.broker import Users
 from headgate.errors import AuthenticationError, HeadgateError, LoopbackOnlyError
-from headgate.protocols.sasl import Anonymous, Credentials, External, Mechanism, Plain
+from headgate.protocols.sasl import Anonymous, ByToken, Credentials, External, Mechanism, Plain
 from headgate.server.connections import Connections
 from headgate.server.context import Clock
 from headgate.server.settings import ServerSettings
@@ -58,7 +59,7 @@ class Authenticator:
         offered: list[str] = [Mechanism.PLAIN, Mechanism.AMQPLAIN]
         if caller.peer.certificate_name is not None:
             offered.insert(0, Mechanism.EXTERNAL)
-        if self._takes_anonymous(caller):
+        if self.takes_anonymous(caller):
             offered.append(Mechanism.ANONYMOUS)
         return tuple(map(str, offered))
 
@@ -89,10 +90,12 @@ class Authenticator:
                 else:
                     self._accept(caller, name, then)
             case Anonymous():
-                if self._takes_anonymous(caller):
+                if self.takes_anonymous(caller):
                     self._accept(caller, self._settings.authentication.default_user, then)
                 else:
                     self._refuse(caller, "", "anonymous clients are taken from this machine only, if at all", then)
+            case ByToken():
+                self._refuse(caller, "", "there is no service that takes tokens", then)
 
     def _is_from_elsewhere(self, caller: Caller, user: str) -> bool:
         """Whether a user that may come from this machine only comes from another."""
@@ -100,7 +103,8 @@ class Authenticator:
         is_for_this_machine = user == settings.default_user and settings.default_password is None
         return is_for_this_machine and not caller.peer.is_loopback
 
-    def _takes_anonymous(self, caller: Caller) -> bool:
+    def takes_anonymous(self, caller: Caller) -> bool:
+        """Whether an anonymous client there is the default user."""
         settings = self._settings.authentication
         return settings.anonymous and caller.peer.is_loopback and settings.default_user in self._users
 

@@ -157,6 +157,15 @@ class Filters(_Table, frozen=True):
     """Language of SQL filters of AMQP 1.0 and of `x-headgate-sql`."""
 
 
+class ServiceBus(_Table, frozen=True):
+    """Clients of Service Bus."""
+
+    open: Literal["loopback", "no"] = "loopback"
+    """Who needs no token: clients on this machine, as long as there are no access keys; or nobody."""
+    message_size_bytes: Count = 1_048_576
+    """The largest message, and the largest batch of messages, that they may send."""
+
+
 class Log(_Table, frozen=True):
     """What the server writes to standard error."""
 
@@ -274,6 +283,7 @@ class ServerSettings(_Table, frozen=True):
     authentication: Authentication = Authentication()
     storage: Storage = Storage()
     filters: Filters = Filters()
+    servicebus: ServiceBus = ServiceBus()
     log: Log = Log()
     user: list[UserEntry] = []
     stream: list[StreamEntry] = []

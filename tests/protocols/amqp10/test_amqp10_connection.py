@@ -367,6 +367,26 @@ def test_a_message_that_is_too_large_detaches_the_link(with_kernels: bool) -> No
     assert _conditions(pair.client, Detached) == ["amqp:link:message-size-exceeded"]
 
 
+def test_a_message_that_is_too_large_may_be_rejected_alone() -> None:
+    pair = Pair(server=ConnectionSettings(max_message_size=100))
+    session = pair.session()
+    link = pair.sender(session)
+    (ours,) = pair.server.connection.sessions[0].links
+    ours.rejects_large = True
+    for number, settled in enumerate((False, True)):
+        session.send(Transfer(link.handle, number, b"t", settled=settled, more=True), bytes(60))
+        session.send(Transfer(link.handle, more=True), bytes(60))
+        session.send(Transfer(link.handle, more=True), bytes(60))
+        session.send(Transfer(link.handle), bytes(60))
+    session.send(Transfer(link.handle, 2, b"t"), b"m")
+    pair.exchange()
+    assert [message[2] for message in pair.server.messages] == [b"m"]
+    told = [(event.first, event.last, event.state.error.condition) for event in pair.client.of(StateChanged)]
+    assert told == [(0, 0, "amqp:link:message-size-exceeded")]
+    assert pair.server.connection.partial_links == pair.server.connection.partial_bytes == 0
+    assert len(pair.server.of(Aborted)) == 2
+
+
 def test_messages_in_parts_are_bounded_over_all_links() -> None:
     pair = Pair(server=ConnectionSettings(max_partial_bytes=120))
     session = pair.session()

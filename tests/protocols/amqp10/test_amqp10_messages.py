@@ -20,7 +20,7 @@ SYMBOL = AmqpType.SYMBOL
 
 def _stored(message: Message | bytes, user: str = "guest") -> tuple[Message, bytes | None]:
     data = message if isinstance(message, bytes) else message.encode()
-    stored, value = stored_message(data, exchange="", routing_key="q", user=user)
+    stored, value = stored_message(data, routing=("", "q"), user=user)
     return Message.decode(stored), value
 
 
@@ -51,7 +51,7 @@ def test_everything_from_properties_on_keeps_its_bytes() -> None:
         Body.data(b"a", b"b"), properties={"subject": "s"}, application_properties={"a": 1}, footer={"crc": 1}
     ).encode()
     data = Message(None, delivery_annotations={"d": 1}, message_annotations={"m": 1}).encode() + bare
-    stored, _ = stored_message(data, exchange="e", routing_key="k", user="guest")
+    stored, _ = stored_message(data, routing=("e", "k"), user="guest")
     assert stored.endswith(bare)
     assert b"d" not in stored[: -len(bare)].replace(b"guest", b"").split(b"x-exchange")[0][-4:]
 
@@ -104,9 +104,9 @@ def test_bytes_that_are_no_message_with_a_body_are_refused(data: bytes) -> None:
 
 
 def test_a_message_that_was_consumed_can_be_published_again() -> None:
-    first, _ = stored_message(Message(b"x").encode(), exchange="", routing_key="a", user="guest")
+    first, _ = stored_message(Message(b"x").encode(), routing=("", "a"), user="guest")
     delivered = delivered_message(first, 77)
-    stored, _ = stored_message(delivered, exchange="", routing_key="b", user="guest")
+    stored, _ = stored_message(delivered, routing=("", "b"), user="guest")
     again = delivered_message(stored, 99)
     annotations = Message.decode(again).message_annotations
     assert {key: value.value for key, value in annotations.items()} == {
@@ -156,7 +156,7 @@ def test_a_delivery_has_its_own_count_and_annotations() -> None:
 @pytest.mark.parametrize("header", [{}, {"durable": False, "priority": 3, "ttl": 70}, {"delivery-count": 5}])
 def test_a_stored_message_is_its_own_first_delivery(header: dict[str, object]) -> None:
     message = Message(b"x", header=header, message_annotations={"x-own": 1}).encode()
-    stored, _ = stored_message(message, exchange="", routing_key="q", user="guest")
+    stored, _ = stored_message(message, routing=("", "q"), user="guest")
     assert annotated_message(stored, {}, delivery_count=0) == stored
     again = annotated_message(stored, {}, delivery_count=2)
     assert Message.decode(again).header["delivery-count"].value == 2
@@ -182,7 +182,7 @@ def test_annotated_messages_are_delivered_ones_where_they_say_the_same(data: byt
 
 
 def _bulk(messages: list[bytes], *, user: str = "guest", key: str = "q"):
-    return store_messages(EncodedMessages.of(messages), exchange="", routing_key=key, user=user)
+    return store_messages(EncodedMessages.of(messages), routing=("", key), user=user)
 
 
 _annotations = st.dictionaries(
@@ -212,9 +212,9 @@ def test_storing_in_bulk_gives_what_storing_one_by_one_gives(messages: list[byte
     for row, data in enumerate(messages):
         if row in stored.refused:
             with pytest.raises(type(stored.refused[row])):
-                stored_message(data, exchange="", routing_key="q", user="guest")
+                stored_message(data, routing=("", "q"), user="guest")
             continue
-        expected, value = stored_message(data, exchange="", routing_key="q", user="guest")
+        expected, value = stored_message(data, routing=("", "q"), user="guest")
         assert stored.messages.message(row) == expected
         assert (None if stored.filter_values is None else stored.filter_values.value(row)) == value
 
@@ -228,7 +228,7 @@ def _store_one(data: bytes, **options: str) -> tuple[bytes, bytes | None]:
 
 def _outcome(store: Callable[..., tuple[bytes, bytes | None]], data: bytes, *, key: str, user: str) -> object:
     try:
-        return store(data, exchange="", routing_key=key, user=user)
+        return store(data, routing=("", key), user=user)
     except HeadgateError as error:
         return type(error), str(error)
 

@@ -12,9 +12,8 @@ import pytest
 
 from headgate.message import AmqpType, AmqpValue, Body, Message, amqp_value
 from headgate.protocols.amqp10 import Link
-from headgate.protocols.amqp10.composites import decode_composite
 from headgate.protocols.amqp10.events import Attached, Closed, Detached, Ended, StateChanged
-from headgate.protocols.amqp10.frames import encode_frame, read_frame
+from headgate.protocols.amqp10.frames import encode_frame
 from headgate.protocols.amqp10.performatives import (
     RECEIVER,
     SECOND,
@@ -41,48 +40,11 @@ from headgate.server.amqp10 import Amqp10Handler, RabbitService
 from server.amqp10_client import Client, Management, client_of, plain
 from server.boxes import BATCH, LOCKED_UNTIL_MS, Box, BoxService
 from server.running import RunningServer, running_server
+from server.tap import Tap
 from waiting import LIMIT_S
 
 BOXES: dict[str, Box] = {}
 FIRST = RawEntry.of("offset", "rabbitmq:stream-offset-spec", amqp_value("first"))
-
-
-class _Tap:
-    """A socket that remembers what came."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        self._connected = connected
-        self.heard = b""
-
-    def __enter__(self) -> _Tap:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._connected.close()
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._connected, name)
-
-    def recv(self, size: int) -> bytes:
-        data = self._connected.recv(size)
-        self.heard += data
-        return data
-
-    def transfers(self) -> list[Transfer]:
-        """The first frames of the deliveries that came."""
-        found, position, view = [], 0, memoryview(self.heard)
-        while position < len(view):
-            if view[position : position + 4] == b"AMQP":
-                position += 8
-                continue
-            frame = read_frame(view, position, 1 << 20)
-            assert frame is not None
-            body, position = bytes(view[frame.body : frame.stop]), frame.stop
-            if body:
-                record, _ = decode_composite(body, 0, len(body))
-                if isinstance(record, Transfer) and record.delivery_tag is not None:
-                    found.append(record)
-        return found
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +56,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 @pytest.fixture
-def tap(server: RunningServer) -> _Tap:
-    return _Tap(socket.create_connection(("127.0.0.1", server.ports["amqp"]), timeout=LIMIT_S))
+def tap(server: RunningServer) -> Tap:
+    return Tap(socket.create_connection(("127.0.0.1", server.ports["amqp"]), timeout=LIMIT_S))
 
 
 @pytest.fixture
-def client(server: RunningServer, tap: _Tap) -> Iterator[Client]:
+def client(server: RunningServer, tap: Tap) -> Iterator[Client]:
     with client_of(server.ports["amqp"], connected=tap) as client:
         yield client
 
@@ -183,7 +145,7 @@ def test_transactions_are_refused_by_the_first_service(client: Client) -> None:
 
 
 def test_deliveries_have_tags_counts_and_annotations_of_their_own(
-    server: RunningServer, client: Client, tap: _Tap, name: str
+    server: RunningServer, client: Client, tap: Tap, name: str
 ) -> None:
     _fill(client, name, 2)
     link = _locking(client, name, credit=2)
@@ -266,7 +228,7 @@ def test_a_range_over_links_of_both_services_is_answered_by_each(
     assert _answers(client, 4)[2:] == [(ids[1], ids[1], Accepted()), (ids[3], ids[3], Accepted())]
 
 
-def test_pre_settled_deliveries_are_gone(client: Client, tap: _Tap, server: RunningServer, name: str) -> None:
+def test_pre_settled_deliveries_are_gone(client: Client, tap: Tap, server: RunningServer, name: str) -> None:
     _fill(client, name, 2)
     link = client.receiver(f"box/{name}", credit=5, snd_settle_mode=SETTLED)
     assert _bodies(client, link, 2) == [b"0", b"1"]

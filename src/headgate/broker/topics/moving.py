@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
 from headgate.broker.stream import BrokerStream
 from headgate.ledger import Ledger, Move, append_moves
-from headgate.message import AmqpType, AmqpValue, EncodedMessages, FieldReference, amqp_value, parse_field
+from headgate.message import (
+    AmqpType,
+    AmqpValue,
+    EncodedMessages,
+    FieldReference,
+    amqp_value,
+    from_plain_or_typed,
+    parse_field,
+)
 from headgate.message.lookup import locate_bytes
 from headgate.topic import DESCRIPTION_PROPERTY, REASON_PROPERTY, with_properties
 
@@ -39,12 +48,12 @@ class TargetKind(StrEnum):
 class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a copy is changed on its way to another stream: what a move of the ledger keeps, as JSON.
 
-    `subscription` is the number of the one that forwards it.
+    `properties` are plain or typed JSON; `subscription` is the number of the one that forwards it.
     """
 
     reason: str | None = None
     description: str | None = None
-    properties: dict[str, object] = {}
+    properties: dict[str, Any] = {}
     subscription: int = 0
 
     def encode(self) -> bytes:
@@ -58,7 +67,9 @@ class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def marked(self, message: bytes) -> bytes:
         """An encoded message with reason, description and properties among its application properties."""
-        marks: dict[str, AmqpValue] = {name: amqp_value(value) for name, value in self.properties.items()}
+        marks: dict[str, AmqpValue] = {
+            name: amqp_value(from_plain_or_typed(value)) for name, value in self.properties.items()
+        }
         for name, text in ((REASON_PROPERTY, self.reason), (DESCRIPTION_PROPERTY, self.description)):
             if text is not None:
                 marks[name] = AmqpValue(AmqpType.STRING, text)

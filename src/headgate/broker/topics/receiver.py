@@ -46,7 +46,7 @@ class Delivery(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterReason:
-    """Why a copy becomes a dead letter; both become application properties, and so do `properties`."""
+    """Why a copy becomes a dead letter: application properties; `properties`, plain or typed JSON, are further ones."""
 
     reason: str | None = None
     description: str | None = None

@@ -3,8 +3,9 @@
     Connection, ConnectionSettings              where everything begins; `ConnectionState` is where it stands
     Session, Link                               windows and credit
     Source, Target, Coordinator, address_text   what a link ends at
-    Accepted, Rejected, Released, Modified      outcomes of a delivery, `Received` before; `Error` says why
-    store_messages                              what a publisher's message is stored as
+    Accepted, Rejected, Released, Modified      outcomes, `Received` before; `Error` says why, `NO_INFO`: no more
+    store_messages, StoredMessages              what a publisher's message is stored as
+    BROKER_ANNOTATIONS                          what RabbitMQ's clients see there of a message's way
     delivered_message, in_standard_order        what a consumer of a stream gets; `annotated_message`: any other
     Condition, SaslCode, condition_of           what each error is answered with; `status_of` for management
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from headgate.protocols.amqp10.frames import SASL_HEADER
     from headgate.protocols.amqp10.link import Link
     from headgate.protocols.amqp10.messages import (
+        BROKER_ANNOTATIONS,
+        StoredMessages,
         annotated_message,
         delivered_message,
         in_standard_order,
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from headgate.protocols.amqp10.session import Session
     from headgate.protocols.amqp10.states import ConnectionState
     from headgate.protocols.amqp10.terminus import (
+        NO_INFO,
         Accepted,
         Coordinator,
         DeliveryState,

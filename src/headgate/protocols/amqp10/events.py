@@ -125,7 +125,7 @@ class Deliveries(msgspec.Struct, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The peer gave up a message after some of it; it had one of the link's credit."""
+    """The peer gave up a message after some of it, or we rejected one for its size; it had one of the link's credit."""
 
     link: Link
 

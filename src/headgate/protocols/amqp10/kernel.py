@@ -223,8 +223,9 @@ def store_messages(block: int) -> int:
     """Write messages in the form they are stored in, side by side; gives the bytes written.
 
     Words of `block`: data, starts, lengths, count, routing annotations (address, bytes, elements), user (address,
-    bytes), table of widths, names (`x-stream-filter-value`, then those that Python handles) and their number, target,
-    starts, lengths, starts and lengths of filter values (−1 where there is none), status, scratch of 12 words.
+    bytes, −1 for anybody), table of widths, names (`x-stream-filter-value`, then those that Python handles) and their
+    number, target, starts, lengths, starts and lengths of filter values (−1 where there is none), status, scratch of 12
+    words.
     """
     data: int = load_i64(block)
     starts: int = load_i64(block + 8)
@@ -266,7 +267,7 @@ def store_messages(block: int) -> int:
         bare = position
         if code == PROPERTIES:
             position = behind_descriptor(position)
-            if not user_fits(position, stop, widths, user, user_bytes):
+            if user_bytes >= 0 and not user_fits(position, stop, widths, user, user_bytes):
                 continue
             position = behind_element(position, stop, widths)
             code = descriptor(position, stop)

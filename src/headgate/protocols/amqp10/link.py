@@ -38,7 +38,8 @@ class Link:
     """An end of a link in a session; made by the session.
 
     `role` is ours. `credit`: how many messages may still be sent by the end that sends. `drain`: the peer wants the
-    credit used up or given back. `max_message_size`: what we take, in bytes.
+    credit used up or given back. `max_message_size`: what we take, in bytes; a larger message ends the link, or is only
+    rejected where it `rejects_large`.
     """
 
     def __init__(self, session: Session, *, name: str, role: bool, handle: int) -> None:
@@ -54,6 +55,9 @@ class Link:
         self.credit = 0
         self.drain = False
         self.max_message_size = session.connection.settings.max_message_size
+        self.rejects_large = False
+        self.is_too_large = False
+        """Whether the message that arrives in parts is too large; nothing of it is kept."""
         self._partial: bytearray | None = None
         self._partial_id = 0
         self._partial_format = 0
@@ -223,6 +227,20 @@ class Link:
         self._partial += payload
         self.session.connection.partial_bytes += len(payload)
 
+    def give_up_partial(self) -> None:
+        """Keep nothing of the message that arrives: it is too large."""
+        assert self._partial is not None
+        self.is_too_large = True
+        self.session.connection.partial_bytes -= len(self._partial)
+        self._partial.clear()
+
+    def reject_partial(self, state: DeliveryState) -> None:
+        """Say the outcome of the message that was given up, now that all of it has come."""
+        number, is_settled = self._partial_id, self._partial_settled
+        self.drop_partial()
+        if not is_settled:
+            self.session.settle(number, number, state)
+
     @property
     def partial_bytes(self) -> int:
         """How much of a message has arrived so far."""
@@ -243,3 +261,4 @@ class Link:
             self.session.connection.partial_links -= 1
             self.session.connection.partial_bytes -= len(self._partial)
             self._partial = None
+            self.is_too_large = False

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -45,6 +45,8 @@ FILTER_VALUE = "x-stream-filter-value"
 OFFSET = "x-stream-offset"
 EXCHANGE = "x-exchange"
 ROUTING_KEY = "x-routing-key"
+BROKER_ANNOTATIONS = (EXCHANGE, ROUTING_KEY, OFFSET, FILTER_VALUE)
+"""What clients of RabbitMQ see, or say, of where a message is and how it came there."""
 
 _NULL = b"\x40"
 _TRUE = b"\x41"
@@ -63,6 +65,7 @@ _BODY_CONSTRUCTORS: dict[Section, frozenset[int]] = {
     Section.FOOTER: _MAP_CONSTRUCTORS,
 }
 _USER_ID_POSITION = 1
+_ANY_USER = -1
 
 _BLOCK_WORDS = 19
 _BLOCK = struct.Struct(f"={_BLOCK_WORDS}q")
@@ -84,7 +87,7 @@ def routing_annotations(exchange: str, routing_key: str) -> bytes:
 
 
 _OFFSET_KEY = symbol(OFFSET)
-_ROUTING_KEYS = frozenset({symbol(EXCHANGE), symbol(ROUTING_KEY)})
+_ROUTING_ELEMENTS = 4
 _FILTER_VALUE_KEY = symbol(FILTER_VALUE)
 
 
@@ -100,8 +103,10 @@ class StoredMessages(msgspec.Struct, eq=False):
     refused: Mapping[int, HeadgateError]
 
 
-def stored_message(data: bytes, *, exchange: str, routing_key: str, user: str) -> tuple[bytes, bytes | None]:
-    """The stored form of one message, and its filter value.
+def stored_message(
+    data: bytes, *, routing: tuple[str, str] | None, user: str | None, left_out: Sequence[str] = ()
+) -> tuple[bytes, bytes | None]:
+    """The stored form of one message, and its filter value; arguments as `store_messages`.
 
     Raises MessageError for bytes that are not a message with a body, AccessRefusedError for another user's id, and
     PreconditionFailedError for a filter value that is not a string.
@@ -109,7 +114,7 @@ def stored_message(data: bytes, *, exchange: str, routing_key: str, user: str) -
     data = in_standard_order(data)
     spans, body = section_spans(data)
     _check_body(data, body)
-    if Section.PROPERTIES in spans:
+    if user is not None and Section.PROPERTIES in spans:
         _check_user(data, spans[Section.PROPERTIES], user)
     pairs = _pairs(data, spans.get(Section.MESSAGE_ANNOTATIONS))
     filter_value = None
@@ -119,11 +124,19 @@ def stored_message(data: bytes, *, exchange: str, routing_key: str, user: str) -
             if found.type is not AmqpType.STRING:
                 raise PreconditionFailedError(f"{FILTER_VALUE} is a string, found {found.type.value}")
             filter_value = found.octets() if filter_value is None else filter_value
-    kept = [key + value for key, value in pairs if key not in _ROUTING_KEYS and key != _OFFSET_KEY]
-    content = b"".join(kept) + routing_annotations(exchange, routing_key)
+    dropped = _dropped_keys(tuple(left_out))
+    kept = [key + value for key, value in pairs if key not in dropped]
+    added = b"" if routing is None else routing_annotations(*routing)
+    content = b"".join(kept) + added
     durable, priority, ttl = _header_fields(data, spans.get(Section.HEADER))
     header = _header(_TRUE if durable == _NULL else durable, priority, ttl)
-    return header + _annotations(content, 2 * len(kept) + 4) + data[_bare_position(spans) :], filter_value
+    count = 2 * len(kept) + (_ROUTING_ELEMENTS if added else 0)
+    return header + _annotations(content, count) + data[_bare_position(spans) :], filter_value
+
+
+@functools.lru_cache(maxsize=64)
+def _dropped_keys(left_out: tuple[str, ...]) -> frozenset[bytes]:
+    return frozenset(symbol(name) for name in (EXCHANGE, ROUTING_KEY, OFFSET, *left_out))
 
 
 def in_standard_order(data: bytes) -> bytes:
@@ -185,18 +198,23 @@ def delivered_message(data: bytes, offset: int) -> bytes:
     return _delivered(data, {_OFFSET_KEY: _LONG.pack(0x81, offset)}, _HEADER_TAIL)
 
 
-def annotated_message(data: bytes, annotations: Mapping[str, AmqpValue], *, delivery_count: int) -> bytes:
+def annotated_message(
+    data: bytes, annotations: Mapping[str, AmqpValue], *, delivery_count: int, left_out: Sequence[str] = ()
+) -> bytes:
     """What a consumer gets of a message, or of any bytes, in a delivery that is like no other.
 
     `annotations` replace those of the message that have the same names; `delivery_count` says how many deliveries of it
-    failed before.
+    failed before. Annotations that are `left_out` are not given.
     """
     encoded = {symbol(name): encode_value(value) for name, value in annotations.items()}
     is_first = _FALSE if delivery_count else _TRUE
-    return _delivered(data, encoded, is_first + encode_value(AmqpValue(AmqpType.UINT, delivery_count)))
+    dropped = _dropped_keys(tuple(left_out)) if left_out else frozenset()
+    return _delivered(data, encoded, is_first + encode_value(AmqpValue(AmqpType.UINT, delivery_count)), dropped)
 
 
-def _delivered(data: bytes, annotations: Mapping[bytes, bytes], header_tail: bytes) -> bytes:
+def _delivered(
+    data: bytes, annotations: Mapping[bytes, bytes], header_tail: bytes, dropped: Collection[bytes] = ()
+) -> bytes:
     """A message with encoded annotations, and the last two fields of its header."""
     try:
         spans, body = section_spans(data)
@@ -211,7 +229,7 @@ def _delivered(data: bytes, annotations: Mapping[bytes, bytes], header_tail: byt
         pairs = []
         fields = _DEFAULT_HEADER
         bare = bytes([0x00, 0x53, Section.DATA]) + encode_value(AmqpValue(AmqpType.BINARY, data))
-    kept = [key + value for key, value in pairs if key not in annotations]
+    kept = [key + value for key, value in pairs if key not in annotations and key not in dropped]
     kept += [key + value for key, value in annotations.items()]
     return _header(*fields, header_tail) + _annotations(b"".join(kept), 2 * len(kept)) + bare
 
@@ -329,25 +347,34 @@ class _Destination:
 
 
 @functools.lru_cache(maxsize=1024)
-def _destination(exchange: str, routing_key: str, user: str) -> _Destination:
-    routing = np.frombuffer(routing_annotations(exchange, routing_key), dtype=np.uint8)
-    user_octets = np.frombuffer(user.encode() or b"\0", dtype=np.uint8)
-    known = names(FILTER_VALUE, EXCHANGE, ROUTING_KEY, OFFSET)
+def _destination(routing: tuple[str, str] | None, user: str | None, left_out: tuple[str, ...]) -> _Destination:
+    added = b"" if routing is None else routing_annotations(*routing)
+    added_octets = np.frombuffer(added or b"\0", dtype=np.uint8)
+    user_octets = np.frombuffer((user or "").encode() or b"\0", dtype=np.uint8)
+    user_bytes = _ANY_USER if user is None else len(user.encode())
+    known = names(FILTER_VALUE, EXCHANGE, ROUTING_KEY, OFFSET, *left_out)
     address = kernels.address_of
+    elements = _ROUTING_ELEMENTS if added else 0
     return _Destination(
-        (routing, user_octets, known),
-        len(routing),
+        (added_octets, user_octets, known),
+        len(added),
         (
-            *(address(routing), len(routing), 4, address(user_octets), len(user.encode())),
+            *(address(added_octets), len(added), elements, address(user_octets), user_bytes),
             *(address(widths()), address(known), len(known)),
         ),
     )
 
 
-def store_messages(messages: EncodedMessages, *, exchange: str, routing_key: str, user: str) -> StoredMessages:
-    """The stored form of many messages, in a separate buffer: one kernel call, and Python for what it leaves open."""
+def store_messages(
+    messages: EncodedMessages, *, routing: tuple[str, str] | None, user: str | None, left_out: Sequence[str] = ()
+) -> StoredMessages:
+    """The stored form of many messages, in a separate buffer: one kernel call, and Python for what it leaves open.
+
+    `routing` are exchange and routing key that are noted on them, None for nothing; `user` whose id they may carry,
+    None for anybody's. Annotations that are `left_out` are dropped.
+    """
     count = len(messages.starts)
-    destination = _destination(exchange, routing_key, user)
+    destination = _destination(routing, user, tuple(left_out))
     capacity = total(messages.lengths) + count * (64 + destination.routing_bytes) + SLACK_BYTES
     # One array for the rows, for what the kernel is told and for the messages: each array costs as much as a message.
     rows_at = _BLOCK_WORDS + _SCRATCH_WORDS
@@ -383,7 +410,7 @@ def store_messages(messages: EncodedMessages, *, exchange: str, routing_key: str
     parts: list[bytes] = []
     for row in rows_of(status):
         try:
-            stored, value = stored_message(messages.message(row), exchange=exchange, routing_key=routing_key, user=user)
+            stored, value = stored_message(messages.message(row), routing=routing, user=user, left_out=left_out)
         except (MessageError, AccessRefusedError, PreconditionFailedError) as error:
             refused[row] = error
             continue

@@ -51,7 +51,7 @@ from headgate.protocols.amqp10.states import (
     received,
     sent,
 )
-from headgate.protocols.amqp10.terminus import Accepted, DeliveryState, Error
+from headgate.protocols.amqp10.terminus import NO_INFO, Accepted, DeliveryState, Error, Rejected
 from headgate.protocols.amqp10.transfers import encode_accepted, skip_frames
 
 if TYPE_CHECKING:
@@ -353,14 +353,21 @@ class Session:
         if transfer.resume:
             yield self._fail_link(link, Condition.NOT_IMPLEMENTED, "deliveries are not resumed")
             return
-        if link.partial_bytes + len(payload) > link.max_message_size:
+        is_too_large = link.is_too_large or link.partial_bytes + len(payload) > link.max_message_size
+        if is_too_large and not link.rejects_large:
             yield self._fail_link(link, *_too_large(link))
             return
         self.connection.check_partial_bytes(len(payload))
         link.add_part(transfer, payload)
+        if is_too_large:
+            link.give_up_partial()
         if transfer.aborted:
             link.drop_partial()
             yield Aborted(link)
+        elif is_too_large:
+            if not transfer.more:
+                link.reject_partial(Rejected(Error(*_too_large(link), NO_INFO)))
+                yield Aborted(link)
         elif not transfer.more:
             yield link.take_partial()
 

@@ -87,6 +87,9 @@ class Error(Composite):
     info: Map | None = None
 
 
+NO_INFO = AmqpValue(AmqpType.MAP, ())
+"""Says nothing; for clients that look for it in an error that rejects what they sent, and fail without."""
+
 ErrorField = Annotated[Error, one_of("an error", Error)]
 
 

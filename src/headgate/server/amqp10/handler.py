@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from headgate.broker import Check
 from headgate.broker import Session as BrokerSession
 from headgate.errors import (
     AuthenticationError,
@@ -54,11 +55,15 @@ from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation, Waiting
 from headgate.server.identity import NODE, PROPERTIES
 from headgate.server.pump import Pump
-from headgate.server.transport import Transport
+from headgate.server.transport import Peer, Transport
 
 CAPABILITIES = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY")
 
+NOBODY = ""
+"""The name of who is no user: it has no permissions."""
+
 _VHOST = "vhost:"
+_PROTOCOL = "AMQP 1.0"
 
 logger = logging.getLogger("headgate.server.amqp10")
 
@@ -94,6 +99,11 @@ class Amqp10Handler:
         self._logged_in_s: float | None = None
         self._conversation = Conversation(transport, context.clock)
         self._services = [service(self) for service in services]
+
+    @property
+    def peer(self) -> Peer:
+        """Who is at the other end."""
+        return self._transport.peer
 
     @property
     def broker(self) -> BrokerSession:
@@ -154,7 +164,16 @@ class Amqp10Handler:
         """The server stops."""
         self._close(Error(Condition.CONNECTION_FORCED, "the server stops"))
 
-    # What links call
+    # What services and links call
+
+    def open_session(self, check: Check) -> BrokerSession:
+        """Another session at the broker, for a service that knows itself what its clients may do; closed by it."""
+        record = self.context.connections.of(self._transport)
+        session = self.context.broker.open_session(
+            self.user, protocol=_PROTOCOL, connection=record.name, backlog=self.broker.backlog, check=check
+        )
+        session.on_stream_deleted = self._stream_deleted
+        return session
 
     def flush(self) -> None:
         """Hand what was said to the network."""
@@ -239,9 +258,13 @@ class Amqp10Handler:
                 self._transport.close()
             case HeadersExchanged():
                 if event.is_sasl:
-                    self._connection.offer_mechanisms(self.context.authenticator.mechanisms(self._transport))
+                    self._connection.offer_mechanisms(self._mechanisms())
             case InitReceived():
                 self._on_init(event)
+
+    def _mechanisms(self) -> list[str]:
+        offered = self.context.authenticator.mechanisms(self._transport)
+        return list(dict.fromkeys([*offered, *(each for service in self._services for each in service.mechanisms())]))
 
     def _on_init(self, init: InitReceived) -> None:
         try:
@@ -251,7 +274,13 @@ class Amqp10Handler:
             self._refuse_login()
             return
         self._conversation.wait(Waiting.LOGIN)
-        self.context.authenticator.authenticate(self._transport, credentials, self._authenticated)
+        authenticator = self.context.authenticator
+        knowing = [service for service in self._services if service.knows(credentials)]
+        is_user = isinstance(credentials, sasl.Anonymous) and authenticator.takes_anonymous(self._transport)
+        if knowing and not is_user:
+            self._transport.call_soon(lambda: self._authenticated(NOBODY))
+        else:
+            authenticator.authenticate(self._transport, credentials, self._authenticated)
 
     def _authenticated(self, user: str | AuthenticationError) -> None:
         if self._is_ended:
@@ -273,14 +302,14 @@ class Amqp10Handler:
 
     def _on_open(self, opened: Open) -> None:
         record = self.context.connections.of(self._transport)
-        record.protocol = "AMQP 1.0"
+        record.protocol = _PROTOCOL
         record.client = {"container_id": opened.container_id} | _texts(opened.properties)
         hostname = opened.hostname or ""
         vhost = hostname.removeprefix(_VHOST) if hostname.startswith(_VHOST) else "/"
         if vhost != "/":
             self._close(Error(Condition.NOT_FOUND, f"no vhost {vhost!r}; there is only /"))
             return
-        self._broker = self.context.broker.open_session(self.user, protocol="AMQP 1.0", connection=record.name)
+        self._broker = self.context.broker.open_session(self.user, protocol=_PROTOCOL, connection=record.name)
         self._broker.on_stream_deleted = self._stream_deleted
         self._conversation.limit_backlog(self._broker.backlog, self.context.settings.limits)
         self._connection.open(
@@ -346,6 +375,8 @@ class Amqp10Handler:
         self._is_ended = True
         for link in list(self._links):
             self._drop(link)
+        for service in self._services:
+            service.close()
         if self._broker is not None:
             self._broker.close()
 

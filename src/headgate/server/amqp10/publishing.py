@@ -132,13 +132,13 @@ class PublishingLink(ServedLink):
 
     def _fault_of(self, messages: EncodedMessages) -> HeadgateError | None:
         """What makes the link end, whatever the address of these messages is."""
-        refused = store_messages(messages, exchange="", routing_key="", user=self._handler.user).refused
+        refused = store_messages(messages, routing=("", ""), user=self._handler.user).refused
         faulty = _first_fault(refused)
         return None if faulty is None else refused[faulty]
 
     def _publish(self, route: Route, messages: EncodedMessages, ids: Int64Array, settled: Int64Array) -> None:
         """Store messages for one route, and publish them to its streams."""
-        stored = store_messages(messages, exchange=route.exchange, routing_key=route.key, user=self._handler.user)
+        stored = store_messages(messages, routing=(route.exchange, route.key), user=self._handler.user)
         batch, values, sent, is_sent = stored.messages, stored.filter_values, ids, settled
         faulty = None
         if stored.refused:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from headgate.protocols.amqp10 import Condition, Link, Source, address_text
 from headgate.protocols.amqp10.performatives import RECEIVER, SENDER, SETTLED, Attach
+from headgate.protocols.sasl import Credentials
 from headgate.server.amqp10.addresses import MANAGEMENT, parse_queue, parse_route
 from headgate.server.amqp10.consuming import ConsumingLink, confirmed_attach
 from headgate.server.amqp10.filters import read_filters
@@ -41,6 +42,17 @@ class RabbitService:
     def __init__(self, handler: Amqp10Handler) -> None:
         self._handler = handler
         self._management = _ManagementNode(handler)
+
+    def mechanisms(self) -> Sequence[str]:
+        """None: its clients are users."""
+        return ()
+
+    def knows(self, credentials: Credentials) -> bool:
+        """Nobody: its clients are users."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is left beside the links."""
 
     def claims(self, address: str | None) -> bool:
         """Whether an address is one of RabbitMQ's."""

@@ -10,13 +10,14 @@ the tuple that the handler is made with.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from headgate.errors import ConfigError, HeadgateError
 from headgate.protocols.amqp10 import Condition, Coordinator, Link, Source, Target, address_text
 from headgate.protocols.amqp10.events import Deliveries, Outcomes
 from headgate.protocols.amqp10.performatives import RECEIVER, SECOND, Attach
+from headgate.protocols.sasl import Credentials
 
 if TYPE_CHECKING:
     from headgate.server.amqp10.handler import Amqp10Handler
@@ -74,6 +75,12 @@ class Service(Protocol):
     ignores_strays: bool
     """Whether its clients may say something for channels and handles that are not there (any more)."""
 
+    def mechanisms(self) -> Sequence[str]:
+        """The SASL mechanisms of its clients, beside those of users."""
+
+    def knows(self, credentials: Credentials) -> bool:
+        """Whether it takes a client with these credentials, also where they are no user's. Called once, at login."""
+
     def claims(self, address: str | None) -> bool:
         """Whether an address is one of its own; None for a link that has none."""
 
@@ -83,6 +90,9 @@ class Service(Protocol):
         Then the handler's `answer_attach` or `refuse_attach` is called. Raises RefusedAttachError; BrokerError,
         LogError, ConfigError and MessageError become the usual conditions.
         """
+
+    def close(self) -> None:
+        """The connection has ended, and its links before."""
 
 
 ServiceFactory: TypeAlias = Callable[["Amqp10Handler"], Service]

@@ -1,0 +1,43 @@
+"""What Service Bus has on top of AMQP 1.0: addresses, tokens, requests and responses, batches, rules, conditions.
+
+    Address, Part, parse_address, is_cbs, covers   entities and what belongs to them, as addresses
+    SharedAccessToken, parse_token, signed_token   shared-access signatures
+    RequestMessage                                 a request, what it asks for, and the responses to it
+    RuleDescription, CorrelationDescription        rules as clients describe them; `told_rule` tells of one
+    Refusal, refusal_of                            condition, status and text of every error; `LOCK_LOST` and others
+    stored, delivered, Given                       messages as they are stored, and as receivers get them
+    beyond_limits                                  those that are larger than allowed
+    BATCH_FORMAT, unbatched                        many messages in one delivery
+    guid_of, token_of                              lock tokens
+
+What requests ask for is in the table `requests`. Pure: no sockets, no clock, and no broker.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.protocols.servicebus.addresses import Address, Part, covers, is_cbs, parse_address, relative
+    from headgate.protocols.servicebus.batches import BATCH_FORMAT, MAX_BATCH_MESSAGES, unbatched
+    from headgate.protocols.servicebus.locks import guid_of, token_of
+    from headgate.protocols.servicebus.messages import SCHEDULED_TIME, Given, beyond_limits, delivered, stored
+    from headgate.protocols.servicebus.refusals import (
+        LOCK_LOST,
+        Refusal,
+        ServiceBusCondition,
+        not_found,
+        not_implemented,
+        refusal_of,
+    )
+    from headgate.protocols.servicebus.requests import RequestMessage, enumerated, peeked, renewed
+    from headgate.protocols.servicebus.rules import (
+        COMPATIBILITY_LEVEL,
+        CORRELATION_FIELDS,
+        CorrelationDescription,
+        RuleDescription,
+        told_rule,
+    )
+    from headgate.protocols.servicebus.tokens import SharedAccessToken, parse_token, signed_token
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

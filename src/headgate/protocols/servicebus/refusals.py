@@ -1,0 +1,120 @@
+"""Why Service Bus refuses something: the condition of AMQP, the status of responses and of HTTP, and the text.
+
+Clients recognise some refusals by their texts, so these are those of the service. Sources: servicebus_wire, section 9;
+servicebus_filters, section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from headgate import errors
+from headgate.protocols.amqp10 import Condition
+
+
+class ServiceBusCondition(StrEnum):
+    """The conditions that Service Bus has beside those of the standard."""
+
+    ENTITY_EXISTS = "com.microsoft:entity-already-exists"
+    ENTITY_DISABLED = "com.microsoft:entity-disabled"
+    ARGUMENT_ERROR = "com.microsoft:argument-error"
+    ARGUMENT_OUT_OF_RANGE = "com.microsoft:argument-out-of-range"
+    MESSAGE_LOCK_LOST = "com.microsoft:message-lock-lost"
+    MESSAGE_NOT_FOUND = "com.microsoft:message-not-found"
+    SERVER_BUSY = "com.microsoft:server-busy"
+    DEAD_LETTER = "com.microsoft:dead-letter"
+    """Not a refusal: the condition with which a receiver rejects what is to become a dead letter."""
+
+
+AnyCondition: TypeAlias = Condition | ServiceBusCondition
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A condition, the status that says the same (404, 409 …), and a text for people."""
+
+    condition: AnyCondition
+    status: int
+    text: str
+
+
+_KINDS: Mapping[type[errors.HeadgateError], tuple[AnyCondition, int]] = {
+    errors.ResourceNotFoundError: (Condition.NOT_FOUND, 404),
+    errors.StreamNotFoundError: (Condition.NOT_FOUND, 404),
+    errors.RuleNotFoundError: (Condition.NOT_FOUND, 404),
+    errors.ResourceExistsError: (ServiceBusCondition.ENTITY_EXISTS, 409),
+    errors.StreamExistsError: (ServiceBusCondition.ENTITY_EXISTS, 409),
+    errors.RuleExistsError: (ServiceBusCondition.ENTITY_EXISTS, 409),
+    errors.AccessRefusedError: (Condition.UNAUTHORIZED_ACCESS, 401),
+    errors.AuthenticationError: (Condition.UNAUTHORIZED_ACCESS, 401),
+    errors.LimitExceededError: (Condition.RESOURCE_LIMIT_EXCEEDED, 403),
+    errors.RuleLimitError: (Condition.RESOURCE_LIMIT_EXCEEDED, 403),
+    errors.StorageFullError: (Condition.RESOURCE_LIMIT_EXCEEDED, 403),
+    errors.StreamReadOnlyError: (Condition.NOT_ALLOWED, 403),
+    errors.StreamLockedError: (ServiceBusCondition.SERVER_BUSY, 503),
+    errors.UnsupportedError: (Condition.NOT_IMPLEMENTED, 501),
+    errors.MessageError: (Condition.DECODE_ERROR, 400),
+    errors.RuleError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
+    errors.FilterError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
+    errors.ConfigError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
+    errors.EntityDisabledError: (ServiceBusCondition.ENTITY_DISABLED, 403),
+    errors.PreconditionFailedError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
+}
+"""What tells a client of an error; a class that is missing is told as its nearest base class, or as a fault here."""
+
+LOCK_LOST = Refusal(
+    ServiceBusCondition.MESSAGE_LOCK_LOST,
+    410,
+    "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue.",
+)
+
+
+def refusal_of(error: errors.HeadgateError, entity: str = "") -> Refusal:
+    """What a client is told of an error; `entity` is what it asked about, where the error does not say that."""
+    kinds = (_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
+    condition, status = next(kinds, (Condition.INTERNAL_ERROR, 500))
+    match error:
+        case errors.RuleError(cause=errors.FilterError() as cause):
+            text = _expression_text(cause)
+        case errors.FilterError():
+            text = _expression_text(error)
+        case errors.RuleError() if status in (404, 409):
+            text = _entity_text(_rule_path(error) or entity, status)
+        case _ if status in (404, 409):
+            text = _entity_text(entity or _subject(error), status)
+        case errors.EntityDisabledError():
+            text = f"Messaging entity '{entity or error.subject}' is currently disabled."
+        case _:
+            text = str(error)
+    return Refusal(condition, status, text)
+
+
+def not_found(entity: str) -> Refusal:
+    """There is no such entity."""
+    return Refusal(Condition.NOT_FOUND, 404, _entity_text(entity, 404))
+
+
+def not_implemented(what: str) -> Refusal:
+    """Something that the service has and Headgate does not serve."""
+    return Refusal(Condition.NOT_IMPLEMENTED, 501, what)
+
+
+def _entity_text(entity: str, status: int) -> str:
+    return f"The messaging entity '{entity}' {'could not be found' if status == 404 else 'already exists'}."
+
+
+def _rule_path(error: errors.RuleError) -> str:
+    names = [name for name in (error.topic, error.subscription, error.rule) if name is not None]
+    return "" if not names else f"Topic:{'|'.join(names)}"
+
+
+def _subject(error: errors.HeadgateError) -> str:
+    return str(getattr(error, "subject", "") or error)
+
+
+def _expression_text(error: errors.FilterError) -> str:
+    place = f"Token line={error.line}, column={error.column}, Token in error={error.token}"
+    return f"There was an error parsing the SQL expression. [{place}, Additional details= {error.reason}]"

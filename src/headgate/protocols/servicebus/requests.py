@@ -1,0 +1,284 @@
+"""Requests to `$cbs` and `…/$management`, and the responses to them: servicebus_wire, sections 3 and 7.
+
+A request is a message: the application property `operation` says what it asks for, its body is one value. A response
+has the request's message id, in the same type, as its correlation id.
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from headgate.errors import ConfigError
+from headgate.message import NULL, AmqpArray, AmqpType, AmqpValue, Body, Message, Section
+from headgate.protocols.amqp10 import in_standard_order
+from headgate.protocols.servicebus.arguments import TEXTS, Arguments, entries, integer, optional_text, text
+from headgate.protocols.servicebus.locks import token_of
+from headgate.protocols.servicebus.refusals import Refusal
+from headgate.protocols.servicebus.rules import RuleDescription, read_rule
+
+_VENDOR = "com.microsoft:"
+_TRACKING = _VENDOR + "tracking-id"
+
+OK, ACCEPTED, NO_CONTENT = 200, 202, 204
+
+
+class Disposition(StrEnum):
+    """What a request makes of messages, as clients spell it."""
+
+    COMPLETED = "completed"
+    ABANDONED = "abandoned"
+    SUSPENDED = "suspended"
+    """Becomes a dead letter."""
+    DEFERRED = "defered"
+
+
+@dataclass(frozen=True, slots=True)
+class PutToken:
+    """Says a token for an audience, a URI."""
+
+    audience: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeekMessages:
+    """Asks for messages that are not settled, from a sequence number on."""
+
+    from_sequence_number: int
+    count: int
+    session: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RenewLocks:
+    """Asks for more time with messages, by their tokens."""
+
+    tokens: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateDispositions:
+    """Says what becomes of messages, by their tokens."""
+
+    disposition: Disposition
+    tokens: list[bytes]
+    reason: str | None
+    description: str | None
+    properties: Mapping[str, AmqpValue]
+    session: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AddRule:
+    """Adds a rule to the subscription."""
+
+    rule: RuleDescription
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRule:
+    """Removes a rule of the subscription."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnumerateRules:
+    """Asks for the rules of the subscription, a page of them."""
+
+    top: int
+    skip: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownOperation:
+    """Asks for something else."""
+
+    name: str
+
+
+Operation: TypeAlias = (
+    PeekMessages | RenewLocks | UpdateDispositions | AddRule | RemoveRule | EnumerateRules | UnknownOperation
+)
+
+
+class RequestMessage:
+    """A request as it came; nothing but its frame is checked before it is asked for."""
+
+    def __init__(self, data: bytes) -> None:
+        """Raises MessageError for bytes that are no message."""
+        self._message = Message.decode(in_standard_order(data))
+        self._message.decode_all()
+        self._properties = self._message.properties or {}
+        self._asked: dict[str, AmqpValue] = dict(self._message.application_properties or {})
+
+    @property
+    def reply_to(self) -> str | None:
+        """Which link the response is for, if it says that."""
+        value = self._properties.get("reply-to")
+        return value.value if value is not None and value.type in TEXTS else None
+
+    @property
+    def name(self) -> str:
+        """The operation's name, without the vendor's part. Raises ConfigError."""
+        return text(self._asked, "operation").removeprefix(_VENDOR)
+
+    def put_token(self) -> PutToken:
+        """A request to `$cbs`. Raises ConfigError."""
+        if self.name != "put-token":
+            raise ConfigError(f"{self.name} is no operation of $cbs; expected put-token")
+        value = self._body()
+        if value.type not in TEXTS:
+            raise ConfigError(f"a token is a string, found {value.type.value}")
+        return PutToken(text(self._asked, "name"), value.value)
+
+    def operation(self) -> Operation:
+        """A request to `$management`. Raises ConfigError for wrong arguments."""
+        read = _OPERATIONS.get(self.name)
+        return UnknownOperation(self.name) if read is None else read(entries(self._body(), "the body of a request"))
+
+    def _body(self) -> AmqpValue:
+        body = self._message.body
+        if body is None or body.section is not Section.AMQP_VALUE:
+            raise ConfigError("the body of a request is one value")
+        return body.values()[0]
+
+    # responses
+
+    def claimed(self) -> bytes:
+        """The response to a token that is taken."""
+        return self._response({"status-code": _int(ACCEPTED), "status-description": _string("Accepted")}, NULL)
+
+    def claim_refused(self, refusal: Refusal) -> bytes:
+        """The response to a token that is refused."""
+        told = {"status-code": _int(refusal.status), "status-description": _string(refusal.text)}
+        return self._response(told | {"error-condition": _symbol(str(refusal.condition))}, NULL)
+
+    def answered(self, body: Mapping[str, AmqpValue] | None = None, *, status: int = OK) -> bytes:
+        """The response to an operation that is done."""
+        described = {OK: "OK", NO_CONTENT: "No Content"}[status]
+        return self._operation_response(status, described, {}, body or {})
+
+    def refused(self, refusal: Refusal) -> bytes:
+        """The response to an operation that is refused."""
+        condition = _symbol(str(refusal.condition))
+        more = {"errorCondition": condition, "error-condition": condition}
+        return self._operation_response(refusal.status, refusal.text, more, {})
+
+    def _operation_response(
+        self, status: int, described: str, more: Mapping[str, AmqpValue], body: Mapping[str, AmqpValue]
+    ) -> bytes:
+        told = {"statusCode": _int(status), "statusDescription": _string(described), **more}
+        tracking = self._asked.get(_TRACKING)
+        if tracking is not None:
+            told[_TRACKING] = tracking
+        pairs = tuple((AmqpValue(AmqpType.STRING, name), value) for name, value in body.items())
+        return self._response(told, AmqpValue(AmqpType.MAP, pairs))
+
+    def _response(self, told: Mapping[str, AmqpValue], body: AmqpValue) -> bytes:
+        return Message(
+            Body.value(body),
+            properties={"correlation-id": self._properties.get("message-id")},
+            application_properties=told,
+        ).encode()
+
+
+# What responses hold
+
+
+def peeked(messages: Sequence[bytes]) -> dict[str, AmqpValue]:
+    """The body of a response with messages."""
+    found = tuple(
+        AmqpValue(AmqpType.MAP, ((_string("message"), AmqpValue(AmqpType.BINARY, message)),)) for message in messages
+    )
+    return {"messages": AmqpValue(AmqpType.LIST, found)}
+
+
+def renewed(count: int, until_ms: int) -> dict[str, AmqpValue]:
+    """The body of a response with the times until which renewed locks hold."""
+    times = (AmqpValue(AmqpType.TIMESTAMP, until_ms),) * count
+    return {"expirations": AmqpValue(AmqpType.ARRAY, AmqpArray(AmqpType.TIMESTAMP, times))}
+
+
+def enumerated(rules: Sequence[AmqpValue]) -> dict[str, AmqpValue]:
+    """The body of a response with rules, each as `told_rule` gives it."""
+    found = tuple(AmqpValue(AmqpType.MAP, ((_string("rule-description"), rule),)) for rule in rules)
+    return {"rules": AmqpValue(AmqpType.LIST, found)}
+
+
+# What requests hold
+
+
+def _read_peek(given: Arguments) -> Operation:
+    start, count = integer(given, "from-sequence-number"), integer(given, "message-count")
+    return PeekMessages(max(start, 0), max(count, 0), optional_text(given, "session-id"))
+
+
+def _read_renew(given: Arguments) -> Operation:
+    return RenewLocks(_tokens(given))
+
+
+def _read_update(given: Arguments) -> Operation:
+    status = text(given, "disposition-status")
+    if status not in list(Disposition):
+        raise ConfigError(f"disposition-status is {status!r}; expected one of {', '.join(Disposition)}")
+    properties = given.get("properties-to-modify", NULL)
+    return UpdateDispositions(
+        Disposition(status),
+        _tokens(given),
+        optional_text(given, "deadletter-reason"),
+        optional_text(given, "deadletter-description"),
+        {} if properties.type is AmqpType.NULL else entries(properties, "properties-to-modify"),
+        optional_text(given, "session-id"),
+    )
+
+
+def _read_add_rule(given: Arguments) -> Operation:
+    described = entries(given.get("rule-description", NULL), "rule-description")
+    name = optional_text(given, "rule-name") or optional_text(described, "rule-name")
+    if not name:
+        raise ConfigError("rule-name is a string, and not there")
+    return AddRule(read_rule(name, described))
+
+
+def _read_remove_rule(given: Arguments) -> Operation:
+    return RemoveRule(text(given, "rule-name"))
+
+
+def _read_enumerate(given: Arguments) -> Operation:
+    top, skip = integer(given, "top", default=100), integer(given, "skip", default=0)
+    return EnumerateRules(max(top, 0), max(skip, 0))
+
+
+_OPERATIONS: Mapping[str, Callable[[Arguments], Operation]] = {
+    "peek-message": _read_peek,
+    "renew-lock": _read_renew,
+    "update-disposition": _read_update,
+    "add-rule": _read_add_rule,
+    "remove-rule": _read_remove_rule,
+    "enumerate-rules": _read_enumerate,
+}
+
+
+def _tokens(given: Arguments) -> list[bytes]:
+    value = given.get("lock-tokens", NULL)
+    found: list[bytes] = []
+    if value.type is AmqpType.ARRAY or value.type is AmqpType.LIST:
+        members = value.value.elements if value.type is AmqpType.ARRAY else value.value
+        found = [token_of(member.value) for member in members if isinstance(member.value, uuid.UUID)]
+        if found and len(found) == len(members):
+            return found
+    raise ConfigError("lock-tokens is an array of one uuid or more")
+
+
+def _int(number: int) -> AmqpValue:
+    return AmqpValue(AmqpType.INT, number)
+
+
+_string = functools.partial(AmqpValue, AmqpType.STRING)
+_symbol = functools.partial(AmqpValue, AmqpType.SYMBOL)

@@ -1,0 +1,149 @@
+"""What a client of Service Bus may do: as a user, by a key, by tokens, or because nobody needs any.
+
+    PLAIN with name and secret of a key    the rights of the key
+    PLAIN, EXTERNAL as a user              the user's permissions: write is send, read is listen, configure is manage
+    ANONYMOUS, MSSBCBS                     nothing, until tokens say more; everything where the service is open
+
+The service is open to clients on this machine while there are no access keys, unless `servicebus.open` says no. Then
+any token is taken, as clients of an emulator send them. A token counts for its audience and what lies below it, until
+it is over; the next one for the same audience takes its place.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.broker import AccessKeys, Broker, Permission, Right
+from headgate.errors import AccessRefusedError, AuthenticationError, ConfigError
+from headgate.protocols.sasl import Anonymous, ByToken, Credentials, Plain
+from headgate.protocols.servicebus import covers, parse_token, relative
+from headgate.server.context import ServerContext
+from headgate.server.transport import Peer
+
+if TYPE_CHECKING:
+    from headgate.server.amqp10 import Amqp10Handler
+
+PERMISSIONS: Mapping[Right, Permission] = {
+    Right.SEND: Permission.WRITE,
+    Right.LISTEN: Permission.READ,
+    Right.MANAGE: Permission.CONFIGURE,
+}
+"""The permission of users that is each right of keys."""
+
+_REFUSED = "the token has a wrong signature, is over, names no key, or is for something else"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a token gives: the rights of a key, for a path and what lies below it, until a time."""
+
+    key: str
+    scope: str
+    expires_ms: int
+
+    def allows(self, keys: AccessKeys, right: Right, entity: str, *, now_ms: int) -> bool:
+        """Whether it gives a right on an entity now."""
+        return (
+            now_ms < self.expires_ms
+            and covers(self.scope, entity)
+            and self.key in keys
+            and keys.get(self.key).rights.allow(right, entity)
+        )
+
+
+def is_open_to(context: ServerContext, peer: Peer) -> bool:
+    """Whether a client there needs no token."""
+    return context.settings.servicebus.open == "loopback" and peer.is_loopback and not _has_keys(context.broker)
+
+
+def claim_of(keys: AccessKeys, token: str, audience: str | None = None, *, now_ms: int) -> Claim:
+    """What a token gives for an audience, a URI; None: for all that it was signed for.
+
+    Raises AuthenticationError for a token that is not right, whatever is wrong with it.
+    """
+    try:
+        given = parse_token(token)
+    except ConfigError as error:
+        raise AuthenticationError(str(error)) from error
+    key = keys.get(given.key_name) if given.key_name in keys else None
+    given.check(() if key is None else (key.primary, key.secondary), now_ms=now_ms)
+    scope = given.scope if audience is None else relative(audience)
+    if not covers(given.scope, scope):
+        raise AuthenticationError(_REFUSED)
+    return Claim(given.key_name, scope, given.expires_s * 1000)
+
+
+class ConnectionAccess:
+    """What one connection may do."""
+
+    def __init__(self, handler: Amqp10Handler) -> None:
+        self._handler = handler
+        self._context = handler.context
+        self._is_stranger = False
+        self._key: str | None = None
+        self._claims: dict[str, Claim] = {}
+
+    @property
+    def takes_strangers(self) -> bool:
+        """Whether a client that is no user may log in: tokens can give it rights, or it needs none."""
+        return self._is_open or _has_keys(self._context.broker)
+
+    @property
+    def _is_open(self) -> bool:
+        return is_open_to(self._context, self._handler.peer)
+
+    def knows(self, credentials: Credentials) -> bool:
+        """Whether it takes these credentials, which need not be a user's."""
+        keys = self._context.broker.keys
+        match credentials:
+            case Anonymous() | ByToken():
+                self._is_stranger = True
+                return self.takes_strangers
+            case Plain(name, secret) if name in keys:
+                key, given = keys.get(name), secret.encode()
+                if hmac.compare_digest(key.primary.encode(), given) | hmac.compare_digest(
+                    key.secondary.encode(), given
+                ):
+                    self._key = name
+        return self._key is not None
+
+    def put(self, audience: str, token: str) -> None:
+        """Take a token. Raises AuthenticationError."""
+        if self._is_open:
+            return
+        if not _has_keys(self._context.broker):
+            raise AuthenticationError("there is no access key; `headgate key add` makes one")
+        claim = claim_of(self._context.broker.keys, token, audience, now_ms=self._context.clock.now_ms())
+        self._claims[claim.scope.casefold()] = claim
+
+    def check(self, right: Right, entity: str) -> None:
+        """Raise AccessRefusedError unless the connection has a right on an entity, by its name as it was created."""
+        if not self.allows(right, entity):
+            raise AccessRefusedError(
+                f"the connection has no {right.value} right on it: a valid token for it is needed", subject=entity
+            )
+
+    def allows(self, right: Right, entity: str) -> bool:
+        """Whether the connection has a right on an entity now."""
+        broker = self._context.broker
+        if self._key is not None:
+            return self._key in broker.keys and broker.keys.get(self._key).rights.allow(right, entity)
+        if self._is_open if self._is_stranger else _may(broker, self._handler.user, right, entity):
+            return True
+        now_ms = self._context.clock.now_ms()
+        return any(claim.allows(broker.keys, right, entity, now_ms=now_ms) for claim in self._claims.values())
+
+
+def _may(broker: Broker, user: str, right: Right, entity: str) -> bool:
+    try:
+        broker.users.check(user, PERMISSIONS[right], entity)
+    except AccessRefusedError:
+        return False
+    return True
+
+
+def _has_keys(broker: Broker) -> bool:
+    return next(iter(broker.keys), None) is not None

@@ -1,0 +1,102 @@
+"""What links to entities share: the place that they lead to, and whether it may be used as long as they are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.broker import Entity, Right
+from headgate.errors import HeadgateError
+from headgate.protocols.amqp10 import NO_INFO, Condition, Error, Link
+from headgate.protocols.servicebus import Address, Part, Refusal, refusal_of
+from headgate.server.amqp10 import ServedLink
+from headgate.topic import SubscriptionName, TopicKind
+
+if TYPE_CHECKING:
+    from headgate.server.amqp10 import Amqp10Handler
+    from headgate.server.servicebus.service import ServiceBusService
+
+
+class RefusedError(HeadgateError):
+    """Something that is refused with a condition of Service Bus's own."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entity, one of its subscriptions where that is meant, and which of the queues there."""
+
+    entity: Entity
+    subscription: str | None
+    part: Part
+
+    @property
+    def path(self) -> str:
+        """Its name, spelled as it was created: what rights are asked for."""
+        name = self.entity.name
+        return name if self.subscription is None else f"{name}/Subscriptions/{self.subscription}"
+
+    def __str__(self) -> str:
+        return f"{self.path}{self.part.value}"
+
+    @property
+    def is_dead_letter(self) -> bool:
+        """Whether it is the dead letters of an entity."""
+        return self.part is Part.DEAD_LETTERS
+
+    @property
+    def receivable(self) -> SubscriptionName:
+        """What a receiver of the broker takes. Raises RefusedError for a topic, which gives nothing itself."""
+        if self.subscription is None and self.entity.kind is TopicKind.TOPIC:
+            text = f"{self.path} is a topic: messages are received from its subscriptions"
+            raise RefusedError(Refusal(Condition.NOT_ALLOWED, 400, text))
+        return self.entity.receivable(self.subscription, dead_letters=self.is_dead_letter)
+
+
+def place_of(entity: Entity, address: Address) -> Place:
+    """The place that an address means. Raises ResourceNotFoundError for a subscription that is not there."""
+    name = None if address.subscription is None else entity.subscription(address.subscription).name
+    return Place(entity, name, address.part)
+
+
+class EntityLink(ServedLink):
+    """A link to an entity, which the connection has a right on as long as it is there."""
+
+    def __init__(
+        self, handler: Amqp10Handler, link: Link, service: ServiceBusService, place: Place, right: Right
+    ) -> None:
+        """Raises AccessRefusedError."""
+        super().__init__(handler, link)
+        self._service = service
+        self._place = place
+        self._right = right
+        service.access.check(right, place.path)
+
+    def tick(self, now_ms: int) -> None:
+        """End where the right is over."""
+        try:
+            self._check()
+        except HeadgateError as error:
+            if self.may_speak:
+                self._handler.detach(self._link, error_of(refusal_of(error, str(self._place))))
+
+    def _check(self) -> None:
+        """Raise HeadgateError where the link may not go on."""
+        self._service.access.check(self._right, self._place.path)
+
+
+class EmptyLink(ServedLink):
+    """A link to messages that are never there."""
+
+    def credit_changed(self) -> None:
+        """A drain is over at once."""
+        if self._link.drain and self._link.is_attached:
+            self._link.use_up_credit()
+
+
+def error_of(refusal: Refusal) -> Error:
+    """A refusal as AMQP tells it."""
+    return Error(refusal.condition, refusal.text, NO_INFO)

@@ -1,0 +1,223 @@
+"""Requests of clients: tokens to `$cbs`, and all that is asked of an entity's `$management`.
+
+Source: servicebus_wire, sections 3 and 7.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from headgate.broker import Entity, Receiver, Right, copy_of
+from headgate.errors import AuthenticationError, ConfigError, HeadgateError
+from headgate.message import AmqpValue
+from headgate.protocols.amqp10 import Coordinator, Link
+from headgate.protocols.servicebus import (
+    LOCK_LOST,
+    Refusal,
+    RequestMessage,
+    ServiceBusCondition,
+    enumerated,
+    not_implemented,
+    peeked,
+    refusal_of,
+    renewed,
+    told_rule,
+)
+from headgate.protocols.servicebus.requests import (
+    NO_CONTENT,
+    AddRule,
+    Disposition,
+    EnumerateRules,
+    PeekMessages,
+    RemoveRule,
+    RenewLocks,
+    UnknownOperation,
+    UpdateDispositions,
+)
+from headgate.server.amqp10 import Request, RequestNode
+from headgate.server.servicebus.descriptions import rule_definition, rule_description
+from headgate.server.servicebus.links import Place, RefusedError
+from headgate.server.servicebus.receiving import default_time_to_live_ms, given_message, reason_of
+
+if TYPE_CHECKING:
+    from headgate.server.amqp10 import Amqp10Handler
+    from headgate.server.servicebus.access import ConnectionAccess
+    from headgate.server.servicebus.service import ServiceBusService
+
+MOST_PEEKED = 1_000
+"""At most so many messages are in one response."""
+
+
+class _ReplyingNode(RequestNode):
+    """A node whose responses go where requests say."""
+
+    def route(self, request: Request, links: Sequence[Link]) -> Link | None:
+        """The link whose target, or else whose name, the request gives; without that the newest of its session."""
+        reply_to = RequestMessage(request.message).reply_to
+        if reply_to is not None:
+            return next((link for link in links if reply_to in (_target(link), link.name)), None)
+        return next((link for link in reversed(links) if link.session is request.link.session), None)
+
+
+class ClaimsNode(_ReplyingNode):
+    """`$cbs`: clients say by tokens what they may do."""
+
+    def __init__(self, handler: Amqp10Handler, access: ConnectionAccess) -> None:
+        super().__init__(handler)
+        self._access = access
+
+    def respond(self, request: Request) -> bytes:
+        """The response to a token. Raises MessageError for bytes that are no message."""
+        message = RequestMessage(request.message)
+        try:
+            token = message.put_token()
+            self._access.put(token.audience, token.token)
+        except (ConfigError, AuthenticationError) as error:
+            return message.claim_refused(refusal_of(error))
+        return message.claimed()
+
+
+class ManagementNode(_ReplyingNode):
+    """The management of an entity, a subscription or dead letters."""
+
+    def __init__(self, handler: Amqp10Handler, service: ServiceBusService, place: Place) -> None:
+        super().__init__(handler)
+        self._service = service
+        self._place = place
+
+    def respond(self, request: Request) -> bytes | None:
+        """The response to a request; None if it comes later. Raises MessageError for bytes that are no message."""
+        message = RequestMessage(request.message)
+        try:
+            return self._respond(message, request.answer)
+        except RefusedError as error:
+            return message.refused(error.refusal)
+        except HeadgateError as error:
+            return message.refused(refusal_of(error, str(self._place)))
+
+    def _respond(self, message: RequestMessage, later: Callable[[bytes], None]) -> bytes | None:
+        self._service.access.check(Right.LISTEN, self._place.path)
+        match message.operation():
+            case PeekMessages() as asked:
+                return self._peek(message, asked)
+            case RenewLocks(tokens):
+                with self._receiver() as receiver:
+                    until: list[int] = []
+                    answer = self._answer(message, later, lambda: renewed(len(tokens), until[0]))
+                    until.append(receiver.renew(tokens, answer))
+                return None
+            case UpdateDispositions() as asked:
+                self._settle(asked, self._answer(message, later, dict))
+                return None
+            case AddRule(rule):
+                topic, subscription = self._subscription
+                entities = self._handler.context.broker.entities
+                entities.add_rule(topic, subscription, rule_definition(rule), self._changed(message, later))
+                return None
+            case RemoveRule(name):
+                topic, subscription = self._subscription
+                self._handler.context.broker.entities.remove_rule(
+                    topic, subscription, name, self._changed(message, later)
+                )
+                return None
+            case EnumerateRules() as asked:
+                return self._enumerate(message, asked)
+            case UnknownOperation(name):
+                raise RefusedError(not_implemented(f"the operation {name!r} is not served"))
+
+    # messages
+
+    def _peek(self, message: RequestMessage, asked: PeekMessages) -> bytes:
+        if asked.session is not None:
+            raise RefusedError(not_implemented("sessions are not served"))
+        name = self._place.receivable
+        count = min(asked.count, MOST_PEEKED)
+        copies = self._place.entity.topic.peek(
+            name.subscription, copy_of(asked.from_sequence_number), count, dead_letters=name.is_dead_letter
+        )
+        if not copies:
+            return message.answered(status=NO_CONTENT)
+        time_to_live_ms = default_time_to_live_ms(self._place)
+        return message.answered(peeked([given_message(self._place, copy, time_to_live_ms) for copy in copies]))
+
+    @contextlib.contextmanager
+    def _receiver(self) -> Iterator[Receiver]:
+        """A receiver that only settles; locks are known by their tokens, whoever received the messages."""
+        receiver = self._service.session.receiver(
+            self._place.receivable, deliver=_not_asked_for, ended=_not_asked_for, tag="$management"
+        )
+        try:
+            yield receiver
+        finally:
+            receiver.close()
+
+    def _settle(self, asked: UpdateDispositions, answer: Callable[[list[bool] | HeadgateError], None]) -> None:
+        with self._receiver() as receiver:
+            match asked.disposition:
+                case Disposition.COMPLETED:
+                    receiver.complete(asked.tokens, answer)
+                case Disposition.ABANDONED:
+                    receiver.release(asked.tokens, answer, counts=True)
+                case Disposition.SUSPENDED:
+                    why = reason_of(dict(asked.properties), asked.reason, asked.description)
+                    receiver.dead_letter(asked.tokens, answer, why=why)
+                case Disposition.DEFERRED:
+                    receiver.defer(asked.tokens, answer)
+
+    def _answer(
+        self, message: RequestMessage, later: Callable[[bytes], None], body: Callable[[], dict[str, AmqpValue]]
+    ) -> Callable[[list[bool] | HeadgateError], None]:
+        """What answers a request when its tokens were looked at: all held, or the first lock is lost."""
+
+        def answered(result: list[bool] | HeadgateError) -> None:
+            if isinstance(result, HeadgateError):
+                later(message.refused(refusal_of(result, str(self._place))))
+            else:
+                later(message.answered(body()) if all(result) else message.refused(LOCK_LOST))
+
+        return answered
+
+    # rules
+
+    @property
+    def _subscription(self) -> tuple[str, str]:
+        """Topic and subscription. Raises RefusedError for a place without rules."""
+        if self._place.subscription is None:
+            raise RefusedError(
+                Refusal(ServiceBusCondition.ARGUMENT_ERROR, 400, f"{self._place} is no subscription, it has no rules")
+            )
+        return self._place.entity.name, self._place.subscription
+
+    def _enumerate(self, message: RequestMessage, asked: EnumerateRules) -> bytes:
+        _, subscription = self._subscription
+        rules = self._place.entity.subscription(subscription).rules[asked.skip : asked.skip + asked.top]
+        if not rules:
+            return message.answered(status=NO_CONTENT)
+        return message.answered(enumerated([told_rule(rule_description(each)) for each in rules]))
+
+    def _changed(
+        self, message: RequestMessage, later: Callable[[bytes], None]
+    ) -> Callable[[Entity | HeadgateError], None]:
+        """What answers a request when the rules of the subscription were changed."""
+
+        def changed(result: Entity | HeadgateError) -> None:
+            if isinstance(result, HeadgateError):
+                later(message.refused(refusal_of(result, str(self._place))))
+            else:
+                later(message.answered())
+
+        return changed
+
+
+def _target(link: Link) -> str | None:
+    target = link.attach.target
+    if target is None or isinstance(target, Coordinator) or target.address is None:
+        return None
+    found = target.address.value
+    return found if isinstance(found, str) else None
+
+
+def _not_asked_for(_given: object) -> None:
+    """A receiver that only settles wants no messages, and its end tells it nothing."""

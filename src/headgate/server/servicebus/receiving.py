@@ -1,0 +1,251 @@
+"""Links on which clients receive from queues, subscriptions and dead letters, and settle each message.
+
+    accepted                        done with
+    released                        back at its place; the attempt does not count
+    modified                        back at its place; the attempt counts
+    modified, undeliverable here    deferred
+    rejected                        a dead letter; the information of the error says why
+
+A message is the client's until its lock ends, also when the link has ended. Source: servicebus_wire, sections 5 and 6.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headgate.broker import DeadLetterReason, Delivery, ReadCopy, Receiver, Right, sequence_number
+from headgate.errors import (
+    EntityDisabledError,
+    HeadgateError,
+    MessageError,
+    PreconditionFailedError,
+    ResourceNotFoundError,
+)
+from headgate.message import AmqpType, AmqpValue, Message, to_json
+from headgate.protocols.amqp10 import (
+    Accepted,
+    Condition,
+    DeliveryState,
+    Error,
+    Link,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+)
+from headgate.protocols.amqp10.events import Outcomes
+from headgate.protocols.servicebus import (
+    LOCK_LOST,
+    Given,
+    ServiceBusCondition,
+    delivered,
+    not_implemented,
+    refusal_of,
+)
+from headgate.server.amqp10 import RefusedAttachError
+from headgate.server.servicebus.links import EntityLink, Place, error_of
+from headgate.server.servicebus.sending import OF_MOVES
+from headgate.topic import ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, COPY_ANNOTATION
+
+if TYPE_CHECKING:
+    from headgate.server.amqp10 import Amqp10Handler
+    from headgate.server.servicebus.service import ServiceBusService
+
+REASON = "DeadLetterReason"
+DESCRIPTION = "DeadLetterErrorDescription"
+
+_COPY_OCTETS = COPY_ANNOTATION.encode()
+_UNLOCKED_TAG = struct.Struct(">qq")
+
+logger = logging.getLogger("headgate.server.servicebus")
+
+
+class ReceivingLink(EntityLink):
+    """One link of a receiver: credit is what it wants, delivery tags are lock tokens."""
+
+    def __init__(
+        self, handler: Amqp10Handler, link: Link, service: ServiceBusService, place: Place, *, settles_first: bool
+    ) -> None:
+        """Raises AccessRefusedError, RefusedError, ResourceNotFoundError, LogError."""
+        name = place.receivable
+        super().__init__(handler, link, service, place, Right.LISTEN)
+        self._tokens: dict[int, bytes] = {}
+        """The lock tokens of deliveries that the client has not settled."""
+        try:
+            self._receiver: Receiver = service.session.receiver(
+                name,
+                deliver=self._deliver,
+                ended=self._ended,
+                ran_out=self._ran_out,
+                settles_first=settles_first,
+                tag=link.name,
+            )
+        except EntityDisabledError:
+            raise
+        except PreconditionFailedError as error:
+            # It forwards its messages, or gives them by session.
+            raise RefusedAttachError(Condition.NOT_ALLOWED, str(error)) from error
+
+    def close(self) -> None:
+        """The link has ended: what its client holds stays locked."""
+        super().close()
+        self._receiver.close()
+
+    # giving out
+
+    def credit_changed(self) -> None:
+        """The peer granted credit, or wants it used up."""
+        self.go_on()
+        if self._link.drain and not self._link.credit:
+            self._link.use_up_credit()
+
+    def go_on(self) -> None:
+        """Want what there is credit for, as long as the link can take it."""
+        link = self._link
+        takes_more = link.is_attached and self._handler.is_writable and link.session.may_send
+        self._receiver.want(link.credit if takes_more else 0)
+
+    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+        link = self._link
+        unsent = list(deliveries)
+        time_to_live_ms = default_time_to_live_ms(self._place)
+        # Credit may have been taken back while claims were being written.
+        while unsent and link.credit:
+            delivery = unsent.pop(0)
+            is_locked = bool(delivery.token)
+            data = given_message(self._place, delivery, time_to_live_ms)
+            if is_locked:
+                self._tokens[link.send(data, tag=delivery.token)] = delivery.token
+            else:
+                link.send(data, settled=True, tag=_UNLOCKED_TAG.pack(delivery.copy, delivery.attempt))
+        tokens = [delivery.token for delivery in unsent if delivery.token]
+        if tokens:
+            self._receiver.release(tokens, counts=False)
+        if link.drain and not link.credit:
+            link.use_up_credit()
+        self._handler.flush()
+        self.go_on()
+
+    def _ran_out(self) -> None:
+        if self._link.drain and self._link.is_attached:
+            self._link.use_up_credit()
+            self._receiver.want(0)
+            self._handler.flush()
+
+    def _ended(self, error: HeadgateError) -> None:
+        refusal = refusal_of(error, str(self._place))
+        is_gone = isinstance(error, ResourceNotFoundError)
+        self._handler.detach(self._link, Error(Condition.NOT_FOUND if is_gone else refusal.condition, refusal.text))
+
+    # settling
+
+    def decided(self, outcomes: Outcomes) -> None:
+        """The peer said what becomes of messages; one that waits for our answer gets it when that is on disk."""
+        state = outcomes.state
+        if isinstance(state, Received) or (state is None and not outcomes.settled):
+            return
+        found = [(number, self._tokens.pop(number)) for number in outcomes.ids if number in self._tokens]
+        ids, tokens = [number for number, _ in found], [token for _, token in found]
+
+        def answered(result: list[bool] | HeadgateError) -> None:
+            if outcomes.settled or not self.may_speak:
+                return
+            if isinstance(result, HeadgateError):
+                self._link.settle(ids, Rejected(error_of(refusal_of(result, str(self._place)))))
+            else:
+                by_id = list(zip(ids, result, strict=True))
+                self._link.settle([number for number, held in by_id if held], _echo(state))
+                self._link.settle([number for number, held in by_id if not held], Rejected(error_of(LOCK_LOST)))
+            self._handler.flush()
+
+        match state:
+            case Accepted():
+                self._receiver.complete(tokens, answered)
+            case Modified(undeliverable_here=True):
+                self._receiver.defer(tokens, answered)
+            case Modified():
+                self._receiver.release(tokens, answered, counts=True)
+            case Rejected():
+                self._receiver.dead_letter(tokens, answered, why=_reason(state.error))
+            case Released() | None:
+                self._receiver.release(tokens, answered, counts=False)
+            case _:
+                self._tokens.update(found)
+                self._link.settle(ids, Rejected(error_of(not_implemented("transactions are not served"))))
+
+
+def default_time_to_live_ms(place: Place) -> int | None:
+    """The lifetime of messages there that do not say less themselves."""
+    entity = place.entity
+    found = entity.queue if place.subscription is None else entity.subscription(place.subscription)
+    given = [entity.settings.default_time_to_live_ms, found.settings.default_time_to_live_ms]
+    return min((each for each in given if each is not None), default=None)
+
+
+def given_message(place: Place, copy: Delivery | ReadCopy, time_to_live_ms: int | None) -> bytes:
+    """A copy as a client gets it: given out, or only read."""
+    number = first = sequence_number(copy.copy)
+    arrived_ms, before = copy.timestamp_ms, 0
+    if _COPY_OCTETS in copy.message:
+        # It was moved: dead letters have numbers of their own, and keep what happened before.
+        noted = _noted(copy.message)
+        if COPY_ANNOTATION in noted:
+            first = sequence_number(noted[COPY_ANNOTATION].value)
+        if place.is_dead_letter:
+            # A message that rules failed on was never received: its letter says no time.
+            arrived_ms = (noted[ARRIVED_ANNOTATION].value if ARRIVED_ANNOTATION in noted else 0) or arrived_ms
+            before = noted[ATTEMPTS_ANNOTATION].value if ATTEMPTS_ANNOTATION in noted else 0
+    locked_until_ms = None
+    if isinstance(copy, Delivery):
+        before += copy.attempt - 1
+        locked_until_ms = copy.locked_until_ms if copy.token else None
+    given = Given(
+        sequence_number=number,
+        enqueued_sequence_number=first,
+        enqueued_ms=arrived_ms,
+        delivery_count=before,
+        locked_until_ms=locked_until_ms,
+        time_to_live_ms=None if place.is_dead_letter else time_to_live_ms,
+    )
+    return delivered(copy.message, given, left_out=OF_MOVES)
+
+
+def _noted(message: bytes) -> dict[str, AmqpValue]:
+    try:
+        return Message.decode(message).message_annotations or {}
+    except MessageError:
+        return {}
+
+
+def _echo(state: DeliveryState | None) -> DeliveryState | None:
+    """The outcome as it is confirmed: with an error it would have failed."""
+    match state:
+        case Rejected():
+            return Rejected()
+        case Modified():
+            return Modified(state.delivery_failed, state.undeliverable_here)
+    return state
+
+
+def _reason(error: Error | None) -> DeadLetterReason:
+    """What a rejected message says of why it is a dead letter."""
+    if error is None:
+        return DeadLetterReason()
+    info = {} if error.info is None else {key.value: value for key, value in error.info.value}
+    return reason_of(
+        info, None if error.condition == ServiceBusCondition.DEAD_LETTER else error.condition, error.description
+    )
+
+
+def reason_of(properties: dict[str, AmqpValue], reason: str | None, description: str | None) -> DeadLetterReason:
+    """Reason and description, which `properties` say or else the arguments, and the other properties."""
+    texts = {name: properties.pop(name) for name in (REASON, DESCRIPTION) if name in properties}
+    said = {name: str(value.value) for name, value in texts.items() if value.type is not AmqpType.NULL}
+    return DeadLetterReason(
+        said.get(REASON, reason),
+        said.get(DESCRIPTION, description),
+        {name: to_json(value) for name, value in properties.items()},
+    )

@@ -1,0 +1,182 @@
+"""Links on which clients send to topics and queues: messages one by one, or batches that are stored as a whole.
+
+    accepted    it is in the entity, and rules decide who gets it; also where nobody does
+    rejected    it is not, and the error says why; of a batch no message is
+
+Source: servicebus_wire, sections 5 and 6.
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headgate.broker import PublishBatch, Publisher, Right
+from headgate.errors import EntityDisabledError, HeadgateError, LimitExceededError, MessageError, UnsupportedError
+from headgate.log import Entries, FilterValues
+from headgate.message import AmqpType, EncodedMessages, FieldReference, Message, Section
+from headgate.protocols.amqp10 import Accepted, DeliveryState, Link, Rejected
+from headgate.protocols.amqp10.events import Deliveries
+from headgate.protocols.servicebus import (
+    BATCH_FORMAT,
+    MAX_BATCH_MESSAGES,
+    SCHEDULED_TIME,
+    beyond_limits,
+    not_implemented,
+    refusal_of,
+    stored,
+    unbatched,
+)
+from headgate.server.servicebus.links import EntityLink, Place, error_of
+from headgate.topic import ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, COPY_ANNOTATION
+
+if TYPE_CHECKING:
+    from headgate.server.amqp10 import Amqp10Handler
+    from headgate.server.servicebus.service import ServiceBusService
+
+CREDIT = 1_000
+"""Messages and batches that a sender may have on their way."""
+
+OF_MOVES = (COPY_ANNOTATION, ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION)
+"""Annotations that the broker notes on copies that it moves; no client says or sees them."""
+
+_SCHEDULED = FieldReference(Section.MESSAGE_ANNOTATIONS, key=SCHEDULED_TIME.encode())
+_SCHEDULED_OCTETS = SCHEDULED_TIME.encode()
+_ACCEPTED = Accepted()
+
+
+class SendingLink(EntityLink):
+    """One link of a sender."""
+
+    def __init__(self, handler: Amqp10Handler, link: Link, service: ServiceBusService, place: Place) -> None:
+        """Raises AccessRefusedError, RefusedError, LogError."""
+        super().__init__(handler, link, service, place, Right.SEND)
+        self._publisher: Publisher = service.session.publisher(place.entity.name)
+        self._unanswered = 0
+        self._credit = min(CREDIT, handler.context.settings.limits.unconfirmed_messages)
+
+    def attached(self) -> None:
+        """The link is there: let the peer begin."""
+        self._link.grant(self._credit)
+
+    def has_lost(self, stream: str) -> bool:
+        """Whether the entity was deleted; one of its name may be there again."""
+        return self._publisher.stream == stream and self._publisher.is_closed
+
+    def close(self) -> None:
+        """The link has ended; what is queued is still written, and nobody is told."""
+        super().close()
+        self._publisher.close()
+
+    def aborted(self) -> None:
+        """A message was given up: another may come."""
+        self._grant_more()
+
+    def _check(self) -> None:
+        super()._check()
+        status = self._place.entity.settings.status
+        if not status.takes_messages:
+            raise EntityDisabledError(f"it takes no messages: its status is {status}", subject=str(self._place))
+
+    def take(self, deliveries: Deliveries) -> None:
+        """Store what has arrived."""
+        self._unanswered += len(deliveries)
+        ids = [
+            None if settled else number
+            for number, settled in zip(deliveries.ids.tolist(), deliveries.settled.tolist(), strict=True)
+        ]
+        if deliveries.message_format == BATCH_FORMAT:
+            for number, delivery in zip(ids, deliveries, strict=True):
+                self._take_batch(delivery.message, number)
+        elif deliveries.message_format == 0:
+            messages = EncodedMessages(deliveries.data, deliveries.starts, deliveries.lengths)
+            self._publish(messages, ids)
+        else:
+            refusal = not_implemented(f"message format {deliveries.message_format:#x} is not served")
+            self._answer(ids, Rejected(error_of(refusal)))
+
+    def _take_batch(self, data: bytes, number: int | None) -> None:
+        try:
+            messages = unbatched(data)
+            if len(messages) > MAX_BATCH_MESSAGES:
+                raise LimitExceededError(
+                    f"a batch of {len(messages)} messages; at most {MAX_BATCH_MESSAGES} are allowed",
+                    subject=str(self._place),
+                )
+        except (MessageError, LimitExceededError) as error:
+            self._answer([number], self._rejected(error))
+            return
+        self._publish(EncodedMessages.of(messages), [number], is_whole=True)
+
+    def _publish(self, messages: EncodedMessages, ids: list[int | None], *, is_whole: bool = False) -> None:
+        """Queue messages, one for each id, or all for the only one; what is refused is answered at once."""
+        found = stored(messages, left_out=OF_MOVES, new_id=_new_id)
+        refused: dict[int, HeadgateError] = dict(found.refused)
+        limits = self._place.entity.limits.content
+        refused |= {row: error for row, error in beyond_limits(messages, limits).items() if row not in refused}
+        refused |= self._not_taken(messages, refused)
+        if refused and is_whole:
+            self._answer(ids, self._rejected(refused[min(refused)]))
+            return
+        kept, values = found.messages, found.filter_values
+        for row, error in refused.items():
+            self._answer([ids[row]], self._rejected(error))
+        if refused:
+            rows = np.array([row for row in range(len(ids)) if row not in refused], dtype=np.int64)
+            ids = [ids[row] for row in rows.tolist()]
+            kept = kept.take(rows)
+            values = None if values is None else FilterValues(values.data, values.starts[rows], values.lengths[rows])
+        if ids:
+            entries = Entries(kept.data, kept.starts, kept.lengths, values)
+            written = functools.partial(self._written, ids)
+            self._publisher.publish(PublishBatch(entries, written, is_whole=is_whole))
+
+    def _not_taken(self, messages: EncodedMessages, refused: dict[int, HeadgateError]) -> dict[int, HeadgateError]:
+        """The messages that are right, and are not served: those for later."""
+        if _SCHEDULED_OCTETS not in messages.data.tobytes():
+            return {}
+        now_ms = self._handler.context.clock.now_ms()
+        found: dict[int, HeadgateError] = {}
+        for row in range(len(messages)):
+            if row in refused:
+                continue
+            value = Message.decode(messages.message(row)).value(_SCHEDULED)
+            if value is not None and value.type is AmqpType.TIMESTAMP and value.value > now_ms:
+                found[row] = UnsupportedError("messages for later are not served", subject=str(self._place))
+        return found
+
+    def _written(self, ids: list[int | None], error: HeadgateError | None) -> None:
+        self._answer(ids, _ACCEPTED if error is None else self._rejected(error))
+        self._handler.flush()
+
+    def _rejected(self, error: HeadgateError) -> Rejected:
+        return Rejected(error_of(refusal_of(error, str(self._place))))
+
+    def _answer(self, ids: list[int | None], state: DeliveryState) -> None:
+        """Say the outcome of deliveries, of which those that are None do not wait for it; let the peer go on."""
+        self._unanswered -= len(ids)
+        if not self.may_speak:
+            return
+        first = last = None
+        for number in ids:
+            if first is not None and last is not None and number == (last + 1) & 0xFFFFFFFF:
+                last = number
+                continue
+            if first is not None and last is not None:
+                self._link.session.settle(first, last, state)
+            first = last = number
+        if first is not None and last is not None:
+            self._link.session.settle(first, last, state)
+        self._grant_more()
+
+    def _grant_more(self) -> None:
+        granted = self._credit - self._unanswered
+        if self._link.credit <= self._credit // 2 and granted > self._link.credit:
+            self._link.grant(granted)
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex

@@ -1,0 +1,128 @@
+"""The service of Service Bus's clients on one connection: links to entities, to `$cbs` and to `$management`.
+
+Source: servicebus_wire, sections 3 to 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headgate.broker import Entity, Permission, Right, Session
+from headgate.errors import ConfigError, HeadgateError
+from headgate.protocols.amqp10 import Condition, Link, Source
+from headgate.protocols.amqp10.performatives import RECEIVER, SETTLED, Attach
+from headgate.protocols.sasl import Credentials, Mechanism
+from headgate.protocols.servicebus import Address, Part, Refusal, is_cbs, not_found, parse_address, refusal_of
+from headgate.server.amqp10 import RefusedAttachError, ServedLink, address_of, our_terminus
+from headgate.server.servicebus.access import ConnectionAccess
+from headgate.server.servicebus.links import EmptyLink, Place, RefusedError, place_of
+from headgate.server.servicebus.management import ClaimsNode, ManagementNode
+from headgate.server.servicebus.receiving import ReceivingLink
+from headgate.server.servicebus.sending import SendingLink
+
+if TYPE_CHECKING:
+    from headgate.server.amqp10 import Amqp10Handler
+
+_SESSION_FILTER = b"com.microsoft:session-filter"
+_SEND_VIA = "com.microsoft:transfer-destination-address"
+
+
+class ServiceBusService:
+    """Service Bus's addresses on one connection: those that are there, and do not begin with a slash."""
+
+    refuses_without_termini = True
+    ignores_strays = True
+
+    def __init__(self, handler: Amqp10Handler) -> None:
+        self.access = ConnectionAccess(handler)
+        self._handler = handler
+        self._claims = ClaimsNode(handler, self.access)
+        self._management: dict[str, ManagementNode] = {}
+        self._session: Session | None = None
+
+    def mechanisms(self) -> Sequence[str]:
+        """Those of clients that say by tokens what they may do."""
+        return (Mechanism.ANONYMOUS, Mechanism.MSSBCBS) if self.access.takes_strangers else ()
+
+    def knows(self, credentials: Credentials) -> bool:
+        """Whether they are those of a key, or of somebody whom tokens will give rights."""
+        return self.access.knows(credentials)
+
+    def close(self) -> None:
+        """The connection has ended."""
+        if self._session is not None:
+            self._session.close()
+
+    def claims(self, address: str | None) -> bool:
+        """Whether an address is one of Service Bus's."""
+        return address is not None and not address.startswith("/")
+
+    @property
+    def session(self) -> Session:
+        """The connection's commands at the broker, whose rights were checked here."""
+        if self._session is None:
+            self._session = self._handler.open_session(_checked_here)
+        return self._session
+
+    def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach]:
+        """What serves a link, and the answer to its attach. Raises RefusedAttachError."""
+        terminus = our_terminus(link, attach, second=True)
+        text = address_of(link, attach) or ""
+        link.max_message_size = self._handler.context.settings.servicebus.message_size_bytes
+        # Some clients know the reason of a rejection, and of the end of a link while they send only that it ended.
+        link.rejects_large = True
+        answer = replace(attach, unsettled=None, desired_capabilities=None, offered_capabilities=None)
+        if is_cbs(text):
+            return self._claims.serve(link), answer
+        try:
+            address = parse_address(text)
+        except ConfigError:
+            raise _refused(not_found(text)) from None
+        try:
+            return self._serve(link, attach, address, terminus if isinstance(terminus, Source) else None), answer
+        except RefusedError as error:
+            raise _refused(error.refusal) from error
+        except HeadgateError as error:
+            if isinstance(error, RefusedAttachError):
+                raise
+            raise _refused(refusal_of(error, str(address))) from error
+
+    def _serve(self, link: Link, attach: Attach, address: Address, source: Source | None) -> ServedLink:
+        entity = self._handler.context.broker.entities.find(address.entity)
+        if address.is_management:
+            return self._managing(link, place_of(entity, address))
+        if link.role is RECEIVER:
+            return self._sending(link, attach, entity, address)
+        return self._receiving(link, attach, place_of(entity, address), source)
+
+    def _managing(self, link: Link, place: Place) -> ServedLink:
+        node = self._management.get(place.path)
+        if node is None:
+            node = self._management[place.path] = ManagementNode(self._handler, self, place)
+        return node.serve(link)
+
+    def _sending(self, link: Link, attach: Attach, entity: Entity, address: Address) -> ServedLink:
+        if address.subscription is not None or address.part is not Part.MESSAGES:
+            raise RefusedAttachError(Condition.NOT_ALLOWED, f"{address}: messages are sent to a topic or a queue")
+        properties = () if attach.properties is None else attach.properties.value
+        if any(key.value == _SEND_VIA for key, _ in properties):
+            raise RefusedAttachError(Condition.NOT_IMPLEMENTED, "messages are not sent via another entity")
+        return SendingLink(self._handler, link, self, place_of(entity, address))
+
+    def _receiving(self, link: Link, attach: Attach, place: Place, source: Source | None) -> ServedLink:
+        if source is not None and any(_SESSION_FILTER in entry.name for entry in source.filter or ()):
+            raise RefusedAttachError(Condition.NOT_IMPLEMENTED, "sessions are not served")
+        self.access.check(Right.LISTEN, place.path)
+        if place.part is Part.TRANSFER_DEAD_LETTERS:
+            return EmptyLink(self._handler, link)
+        return ReceivingLink(self._handler, link, self, place, settles_first=attach.snd_settle_mode == SETTLED)
+
+
+def _refused(refusal: Refusal) -> RefusedAttachError:
+    return RefusedAttachError(refusal.condition, refusal.text)
+
+
+def _checked_here(_permission: Permission, _resource: str) -> None:
+    """Rights are checked where links attach and requests come."""

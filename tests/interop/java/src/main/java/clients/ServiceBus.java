@@ -1,0 +1,250 @@
+package clients;
+
+import clients.Lines.Fields;
+import com.azure.core.amqp.AmqpRetryOptions;
+import com.azure.core.util.BinaryData;
+import com.azure.messaging.servicebus.ServiceBusClientBuilder;
+import com.azure.messaging.servicebus.ServiceBusMessage;
+import com.azure.messaging.servicebus.ServiceBusMessageBatch;
+import com.azure.messaging.servicebus.ServiceBusReceivedMessage;
+import com.azure.messaging.servicebus.ServiceBusReceiverClient;
+import com.azure.messaging.servicebus.ServiceBusRuleManagerClient;
+import com.azure.messaging.servicebus.ServiceBusSenderClient;
+import com.azure.messaging.servicebus.administration.models.CorrelationRuleFilter;
+import com.azure.messaging.servicebus.administration.models.CreateRuleOptions;
+import com.azure.messaging.servicebus.administration.models.RuleFilter;
+import com.azure.messaging.servicebus.administration.models.RuleProperties;
+import com.azure.messaging.servicebus.administration.models.SqlRuleAction;
+import com.azure.messaging.servicebus.administration.models.SqlRuleFilter;
+import com.azure.messaging.servicebus.models.DeadLetterOptions;
+import com.azure.messaging.servicebus.models.ServiceBusReceiveMode;
+import com.azure.messaging.servicebus.models.SubQueue;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Function;
+
+/** com.azure:azure-messaging-servicebus, driven by lines of JSON. */
+public final class ServiceBus {
+
+  private static String connectionString;
+  private static final Map<String, ServiceBusSenderClient> SENDERS = new HashMap<>();
+  private static final Map<String, ServiceBusReceiverClient> RECEIVERS = new HashMap<>();
+  private static final Map<String, ServiceBusReceivedMessage> HELD = new HashMap<>();
+
+  private ServiceBus() {}
+
+  public static void main(String[] arguments) throws Exception {
+    Map<String, Lines.Command> commands = new HashMap<>();
+    commands.put(
+        "connect",
+        fields -> {
+          connectionString = fields.text("connection_string");
+          return null;
+        });
+    commands.put("send", ServiceBus::send);
+    commands.put("open", ServiceBus::open);
+    commands.put("receive", ServiceBus::receive);
+    commands.put("settle", ServiceBus::settle);
+    commands.put(
+        "renew", fields -> RECEIVERS.get(fields.text("id")).renewMessageLock(held(fields)).toInstant().toEpochMilli());
+    commands.put("peek", ServiceBus::peek);
+    commands.put(
+        "shut",
+        fields -> {
+          RECEIVERS.remove(fields.text("id")).close();
+          return null;
+        });
+    commands.put("add_rule", ServiceBus::addRule);
+    commands.put(
+        "remove_rule",
+        fields ->
+            rules(
+                fields,
+                manager -> {
+                  manager.deleteRule(fields.text("name"));
+                  return null;
+                }));
+    commands.put("rules", fields -> rules(fields, ServiceBus::listed));
+    commands.put("close", ServiceBus::close);
+    Lines.serve(commands);
+  }
+
+  private static ServiceBusClientBuilder builder() {
+    AmqpRetryOptions retry = new AmqpRetryOptions().setMaxRetries(0).setTryTimeout(Duration.ofSeconds(20));
+    return new ServiceBusClientBuilder().connectionString(connectionString).retryOptions(retry);
+  }
+
+  private static ServiceBusReceivedMessage held(Fields fields) {
+    return HELD.get(fields.text("id") + "/" + ((Number) fields.any("number")).longValue());
+  }
+
+  private static ServiceBusMessage made(Fields fields) {
+    ServiceBusMessage message = new ServiceBusMessage(BinaryData.fromString(fields.text("body")));
+    if (fields.has("subject")) {
+      message.setSubject(fields.text("subject"));
+    }
+    if (fields.has("correlation_id")) {
+      message.setCorrelationId(fields.text("correlation_id"));
+    }
+    message.getApplicationProperties().putAll(fields.map("properties"));
+    return message;
+  }
+
+  private static Object send(Fields fields) {
+    ServiceBusSenderClient sender =
+        SENDERS.computeIfAbsent(fields.text("entity"), name -> builder().sender().queueName(name).buildClient());
+    if (!fields.flag("batch")) {
+      fields.list("messages").forEach(each -> sender.sendMessage(made(each)));
+      return null;
+    }
+    ServiceBusMessageBatch batch = sender.createMessageBatch();
+    for (Fields each : fields.list("messages")) {
+      if (!batch.tryAddMessage(made(each))) {
+        throw new IllegalStateException("the batch is full");
+      }
+    }
+    sender.sendMessages(batch);
+    return null;
+  }
+
+  private static Object open(Fields fields) {
+    ServiceBusClientBuilder.ServiceBusReceiverClientBuilder receiver =
+        builder()
+            .receiver()
+            .disableAutoComplete()
+            .maxAutoLockRenewDuration(Duration.ZERO)
+            .receiveMode(
+                fields.flag("deletes") ? ServiceBusReceiveMode.RECEIVE_AND_DELETE : ServiceBusReceiveMode.PEEK_LOCK);
+    if (fields.has("queue")) {
+      receiver.queueName(fields.text("queue"));
+    } else {
+      receiver.topicName(fields.text("topic")).subscriptionName(fields.text("subscription"));
+    }
+    if (fields.flag("dead_letters")) {
+      receiver.subQueue(SubQueue.DEAD_LETTER_QUEUE);
+    }
+    RECEIVERS.put(fields.text("id"), receiver.buildClient());
+    return null;
+  }
+
+  private static Object receive(Fields fields) {
+    List<Map<String, Object>> found = new ArrayList<>();
+    Duration wait = Duration.ofSeconds(fields.number("seconds", 20));
+    while (found.size() < fields.number("count", 1)) {
+      int before = found.size();
+      ServiceBusReceiverClient receiver = RECEIVERS.get(fields.text("id"));
+      for (ServiceBusReceivedMessage message : receiver.receiveMessages(fields.number("count", 1) - before, wait)) {
+        HELD.put(fields.text("id") + "/" + message.getSequenceNumber(), message);
+        found.add(told(message));
+      }
+      if (found.size() == before) {
+        break;
+      }
+    }
+    return found;
+  }
+
+  private static Map<String, Object> told(ServiceBusReceivedMessage message) {
+    Map<String, Object> result = new LinkedHashMap<>();
+    result.put("body", message.getBody().toString());
+    result.put("message_id", message.getMessageId());
+    result.put("sequence_number", message.getSequenceNumber());
+    result.put("enqueued_sequence_number", message.getEnqueuedSequenceNumber());
+    result.put("delivery_count", message.getDeliveryCount());
+    result.put("subject", message.getSubject());
+    result.put("correlation_id", message.getCorrelationId());
+    result.put("properties", message.getApplicationProperties());
+    result.put("dead_letter_reason", message.getDeadLetterReason());
+    result.put("dead_letter_description", message.getDeadLetterErrorDescription());
+    return result;
+  }
+
+  private static Object settle(Fields fields) {
+    ServiceBusReceiverClient receiver = RECEIVERS.get(fields.text("id"));
+    ServiceBusReceivedMessage message = held(fields);
+    switch (fields.text("how")) {
+      case "complete" -> receiver.complete(message);
+      case "abandon" -> receiver.abandon(message);
+      case "defer" -> receiver.defer(message);
+      default -> {
+        DeadLetterOptions options =
+            new DeadLetterOptions()
+                .setDeadLetterReason(fields.text("reason"))
+                .setDeadLetterErrorDescription(fields.text("description"));
+        if (fields.has("properties")) {
+          options.setPropertiesToModify(fields.map("properties"));
+        }
+        receiver.deadLetter(message, options);
+      }
+    }
+    return null;
+  }
+
+  private static Object peek(Fields fields) {
+    long from = fields.has("from") ? ((Number) fields.any("from")).longValue() : 1;
+    List<Map<String, Object>> found = new ArrayList<>();
+    ServiceBusReceiverClient receiver = RECEIVERS.get(fields.text("id"));
+    receiver.peekMessages(fields.number("count", 1), from).forEach(message -> found.add(told(message)));
+    return found;
+  }
+
+  private static Object rules(Fields fields, Function<ServiceBusRuleManagerClient, Object> use) {
+    try (ServiceBusRuleManagerClient manager =
+        builder()
+            .ruleManager()
+            .topicName(fields.text("topic"))
+            .subscriptionName(fields.text("subscription"))
+            .buildClient()) {
+      return use.apply(manager);
+    }
+  }
+
+  private static Object addRule(Fields fields) {
+    RuleFilter filter;
+    if (fields.has("sql")) {
+      filter = new SqlRuleFilter(fields.text("sql"));
+    } else {
+      Fields given = new Fields(fields.map("correlation"));
+      CorrelationRuleFilter correlation = new CorrelationRuleFilter();
+      correlation.setLabel(given.text("label"));
+      correlation.setCorrelationId(given.text("correlation_id"));
+      correlation.getProperties().putAll(given.map("properties"));
+      filter = correlation;
+    }
+    CreateRuleOptions options = new CreateRuleOptions(filter);
+    if (fields.has("action")) {
+      options.setAction(new SqlRuleAction(fields.text("action")));
+    }
+    return rules(
+        fields,
+        manager -> {
+          manager.createRule(fields.text("name"), options);
+          return null;
+        });
+  }
+
+  private static Object listed(ServiceBusRuleManagerClient manager) {
+    List<Map<String, Object>> found = new ArrayList<>();
+    for (RuleProperties rule : manager.listRules()) {
+      Map<String, Object> told = new LinkedHashMap<>();
+      told.put("name", rule.getName());
+      told.put("sql", rule.getFilter() instanceof SqlRuleFilter sql ? sql.getSqlExpression() : null);
+      CorrelationRuleFilter correlation = rule.getFilter() instanceof CorrelationRuleFilter given ? given : null;
+      told.put("label", correlation == null ? null : correlation.getLabel());
+      told.put("properties", correlation == null ? Map.of() : correlation.getProperties());
+      told.put("action", rule.getAction() instanceof SqlRuleAction action ? action.getSqlExpression() : null);
+      found.add(told);
+    }
+    return found;
+  }
+
+  private static Object close(Fields fields) {
+    RECEIVERS.values().forEach(ServiceBusReceiverClient::close);
+    SENDERS.values().forEach(ServiceBusSenderClient::close);
+    return null;
+  }
+}

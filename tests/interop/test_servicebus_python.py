@@ -1,0 +1,330 @@
+"""The unmodified Python client of Service Bus, both its forms: sending, receiving, every settlement, locks, peeking.
+
+The examples of the documentation of filters are here, too; rules that were given at creation are declared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import gc
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interop.entities import DEFAULT, connection_string, declare_queue, declare_topic
+from interop.servers import Served, ServerProcess
+
+servicebus = pytest.importorskip("azure.servicebus", reason="the Python clients are not installed: `make clients`")
+exceptions = pytest.importorskip("azure.servicebus.exceptions")
+aio = pytest.importorskip("azure.servicebus.aio")
+
+Message = servicebus.ServiceBusMessage
+DELETE = servicebus.ServiceBusReceiveMode.RECEIVE_AND_DELETE
+DEAD_LETTERS = servicebus.ServiceBusSubQueue.DEAD_LETTER
+
+
+@pytest.fixture(scope="module")
+def client(served: Served) -> Iterator[Any]:
+    if served.is_original:
+        pytest.skip("RabbitMQ has no topics of Service Bus")
+    with servicebus.ServiceBusClient.from_connection_string(connection_string(served), retry_total=0) as client:
+        yield client
+
+
+def _send(client: Any, topic: str, *messages: Any) -> None:
+    with client.get_topic_sender(topic) as sender:
+        for message in messages:
+            sender.send_messages(message)
+
+
+def _received(client: Any, topic: str, subscription: str, count: int) -> list[Any]:
+    """The next messages of a subscription, and nothing else."""
+    found: list[Any] = []
+    with client.get_subscription_receiver(topic, subscription, receive_mode=DELETE) as receiver:
+        while len(found) < count:
+            batch = receiver.receive_messages(count - len(found), max_wait_time=10)
+            assert batch, found
+            found += batch
+        assert receiver.peek_messages(1, sequence_number=1) == []
+    return found
+
+
+def _bodies(messages: list[Any]) -> list[str]:
+    return [str(message) for message in messages]
+
+
+def _properties(message: Any) -> dict[str, Any]:
+    return {key.decode(): value.decode() if isinstance(value, bytes) else value
+            for key, value in message.application_properties.items()}  # fmt: skip
+
+
+# the client's calls
+
+
+def test_every_settlement(client: Any, served: Served, name: str) -> None:
+    declare_topic(served, name, s={"rules": DEFAULT, "settings": {"max_delivery_count": 2}})
+    _send(client, name, *(Message(f"m{number}") for number in range(5)))
+    with client.get_subscription_receiver(name, "s") as receiver:
+        done, back, dead, aside, kept = receiver.receive_messages(5, max_wait_time=10)
+        assert _bodies([done, back, dead, aside, kept]) == ["m0", "m1", "m2", "m3", "m4"]
+        receiver.complete_message(done)
+        receiver.abandon_message(back)
+        receiver.dead_letter_message(dead, reason="why", error_description="because")
+        receiver.defer_message(aside)
+        assert receiver.renew_message_lock(kept) > datetime.datetime.now(datetime.UTC)
+        (again,) = receiver.receive_messages(1, max_wait_time=10)
+        assert str(again) == "m1" and again.delivery_count == 1 and again.sequence_number == back.sequence_number
+        receiver.abandon_message(again)
+        receiver.complete_message(kept)
+        assert receiver.peek_messages(5, sequence_number=1) == []
+    with client.get_subscription_receiver(name, "s", sub_queue=DEAD_LETTERS) as receiver:
+        letters = receiver.receive_messages(2, max_wait_time=10)
+        assert [(str(each), each.dead_letter_reason) for each in letters] == [
+            ("m2", "why"),
+            ("m1", "MaxDeliveryCountExceeded"),
+        ]
+        assert letters[0].dead_letter_error_description == "because"
+        assert letters[0].enqueued_sequence_number == dead.sequence_number
+        for letter in letters:
+            receiver.complete_message(letter)
+
+
+def test_what_a_message_carries_comes_back_with_its_types(client: Any, served: Served, name: str) -> None:
+    declare_queue(served, name)
+    moment = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+    properties = {"int": 7, "float": 0.5, "flag": True, "text": "é", "time": moment, "id": uuid.UUID(int=5)}
+    sent = Message(
+        b"body", application_properties=properties, subject="s", correlation_id="c", to="t", reply_to="r",
+        content_type="text/plain", message_id="mine", partition_key="p", time_to_live=datetime.timedelta(hours=1),
+    )  # fmt: skip
+    with client.get_queue_sender(name) as sender:
+        sender.send_messages(sent)
+    with client.get_queue_receiver(name) as receiver:
+        (found,) = receiver.receive_messages(1, max_wait_time=10)
+        fields = (
+            "subject",
+            "correlation_id",
+            "to",
+            "reply_to",
+            "content_type",
+            "message_id",
+            "partition_key",
+            "time_to_live",
+        )
+        assert [getattr(found, field) for field in fields] == [getattr(sent, field) for field in fields]
+        received = _properties(found)
+        assert received.pop("time") in (moment, int(moment.timestamp() * 1000))
+        assert received == {key: value for key, value in properties.items() if key != "time"}
+        assert found.expires_at_utc - found.enqueued_time_utc == datetime.timedelta(hours=1)
+        assert found.locked_until_utc > found.enqueued_time_utc and found.delivery_count == 0
+        receiver.complete_message(found)
+
+
+def test_a_batch_has_all_its_messages_in_order(client: Any, served: Served, name: str) -> None:
+    declare_queue(served, name)
+    with client.get_queue_sender(name.upper()) as sender:
+        batch = sender.create_message_batch()
+        with contextlib.suppress(ValueError):
+            for number in range(3_000):
+                batch.add_message(Message(f"{number} " + "x" * 300))
+        sender.send_messages(batch)
+        sender.send_messages([Message("last"), Message("very last")])
+        with pytest.raises(exceptions.MessageSizeExceededError):
+            sender.send_messages(Message("x" * (1 << 20)))
+    found: list[Any] = []
+    with client.get_queue_receiver(name, receive_mode=DELETE, prefetch_count=500) as receiver:
+        for message in receiver:
+            found.append(message)
+            if len(found) == len(batch) + 2:
+                break
+    assert [int(str(message).split()[0]) for message in found[:-2]] == list(range(len(batch)))
+    assert _bodies(found[-2:]) == ["last", "very last"] and len(batch) > 2_000
+
+
+def test_a_lock_that_is_lost_is_told_on_the_link_and_by_management(served: Served, client: Any, name: str) -> None:
+    """Where settling on the link fails, the client asks management: that must refuse it, too."""
+    declare_queue(served, name, lock_ms=1_000)
+    with client.get_queue_sender(name) as sender:
+        sender.send_messages(Message("m"))
+    with client.get_queue_receiver(name) as receiver, client.get_queue_receiver(name) as other:
+        (first,) = receiver.receive_messages(1, max_wait_time=10)
+        (again,) = other.receive_messages(1, max_wait_time=10)
+        # The client looks at the time itself, so that of its message is moved.
+        first._expiry = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
+        with pytest.raises(exceptions.MessageLockLostError):
+            receiver.complete_message(first)
+        with pytest.raises(exceptions.MessageLockLostError):
+            receiver.renew_message_lock(first)
+        other.complete_message(again)
+
+
+def test_what_is_not_there(client: Any, served: Served, name: str) -> None:
+    declare_topic(served, name, s=DEFAULT)
+    with pytest.raises(exceptions.MessagingEntityNotFoundError), client.get_queue_sender(f"no-{name}") as sender:
+        sender.send_messages(Message("m"))
+    with (
+        pytest.raises(exceptions.MessagingEntityNotFoundError),
+        client.get_subscription_receiver(name, "no") as receiver,
+    ):
+        receiver.receive_messages(1, max_wait_time=1)
+    with client.get_subscription_receiver(name, "s") as receiver, pytest.raises(exceptions.ServiceBusError):
+        receiver.receive_deferred_messages([1])
+
+
+def test_the_asynchronous_client(served: Served, name: str) -> None:
+    declare_topic(served, name, s=DEFAULT)
+
+    async def use() -> None:
+        text = connection_string(served)
+        async with aio.ServiceBusClient.from_connection_string(text) as client:
+            async with client.get_topic_sender(name) as sender:
+                await asyncio.gather(*(sender.send_messages(Message(f"m{number}")) for number in range(5)))
+                await sender.send_messages([Message("b0"), Message("b1")])
+            async with client.get_subscription_receiver(name, "s") as receiver:
+                found = await receiver.receive_messages(7, max_wait_time=10)
+                assert {str(message) for message in found} >= {"m0"}
+                await receiver.dead_letter_message(found[0], reason="why")
+                await receiver.renew_message_lock(found[1])
+                await receiver.abandon_message(found[1])
+                await asyncio.gather(*(receiver.complete_message(message) for message in found[2:]))
+                assert [str(each) for each in await receiver.peek_messages(9, sequence_number=1)] == [str(found[1])]
+            dead = client.get_subscription_receiver(name, "s", sub_queue=DEAD_LETTERS)
+            async with dead:
+                (letter,) = await dead.receive_messages(1, max_wait_time=10)
+                assert letter.dead_letter_reason == "why"
+                await dead.complete_message(letter)
+
+    asyncio.run(use())
+
+
+# the examples of the documentation of filters
+
+
+def test_blue_and_quantity_ten(client: Any, served: Served, name: str) -> None:
+    declare_topic(served, name, s=[{"name": "r", "sql": "color = 'blue' AND quantity = 10"}])
+    for color, quantity in (("blue", 10), ("blue", 9), ("red", 10)):
+        _send(client, name, Message("m", application_properties={"color": color, "quantity": quantity}))
+    _send(client, name, Message("end", application_properties={"COLOR": "blue", "Quantity": 10}))
+    assert _bodies(_received(client, name, "s", 2)) == ["m", "end"]
+
+
+def test_red_orders_with_an_action(client: Any, served: Served, name: str) -> None:
+    action = "SET quantity = quantity / 2; REMOVE priority; SET sys.CorrelationId = 'low'"
+    rule = {"name": "RedOrdersWithAction", "sql": "user.color = 'red'", "action": action}
+    declare_topic(served, name, s=[rule], all=DEFAULT)
+    _send(client, name, Message("m", application_properties={"color": "red", "quantity": 10, "priority": "high"}))
+    (copy,) = _received(client, name, "s", 1)
+    assert _properties(copy) == {"color": "red", "quantity": 5, "RuleName": "RedOrdersWithAction"}
+    assert copy.correlation_id == "low"
+    (original,) = _received(client, name, "all", 1)
+    assert _properties(original)["quantity"] == 10 and original.correlation_id is None
+
+
+def test_the_true_and_the_false_filter(client: Any, served: Served, name: str) -> None:
+    declare_topic(served, name, yes=[{"name": "t", "sql": "1=1"}], no=[{"name": "f", "sql": "1=0"}])
+    _send(client, name, Message("m"))
+    assert _bodies(_received(client, name, "yes", 1)) == ["m"] and _received(client, name, "no", 0) == []
+
+
+def test_correlation_filters_by_subject_and_by_properties(client: Any, served: Served, name: str) -> None:
+    declare_topic(
+        served, name,
+        both=[{"name": "r", "correlation": {"label": "Important", "correlation_id": "high"}}],
+        mine=[{"name": "r", "correlation": {"properties": {"color": "blue", "n": 2}}}],
+    )  # fmt: skip
+    _send(
+        client, name,
+        Message("1", subject="Important", correlation_id="high", application_properties={"color": "blue", "n": "2"}),
+        Message("2", subject="Important", correlation_id="High", application_properties={"color": "blue", "n": 2}),
+        Message("3", subject="important", correlation_id="high"),
+    )  # fmt: skip
+    assert _bodies(_received(client, name, "both", 1)) == ["1"]
+    assert _bodies(_received(client, name, "mine", 1)) == ["2"]
+
+
+def test_five_rules_give_three_messages(client: Any, served: Served, name: str) -> None:
+    rules = [{"name": f"plain{number}", "sql": f"n > {number}"} for number in range(3)]
+    rules += [{"name": f"acts{number}", "sql": "n = 7", "action": f"SET by = {number}"} for number in range(2)]
+    declare_topic(served, name, s=rules)
+    _send(client, name, Message("m", application_properties={"n": 7}))
+    found = [_properties(message) for message in _received(client, name, "s", 3)]
+    assert found == [
+        {"n": 7},
+        {"n": 7, "by": 0, "RuleName": "acts0"},
+        {"n": 7, "by": 1, "RuleName": "acts1"},
+    ]
+
+
+def test_broadcast_and_partitioning(client: Any, served: Served, name: str) -> None:
+    regions = {f"part{number}": [{"name": "r", "sql": f"region % 3 = {number}"}] for number in range(3)}
+    declare_topic(served, name, **regions, all1=DEFAULT, all2=DEFAULT)
+    _send(client, name, [Message(str(number), application_properties={"region": number}) for number in range(9)])
+    for number in range(3):
+        assert _bodies(_received(client, name, f"part{number}", 3)) == [str(number + 3 * each) for each in range(3)]
+    for subscription in ("all1", "all2"):
+        assert _bodies(_received(client, name, subscription, 9)) == [str(number) for number in range(9)]
+
+
+def test_system_properties_and_the_operators_of_the_page(client: Any, served: Served, name: str) -> None:
+    filters = {
+        "label": "sys.Label LIKE 'order%' AND sys.ReplyTo IS NULL",
+        "exists": "EXISTS(user.discount) AND NOT EXISTS(color)",
+        "in": "StoreId IN ('Store1', 'Store2')",
+        "id": "sys.MessageId = '5' OR sys.To NOT IN ('Store5', 'Store6')",
+    }
+    declare_topic(served, name, **{key: [{"name": "r", "sql": sql}] for key, sql in filters.items()})
+    _send(
+        client, name,
+        Message("1", subject="order.new"),
+        Message("2", application_properties={"discount": 0.5}, message_id="5"),
+        Message("3", application_properties={"StoreId": "Store2", "color": 1, "discount": 1}, to="Store7"),
+    )  # fmt: skip
+    expected = {"label": ["1"], "exists": ["2"], "in": ["3"], "id": ["2", "3"]}
+    assert {key: _bodies(_received(client, name, key, len(found))) for key, found in expected.items()} == expected
+
+
+def test_routing_with_forwarding(client: Any, served: Served, name: str) -> None:
+    declare_queue(served, f"{name}-reds")
+    rule = {"name": "r", "sql": "color = 'red'", "action": "SET via = 'topic'"}
+    declare_topic(served, name, s={"rules": [rule], "forward_to": f"{name}-reds"})
+    _send(client, name, Message("red", application_properties={"color": "red"}), Message("blue"))
+    with client.get_queue_receiver(f"{name}-reds", receive_mode=DELETE) as receiver:
+        (found,) = receiver.receive_messages(1, max_wait_time=10)
+    assert str(found) == "red" and _properties(found)["via"] == "topic"
+
+
+@pytest.mark.filterwarnings("ignore:.*<socket.socket:pytest.PytestUnraisableExceptionWarning")
+def test_nothing_that_was_confirmed_is_lost_in_a_crash(tmp_path: Path) -> None:
+    process = ServerProcess(tmp_path / "served")
+    served = process.start()
+    try:
+        declare_topic(served, "t", s=DEFAULT)
+        with servicebus.ServiceBusClient.from_connection_string(connection_string(served)) as client:
+            _send(client, "t", [Message(str(number)) for number in range(10)])
+            with client.get_subscription_receiver("t", "s") as receiver:
+                found = receiver.receive_messages(10, max_wait_time=10)
+                assert len(found) == 10
+                for message in found[:4]:
+                    receiver.complete_message(message)
+                receiver.dead_letter_message(found[4])
+                receiver.abandon_message(found[5])
+                process.kill()
+        served = process.start()
+        again = servicebus.ServiceBusClient.from_connection_string(connection_string(served))
+        with again, again.get_subscription_receiver("t", "s") as receiver:
+            left = receiver.peek_messages(20, sequence_number=1)
+            assert [(str(each), each.sequence_number) for each in left] == [
+                (str(each), each.sequence_number) for each in found[5:]
+            ]
+            # The locks hold in the new process.
+            receiver.complete_message(receiver.receive_messages(1, max_wait_time=10)[0])
+            assert receiver.peek_messages(1, sequence_number=1)[0].sequence_number == found[6].sequence_number
+    finally:
+        process.close()
+        # The client leaves sockets to a server that was killed.
+        gc.collect()

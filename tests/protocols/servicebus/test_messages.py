@@ -1,0 +1,118 @@
+"""Messages as they are stored for Service Bus, and as receivers get them; batches."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from headgate.errors import MessageError
+from headgate.language.servicebus import Limits
+from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, Message, amqp_value
+from headgate.protocols.servicebus import Given, beyond_limits, delivered, stored, unbatched
+
+GIVEN = Given(sequence_number=11, enqueued_sequence_number=10, enqueued_ms=1_000, delivery_count=2)
+OURS = ("x-inside",)
+
+
+def _stored(*messages: Message) -> list[Message]:
+    numbers = itertools.count()
+    found = stored(
+        EncodedMessages.of([message.encode() for message in messages]),
+        left_out=OURS,
+        new_id=lambda: f"id-{next(numbers)}",
+    )
+    assert not found.refused and found.filter_values is None
+    return [Message.decode(found.messages.message(row)) for row in range(len(messages))]
+
+
+def test_a_message_without_an_id_gets_one() -> None:
+    given = [Message(b"a"), Message(b"b", subject="s"), Message(b"c", message_id="mine"), Message(b"d", message_id=7)]
+    found = _stored(*given)
+    assert [each.properties["message-id"].value for each in found] == ["id-0", "id-1", "mine", 7]
+    assert found[1].properties["subject"].value == "s"
+    assert [each.body for each in found] == [each.body for each in given]
+
+
+def test_what_only_the_broker_says_is_not_stored() -> None:
+    annotations = {
+        "x-opt-sequence-number": 5,
+        "x-opt-enqueued-time": AmqpValue(AmqpType.TIMESTAMP, 5),
+        "x-opt-partition-key": "p",
+        "x-inside": 1,
+        "x-exchange": "e",
+    }
+    (found,) = _stored(Message(b"a", message_id="m", message_annotations=annotations, user_id=b"somebody"))
+    assert set(found.message_annotations) == {"x-opt-partition-key"}
+    assert found.properties["user-id"].value == b"somebody"
+
+
+def test_bytes_that_are_no_message_are_refused_alone() -> None:
+    found = stored(EncodedMessages.of([b"\x01", Message(b"a").encode()]), left_out=(), new_id=lambda: "i")
+    assert list(found.refused) == [0] and isinstance(found.refused[0], MessageError)
+
+
+def test_what_is_larger_than_allowed_is_named() -> None:
+    limits = Limits(identifier_characters=4, property_bytes=100, properties_bytes=150)
+    given = [
+        Message(b"x" * 1000, message_id="1234", group_id="äöüß", application_properties={"a": "x" * 60, "b": "x" * 60}),
+        Message(b"x", message_id="12345"),
+        Message(b"x", group_id="12345"),
+        Message(b"x", message_annotations={"x-opt-partition-key": "12345"}),
+        Message(b"x", application_properties={"a": 1, "b": "x" * 100}),
+        Message(b"x", application_properties={"a": "x" * 70, "b": "x" * 80}),
+        Message(b"x", message_id=12345),
+    ]
+    found = beyond_limits(EncodedMessages.of([message.encode() for message in given]), limits)
+    assert {row: error.reason.partition(" of ")[0] for row, error in found.items()} == {
+        1: "a message id", 2: "a session id", 3: "a partition key", 4: "an application property",
+        5: "application properties",
+    }  # fmt: skip
+
+
+def test_a_receiver_is_told_of_its_delivery() -> None:
+    annotations = {"x-exchange": "e", "x-routing-key": "k", "x-opt-partition-key": "p", "x-inside": 1}
+    message = Message(Body.value(5), message_id="m", message_annotations=annotations, application_properties={"n": 1})
+    found = Message.decode(delivered(message.encode(), GIVEN, left_out=OURS))
+    assert found.message_annotations == {
+        "x-opt-partition-key": amqp_value("p"),
+        "x-opt-sequence-number": amqp_value(11),
+        "x-opt-enqueue-sequence-number": amqp_value(10),
+        "x-opt-enqueued-time": AmqpValue(AmqpType.TIMESTAMP, 1_000),
+        "x-opt-message-state": AmqpValue(AmqpType.INT, 0),
+    }
+    assert found.header["delivery-count"] == AmqpValue(AmqpType.UINT, 2)
+    assert found.body == message.body and found.application_properties == message.application_properties
+    assert set(found.properties) == {"message-id"}
+
+
+def test_a_lock_and_a_lifetime_are_told() -> None:
+    given = Given(1, 1, 1_000, 0, locked_until_ms=9_000, time_to_live_ms=700)
+    found = Message.decode(
+        delivered(Message(b"a", message_id="m", ttl=AmqpValue(AmqpType.UINT, 500)).encode(), given, left_out=())
+    )
+    assert found.message_annotations["x-opt-locked-until"] == AmqpValue(AmqpType.TIMESTAMP, 9_000)
+    times = [found.properties[name].value for name in ("creation-time", "absolute-expiry-time")]
+    assert times == [1_000, 1_500]
+    shorter = Message.decode(delivered(Message(b"a").encode(), Given(1, 1, 1_000, 0, None, 200), left_out=()))
+    assert shorter.properties["absolute-expiry-time"].value == 1_200
+    forever = Given(1, 1, 1_000, 0, time_to_live_ms=922_337_203_685_477)
+    assert Message.decode(delivered(b"", forever, left_out=())).properties["absolute-expiry-time"].value < 2**48
+
+
+def test_what_others_stored_without_an_id_has_one_that_stays() -> None:
+    ids = {
+        Message.decode(delivered(data, GIVEN, left_out=())).properties["message-id"].value for data in (b"\x01", b"x")
+    }
+    assert ids == {f"{10:032x}"}
+
+
+def test_a_batch_is_its_messages() -> None:
+    parts = [Message(b"%d" % number).encode() for number in range(3)]
+    assert unbatched(Message(Body.data(*parts), message_id="envelope").encode()) == parts
+
+
+@pytest.mark.parametrize("data", [b"", Message(Body.value("x")).encode(), Message(None, subject="s").encode()])
+def test_other_bytes_are_no_batch(data: bytes) -> None:
+    with pytest.raises(MessageError):
+        unbatched(data)

@@ -1,0 +1,339 @@
+"""Links of Service Bus's clients: sending, receiving, settling; what is refused, and how."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.message import AmqpType, AmqpValue, Body, Message, amqp_value
+from headgate.protocols.amqp10 import Link
+from headgate.protocols.amqp10.events import Detached
+from headgate.protocols.amqp10.performatives import SETTLED, Transfer
+from headgate.protocols.amqp10.terminus import (
+    Accepted,
+    Coordinator,
+    Error,
+    Modified,
+    RawEntry,
+    Rejected,
+    Released,
+    Source,
+    TransactionalState,
+)
+from headgate.topic import RuleDefinition, TopicSettings, TopicStatus
+from server.amqp10_client import Client, Management, client_of
+from server.entities import ServedEntities
+from server.running import RunningServer, running_server
+from server.servicebus_client import Requests, bodies, peek_lock, refused, send_batch, settle
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with running_server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def entities(server: RunningServer) -> ServedEntities:
+    return ServedEntities(server)
+
+
+@pytest.fixture
+def client(server: RunningServer) -> Iterator[Client]:
+    with client_of(server.ports["amqp"], mechanism="ANONYMOUS", response=b"\0RootManageSharedAccessKey") as client:
+        yield client
+
+
+@pytest.fixture
+def name() -> str:
+    return f"e{next(_numbers)}"
+
+
+def _message(body: bytes, **properties: object) -> bytes:
+    return Message(body, application_properties=properties).encode()
+
+
+def _send(client: Client, address: str, *messages: bytes) -> None:
+    assert set(map(type, client.send(client.sender(address), *messages))) == {Accepted}
+
+
+def _dead_letter(**info: str) -> Rejected:
+    pairs = tuple((AmqpValue(AmqpType.SYMBOL, name), amqp_value(text)) for name, text in info.items())
+    return Rejected(Error("com.microsoft:dead-letter", None, AmqpValue(AmqpType.MAP, pairs)))
+
+
+# sending and receiving
+
+
+def test_a_topic_gives_each_subscription_what_its_rules_select(
+    client: Client, entities: ServedEntities, name: str
+) -> None:
+    halves = RuleDefinition("half", sql="color = 'red'", action="SET quantity = quantity / 2")
+    entities.topic(name, all=None, red=halves)
+    _send(client, name, _message(b"1", color="red", quantity=10), _message(b"2", color="blue", quantity=10))
+    assert bodies(client, peek_lock(client, f"{name}/Subscriptions/all"), 2) == [b"1", b"2"]
+    (copy,) = client.receive(peek_lock(client, f"{name}/subscriptions/RED"), 1)
+    found = copy.message.application_properties
+    assert (found["quantity"], found["RuleName"]) == (amqp_value(5), amqp_value("half"))
+
+
+def test_a_message_says_what_clients_read(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.queue(name, lock_ms=30_000)
+    Management(client)
+    _send(client, f"amqps://localhost:5672/{name.upper()}", Message(b"x", user_id=b"me", subject="s").encode())
+    publisher = client.sender(f"/queues/{name}")
+    client.send(publisher, Message(b"from RabbitMQ's side").encode())
+    ours, others = client.receive(peek_lock(client, name), 2)
+    for number, one in enumerate((ours.message, others.message)):
+        annotations = one.message_annotations
+        assert set(annotations) == {
+            "x-opt-sequence-number", "x-opt-enqueue-sequence-number", "x-opt-enqueued-time",
+            "x-opt-locked-until", "x-opt-message-state",
+        }  # fmt: skip
+        assert annotations["x-opt-sequence-number"] == AmqpValue(AmqpType.LONG, (number << 20) + 1)
+        assert annotations["x-opt-locked-until"].value - annotations["x-opt-enqueued-time"].value >= 30_000
+        assert one.header["delivery-count"].value == 0 and len(one.properties["message-id"].value) == 32
+    assert ours.message.properties["user-id"].value == b"me"
+
+
+def test_receive_and_delete_is_pre_settled(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.queue(name)
+    _send(client, name, b"".join([_message(b"1")]), _message(b"2"))
+    link = client.receiver(name, credit=5, snd_settle_mode=SETTLED)
+    first, _ = client.receive(link, 2)
+    assert "x-opt-locked-until" not in first.message.message_annotations
+    link.detach()
+    assert bodies(client, peek_lock(client, name), 0) == []
+    again = client.receiver(name)
+    assert client.drain(again) == []
+
+
+def test_a_drained_link_learns_that_there_is_nothing_more(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.queue(name)
+    _send(client, name, _message(b"1"))
+    link = peek_lock(client, name, credit=0)
+    assert [one.message.body.octets() for one in client.drain(link, 7)] == [b"1"]
+    assert client.drain(peek_lock(client, f"{name}/$Transfer/$DeadLetterQueue", credit=0)) == []
+
+
+# settling
+
+
+def test_every_outcome_has_its_effect_and_is_confirmed(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.queue(name, max_delivery_count=2)
+    _send(client, name, *(_message(b"%d" % number) for number in range(6)))
+    link = peek_lock(client, name, credit=6)
+    ids = [one.id for one in client.receive(link, 6)]
+    assert settle(client, link, ids[0], ids[1], Accepted()) == Accepted()
+    assert settle(client, link, ids[2], ids[2], Released()) == Released()
+    assert settle(client, link, ids[3], ids[3], Modified(True)) == Modified(True)
+    assert settle(client, link, ids[4], ids[4], Modified(None, True)) == Modified(None, True)
+    why = _dead_letter(DeadLetterReason="why", DeadLetterErrorDescription="because", more="yes")
+    assert settle(client, link, ids[5], ids[5], why) == Rejected()
+    link.grant(10)
+    released, failed = client.receive(link, 2)
+    assert [one.message.body.octets() for one in (released, failed)] == [b"2", b"3"]
+    assert [one.message.header["delivery-count"].value for one in (released, failed)] == [0, 1]
+    # The second attempt of two fails.
+    settle(client, link, failed.id, failed.id, Modified())
+    dead = client.receive(peek_lock(client, f"{name}/$DeadLetterQueue"), 2)
+    told = [(one.message.body.octets(), one.message.application_properties) for one in dead]
+    assert told[0] == (
+        b"5",
+        {name: amqp_value(text) for name, text in
+         {"DeadLetterReason": "why", "DeadLetterErrorDescription": "because", "more": "yes"}.items()},
+    )  # fmt: skip
+    assert told[1][0] == b"3" and told[1][1]["DeadLetterReason"] == amqp_value("MaxDeliveryCountExceeded")
+    annotations = [one.message.message_annotations for one in dead]
+    assert [each["x-opt-sequence-number"].value for each in annotations] == [1, (1 << 20) + 1]
+    assert [each["x-opt-enqueue-sequence-number"].value >> 20 for each in annotations] == [5, 3]
+    assert all(not key.startswith("x-headgate") for each in annotations for key in each)
+
+
+def test_a_lock_that_is_lost_settles_nothing(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.queue(name, lock_ms=1_000)
+    _send(client, name, _message(b"1"), _message(b"2"))
+    link = peek_lock(client, name, credit=2)
+    first, _ = client.receive(link, 2)
+    # Both locks end, and both messages come again.
+    link.grant(2)
+    again, kept = client.receive(link, 2)
+    assert again.message.header["delivery-count"].value == 1
+    state = settle(client, link, first.id, first.id, Accepted())
+    assert isinstance(state, Rejected) and state.error.condition == "com.microsoft:message-lock-lost"
+    assert settle(client, link, again.id, kept.id, Accepted()) == Accepted()
+
+
+def test_locks_outlive_their_link(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.queue(name)
+    _send(client, name, _message(b"1"))
+    link = peek_lock(client, name)
+    client.receive(link, 1)
+    link.detach()
+    client.pump(lambda: bool(client.of(Detached, link)))
+    assert client.drain(peek_lock(client, name, credit=0)) == []
+
+
+def test_what_is_not_served_of_settling_leaves_the_message_as_it_was(
+    client: Client, entities: ServedEntities, name: str
+) -> None:
+    entities.queue(name)
+    _send(client, name, _message(b"1"))
+    link = peek_lock(client, name)
+    (one,) = client.receive(link, 1)
+    settle(client, link, one.id, one.id, _dead_letter())
+    dead = peek_lock(client, f"{name}/$DeadLetterQueue")
+    (letter,) = client.receive(dead, 1)
+    state = settle(client, dead, letter.id, letter.id, _dead_letter())
+    assert isinstance(state, Rejected) and state.error.condition == "com.microsoft:argument-error"
+    link = peek_lock(client, f"{name}/$DeadLetterQueue/$management", credit=0)
+    settled = Requests(client, f"{name}/$DeadLetterQueue/$management")
+    tokens = [uuid.uuid4()]
+    assert settled.do("update-disposition", disposition_status="completed", lock_tokens=tokens)[0] == 410
+
+
+def test_transactions_are_refused(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.queue(name)
+    _send(client, name, _message(b"1"))
+    link = peek_lock(client, name)
+    (one,) = client.receive(link, 1)
+    state = settle(client, link, one.id, one.id, TransactionalState(b"t", None))
+    assert isinstance(state, Rejected) and state.error.condition == "amqp:not-implemented"
+    coordinator = client.attach(False, target=Coordinator(), source=Source())
+    assert client.detached(coordinator)[0] == "amqp:not-implemented"
+
+
+# batches
+
+
+def test_a_batch_is_there_as_a_whole(
+    server: RunningServer, client: Client, entities: ServedEntities, name: str
+) -> None:
+    entities.queue(name)
+    link = client.sender(name)
+    stream = server.context.broker.catalogue.get(name)
+    large = [_message(b"%d" % number + bytes(100)) for number in range(5_000)]
+    client.send(link, _message(b"before"), settled=True)
+    assert send_batch(client, link, *large) == Accepted()
+    assert server.call(lambda: stream.counters.chunks_written) == 2
+    assert server.call(lambda: stream.next_offset) == 5_001
+    state = send_batch(client, link, _message(b"last"), b"no message")
+    # Python fails at an error without information.
+    assert isinstance(state, Rejected) and state.error.info == AmqpValue(AmqpType.MAP, ())
+    assert state.error.condition == "amqp:decode-error"
+    assert server.call(lambda: stream.next_offset) == 5_001
+    receiver = client.receiver(name, credit=5_001, snd_settle_mode=SETTLED)
+    assert len(client.receive(receiver, 5_001)) == 5_001
+
+
+def test_other_formats_and_messages_for_later_are_refused(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.queue(name)
+    link = client.sender(name)
+    number = link.session.next_delivery_id
+    link.session.send(Transfer(link.handle, number, b"t", 7), _message(b"x"))
+    link.session.next_delivery_id += 1
+    link.delivery_count += 1
+    client.pump(lambda: number in client.outcomes)
+    later = AmqpValue(AmqpType.TIMESTAMP, 4_000_000_000_000)
+    scheduled = Message(b"x", message_annotations={"x-opt-scheduled-enqueue-time": later}).encode()
+    past = Message(
+        b"y", message_annotations={"x-opt-scheduled-enqueue-time": AmqpValue(AmqpType.TIMESTAMP, 1)}
+    ).encode()
+    refused_later, taken = client.send(link, scheduled, past)
+    for state in (client.outcomes[number], refused_later):
+        assert isinstance(state, Rejected) and state.error.condition == "amqp:not-implemented"
+    assert taken == Accepted()
+
+
+def test_a_message_above_the_limit_is_rejected_alone(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.queue(name)
+    link = client.sender(name)
+    assert link.peer.max_message_size == 1 << 20
+    for _ in range(3):
+        before, large, after = client.send(link, _message(b"x"), _message(bytes(2 << 20)), _message(bytes(1_000_000)))
+        assert isinstance(large, Rejected) and large.error.condition == "amqp:link:message-size-exceeded"
+        assert before == after == Accepted()
+    assert link.credit + link.delivery_count == 1_000 and len(client.receive(peek_lock(client, name), 6)) == 6
+
+
+def test_limits_of_a_message_are_kept(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.queue(name)
+    link = client.sender(name)
+    large = Message(b"x", message_id="x" * 129).encode()
+    taken, refused_ = client.send(link, _message(b"ok"), large)
+    assert taken == Accepted() and isinstance(refused_, Rejected)
+    assert refused_.error.condition == "com.microsoft:argument-error"
+    assert isinstance(send_batch(client, link, _message(b"never"), large), Rejected)
+    assert bodies(client, peek_lock(client, name), 1) == [b"ok"]
+    assert client.drain(peek_lock(client, name, credit=0)) == []
+
+
+# refusals
+
+
+def test_what_is_not_there_is_not_found(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.topic(name, s=None)
+    Management(client).declare(f"plain-{name}")
+    for link in (
+        client.sender(f"no-{name}"),
+        client.sender(f"plain-{name}"),
+        peek_lock(client, f"{name}/Subscriptions/no"),
+        peek_lock(client, f"amqps://localhost/{name}/Subscriptions/no"),
+        client.sender(f"{name}/Subscriptions/no/$management"),
+        client.sender("$management"),
+    ):
+        condition, text = refused(client, link)
+        assert condition == "amqp:not-found" and text.startswith("The messaging entity '")
+        assert text.endswith("' could not be found.")
+
+
+def test_what_is_not_allowed(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.topic(name, s=None)
+    entities.subscription(name, "sessions", requires_session=True)
+    links = [
+        client.sender(f"{name}/Subscriptions/s"),
+        client.sender(f"{name}/$DeadLetterQueue"),
+        peek_lock(client, name),
+        peek_lock(client, f"{name}/Subscriptions/sessions"),
+    ]
+    assert [refused(client, link)[0] for link in links] == ["amqp:not-allowed"] * 4
+    session = RawEntry.of("com.microsoft:session-filter", "com.microsoft:session-filter", amqp_value("x"))
+    link = client.receiver(f"{name}/Subscriptions/s", filters=(session,))
+    assert refused(client, link)[0] == "amqp:not-implemented"
+    via = AmqpValue(
+        AmqpType.MAP,
+        ((AmqpValue(AmqpType.SYMBOL, "com.microsoft:transfer-destination-address"), amqp_value("other")),),
+    )
+    assert refused(client, client.sender(name, properties=via))[0] == "amqp:not-implemented"
+
+
+def test_links_end_with_what_they_lead_to(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.topic(name, s=None)
+    sender, receiver = client.sender(name), peek_lock(client, f"{name}/Subscriptions/s")
+    entities.change(name, TopicSettings(status=TopicStatus.RECEIVE_DISABLED))
+    assert client.detached(receiver)[0] == "com.microsoft:entity-disabled"
+    assert refused(client, peek_lock(client, f"{name}/Subscriptions/s"))[0] == "com.microsoft:entity-disabled"
+    assert client.send(sender, _message(b"1")) == [Accepted()]
+    entities.change(name, TopicSettings(status=TopicStatus.DISABLED))
+    assert client.detached(sender)[0] == "com.microsoft:entity-disabled"
+    entities.change(name, TopicSettings())
+    links: list[Link] = [client.sender(name), peek_lock(client, f"{name}/Subscriptions/s", credit=0)]
+    entities.delete(name)
+    assert [client.detached(link)[0] for link in links] == ["amqp:resource-deleted", "amqp:not-found"]
+
+
+def test_rules_that_fail_make_dead_letters(client: Client, entities: ServedEntities, name: str) -> None:
+    entities.topic(name, s="quantity > 5")
+    number = Message(Body.value(1), application_properties={"quantity": 9}).encode()
+    _send(client, name, _message(b"1", quantity="ten"), number)
+    (good,) = client.receive(peek_lock(client, f"{name}/Subscriptions/s"), 1)
+    assert good.message.application_properties["quantity"].value == 9
+    (dead,) = client.receive(peek_lock(client, f"{name}/Subscriptions/s/$DeadLetterQueue"), 1)
+    assert dead.message.application_properties["DeadLetterReason"].value == "FilterEvaluationException"
+    annotations = dead.message.message_annotations
+    assert annotations["x-opt-enqueued-time"].value > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -75,8 +74,7 @@ class Written:
         return offsets
 
 
-@dataclass(slots=True)
-class ChunkBatch:
+class ChunkBatch(msgspec.Struct, eq=False):
     """Chunks for a reader that takes them whole, in stream order, over a buffer of the consumer.
 
     Chunk i: its 48 bytes of header at `header_starts[i]`, its data part at `data_starts[i]`, `data_lengths[i]` bytes;

@@ -85,24 +85,20 @@ class WriteJob:
         """Build the chunks and append them. Errors of storage wait for `finish`; after any other it refuses all."""
         try:
             try:
-                self._append()
+                if self._runs:
+                    self._written = self._writer.append_runs(
+                        self._runs,
+                        max_messages=MAX_MESSAGES,
+                        max_bytes=MAX_CHUNK_BYTES,
+                        now_ms=self._now_ms,
+                        filter_source=self._writer.settings.filter_source,
+                    )
             except LogError as error:
                 self._error = error
             self._has_ended = True
         finally:
             if self.done is not None:
                 self.done.set()
-
-    def _append(self) -> None:
-        if not self._runs:
-            return
-        self._written = self._writer.append_runs(
-            self._runs,
-            max_messages=MAX_MESSAGES,
-            max_bytes=MAX_CHUNK_BYTES,
-            now_ms=self._now_ms,
-            filter_source=self._writer.settings.filter_source,
-        )
 
     def abandon(self) -> None:
         """Refuse everything: the write failed with an error that storage did not cause, and nothing was confirmed."""

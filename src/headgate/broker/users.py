@@ -16,7 +16,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -41,7 +41,7 @@ _LANES = 1
 _VERIFIED_LOGINS = 1024
 
 
-class Permission(Enum):
+class Permission(StrEnum):
     """What a user may do with a resource."""
 
     CONFIGURE = "configure"
@@ -63,7 +63,7 @@ class Permissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def pattern(self, permission: Permission) -> str:
         """The pattern of one permission."""
-        return str(getattr(self, permission.value))
+        return str(getattr(self, permission))
 
 
 EVERYTHING = Permissions(".*", ".*", ".*")

@@ -65,7 +65,7 @@ class Entries:
     that comes alone costs no array.
     """
 
-    __slots__ = ("_columns", "_pieces", "filter_values", "member_values", "records")
+    __slots__ = ("_columns", "_count", "_pieces", "filter_values", "member_values", "records")
 
     def __init__(
         self,
@@ -78,6 +78,7 @@ class Entries:
     ) -> None:
         self._columns: tuple[Bytes, Int64Array, Int64Array] | None = (data, starts, lengths)
         self._pieces: Sequence[bytes] | None = None
+        self._count = len(starts)
         self.filter_values = filter_values
         self.records = records
         self.member_values = member_values
@@ -88,11 +89,11 @@ class Entries:
     ) -> Entries:
         """Entries that are byte strings, and stay as they are."""
         entries = Entries(_NO_BYTES, _NO_ROWS, _NO_ROWS, filter_values, records)
-        entries._columns, entries._pieces = None, pieces
+        entries._columns, entries._pieces, entries._count = None, pieces, len(pieces)
         return entries
 
     def __len__(self) -> int:
-        return len(self.starts) if self._pieces is None else len(self._pieces)
+        return self._count
 
     @property
     def columns(self) -> tuple[Bytes, Int64Array, Int64Array]:
@@ -157,7 +158,7 @@ class Entries:
             size_bytes = check_ranges(*self.columns, shortest=0)
         else:
             size_bytes = self.size_bytes
-        count = len(self)
+        count = self._count
         if size_bytes > MAX_ENTRY_BYTES and largest(self.lengths) > MAX_ENTRY_BYTES:
             raise ValueError(f"an entry of {largest(self.lengths)} bytes")
         for values in (self.filter_values, self.member_values):

@@ -7,9 +7,10 @@ headers, one run of the kernel that does the rest chunk by chunk. No Python obje
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,8 +33,7 @@ Int64Array = NDArray[np.int64]
 _NOTHING = np.empty(0, dtype=np.int64)
 
 
-@dataclass(slots=True)
-class ScanBatch:
+class ScanBatch(msgspec.Struct, eq=False):
     """Messages that a reader keeps, in stream order: their bytes, offsets and the time of their chunk.
 
     `offsets` and `timestamps_ms` are `(messages,)` int64. `malformed` are the offsets, ascending, of what evaluation
@@ -44,7 +44,7 @@ class ScanBatch:
     messages: EncodedMessages
     offsets: Int64Array
     timestamps_ms: Int64Array
-    malformed: Int64Array = field(default_factory=lambda: _NOTHING)
+    malformed: Int64Array = _NOTHING
 
     def __len__(self) -> int:
         return len(self.offsets)

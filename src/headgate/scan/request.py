@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-import operator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
+
+import msgspec
 
 from headgate.errors import ConfigError
 from headgate.evaluate import Filter
@@ -49,8 +50,7 @@ class ScanRequest:
             )
 
 
-@dataclass(slots=True)
-class ScanCounters:
+class ScanCounters(msgspec.Struct):
     """What a reader examined, skipped and kept; the names are those of metrics, command line and progress."""
 
     chunks_examined: int = 0
@@ -101,15 +101,11 @@ class ScanCounters:
 
     def copy(self) -> ScanCounters:
         """The same counts, to be added to."""
-        return ScanCounters(*_counts(self))
+        return msgspec.structs.replace(self)
 
     def as_dict(self) -> dict[str, int]:
         """Counters by name."""
-        return asdict(self)
-
-
-_COUNTERS = tuple(counter.name for counter in fields(ScanCounters))
-_counts = operator.attrgetter(*_COUNTERS)
+        return msgspec.structs.asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

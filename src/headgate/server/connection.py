@@ -7,6 +7,7 @@ What a handler writes in one turn of the loop leaves together at its end. `is_wr
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import ssl
 from collections.abc import Callable, Sequence
@@ -137,7 +138,8 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Hand what was written in this turn to the transport."""
         self._flush()
-        self._tell_writable()
+        if self._owes_writable:
+            self._tell_writable()
 
     def tick(self, now_ms: int) -> None:
         """Time passes."""
@@ -227,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Make a call at the end of this turn of the loop, or in its next."""
-        self._driver.call_soon(lambda: self._alive(call))
+        self._driver.call_soon(functools.partial(self._alive, call))
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
         """Make a call in `delay_s`, unless the connection is closed by then; the returned handle cancels it."""
@@ -252,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_closing:
             return
         self._record.bytes_sent += count
-        if self._sends or (count >= _SENT_IN_THREAD_BYTES and self._may_send_in_thread()):
+        if (self._sender is not None or count >= _SENT_IN_THREAD_BYTES) and self._is_for_thread(count):
             assert self._sender is not None
             self._sender.send(pieces, count)
             self._owes_writable |= not self._sender.has_room
@@ -270,8 +272,14 @@ class Connection(asyncio.BufferedProtocol):
         """Whether a thread has something to send: what is written goes after it."""
         return self._sender is not None and self._sender.is_busy
 
-    def _may_send_in_thread(self) -> bool:
-        """Whether the transport has nothing left to write and does not encrypt."""
+    def _is_for_thread(self, count: int) -> bool:
+        """Whether a thread sends these bytes: behind others of its own, or many where the transport has none left and
+        does not encrypt.
+        """
+        if self._sends:
+            return True
+        if count < _SENT_IN_THREAD_BYTES:
+            return False
         if self._peer.is_encrypted or self._transport.get_write_buffer_size() or self._transport.is_closing():
             return False
         if self._sender is None:

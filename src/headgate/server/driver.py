@@ -121,22 +121,24 @@ class Driver:
     def wake(self) -> None:
         """The broker has something to write; it is asked to at the end of this turn."""
         self._broker_is_woken = True
-        self._end_turn_later()
+        if not self._turn_is_scheduled:
+            self._schedule_turn()
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Make a call at the end of this turn, or of the next when this one is ending."""
         self._calls.append(call)
-        self._end_turn_later()
+        if not self._turn_is_scheduled:
+            self._schedule_turn()
 
     def flush_later(self, connection: Connection) -> None:
         """Send what was written to a connection at the end of this turn."""
         self._unsent.append(connection)
-        self._end_turn_later()
-
-    def _end_turn_later(self) -> None:
         if not self._turn_is_scheduled:
-            self._turn_is_scheduled = True
-            self.loop.call_soon(self._end_turn)
+            self._schedule_turn()
+
+    def _schedule_turn(self) -> None:
+        self._turn_is_scheduled = True
+        self.loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         # Until it is over it counts as scheduled: what it brings about itself asks for no other turn.
@@ -154,7 +156,7 @@ class Driver:
         finally:
             self._turn_is_scheduled = False
             if self._calls or self._unsent or self._broker_is_woken:
-                self._end_turn_later()
+                self._schedule_turn()
 
     # Threads and time.
 

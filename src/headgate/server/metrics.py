@@ -190,8 +190,8 @@ class StreamSample:
 
 READ: tuple[Family[ReadingCounters], ...] = (
     *(
-        Family(f"headgate_{counter.name}_total", _SCAN_MEANING[counter.name], attrgetter(f"scan.{counter.name}"))
-        for counter in fields(ScanCounters)
+        Family(f"headgate_{name}_total", _SCAN_MEANING[name], attrgetter(f"scan.{name}"))
+        for name in ScanCounters.__struct_fields__
     ),
     Family(
         "headgate_delivered_messages_total",

@@ -7,6 +7,7 @@ at a time. It makes no call while nobody has anything.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -82,7 +83,7 @@ class Pump:
         """Serve a consumer from now on."""
         entry = _Entry(consumer, deliver, failed)
         self._entries[consumer] = entry
-        consumer.listen(lambda: self._ready(entry), lambda: self._link.is_writable)
+        consumer.listen(functools.partial(self._ready, entry), lambda: self._link.is_writable)
         self._ready(entry)
 
     def remove(self, consumer: Pumped) -> None:

@@ -1,13 +1,8 @@
 """What a topic says about itself, and a subscription about the delivery of its copies: locks, attempts, lifetimes.
 
-<<<<<<< HEAD
 Settings of a subscription count when a copy is delivered, never when it is decided: whatever they say, the subscription
-has the same copies. So they have no history, and a change of settings counts for every copy that is there.
-=======
-Settings count when a copy is delivered, never when it is decided: whatever they say, the subscription has the same
-copies. So they have no history, and a change of settings counts for every copy that is there. With copies by session
-their session ids are decided, too; that cannot be changed.
->>>>>>> topic-time
+has the same copies. So they have no history, and a change of settings counts for every copy that is there. Where copies
+are received by session their session ids are decided, too; whether they are cannot be changed.
 """
 
 from __future__ import annotations

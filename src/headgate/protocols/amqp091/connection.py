@@ -68,6 +68,9 @@ class ConnectionState(enum.Enum):
     FINISHED = "finished"
 
 
+_UNREAD = (ConnectionState.AUTHENTICATING, ConnectionState.FINISHED)
+"""States in which nothing is read: until the client is known, and at the end."""
+
 _CONNECTION_METHODS: dict[ConnectionState, type[m.Method]] = {
     ConnectionState.STARTING: m.ConnectionStartOk,
     ConnectionState.TUNING: m.ConnectionTuneOk,
@@ -175,7 +178,7 @@ class ServerConnection:
             if self.state is ConnectionState.HEADER:
                 position = len(PROTOCOL_HEADER)
                 self._protocol_header(data[:position])
-            while self.state not in (ConnectionState.AUTHENTICATING, ConnectionState.FINISHED):
+            while self.state not in _UNREAD:
                 if end - position < FRAME_HEAD.size:
                     self._needed = FRAME_HEAD.size
                     break
@@ -217,21 +220,21 @@ class ServerConnection:
         return ConnectionFailed(error)
 
     def _frame(self, kind: int, channel: int, payload: bytes) -> Event | None:
+        known = self._channels.get(channel)
+        is_closing = self.state is ConnectionState.CLOSING or (known is not None and known.is_closing)
+        if is_closing:
+            return self._while_closing(channel, payload) if kind == FrameType.METHOD else None
         method: m.Method | None = None
         try:
             if kind == FrameType.METHOD:
-                if self.state is ConnectionState.CLOSING or self._is_closing(channel):
-                    return self._while_closing(channel, payload)
                 method = decode_method(payload)
-                return self._connection_method(method) if channel == 0 else self._channel_method(channel, method)
-            if self.state is ConnectionState.CLOSING or self._is_closing(channel):
-                return None
+                return self._connection_method(method) if channel == 0 else self._channel_method(channel, known, method)
+            if kind == FrameType.HEADER and channel:
+                return self._content_header(channel, known, payload)
+            if kind == FrameType.BODY and channel:
+                return self._content_body(channel, known, payload)
             if kind == FrameType.HEARTBEAT and channel == 0:
                 return None
-            if kind == FrameType.HEADER and channel:
-                return self._content_header(channel, payload)
-            if kind == FrameType.BODY and channel:
-                return self._content_body(channel, payload)
             if kind in (FrameType.HEADER, FrameType.BODY, FrameType.HEARTBEAT):
                 raise RemoteProtocolError(
                     f"{FrameType(kind).name.lower()} frame on channel {channel}", code=ReplyCode.UNEXPECTED_FRAME
@@ -242,10 +245,6 @@ class ServerConnection:
             if self.state is ConnectionState.CLOSING:
                 return ConnectionFailed(error)
             return ChannelFailed(channel, error)
-
-    def _is_closing(self, channel: int) -> bool:
-        known = self._channels.get(channel)
-        return known is not None and known.is_closing
 
     def _while_closing(self, channel: int, payload: bytes) -> Event | None:
         """Something was sent before our close was read: only the end itself counts."""
@@ -300,12 +299,11 @@ class ServerConnection:
         self.heartbeat_s = method.heartbeat
         self.state = ConnectionState.OPENING
 
-    def _channel_method(self, channel: int, method: m.Method) -> Event | None:
+    def _channel_method(self, channel: int, known: _Channel | None, method: m.Method) -> Event | None:
         if self.state is not ConnectionState.OPEN:
             raise RemoteProtocolError(
                 f"channel {channel} used in connection state {self.state.value}", code=ReplyCode.UNEXPECTED_FRAME
             )
-        known = self._channels.get(channel)
         if isinstance(method, m.ChannelOpen):
             if known is not None:
                 raise RemoteProtocolError("second 'channel.open' seen", code=ReplyCode.CHANNEL_ERROR)
@@ -338,8 +336,7 @@ class ServerConnection:
 
     # contents
 
-    def _content_header(self, channel: int, payload: bytes) -> Event | None:
-        known = self._channels.get(channel)
+    def _content_header(self, channel: int, known: _Channel | None, payload: bytes) -> Event | None:
         if known is None or known.method is None or known.header is not None:
             raise RemoteProtocolError("content header without a method for it", code=ReplyCode.UNEXPECTED_FRAME)
         size, _ = decode_content_header(payload)
@@ -354,8 +351,7 @@ class ServerConnection:
         known.missing_bytes = size
         return None
 
-    def _content_body(self, channel: int, payload: bytes) -> Event | None:
-        known = self._channels.get(channel)
+    def _content_body(self, channel: int, known: _Channel | None, payload: bytes) -> Event | None:
         if known is None or known.header is None:
             raise RemoteProtocolError("content body without a header for it", code=ReplyCode.UNEXPECTED_FRAME)
         if len(payload) > known.missing_bytes:

@@ -6,7 +6,7 @@ import struct
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ UInt64Array = NDArray[np.uint64]
 Int64Array = NDArray[np.int64]
 
 
-class ServerState(Enum):
+class ServerState(StrEnum):
     """How far a connection is."""
 
     CONNECTED = "connected"

@@ -257,7 +257,8 @@ class ReadingEngine:
 
         none now. The bytes stay as they are as long as they are referenced.
         """
-        if not reader.pending or not reader.is_waiting:
+        # Only a reader that has a place has something pending.
+        if reader.wanted <= 0 or not reader.pending:
             return None
         batch = reader.pending.take(min(at_most, reader.wanted), max_bytes)
         reader.wanted -= len(batch)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 
 
-class Phase(enum.Enum):
+class Phase(enum.StrEnum):
     """What a reader does."""
 
     IDLE = "idle"
@@ -33,7 +33,7 @@ class Phase(enum.Enum):
     CLOSED = "closed"
 
 
-class Event(enum.Enum):
+class Event(enum.StrEnum):
     """What happens to a reader."""
 
     BEGUN = "begun"

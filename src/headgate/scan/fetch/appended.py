@@ -90,7 +90,7 @@ class LoneMessage:
     def message(self, next_offset: int) -> Portion:
         """The message alone."""
         header, start = self._header, self._data_start + ENTRY_HEAD_BYTES
-        starts, lengths, offsets, timestamps_ms = _rows_of_one(
+        starts, lengths, offsets, timestamps_ms = _columns_of_one(
             start, header.data_length - ENTRY_HEAD_BYTES, header.chunk_id, header.timestamp_ms
         )
         batch = ScanBatch(EncodedMessages(self._data, starts, lengths), offsets, timestamps_ms)
@@ -102,11 +102,14 @@ class LoneMessage:
     def chunk(self, next_offset: int) -> ChunkPortion:
         """Its chunk as stored."""
         header = self._header
-        columns = _rows_of_one(0, self._data_start, header.data_length, header.chunk_id)
+        columns = _columns_of_one(0, self._data_start, header.data_length, header.chunk_id)
         counters = ScanCounters(chunks_examined=1, bytes_read=self._size_bytes)
         return ChunkPortion(next_offset, counters, ChunkColumns(self._data, *columns))
 
 
-def _rows_of_one(*values: int) -> tuple[NDArray[np.int64], ...]:
-    words = np.array(values, dtype=np.int64)
-    return tuple(words[row : row + 1] for row in range(len(values)))
+def _columns_of_one(
+    *values: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Four columns of one row."""
+    row = np.array(values, dtype=np.int64)
+    return row[:1], row[1:2], row[2:3], row[3:]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,8 +12,7 @@ from headgate.scan.request import ScanCounters
 Int64Array = NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class Portion:
+class Portion(msgspec.Struct, eq=False):
     """Messages in stream order, the offset to go on from, and what reading them cost.
 
     `lost` messages before it had been deleted when the reader came to them.
@@ -26,8 +24,7 @@ class Portion:
     lost: int = 0
 
 
-@dataclass(slots=True)
-class ChunkColumns:
+class ChunkColumns(msgspec.Struct, eq=False):
     """Whole chunks in stream order, in one buffer.
 
     Chunk i: its header at `header_starts[i]` of `data`, its data part at `data_starts[i]`, of `data_lengths[i]` bytes;
@@ -49,11 +46,10 @@ def _no_chunks() -> ChunkColumns:
     return ChunkColumns(np.empty(0, dtype=np.uint8), nothing, nothing, nothing, nothing)
 
 
-@dataclass(slots=True)
-class ChunkPortion:
+class ChunkPortion(msgspec.Struct, eq=False):
     """Whole chunks, and what `Portion` says."""
 
     next_offset: int
     counters: ScanCounters
-    chunks: ChunkColumns = field(default_factory=_no_chunks)
+    chunks: ChunkColumns = msgspec.field(default_factory=_no_chunks)
     lost: int = 0

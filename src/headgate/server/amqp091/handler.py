@@ -293,9 +293,11 @@ class Amqp091Handler:
         self.flush()
 
     def _send_confirms(self) -> None:
+        if not self._confirming:
+            return
         confirming, self._confirming = self._confirming, {}
         for channel in confirming:
-            if self._channels.get(channel.number) is channel and self.core.is_open(channel.number):
+            if self._channels.get(channel.number) is channel:
                 channel.send_confirms()
 
     # consuming

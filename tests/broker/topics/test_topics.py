@@ -24,7 +24,6 @@ from headgate.topic import (
     ReplaceRule,
     RuleDefinition,
     SubscriptionSettings,
-    SubscriptionStatus,
     TopicLimits,
 )
 from topic_lab import BLUE, NO_MESSAGE, RED, RED_ONLY, Lab
@@ -137,6 +136,17 @@ def test_deliveries_and_answers_wait_for_the_device_and_the_loop_does_not(lab: L
     lab.worker = None
     lab.opened()
     assert lab.counts() == (0, 0, 0, 0)
+
+
+def test_what_came_while_nobody_wanted_it_is_given_to_who_asks(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=2)
+    lab.publish(RED)
+    link.receiver.want(0)
+    lab.publish(RED)
+    link.receiver.want(1)
+    lab.turn()
+    assert link.offsets == [0, 1]
 
 
 def test_backoff_delays_what_failed(lab: Lab) -> None:

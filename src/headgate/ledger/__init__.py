@@ -2,7 +2,7 @@
 
     open       Ledger, read_ledger                                                  ledger, replay
     take       View: claim, postpone; Claim, Standing, Tokens, RowCounts            view, copies, table
-    settle     View: complete, release, renew, move; Ledger.commit                  view, ledger
+    settle     View: complete, release, renew, move; Ledger.commit, LedgerWrite     view, ledger
     time       Ledger.due, Expired, NEVER                                           state, table
     carry out  Move, append_moves                                                   state, moving
     copies     copy_number, offset_of, rule_of, NO_COPY                             copies

@@ -52,6 +52,21 @@ class Answers:
         return [error for _, error in self.given if error is not None]
 
 
+class Background:
+    """A worker whose work is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
+
+    def __call__(self, work: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
+        self.jobs.append((work, then))
+
+    def run_one(self) -> None:
+        work, then = self.jobs.pop(0)
+        work()
+        then(None)
+
+
 def open_broker(
     root: Path,
     *,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from brokers import SetClock, open_broker, open_session, publish
+from brokers import Background, SetClock, open_broker, open_session, publish
 from headgate.broker import Broker, Delivery, Receiver, Session
 from headgate.broker.broker import BrokerSettings
+from headgate.broker.indexing import RunInWorker
 from headgate.errors import HeadgateError
 from headgate.ledger import offset_of
-from headgate.log import DiskFile, OpenFile
+from headgate.log import DiskFile, Durability, OpenFile
 from headgate.message import Message
 from headgate.topic import AddRule, Change, CreateSubscription, RuleDefinition, SubscriptionName
 
@@ -60,18 +61,28 @@ class Lab:
     def __init__(self, root: Path, *, open_file: OpenFile = DiskFile) -> None:
         self.root = root
         self.settings = BrokerSettings(open_file=open_file)
+        self.worker: RunInWorker | None = None
         self.clock = SetClock()
         self._is_woken = False
         self.broker: Broker = self.opened()
 
     def opened(self) -> Broker:
-        self.broker = open_broker(self.root, clock=self.clock, settings=self.settings, wake=self._wake)
+        self.broker = open_broker(
+            self.root, clock=self.clock, settings=self.settings, wake=self._wake, run_in_worker=self.worker
+        )
         self.session = open_session(self.broker)
         return self.broker
 
     def restart(self) -> None:
         self.broker.close()
         self.opened()
+
+    def restart_to_disk(self) -> Background:
+        """From now on appends and commits wait for the device: the worker that makes them."""
+        worker = self.worker = Background()
+        self.settings = replace(self.settings, durability=Durability.DISK)
+        self.restart()
+        return worker
 
     def topic(self, *changes: Change) -> None:
         self.session.create_topic("orders")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from brokers import START_MS, Answers, SetClock, batch, open_broker, open_session, publish, stored
+from brokers import START_MS, Answers, Background, SetClock, batch, open_broker, open_session, publish, stored
 from headgate.broker.broker import Broker, BrokerSettings
 from headgate.broker.publishing import above
 from headgate.errors import (
@@ -450,21 +449,6 @@ def test_the_writer_is_given_back_ten_seconds_after_the_last_publisher_left(tmp_
 
 
 # writes in the background
-
-
-class Background:
-    """A worker whose work is done when the test says so."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
-
-    def __call__(self, work: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
-        self.jobs.append((work, then))
-
-    def run_one(self) -> None:
-        work, then = self.jobs.pop(0)
-        work()
-        then(None)
 
 
 def disk_broker(root: Path, worker: Background) -> Broker:

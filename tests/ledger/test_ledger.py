@@ -276,6 +276,25 @@ def test_a_move_is_listed_when_it_is_committed_and_pins_its_message(tmp_path: Pa
         assert ledger.moves() == {}
 
 
+def test_what_is_moved_while_a_commit_is_written_is_in_the_next_one(tmp_path: Path) -> None:
+    stream = new_stream(tmp_path)
+    with Ledger.open(stream, now_ms=0) as ledger:
+        view = ledger.view("red", 0)
+        tokens = claim(view, 0, 3)
+        view.move(tokens.take(np.array([True, False, False])), "dead", b"first")
+        write = ledger.begin(0)
+        assert write is not None
+        write.run()
+        view.move(tokens.take(np.array([False, True, False])), "dead", b"second")
+        ledger.finish(write)
+        assert [move.change for move in ledger.moves()["dead"]] == [b"first"]
+        ledger.commit(0)
+        listed = ledger.moves()["dead"]
+        assert [move.change for move in listed] == [b"first", b"second"]
+    with Ledger.open(stream, now_ms=0) as ledger:
+        assert ledger.moves()["dead"] == listed
+
+
 def test_moves_are_appended_once_whatever_was_known_of_them(tmp_path: Path) -> None:
     stream, target = new_stream(tmp_path), new_stream(tmp_path, "dead")
     with Ledger.open(stream, now_ms=0) as ledger, Writer.open(target, now_ms=0) as writer:

@@ -109,9 +109,9 @@ class Broker:
         """Read catalogue, exchanges, users and keys; `users` are taken as they are if they are given.
 
         What somebody waits for and takes long goes through `run_in_worker` if it is given: files of deleted streams,
-        changes of rules, and with `Durability.DISK` appends; what may wait goes through `run_in_background`, else the
-        same: match indexes, and topics that are decided long after their messages came. Raises LogError, ConfigError
-        for files that are wrong.
+        changes of rules, and with `Durability.DISK` appends and commits of ledgers; what may wait goes through
+        `run_in_background`, else the same: match indexes, and topics that are decided long after their messages came.
+        Raises LogError, ConfigError for files that are wrong.
         """
         self.root = Path(root)
         self.settings = settings or BrokerSettings()
@@ -133,6 +133,7 @@ class Broker:
         self.groups: dict[tuple[str, str], Group] = {}
         self._wake = wake
         self._run_in_worker = run_in_worker
+        self._waits_for_disk = self.settings.durability is Durability.DISK
         run_in_background = run_in_background or run_in_worker
         self._indexing = Indexing(now_ms=now_ms, run_in_worker=run_in_background or run_here)
         self.topics = Topics(
@@ -142,10 +143,10 @@ class Broker:
             wake=wake,
             watch=self.watch,
             run_in_worker=run_in_background,
+            write_in_worker=run_in_worker if self._waits_for_disk else None,
             change=self.change_topic,
         )
         self.entities = Entities(self)
-        self._waits_for_disk = self.settings.durability is Durability.DISK
         self._unwritten: dict[BrokerStream, None] = {}
         self._jobs: dict[BrokerStream, WriteJob | RuleChange] = {}
         """Those that a worker has."""

@@ -48,6 +48,29 @@ class _Cutting:
         return parts
 
 
+class LedgerWrite:
+    """What a ledger is about to write: from `Ledger.begin`, by `run`, to `Ledger.finish`."""
+
+    __slots__ = ("_now_ms", "_writer", "error", "message", "moves", "offset")
+
+    def __init__(self, writer: Writer, message: bytes, moves: int, now_ms: int) -> None:
+        self._writer = writer
+        self._now_ms = now_ms
+        self.message = message
+        self.moves = moves
+        """How many moves are in the message."""
+        self.offset: int | None = None
+        """Where it is in the ledger, once it was written."""
+        self.error: LogError | None = None
+
+    def run(self) -> None:
+        """Write and, with `Durability.DISK`, flush it; in any thread. What goes wrong is told by `Ledger.finish`."""
+        try:
+            _, self.offset = self._writer.append_message(self.message, now_ms=self._now_ms)
+        except LogError as error:
+            self.error = error
+
+
 class Ledger:
     """Who has which copies of a stream, durably. One process has it open; not for several threads at once.
 
@@ -225,25 +248,37 @@ class Ledger:
 
         Cost: about 10 µs, and while a snapshot is cut some 2 ms more.
         """
-        if self._unwritten is None:
-            if not self._pending:
-                return
-            self._unwritten = self._message()
-        try:
-            _, offset = self._writer.append_message(self._unwritten, now_ms=now_ms)
-        except LogError as error:
-            self._failure = error
-            raise
-        self._failure = None
-        self._bytes_since += len(self._unwritten)
-        self._unwritten = None
-        self._state.place(offset)
-        self._note_snapshot(offset)
+        write = self.begin(now_ms)
+        if write is not None:
+            write.run()
+            self.finish(write)
+
+    def begin(self, now_ms: int) -> LedgerWrite | None:
+        """Begin a commit whose `LedgerWrite.run` is for another thread; None without changes.
+
+        What is changed until `finish` is in the next one; no other commit begins before.
+        """
+        if not self.has_changes:
+            return None
+        self._unwritten = self._message()
+        return LedgerWrite(self._writer, self._unwritten, len(self._state.unplaced), now_ms)
+
+    def finish(self, write: LedgerWrite) -> None:
+        """The end of a commit; raises as `commit`."""
+        if write.offset is None:
+            self._failure = write.error or LogError("writing failed inside", path=self._writer.stream.path)
+            raise self._failure
+        self._failure = self._unwritten = None
+        self._bytes_since += len(write.message)
+        self._state.place(write.offset, write.moves)
+        self._note_snapshot(write.offset)
 
     def _message(self) -> bytes:
-        """What is pending, with the next part of a snapshot if one is due."""
+        """What is to be written, with the next part of a snapshot if one is due."""
         parts = self._pending
         self._pending = []
+        if self._unwritten is not None:
+            return self._unwritten + b"".join(parts)
         enough = max(LEAST_BYTES_BETWEEN_SNAPSHOTS, 2 * self._snapshot_bytes)
         if self._cutting is None and self._bytes_since >= enough:
             self._cutting = _Cutting(cut_snapshot(self._state), self._bytes_since)

@@ -245,14 +245,14 @@ class LedgerState:
         """Change the state as a record says."""
         self._apply[record.kind](record)
 
-    def place(self, offset: int) -> None:
-        """The records applied since the last call are in the message at this ledger offset."""
+    def place(self, offset: int, count: int | None = None) -> None:
+        """The moves that have no place, the first `count` or all, are in the message at this ledger offset."""
         if self.unplaced:
-            for number, move in enumerate(self.unplaced):
+            for number, move in enumerate(self.unplaced[:count]):
                 self._add_move(
                     Move(offset << MOVE_BITS | number, move.view, move.target, move.change, move.copy, move.attempt)
                 )
-            self.unplaced.clear()
+            del self.unplaced[:count]
 
     def due(self, now_ms: int) -> list[Expired]:
         """Make available what is due: claims and locks of sessions that ended by `now_ms`, and waiting that did.

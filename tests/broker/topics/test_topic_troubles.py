@@ -197,6 +197,37 @@ def test_a_ledger_that_cannot_be_written_any_more_is_opened_again(lab: Lab, disk
     assert again.answers == [[True] * len(again.tokens)]
 
 
+def test_settlement_that_came_while_a_commit_failed_is_refused_and_written_with_it(lab: Lab, disk: Disk) -> None:
+    lab.topic(*RED_ONLY)
+    lab.publish(RED, RED, RED)
+    worker = lab.restart_to_disk()
+    disk.full = "/ledger/"
+    link = lab.link(want=3)
+    worker.run_one()
+    assert link.offsets == []
+    disk.full = ""
+    turns(lab)
+    worker.run_one()
+    assert link.offsets == [0, 1, 2]
+    link.receiver.complete(link.tokens[:1], link.answers.append)
+    lab.turn()
+    link.receiver.complete(link.tokens[1:2], link.answers.append)
+    link.receiver.dead_letter(link.tokens[2:], link.answers.append, why=DeadLetterReason("bad"))
+    disk.full = "/ledger/"
+    for answered in (1, 3):
+        worker.run_one()
+        assert [type(each) for each in link.answers] == [StorageFullError] * answered
+        lab.turn()
+    disk.full = ""
+    while worker.jobs:
+        worker.run_one()
+        turns(lab)
+    for _ in range(2):
+        assert lab.counts() == (0, 0, 0, 1)
+        lab.worker = None
+        lab.restart()
+
+
 def test_failures_decided_while_the_ledger_has_no_room_become_dead_letters(lab: Lab, disk: Disk) -> None:
     lab.topic(*RED_ONLY, *STRICT)
     link = lab.link(want=10)

@@ -115,6 +115,40 @@ def test_released_copies_come_back_and_those_of_a_closed_receiver_wait_for_their
     assert other.offsets == [0, 0, 1] or other.offsets == [0, 1, 0]
 
 
+def test_deliveries_and_answers_wait_for_the_device_and_the_loop_does_not(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    lab.publish(RED, RED, RED)
+    worker = lab.restart_to_disk()
+    link = lab.link(want=3)
+    assert link.offsets == []
+    worker.run_one()
+    assert link.offsets == [0, 1, 2]
+    for token in link.tokens:
+        link.receiver.complete([token], link.answers.append)
+        lab.turn()
+    assert link.answers == [] and len(worker.jobs) == 1
+    worker.run_one()
+    lab.turn()
+    assert link.answers == [[True]] and len(worker.jobs) == 1
+    lab.broker.close()
+    assert link.answers == [[True]] * 3
+    worker.run_one()
+    lab.worker = None
+    lab.opened()
+    assert lab.counts() == (0, 0, 0, 0)
+
+
+def test_what_came_while_nobody_wanted_it_is_given_to_who_asks(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=2)
+    lab.publish(RED)
+    link.receiver.want(0)
+    lab.publish(RED)
+    link.receiver.want(1)
+    lab.turn()
+    assert link.offsets == [0, 1]
+
+
 def test_backoff_delays_what_failed(lab: Lab) -> None:
     settings = SubscriptionSettings(backoff_ms=(1_000, 5_000))
     lab.topic(*RED_ONLY, ChangeSubscription("red", settings=settings))

@@ -2,28 +2,37 @@
 
     calls of the turn ──► ledger in memory ──► commit ──► answers, deliveries
 
-A commit that fails tells nobody anything: answers get its error, deliveries wait for the next one that succeeds.
+A commit that fails tells nobody anything: answers get its error, deliveries wait for the next one that succeeds. One
+that waits for the device is made by a worker: what is called meanwhile is for the next one.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from headgate.broker.indexing import RunInWorker
 from headgate.broker.topics.dispatcher import Dispatcher
 from headgate.broker.topics.receiver import Settled
 from headgate.errors import HeadgateError, LogError
-from headgate.ledger import Ledger, View
+from headgate.ledger import Ledger, LedgerWrite, View
 
 
 class Consumption:
     """An open ledger with the dispatchers of its views; `touch` asks for a turn. In the broker's thread only."""
 
     def __init__(
-        self, ledger: Ledger, touch: Callable[[], None], guarded: Callable[[], AbstractContextManager[None]]
+        self,
+        ledger: Ledger,
+        touch: Callable[[], None],
+        guarded: Callable[[], AbstractContextManager[None]],
+        run_in_worker: RunInWorker | None,
     ) -> None:
-        """`guarded` is for what reads the files of messages; see `BrokerStream.guarded`."""
+        """`guarded` is for what reads the files of messages; see `BrokerStream.guarded`. Commits are made by
+        `run_in_worker` if it is given.
+        """
         self.ledger = ledger
         self.touch = touch
         self._guarded = guarded
@@ -36,6 +45,9 @@ class Consumption:
         self._given: list[Dispatcher] = []
         """Those with deliveries that wait for the commit."""
         self._answers: list[tuple[Settled, list[bool]]] = []
+        self._run_in_worker = run_in_worker
+        self._commit: _Commit | None = None
+        """What a worker was given."""
 
     def add(self, dispatcher: Dispatcher) -> None:
         """A view gets a dispatcher."""
@@ -68,7 +80,12 @@ class Consumption:
     @property
     def is_behind(self) -> bool:
         """Whether something waits to be written down, or told."""
-        return self.ledger.has_changes or bool(self._answers)
+        return self._commit is not None or self.ledger.has_changes or bool(self._answers)
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether what is changed now is written down with the end of this turn."""
+        return self.trouble is None and self._commit is None
 
     @property
     def is_awaited(self) -> bool:
@@ -94,6 +111,8 @@ class Consumption:
 
     def dispatch(self, now_ms: int) -> None:
         """Let every dispatcher that may have something give out a bounded amount."""
+        if self._commit is not None:
+            return
         for _ in range(len(self._ready)):
             dispatcher = self._ready.popleft()
             dispatcher.is_queued = False
@@ -110,34 +129,89 @@ class Consumption:
                 self.ready(dispatcher)
 
     def commit(self, now_ms: int) -> bool:
-        """Write down what changed, then tell it; whether that succeeded."""
-        try:
-            self.ledger.commit(now_ms)
-        except LogError as error:
-            self.trouble = error
-            self._tell(error)
+        """Write down what changed, then tell it; whether both is done. What a worker writes is told in a later turn."""
+        if self._commit is not None:
             return False
+        commit = _Commit(self.ledger.begin(now_ms), self._answers, self._given)
+        self._answers, self._given = [], []
+        if self._run_in_worker is None or commit.write is None:
+            commit.run()
+            return self._finish(commit)
+        self._commit = commit
+        self._run_in_worker(commit.run, lambda error: self._written(commit, error))
+        return False
+
+    def _written(self, commit: _Commit, error: BaseException | None) -> None:
+        """A worker is done, unless somebody waited for it meanwhile."""
+        if self._commit is commit:
+            self._commit = None
+            self._finish(commit)
+            self.touch()
+        if isinstance(error, BaseException):
+            raise error
+
+    def _finish(self, commit: _Commit) -> bool:
+        if commit.write is not None:
+            try:
+                self.ledger.finish(commit.write)
+            except LogError as error:
+                self.trouble = error
+                self._given[:0] = commit.given
+                _tell(commit.answers, error)
+                return False
         had_trouble, self.trouble = self.trouble is not None, None
-        self._tell(None)
-        given, self._given = self._given, []
-        for dispatcher in given:
-            dispatcher.deliver(check=had_trouble)
+        _tell(commit.answers, None)
+        for dispatcher in commit.given:
+            dispatcher.deliver(check=had_trouble or self._run_in_worker is not None)
         if had_trouble:
             self.wake_all()
         return True
 
-    def _tell(self, error: HeadgateError | None) -> None:
-        answers, self._answers = self._answers, []
-        for then, held in answers:
-            then(held if error is None else error)
+    def stop(self) -> None:
+        """From now on commits are made here; what a worker was given ends first. Again is harmless."""
+        self._run_in_worker = None
+        commit, self._commit = self._commit, None
+        if commit is not None:
+            commit.run()
+            self._finish(commit)
 
     def end(self, error: HeadgateError) -> None:
         """The stream is gone: every receiver ends, every answer is the error."""
-        self._tell(error)
+        self.stop()
+        answers, self._answers = self._answers, []
+        _tell(answers, error)
         for dispatcher in list(self._dispatchers.values()):
             dispatcher.end(error)
         self._dispatchers.clear()
 
     def close(self) -> None:
         """Give the ledger back; what was not committed did not happen."""
+        self.stop()
         self.ledger.close()
+
+
+class _Commit:
+    """What is written, and what is told behind that: answers, and the deliveries of dispatchers."""
+
+    __slots__ = ("_has_run", "_lock", "answers", "given", "write")
+
+    def __init__(
+        self, write: LedgerWrite | None, answers: list[tuple[Settled, list[bool]]], given: list[Dispatcher]
+    ) -> None:
+        self.write = write
+        self.answers = answers
+        self.given = given
+        self._lock = threading.Lock()
+        self._has_run = False
+
+    def run(self) -> None:
+        """Write it, once: by the worker, or by who cannot wait for a worker that has not begun."""
+        with self._lock:
+            if not self._has_run and self.write is not None:
+                self._has_run = True
+                self.write.run()
+
+
+def _tell(answers: list[tuple[Settled, list[bool]]], error: HeadgateError | None) -> None:
+    for then, held in answers:
+        then(held if error is None else error)

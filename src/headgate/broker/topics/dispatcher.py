@@ -132,6 +132,8 @@ class Dispatcher:
         self._outlives = outlives
         self._given: list[tuple[Receiver, list[Delivery]]] = []
         self._has_run_out = False
+        self._may_have_more = True
+        """Whether something came, or came back, that no search found yet."""
 
     # counting
 
@@ -159,6 +161,8 @@ class Dispatcher:
     def add(self, receiver: Receiver) -> None:
         """A receiver comes; it is given copies from its first `want` on."""
         self.receivers.append(receiver)
+        # While nobody received it was told of nothing that came back.
+        self._may_have_more = True
         self.used_ms = self._now_ms()
         self._consumption.receiving[self] = None
 
@@ -192,12 +196,13 @@ class Dispatcher:
         return bool(self.receivers)
 
     def wake(self) -> None:
-        """Look for copies in the next turn if a receiver waits for some."""
+        """There are more copies: give some out in the next turn if a receiver waits for some."""
+        self._may_have_more = True
         if self.is_wanted:
             self.touch()
 
     def touch(self) -> None:
-        """Something changed: look for copies in the next turn."""
+        """A receiver wants copies: it is given some in the next turn, or told that there are none."""
         self._consumption.ready(self)
 
     def end(self, error: HeadgateError) -> None:
@@ -219,14 +224,15 @@ class Dispatcher:
         return may_have_more
 
     def _claim(self, now_ms: int) -> bool:
-        wanted = sum(receiver.wanted for receiver in self.receivers)
-        settings = self.settings()
-        if not wanted:
+        wanted = sum([receiver.wanted for receiver in self.receivers])
+        if not (wanted and self._may_have_more):
             return False
+        settings = self.settings()
         available = self._available(min(wanted, COPIES_A_TURN))
         copies = available.copies
         if not len(copies):
-            return self._search_was_empty(available)
+            self._may_have_more = self._search_was_empty(available)
+            return self._may_have_more
         found = self.source.read(copies, max_bytes=BYTES_A_TURN)
         stop = found[-1].copy + 1 if found else int(copies[-1]) + 1
         if stop <= int(copies[-1]):
@@ -244,7 +250,8 @@ class Dispatcher:
         self.unseen -= available.fresh
         self._share(found, claim, until_ms)
         self._consumption.give(self)
-        return self.is_wanted and (not available.is_all or len(available.copies) < len(copies))
+        self._may_have_more = not available.is_all or len(available.copies) < len(copies)
+        return self.is_wanted and self._may_have_more
 
     def _without_outlived(self, found: list[ReadCopy], now_ms: int) -> list[ReadCopy]:
         """Those that are still alive; gives up the others."""
@@ -462,7 +469,7 @@ class Dispatcher:
             return held
 
         self._settle(tokens, then, settle)
-        self.touch()
+        self.wake()
 
     def _give_back(self, tokens: Tokens, attempt: int, delay_ms: int | None) -> NDArray[np.bool_]:
         """Copies of one number of attempts come back, or become dead letters."""

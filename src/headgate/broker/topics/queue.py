@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import Storage
 from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.dispatcher import Dispatcher, Targets
@@ -35,6 +36,7 @@ class Queue:
         now_ms: Callable[[], int],
         touched: Callable[[Queue], None],
         guarded: Callable[[], AbstractContextManager[None]],
+        write_in_worker: RunInWorker | None,
     ) -> None:
         self.name = name
         self._folder = folder
@@ -43,6 +45,7 @@ class Queue:
         self._now_ms = now_ms
         self._touched = touched
         self._guarded = guarded
+        self._write_in_worker = write_in_worker
         self._writer: Writer | None = None
         self._consumption: Consumption | None = None
         self._dispatcher: Dispatcher | None = None
@@ -104,7 +107,7 @@ class Queue:
             )
             self._reader = MessageReader(stream)
             self._next_offset = read_tail(stream).next_offset
-            self._consumption = Consumption(ledger, lambda: self._touched(self), self._guarded)
+            self._consumption = Consumption(ledger, lambda: self._touched(self), self._guarded, self._write_in_worker)
             view = ledger.view(QUEUE_VIEW, 0)
             self._dispatcher = Dispatcher(
                 self.name,

@@ -133,6 +133,7 @@ class BrokerTopic:
         touch: Callable[[], None],
         watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
+        write_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
         change: ChangeTopic,
     ) -> None:
@@ -140,7 +141,8 @@ class BrokerTopic:
         self.counters = TopicCounters()
         self.used_ms = now_ms()
         """When a message or a receiver came last; before that, when the topic was opened."""
-        self.consumption = Consumption(ledger, touch, stream.guarded)
+        self.consumption = Consumption(ledger, touch, stream.guarded, write_in_worker)
+        self._write_in_worker = write_in_worker
         self._now_ms = now_ms
         self._touch = touch
         self._watch = watch
@@ -196,10 +198,13 @@ class BrokerTopic:
         touch: Callable[[], None],
         watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
+        write_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
         change: ChangeTopic,
     ) -> BrokerTopic:
         """Open ledger and postings of a stream that is a topic; moves that were begun go on.
+
+        `run_in_worker` is for deciding, `write_in_worker` for ledgers; without, both are done at once.
 
         Raises RuleNotFoundError for another stream, StreamLockedError that names who has them open, LogError.
         """
@@ -227,6 +232,7 @@ class BrokerTopic:
                     touch=touch,
                     watch=watch,
                     run_in_worker=run_in_worker,
+                    write_in_worker=write_in_worker,
                     find=find,
                     change=change,
                 )
@@ -584,6 +590,7 @@ class BrokerTopic:
                 now_ms=self._now_ms,
                 touched=self._queue_touched,
                 guarded=self.stream.guarded,
+                write_in_worker=self._write_in_worker,
             )
             for name_of, folder in (
                 (str(SubscriptionName(self.stream.name, version.name, is_dead_letter=True)), dead_letters_folder),
@@ -624,8 +631,8 @@ class BrokerTopic:
         self._decide(now_ms)
         if not self._following.is_busy:
             self._follow_decider()
-            self._forward_available(now_ms)
-            if self.consumption.trouble is None:
+            if self.consumption.takes_more:
+                self._forward_available(now_ms)
                 self._sweep.turn(now_ms)
             self.consumption.dispatch(now_ms)
         if self.consumption.commit(now_ms) and not self._following.is_busy:
@@ -728,7 +735,7 @@ class BrokerTopic:
         """Subscriptions that forward give up what they have."""
         for found in self._forwarding:
             target = found.version.forward_to
-            if target is not None and found.dispatcher.unseen and self.consumption.trouble is None:
+            if target is not None and found.dispatcher.unseen:
                 movement = Movement(subscription=found.version.number)
                 if found.dispatcher.forward(TargetKind.STREAM.named(target), movement.encode(), now_ms):
                     self._touch()
@@ -857,6 +864,7 @@ class BrokerTopic:
         """Write down what changed, and close all files; a step that a worker is at ends first. Again is harmless."""
         if self._is_closed:
             return
+        self.consumption.stop()
         self.consumption.commit(self._now_ms())
         self._waiting.close()
         for queue in self._open_queues:

@@ -32,15 +32,19 @@ class Topics:
         wake: Callable[[], None],
         watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
+        write_in_worker: RunInWorker | None,
         change: ChangeTopic,
     ) -> None:
-        """`watch` has the broker look after a stream: what others write to it, and its writer when nobody uses it."""
+        """`watch` has the broker look after a stream: what others write to it, and its writer when nobody uses it. The
+        workers are as for `BrokerTopic.open`.
+        """
         self._find = find
         self._watch = watch
         self._root = root
         self._now_ms = now_ms
         self._wake = wake
         self._run_in_worker = run_in_worker
+        self._write_in_worker = write_in_worker
         self._change = change
         self._topics: dict[BrokerStream, BrokerTopic] = {}
         self._touched: dict[BrokerStream, None] = {}
@@ -81,6 +85,7 @@ class Topics:
                 touch=touch,
                 watch=self._watch,
                 run_in_worker=self._run_in_worker,
+                write_in_worker=self._write_in_worker,
                 find=self._find,
                 change=self._change,
             )

@@ -220,7 +220,7 @@ class _Waiting:
             ledger = opened.enter_context(
                 Ledger.open(small, now_ms=now_ms, durability=storage.durability, open_file=storage.open_file)
             )
-            waiting = _Waiting(writer, Consumption(ledger, touched, stream.guarded))
+            waiting = _Waiting(writer, Consumption(ledger, touched, stream.guarded, None))
             opened.pop_all()
         return waiting
 

@@ -79,11 +79,12 @@ class CopyConsumer(ChannelConsumer):
 
     def go_on(self) -> None:
         """Want as much as the client may have, as long as the connection takes it."""
-        room = self._room() if self.is_open and self._handler.is_writable else 0
-        self._receiver.want(max(room, 0))
+        self._receiver.want(self._room())
 
     def _room(self) -> int:
-        return self._prefetch if self._receiver.settles_first else self._prefetch - len(self._holding)
+        if not (self.is_open and self._handler.is_writable):
+            return 0
+        return self._prefetch if self._receiver.settles_first else max(self._prefetch - len(self._holding), 0)
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         core = self._handler.core
@@ -101,7 +102,8 @@ class CopyConsumer(ChannelConsumer):
                 self._holding.add(tag, delivery)
             self._send(delivery, tag)
         self._handler.flush()
-        self.go_on()
+        if self._room() != self._receiver.wanted:
+            self.go_on()
 
     def _send(self, delivery: Delivery, tag: int) -> None:
         message, body = read_delivery(delivery.message)

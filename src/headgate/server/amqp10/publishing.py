@@ -284,7 +284,7 @@ def _first_fault(refused: Mapping[int, HeadgateError]) -> int | None:
 
 def _in_standard_order(messages: EncodedMessages, wanted: NDArray[np.bool_]) -> EncodedMessages:
     """The messages, the wanted ones of them in the standard's order."""
-    found = [messages.message(row) for row in range(len(messages))]
+    found = messages.all_bytes()
     for row in np.flatnonzero(wanted).tolist():
         # What is not a message is refused as such when it is stored.
         with contextlib.suppress(MessageError):

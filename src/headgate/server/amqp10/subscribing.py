@@ -89,29 +89,35 @@ class SubscribingLink(ServedLink):
 
     def go_on(self) -> None:
         """Want what there is credit for, as long as the link can take it."""
+        self._receiver.want(self._room())
+
+    def _room(self) -> int:
         link = self._link
         takes_more = link.is_attached and self._handler.is_writable and link.session.may_send
-        self._receiver.want(link.credit if takes_more else 0)
+        return link.credit if takes_more else 0
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         link = self._link
-        unsent = list(deliveries)
-        # Credit may have been taken back while claims were being written.
-        while unsent and link.credit:
-            data = _message(unsent[0])
+        sent = 0
+        for delivery in deliveries:
+            if not link.credit:
+                # It was taken back while claims were being written.
+                break
+            data = _message(delivery)
             if link.attach.max_message_size and len(data) > link.attach.max_message_size:
-                self._refuse_large(unsent)
+                self._refuse_large(deliveries[sent:])
                 return
-            delivery = unsent.pop(0)
+            sent += 1
             if self._receiver.settles_first:
                 link.send(data)
             else:
                 self._holding.add(link.send(data, tag=delivery.token), delivery)
-        self._give_back(unsent)
+        self._give_back(deliveries[sent:])
         if link.drain and not link.credit:
             link.use_up_credit()
         self._handler.flush()
-        self.go_on()
+        if self._room() != self._receiver.wanted:
+            self.go_on()
 
     def _give_back(self, unsent: Sequence[Delivery]) -> None:
         tokens = [delivery.token for delivery in unsent if delivery.token]

@@ -42,7 +42,7 @@ class Served:
 @contextlib.contextmanager
 def served(*listeners: str) -> Iterator[Served]:
     """A broker with these listeners (`amqp`, `stream`, `stomp`) on free ports, over a folder that goes away."""
-    ports = {name: "0" if name in listeners else "off" for name in ("amqp", "stream", "stomp", "http")}
+    ports = {name: "0" if name in listeners else "off" for name in ("amqp", "stream", "stomp", "http", "servicebus")}
     settings = {f"HEADGATE_SERVER__LISTENERS__{name.upper()}": port for name, port in ports.items()}
     settings["HEADGATE_SERVER__LISTENERS__HOST"] = "127.0.0.1"
     environment = os.environ | settings

@@ -13,7 +13,7 @@ from pathlib import Path
 from command_line import Run
 from waiting import LIMIT_S
 
-FREE = {f"HEADGATE_SERVER__LISTENERS__{name}": "0" for name in ("AMQP", "STREAM", "STOMP", "HTTP")}
+FREE = {f"HEADGATE_SERVER__LISTENERS__{name}": "0" for name in ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS")}
 
 
 @contextmanager
@@ -47,6 +47,7 @@ def test_serve_says_ready_once_when_every_listener_accepts_and_ends_with_sigterm
             "stream",
             "stomp",
             "http",
+            "servicebus",
         }
         for port in ports.values():
             socket.create_connection(("127.0.0.1", port), 5).close()
@@ -56,6 +57,8 @@ def test_serve_says_ready_once_when_every_listener_accepts_and_ends_with_sigterm
         process.send_signal(signal.SIGTERM)
         rest, log = process.communicate(timeout=LIMIT_S)
         assert (process.returncode, rest) == (0, "")
+        authority = Path("headgate-data") / ".headgate" / "tls" / "authority.pem"
+        assert f"clients that check it trust {authority}" in log and (tmp_path / authority).is_file()
         assert "SIGTERM: stopping" in log and log.rstrip().endswith("stopped")
     assert (tmp_path / "headgate-data").is_dir()
 

@@ -72,6 +72,8 @@ NODE_AMQP091 = _node("amqplib", "amqp091.js")
 NODE_STOMP = _node("@stomp/stompjs", "stomp.js")
 JAVA_SERVICEBUS = _java("azure-messaging-servicebus (Java)", "ServiceBus")
 NODE_SERVICEBUS = _node("@azure/service-bus", "servicebus.js")
+NODE_SERVICEBUS_ADMINISTRATION = _node("@azure/service-bus (administration)", "servicebus_administration.js")
+JAVA_SERVICEBUS_ADMINISTRATION = _java("azure-messaging-servicebus (administration)", "ServiceBusAdministration")
 JAVA_EXAMPLES = _java("examples of the documentation (Java)", "DocumentationExamples")
 
 

@@ -32,6 +32,8 @@ class Served:
     ports: Mapping[str, int]
     host: str = "localhost"
     is_original: bool = False
+    authority: Path | None = None
+    """What clients of Service Bus believe: the authority of the server's own certificate."""
 
     @property
     def amqp(self) -> int:
@@ -48,6 +50,10 @@ class Served:
     @property
     def http(self) -> int:
         return self.ports["http"]
+
+    @property
+    def servicebus(self) -> int:
+        return self.ports["servicebus"]
 
     @contextlib.contextmanager
     def channel(self) -> Iterator[Any]:
@@ -99,7 +105,7 @@ class ServerProcess:
     def __post_init__(self) -> None:
         self.root = self.folder / "data"
         self.log = self.folder / "serve.log"
-        self._ports: dict[str, int] = dict.fromkeys(("amqp", "stream", "stomp", "http"), 0)
+        self._ports: dict[str, int] = dict.fromkeys(("amqp", "stream", "stomp", "http", "servicebus"), 0)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -118,7 +124,7 @@ class ServerProcess:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, preexec_fn=self.prepare)
         self._ports = self._wait_until_ready()
-        return Served(dict(self._ports))
+        return Served(dict(self._ports), authority=self.root / ".headgate" / "tls" / "authority.pem")
 
     def _wait_until_ready(self) -> dict[str, int]:
         assert self._process is not None and self._process.stdout is not None
@@ -134,7 +140,7 @@ class ServerProcess:
                 line += data
         text = line.decode()
         assert "ready" in text, text
-        return {name: int(port) for name, port in re.findall(r"\b(amqp|stream|stomp|http)\b\D+(\d+)", text)}
+        return {name: int(port) for name, port in re.findall(r"\b(amqp|stream|stomp|http|servicebus)\b\D+(\d+)", text)}
 
     def kill(self) -> None:
         """kill -9."""

@@ -25,18 +25,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import socket
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from urllib.parse import unquote
 
 import msgspec
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate.broker import Broker, Permission, is_damage
 from headgate.errors import (
@@ -57,15 +54,14 @@ from headgate.errors import (
 from headgate.log import stream_info
 from headgate.protocols.sasl import Plain
 from headgate.server import listings as lists
-from headgate.server.connections import ip_address
 from headgate.server.console import console_routes
 from headgate.server.context import ServerContext
 from headgate.server.definitions import ADMINISTRATOR
 from headgate.server.driver import Driver
 from headgate.server.metrics import metrics_text
-from headgate.server.settings import Tls
 from headgate.server.topics import TopicRequest, TopicRequests
 from headgate.server.transport import Peer
+from headgate.server.web import body_of, peer_of
 
 _METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8; escaping=underscores"
 _BODY_BYTES = 65_536
@@ -76,8 +72,6 @@ _TOPIC_PATHS = ("topics", "topics/{rest:path}", "subscriptions", "rules", "entit
 
 _REQUESTS = 64
 """Under `/api`, at once."""
-_CONNECTIONS = 256
-_GRACE_S = 2
 _LISTED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """Of answers with data: names in them come from clients, and they are for this user now."""
 _REALM = {"WWW-Authenticate": 'Basic realm="Headgate"'}
@@ -106,108 +100,6 @@ class _RefusedError(Exception):
         self.response = _json({"error": reason}, status, headers)
 
 
-class _HttpConnection(H11Protocol):
-    """Ends when its client owes a request for `limit_s`, or has not taken the answer by then.
-
-    uvicorn has a limit only for clients that say nothing at all behind an answer.
-    """
-
-    def __init__(self, server: uvicorn.Server, all_open: dict[_HttpConnection, None], limit_s: float) -> None:
-        super().__init__(server.config, server.server_state, server.lifespan.state)
-        self._all_open = all_open
-        """Those that wait longest for a request come first."""
-        self._limit_s = limit_s
-        self._limit: asyncio.TimerHandle
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accepted; with TLS, after its handshake."""
-        super().connection_made(transport)
-        self._expect()
-        if len(self._all_open) > _CONNECTIONS:
-            first = next(other for other in self._all_open if not other._is_ours_to_answer)
-            # Its transport tells only in the next turn that it is gone.
-            del self._all_open[first]
-            first.transport.abort()
-
-    def on_response_complete(self) -> None:
-        """An answer was handed to the transport."""
-        if self in self._all_open:
-            self._limit.cancel()
-            self._expect()
-        super().on_response_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The transport was closed."""
-        self._limit.cancel()
-        self._all_open.pop(self, None)
-        super().connection_lost(exc)
-
-    @property
-    def _is_ours_to_answer(self) -> bool:
-        """Whether the whole request is here and its client takes the answer."""
-        cycle = self.cycle
-        # uvicorn has None for it until the first request.
-        return cycle is not None and not cycle.more_body and not cycle.response_complete and not self.flow.write_paused
-
-    def _expect(self) -> None:
-        """Start the time limit of the client again."""
-        self._all_open.pop(self, None)
-        self._all_open[self] = None
-        self._limit = self.loop.call_later(self._limit_s, self._reached_limit)
-
-    def _reached_limit(self) -> None:
-        if self._is_ours_to_answer:
-            self._expect()
-        else:
-            self.transport.abort()
-
-
-class HttpServer:
-    """One listener of HTTP, from `start` to `stop`."""
-
-    def __init__(self, context: ServerContext, driver: Driver, listening: socket.socket, tls: Tls | None) -> None:
-        self._socket = listening
-        self._limit_s = context.settings.timeouts.handshake_s
-        self._all_open: dict[_HttpConnection, None] = {}
-        config = uvicorn.Config(
-            _Site(context, driver).application(),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            http=_HttpConnection,
-            server_header=False,
-            timeout_graceful_shutdown=_GRACE_S,
-            ssl_certfile=None if tls is None else tls.certificate,
-            ssl_keyfile=None if tls is None else tls.key,
-        )
-        self._server = uvicorn.Server(config)
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Accept."""
-        self._server.config.load()
-        self._server.lifespan = self._server.config.lifespan_class(self._server.config)
-        # uvicorn's own startup has no limit for the handshake of TLS.
-        tls = self._server.config.ssl
-        listener = await asyncio.get_running_loop().create_server(
-            lambda: _HttpConnection(self._server, self._all_open, self._limit_s),
-            sock=self._socket,
-            backlog=self._server.config.backlog,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else self._limit_s,
-        )
-        self._server.servers = [listener]
-        self._task = asyncio.create_task(self._server.main_loop())
-
-    async def stop(self) -> None:
-        """End requests and close."""
-        if self._task is not None:
-            self._server.should_exit = True
-            await self._task
-            await self._server.shutdown(sockets=[self._socket])
-
-
 class _Request:
     """What the authenticator needs of somebody who asks."""
 
@@ -220,6 +112,11 @@ class _Request:
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
         return self._driver.loop.call_later(delay_s, call).cancel
+
+
+def site(context: ServerContext, driver: Driver) -> Starlette:
+    """The application of one listener."""
+    return _Site(context, driver).application()
 
 
 class _Site:
@@ -319,7 +216,7 @@ class _Site:
             request.query_params,
             await _data(request, _TOPIC_BODY_BYTES),
         )
-        peer = _peer(request)
+        peer = peer_of(request)
         answer = await self._topics.answer(asked, user, connection=f"{peer.host}:{peer.port}")
         return _json(answer.value, 201 if answer.is_new else 200)
 
@@ -391,7 +288,7 @@ class _Site:
             if not answer.done():
                 answer.set_result(result)
 
-        caller = _Request(_peer(request), self._driver)
+        caller = _Request(peer_of(request), self._driver)
         self._context.authenticator.authenticate(caller, credentials, answered)
         result = await answer
         if isinstance(result, AuthenticationError):
@@ -410,18 +307,6 @@ def _basic(header: str) -> Plain | None:
     return Plain(user, password) if colon else None
 
 
-def _peer(request: Request) -> Peer:
-    client = request.client
-    if client is None:
-        return Peer("", 0, is_loopback=False)
-    try:
-        address = ip_address(client.host)
-    except ValueError:
-        # A proxy gave the client's address in another form.
-        return Peer(client.host, client.port, is_loopback=False)
-    return Peer(str(address), client.port, is_loopback=address.is_loopback)
-
-
 def _reason(error: HeadgateError) -> dict[str, object]:
     """Why something failed; of a filter or an action that is wrong also the place in its text."""
     reason: dict[str, object] = {"error": str(error)}
@@ -432,11 +317,9 @@ def _reason(error: HeadgateError) -> dict[str, object]:
 
 async def _data(request: Request, most_bytes: int) -> bytes:
     """The body of a request. Raises _RefusedError for a longer one."""
-    data = b""
-    async for piece in request.stream():
-        data += piece
-        if len(data) > most_bytes:
-            raise _RefusedError(413, f"the body is longer than {most_bytes} bytes")
+    data = await body_of(request, most_bytes)
+    if data is None:
+        raise _RefusedError(413, f"the body is longer than {most_bytes} bytes")
     return data
 
 

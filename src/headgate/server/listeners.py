@@ -10,7 +10,7 @@ from pathlib import Path
 from headgate.errors import ConfigError
 from headgate.server.settings import Listeners, Tls
 
-PLAIN = ("amqp", "stream", "stomp", "http")
+PLAIN = ("amqp", "stream", "stomp", "http", "servicebus")
 ENCRYPTED = {"amqps": "amqp", "stream_tls": "stream", "stomp_tls": "stomp", "https": "http"}
 """Listeners with TLS, and the plain one whose protocol each speaks."""
 

@@ -6,20 +6,24 @@ import asyncio
 import importlib
 import logging
 import socket
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
 from headgate.broker import Broker, BrokerSettings
 from headgate.errors import ConfigError, StreamLockedError
-from headgate.log import HTTP_NOTE, Durability, StreamLock, lock_root
+from headgate.log import HTTP_NOTE, PRIVATE_FOLDER, Durability, StreamLock, lock_root
 from headgate.server.authenticator import Authenticator
+from headgate.server.certificates import own_certificate, server_context
 from headgate.server.connections import Connections
 from headgate.server.context import Clock, HandlerFactory, ServerContext, SystemClock
 from headgate.server.definitions import apply_definitions, declare_entities
 from headgate.server.driver import Driver
-from headgate.server.http import HttpServer
+from headgate.server.http import site
 from headgate.server.listeners import ENCRYPTED, open_listeners, protocol_of, tls_context
+from headgate.server.servicebus import administration_site
 from headgate.server.settings import ServerSettings
+from headgate.server.web import HttpServer
 
 HANDLERS = {
     "amqp": "headgate.server.amqp:AmqpHandler",
@@ -27,6 +31,9 @@ HANDLERS = {
     "stomp": "headgate.server.stomp:StompHandler",
 }
 """Where the handler of each protocol is; imported when the server starts."""
+
+OVER_HTTP = frozenset({"http", "servicebus"})
+"""What is served over HTTP, without a handler of the driver."""
 
 _WRITTEN_WITHIN_S = 5.0
 _POLL_S = 0.01
@@ -70,8 +77,9 @@ class Server:
             self._lock = _lock_root(Path(self._settings.root), self._clock, _reached_at(sockets))
             broker = self._make_broker()
             apply_definitions(broker, self._settings)
-            protocols = {protocol_of(name) for name in sockets} - {"http"}
+            protocols = {protocol_of(name) for name in sockets} - OVER_HTTP
             handlers = {protocol: self._handler(protocol) for protocol in protocols}
+            certificate = self._certificate(needs_one="servicebus" in sockets)
         except BaseException:
             for listening in sockets.values():
                 listening.close()
@@ -92,12 +100,10 @@ class Server:
             await self.stop()
             raise
         for name, listening in sockets.items():
-            encrypted = tls if name in ENCRYPTED else None
-            if protocol_of(name) == "http":
-                http = HttpServer(self.context, self._driver, listening, self._settings.tls if encrypted else None)
-                self._http.append(http)
-                await http.start()
+            if protocol_of(name) in OVER_HTTP:
+                await self._start_http(name, listening, certificate)
             else:
+                encrypted = tls if name in ENCRYPTED else None
                 await self._driver.listen(name, listening, handlers[protocol_of(name)], encrypted)
         self.context.is_ready = True
 
@@ -119,6 +125,29 @@ class Server:
     def hurry(self) -> None:
         """Stop without waiting for clients any longer."""
         self._driver.abort_connections()
+
+    def _certificate(self, *, needs_one: bool) -> ssl.SSLContext | None:
+        """What serves HTTP with TLS: the certificate of the configuration, else one for this machine where needed."""
+        tls = self._settings.tls
+        if tls is not None:
+            return server_context(tls.certificate, tls.key)
+        if not needs_one:
+            return None
+        own = own_certificate(Path(self._settings.root) / PRIVATE_FOLDER / "tls", now_ms=self._clock.now_ms())
+        logger.info("TLS on the port of servicebus is for localhost; clients that check it trust %s", own.authority)
+        return own.context()
+
+    async def _start_http(self, name: str, listening: socket.socket, certificate: ssl.SSLContext | None) -> None:
+        is_administration = name == "servicebus"
+        http = HttpServer(
+            administration_site(self.context) if is_administration else site(self.context, self._driver),
+            listening,
+            limit_s=self._settings.timeouts.handshake_s,
+            encryption=certificate if is_administration or name in ENCRYPTED else None,
+            takes_plain=is_administration,
+        )
+        self._http.append(http)
+        await http.start()
 
     def _make_broker(self) -> Broker:
         users_file = self._settings.authentication.users_file

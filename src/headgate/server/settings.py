@@ -36,6 +36,9 @@ class Listeners(_Table, frozen=True):
     """STOMP 1.0, 1.1 and 1.2."""
     http: Port = 15672
     """Console, health, metrics, lists, users."""
+    servicebus: Port = 5300
+    """Administration of Service Bus's clients: HTTP, and HTTPS at the same port, with the certificate of `[tls]` or one
+    for `localhost` that the server makes."""
     amqps: Port = 5671
     """The same as `amqp` with TLS."""
     stream_tls: Port = 5551

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     )
     from headgate.language.servicebus.correlation import correlation_filter
     from headgate.language.servicebus.dialect import SERVICE_BUS, parameter_values, typed_constant
-    from headgate.language.servicebus.durations import UNLIMITED, duration_ms, duration_text
+    from headgate.language.servicebus.durations import (
+        UNLIMITED,
+        duration_ms,
+        duration_text,
+        duration_ticks,
+        ticks_text,
+    )
     from headgate.language.servicebus.limits import DEFAULT_LIMITS, Limits
     from headgate.language.servicebus.printer import field_text
     from headgate.language.servicebus.system_properties import (
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
         INTEGER_MIN,
         INTEGERS,
         TICKS_PER_MS,
+        TIME_SPAN,
         ValueKind,
         arithmetic,
         compare,

@@ -10,20 +10,21 @@ UNLIMITED = "P10675199DT2H48M5.4775807S"
 """The longest duration that .NET has, which stands for: never."""
 
 _UNLIMITED_MS = 922_337_203_685_477
+_TICKS_PER_MS = 10_000
+_TICKS_PER_S = 1_000 * _TICKS_PER_MS
 _DURATION = re.compile(
-    r"P(?:(?P<days>\d{1,9})D)?(?:T(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9}(?:\.\d{1,9})?)S)?)?",
+    r"(?P<sign>-)?P(?:(?P<days>\d{1,9})D)?(?:T(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9}(?:\.\d{1,9})?)S)?)?",
     re.ASCII,
 )
 
 
-def duration_ms(text: str) -> int | None:
-    """The milliseconds of a duration such as `PT1M` or `P14DT2H0.5S`, parts of one cut off; None for never.
+def duration_ticks(text: str) -> int:
+    """The ticks of 100 ns of a duration such as `PT1M` or `-P14DT2H0.5S`, parts of one cut off.
 
-    Never is `UNLIMITED`, and all that is as long. Raises ConfigError for other texts, years and months included: they
-    are of no fixed length.
+    Raises ConfigError for other texts, years and months included: they are of no fixed length.
     """
     found = _DURATION.fullmatch(text.strip())
-    if found is None or not any(found.groups()) or text.strip().endswith("T"):
+    if found is None or not any(found.groups()[1:]) or text.strip().endswith("T"):
         raise ConfigError(f"found {text!r}, expected a duration such as PT1M, PT1H30M or P14D")
     whole, _, fraction = (found["seconds"] or "0").partition(".")
     seconds = (
@@ -32,19 +33,34 @@ def duration_ms(text: str) -> int | None:
         + int(found["minutes"] or 0) * 60
         + int(whole)
     )
-    total = seconds * 1_000 + int(fraction[:3].ljust(3, "0"))
+    ticks = seconds * _TICKS_PER_S + int(fraction[:7].ljust(7, "0"))
+    return -ticks if found["sign"] else ticks
+
+
+def duration_ms(text: str) -> int | None:
+    """The milliseconds of a duration that is not negative, parts of one cut off; None for never.
+
+    Never is `UNLIMITED`, and all that is as long. Raises ConfigError for other texts.
+    """
+    total = duration_ticks(text) // _TICKS_PER_MS
+    if total < 0:
+        raise ConfigError(f"found {text!r}, expected a duration that is not negative")
     return None if total >= _UNLIMITED_MS else total
+
+
+def ticks_text(ticks: int) -> str:
+    """The duration of so many ticks."""
+    seconds, part = divmod(abs(ticks), _TICKS_PER_S)
+    days, rest = divmod(seconds, 86_400)
+    hours, rest = divmod(rest, 3_600)
+    minutes, rest = divmod(rest, 60)
+    parts = [f"{value}{unit}" for value, unit in ((hours, "H"), (minutes, "M")) if value]
+    if rest or part or not (days or parts):
+        parts.append(f"{rest}{f'.{part:07d}'.rstrip('0') if part else ''}S")
+    sign = "-" if ticks < 0 else ""
+    return f"{sign}P" + (f"{days}D" if days else "") + ("T" + "".join(parts) if parts else "")
 
 
 def duration_text(ms: int | None) -> str:
     """The duration of so many milliseconds; None: never."""
-    if ms is None or ms >= _UNLIMITED_MS:
-        return UNLIMITED
-    days, rest = divmod(ms, 86_400_000)
-    hours, rest = divmod(rest, 3_600_000)
-    minutes, rest = divmod(rest, 60_000)
-    seconds = f"{rest / 1_000:.3f}".rstrip("0").rstrip(".")
-    parts = [f"{value}{unit}" for value, unit in ((hours, "H"), (minutes, "M")) if value]
-    if rest or not (days or parts):
-        parts.append(f"{seconds}S")
-    return "P" + (f"{days}D" if days else "") + ("T" + "".join(parts) if parts else "")
+    return UNLIMITED if ms is None or ms >= _UNLIMITED_MS else ticks_text(ms * _TICKS_PER_MS)

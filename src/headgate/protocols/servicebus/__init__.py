@@ -9,6 +9,11 @@
     beyond_limits                                  those that are larger than allowed
     BATCH_FORMAT, unbatched                        many messages in one delivery
     guid_of, token_of                              lock tokens
+    Resource, ResourceKind, parse_resource         paths of requests to administration
+    parse_entry, Entry, feed, error_document       Atom documents of administration
+    EntityDescription, RuntimeDescription          entities in them: `read_description`, `told_description`,
+                                                   `told_namespace`; rules: `read_rule_description`,
+                                                   `told_rule_description`
 
 What requests ask for is in the table `requests`. Pure: no sockets, no clock, and no broker.
 """
@@ -17,7 +22,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.protocols.servicebus.addresses import Address, Part, covers, is_cbs, parse_address, relative
+    from headgate.protocols.servicebus.atom import Entry, error_document, feed, parse_entry
     from headgate.protocols.servicebus.batches import BATCH_FORMAT, MAX_BATCH_MESSAGES, unbatched
+    from headgate.protocols.servicebus.descriptions import (
+        AuthorizationDescription,
+        DescriptionKind,
+        EntityDescription,
+        EntityStatus,
+        RuntimeDescription,
+        read_description,
+        told_description,
+        told_namespace,
+    )
     from headgate.protocols.servicebus.locks import guid_of, token_of
     from headgate.protocols.servicebus.messages import SCHEDULED_TIME, Given, beyond_limits, delivered, stored
     from headgate.protocols.servicebus.refusals import (
@@ -29,6 +45,8 @@ if TYPE_CHECKING:
         refusal_of,
     )
     from headgate.protocols.servicebus.requests import RequestMessage, enumerated, peeked, renewed
+    from headgate.protocols.servicebus.resources import Resource, ResourceKind, parse_resource
+    from headgate.protocols.servicebus.rule_xml import read_rule_description, told_rule_description
     from headgate.protocols.servicebus.rules import (
         COMPATIBILITY_LEVEL,
         CORRELATION_FIELDS,

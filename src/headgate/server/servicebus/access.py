@@ -12,7 +12,8 @@ it is over; the next one for the same audience takes its place.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+import ipaddress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -145,5 +146,43 @@ def _may(broker: Broker, user: str, right: Right, entity: str) -> bool:
     return True
 
 
+def _is_this_machine(host: str | None) -> bool:
+    name = (host or "").lower()
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
+
+
 def _has_keys(broker: Broker) -> bool:
     return next(iter(broker.keys), None) is not None
+
+
+class RequestAccess:
+    """What one request over HTTP may do, by the tokens in its headers."""
+
+    def __init__(self, context: ServerContext, peer: Peer, host: str | None, tokens: Sequence[str]) -> None:
+        """`host` is the name that the client called this server by.
+
+        Raises AuthenticationError for a request without a token, and for a token that is not right.
+        """
+        self._keys = context.broker.keys
+        # A page in a browser of this machine may have a name of its own that leads here.
+        self._is_open = is_open_to(context, peer) and _is_this_machine(host)
+        self._now_ms = context.clock.now_ms()
+        self._claims: list[Claim] = []
+        if not self._is_open:
+            if not tokens:
+                raise AuthenticationError("the header Authorization with a token is missing")
+            self._claims = [claim_of(self._keys, token, now_ms=self._now_ms) for token in tokens]
+
+    def check(self, right: Right, entity: str) -> None:
+        """Raise AccessRefusedError unless the request has a right on an entity, by its name as it was created."""
+        if not self.allows(right, entity):
+            raise AccessRefusedError(f"the token gives no {right.value} right on it", subject=entity)
+
+    def allows(self, right: Right, entity: str) -> bool:
+        """Whether the request has a right on an entity."""
+        return self._is_open or any(
+            claim.allows(self._keys, right, entity, now_ms=self._now_ms) for claim in self._claims
+        )

@@ -1,0 +1,273 @@
+"""HTTP at a socket: connections with a time limit, plain or with TLS, or both at one port.
+
+At a port for both, the first byte of a client tells which it speaks: a handshake of TLS begins with 0x16, which no
+method of HTTP does. It is looked at before the connection is taken, so what comes after sees it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import cast
+
+import uvicorn
+from starlette.requests import Request
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from headgate.server.connections import ip_address
+from headgate.server.transport import Peer
+
+_CONNECTIONS = 256
+_GRACE_S = 2
+_GOODBYE_S = 0.5
+"""A client with TLS that is not there any more, or does not read, keeps a server that stops no longer than this."""
+
+_HANDSHAKE = b"\x16"
+_ACCEPTED_AT_ONCE = 64
+_PAUSE_S = 1.0
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+logger = logging.getLogger("headgate.server")
+
+
+class _HttpConnection(H11Protocol):
+    """Ends when its client owes a request for `limit_s`, or has not taken the answer by then.
+
+    uvicorn has a limit only for clients that say nothing at all behind an answer.
+    """
+
+    def __init__(self, server: uvicorn.Server, all_open: dict[_HttpConnection, None], limit_s: float) -> None:
+        super().__init__(server.config, server.server_state, server.lifespan.state)
+        self._all_open = all_open
+        """Those that wait longest for a request come first."""
+        self._limit_s = limit_s
+        self._limit: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accepted; with TLS, after its handshake."""
+        super().connection_made(transport)
+        self._expect()
+        if len(self._all_open) > _CONNECTIONS:
+            first = next(other for other in self._all_open if not other._is_ours_to_answer)
+            # Its transport tells only in the next turn that it is gone.
+            del self._all_open[first]
+            first.transport.abort()
+
+    def on_response_complete(self) -> None:
+        """An answer was handed to the transport."""
+        if self in self._all_open:
+            self._limit.cancel()
+            self._expect()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport was closed."""
+        self._limit.cancel()
+        self._all_open.pop(self, None)
+        super().connection_lost(exc)
+
+    @property
+    def _is_ours_to_answer(self) -> bool:
+        """Whether the whole request is here and its client takes the answer."""
+        cycle = self.cycle
+        # uvicorn has None for it until the first request.
+        return cycle is not None and not cycle.more_body and not cycle.response_complete and not self.flow.write_paused
+
+    def _expect(self) -> None:
+        """Start the time limit of the client again."""
+        self._all_open.pop(self, None)
+        self._all_open[self] = None
+        self._limit = self.loop.call_later(self._limit_s, self._reached_limit)
+
+    def _reached_limit(self) -> None:
+        if self._is_ours_to_answer:
+            self._expect()
+        else:
+            self.transport.abort()
+
+
+class _MixedListener:
+    """Accepts clients with TLS and clients without it at one socket."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make: Callable[[], asyncio.Protocol],
+        encryption: ssl.SSLContext,
+        limit_s: float,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._socket = listening
+        self._make = make
+        self._encryption = encryption
+        self._limit_s = limit_s
+        self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
+        """Those that have said nothing yet; the one that waits longest comes first."""
+        self._taking: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        listening.setblocking(False)
+        self._listen()
+
+    def close(self) -> None:
+        """Accept no more, and end what has said nothing yet. The socket stays."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._socket)
+        for client in tuple(self._silent):
+            self._give_up(client)
+
+    async def wait_closed(self) -> None:
+        """Handshakes that had begun are over."""
+        await asyncio.gather(*self._taking)
+
+    def _listen(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                client, _address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                logger.error("no connection can be accepted for now: %s", error)
+                self._loop.remove_reader(self._socket)
+                self._pause = self._loop.call_later(_PAUSE_S, self._listen)
+                return
+            client.setblocking(False)
+            if len(self._silent) >= _CONNECTIONS:
+                self._give_up(next(iter(self._silent)))
+            self._silent[client] = self._loop.call_later(self._limit_s, self._give_up, client)
+            self._loop.add_reader(client, self._look, client)
+
+    def _forget(self, client: socket.socket) -> None:
+        self._silent.pop(client).cancel()
+        self._loop.remove_reader(client)
+
+    def _give_up(self, client: socket.socket) -> None:
+        self._forget(client)
+        client.close()
+
+    def _look(self, client: socket.socket) -> None:
+        try:
+            first = client.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            first = b""
+        self._forget(client)
+        if not first:
+            client.close()
+            return
+        task = self._loop.create_task(self._take(client, is_encrypted=first == _HANDSHAKE))
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+
+    async def _take(self, client: socket.socket, *, is_encrypted: bool) -> None:
+        # A handshake that fails, or is not over in time, has ended the connection.
+        with contextlib.suppress(OSError):
+            await self._loop.connect_accepted_socket(
+                self._make,
+                client,
+                ssl=self._encryption if is_encrypted else None,
+                ssl_handshake_timeout=self._limit_s if is_encrypted else None,
+                ssl_shutdown_timeout=_GOODBYE_S if is_encrypted else None,
+            )
+
+
+class HttpServer:
+    """One listener of HTTP, from `start` to `stop`.
+
+    Without `encryption` it is plain; with it, every client has TLS, or with `takes_plain` each as it likes. `limit_s`
+    is the time for a handshake, for a whole request, and for taking its answer.
+    """
+
+    def __init__(
+        self,
+        application: ASGIApp,
+        listening: socket.socket,
+        *,
+        limit_s: float,
+        encryption: ssl.SSLContext | None = None,
+        takes_plain: bool = False,
+    ) -> None:
+        self._socket = listening
+        self._limit_s = limit_s
+        self._encryption = encryption
+        self._takes_plain = takes_plain
+        self._all_open: dict[_HttpConnection, None] = {}
+        config = uvicorn.Config(
+            application,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            http=_HttpConnection,
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
+        self._server = uvicorn.Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Accept."""
+        self._server.config.load()
+        self._server.lifespan = self._server.config.lifespan_class(self._server.config)
+        self._server.servers = [await self._listener()]
+        self._task = asyncio.create_task(self._server.main_loop())
+
+    async def _listener(self) -> asyncio.Server:
+        def make() -> _HttpConnection:
+            return _HttpConnection(self._server, self._all_open, self._limit_s)
+
+        if self._encryption is not None and self._takes_plain:
+            # uvicorn closes it and waits for that, and asks nothing else of it.
+            return cast(asyncio.Server, _MixedListener(self._socket, make, self._encryption, self._limit_s))
+        # uvicorn's own startup has no limit for the handshake of TLS.
+        return await asyncio.get_running_loop().create_server(
+            make,
+            sock=self._socket,
+            backlog=self._server.config.backlog,
+            ssl=self._encryption,
+            ssl_handshake_timeout=None if self._encryption is None else self._limit_s,
+            ssl_shutdown_timeout=None if self._encryption is None else _GOODBYE_S,
+        )
+
+    async def stop(self) -> None:
+        """End requests and close."""
+        if self._task is not None:
+            self._server.should_exit = True
+            await self._task
+            await self._server.shutdown(sockets=[self._socket])
+
+
+def peer_of(request: Request) -> Peer:
+    """Where a request comes from."""
+    client = request.client
+    if client is None:
+        return Peer("", 0, is_loopback=False)
+    try:
+        address = ip_address(client.host)
+    except ValueError:
+        # A proxy gave the client's address in another form.
+        return Peer(client.host, client.port, is_loopback=False)
+    return Peer(str(address), client.port, is_loopback=address.is_loopback)
+
+
+async def body_of(request: Request, most_bytes: int) -> bytes | None:
+    """The body of a request; None for a longer one. Raises ClientDisconnect of starlette."""
+    data = b""
+    async for piece in request.stream():
+        data += piece
+        if len(data) > most_bytes:
+            return None
+    return data

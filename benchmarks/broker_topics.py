@@ -8,6 +8,7 @@ are claimed and completed in batches of 100 and one by one; lone messages go fro
 from __future__ import annotations
 
 import gc
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +29,17 @@ from headgate.ledger import Ledger, copy_number
 from headgate.log import Entries, OffsetSpecification, Stream, Writer, stream_folder
 from headgate.log.build import ChunkLimits, FilterValues, build_chunks
 from headgate.message import EncodedMessages
-from headgate.topic import Rule, Subscription, SubscriptionName, Topic, TopicEditor, create_topic, view_key
+from headgate.server.process import SWITCH_INTERVAL_S
+from headgate.topic import (
+    Rule,
+    Subscription,
+    SubscriptionName,
+    Topic,
+    TopicEditor,
+    TopicLimits,
+    create_topic,
+    view_key,
+)
 
 MESSAGES = 1_000_000
 ROUNDS = 5
@@ -117,7 +128,9 @@ def topic_with(root: Path, name: str, subscriptions: Sequence[Subscription], bat
     """A topic with its messages in chunks of a broker's size, all rules in force from the first one on."""
     stream = create_topic(root, name, now_ms=now_ms())
     with TopicEditor.open(stream, now_ms=now_ms()) as editor:
-        editor.declare(Topic(name, tuple(subscriptions)), now_ms=now_ms())
+        # Nobody settles what is published here.
+        limits = TopicLimits(unsettled_bytes=1 << 40)
+        editor.declare(Topic(name, tuple(subscriptions), limits), now_ms=now_ms())
     if batch is not None:
         values = FilterValues.of([None] * len(batch))
         built = build_chunks(batch.data, batch.starts, batch.lengths, values, ChunkLimits(filter_size_bytes=16))
@@ -237,6 +250,7 @@ def publishing(root: Path, batch: EncodedMessages) -> list[Measurement]:
     entries = Entries(part.data, part.starts, part.lengths)
     made = {"without rules": None, **{name: topic for name, topic in topics().items() if "take all" not in name}}
     loop = Loop(root, with_workers=True)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     measurements = []
     decided = []
     publishers = []

@@ -24,14 +24,15 @@ DECIDED_A_STEP = 16_384
 
 _REST = 9
 _MOST_REST_MS = 500
-"""While messages are published, and nobody waits for copies, deciding takes a tenth of the time; the first step after a
-change of many rules takes seconds, and is no measure."""
+"""While messages are published, and nobody waits for copies, deciding takes a tenth of the time: rest comes first, so a
+burst is published undisturbed. The first step after a change of many rules takes seconds, and is no measure."""
 
 
 class Following:
     """The decider of a topic, and the reader of its copies, at work; in the broker's thread but for a worker's steps.
 
-    `taken` is told of every step, `failed` of a step that could not be made; it is tried again a second later.
+    `is_awaited` tells whether a receiver waits for copies; `taken` is told of every step, `failed` of a step that could
+    not be made; it is tried again a second later.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Following:
         now_ms: Callable[[], int],
         touch: Callable[[], None],
         run_in_worker: RunInWorker | None,
+        is_awaited: Callable[[], bool],
         taken: Callable[[Step], None],
         failed: Callable[[], None],
     ) -> None:
@@ -57,11 +59,14 @@ class Following:
         self._now_ms = now_ms
         self._touch = touch
         self._run_in_worker = run_in_worker
+        self._is_awaited = is_awaited
         self._taken = taken
         self._failed = failed
         self._appended: AppendedChunks | None = None
         self._appends = 0
         """Appends since the last step."""
+        self._first_rest_ms = 0
+        """The rest before a first step: it may be a whole one."""
         self._rest_until_ms = 0
         self._is_closed = False
         self._trouble = Trouble()
@@ -75,13 +80,20 @@ class Following:
         """There is more in the stream: all of it is in `chunks` if nothing else came since the last step."""
         self._appends += 1
         self._appended = chunks if self._appends == 1 else None
-        self._touch()
+        now_ms = self._now_ms()
+        if self._appends == 1 and not self.is_busy:
+            self._rest_until_ms = now_ms + self._first_rest_ms
+        # The end of a step asks for a turn, and so does a tick while something is left.
+        if not self.is_busy and not self._rests(now_ms, self._stream.next_offset - self.decided_until):
+            self._touch()
 
-    def decide(self, now_ms: int, *, has_new_rules: bool, is_awaited: Callable[[], bool]) -> None:
-        """Make a step, or let a worker make it, if there is something to decide.
+    def _rests(self, now_ms: int, left: int) -> bool:
+        """Whether what is left is to be decided later."""
+        is_much = self._run_in_worker is not None and left > DECIDED_HERE
+        return is_much and now_ms < self._rest_until_ms and not self._is_awaited()
 
-        `is_awaited` tells whether a receiver waits for copies.
-        """
+    def decide(self, now_ms: int, *, has_new_rules: bool) -> None:
+        """Make a step, or let a worker make it, if there is something to decide."""
         if self.is_busy or now_ms < self._trouble.not_before_ms:
             return
         left = self._stream.next_offset - self.decider.next_offset
@@ -96,7 +108,7 @@ class Following:
                 self._note(error, now_ms)
             else:
                 self._take(step)
-        elif now_ms >= self._rest_until_ms or has_new_rules or is_awaited():
+        elif has_new_rules or not self._rests(now_ms, left):
             self._decide_in_worker(self._run_in_worker, now_ms)
 
     def _decide_in_worker(self, run_in_worker: RunInWorker, now_ms: int) -> None:
@@ -113,17 +125,20 @@ class Following:
     def _decided(self, steps: list[Step], error: BaseException | None, *, begun_ms: int) -> None:
         """A worker is done with a step."""
         self.is_busy = False
-        ended_ms = self._now_ms()
-        self._rest_until_ms = ended_ms + min(_REST * (ended_ms - begun_ms), _MOST_REST_MS) if self._appends else 0
         if self._is_closed:
             self._close()
             return
         if isinstance(error, HeadgateError):
-            self._note(error, ended_ms)
+            self._note(error, self._now_ms())
         elif error is not None:
             raise error
         for step in steps:
             self._take(step)
+        ended_ms = self._now_ms()
+        rest_ms = min(_REST * (ended_ms - begun_ms), _MOST_REST_MS)
+        self._rest_until_ms = ended_ms + rest_ms if self._appends else 0
+        if steps and steps[0].stop - steps[0].start == DECIDED_A_STEP:
+            self._first_rest_ms = rest_ms
         self._touch()
 
     def _take(self, step: Step) -> None:

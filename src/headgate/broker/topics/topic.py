@@ -152,6 +152,7 @@ class BrokerTopic:
             now_ms=now_ms,
             touch=touch,
             run_in_worker=run_in_worker,
+            is_awaited=lambda: self.consumption.is_awaited,
             taken=self._take,
             failed=self._answer_changes,
         )
@@ -653,9 +654,7 @@ class BrokerTopic:
         self._touch()
 
     def _decide(self, now_ms: int) -> None:
-        self._following.decide(
-            now_ms, has_new_rules=bool(self._changed), is_awaited=lambda: self.consumption.is_awaited
-        )
+        self._following.decide(now_ms, has_new_rules=bool(self._changed))
 
     def _answer_changes(self) -> None:
         changed, self._changed = self._changed, []

@@ -148,7 +148,8 @@ class Storage(_Table, frozen=True):
     """How streams are written."""
 
     durability: Literal["process", "disk"] = "process"
-    """What a confirm promises: written (survives the end of the process) or on the disk (survives a power cut)."""
+    """What a confirm promises, and the answer to a settlement: written (survives the end of the process) or on the disk
+    (survives a power cut)."""
 
 
 class Filters(_Table, frozen=True):

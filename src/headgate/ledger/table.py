@@ -62,14 +62,18 @@ class RowCounts:
     available: int = 0
 
 
+_NO_COLUMNS = np.empty((4, 0), dtype=np.int64)
+_NO_COPIES = _NO_COLUMNS[_COPY].data
+"""Shared by all tables without rows: thousands of subscriptions have nothing to settle."""
+
+
 class CopyTable:
     """See the head of the module. Copies in arguments are ascending, each once."""
 
     __slots__ = ("_columns", "_copies", "_start", "_stop", "live", "lowest_available", "next_due_ms")
 
     def __init__(self) -> None:
-        self._columns = np.empty((4, 0), dtype=np.int64)
-        self._copies = self._columns[_COPY].data
+        self._columns, self._copies = _NO_COLUMNS, _NO_COPIES
         self._start = self._stop = 0
         self.live = 0
         """Copies in the table."""

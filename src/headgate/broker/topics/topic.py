@@ -6,12 +6,11 @@ append ──► decide ──► claim ──► commit ──► deliver      
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -28,6 +27,7 @@ from headgate.broker.topics.idling import Idler, Idling
 from headgate.broker.topics.lifetimes import Sweep
 from headgate.broker.topics.moving import Movement, TargetKind
 from headgate.broker.topics.queue import Queue
+from headgate.broker.topics.queues import Queues
 from headgate.broker.topics.receiver import Delivery, Receiver, nobody_waits
 from headgate.broker.topics.sessions import SessionDispatcher, SessionReceiver
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
@@ -45,7 +45,6 @@ from headgate.ledger import Ledger, copy_number, offset_of
 from headgate.log import Pin, read_pin
 from headgate.scan.fetch import AppendedChunks
 from headgate.topic import (
-    DEFAULT_SETTINGS,
     MAX_TIME_MS,
     Change,
     RemoveSubscription,
@@ -56,8 +55,6 @@ from headgate.topic import (
     SubscriptionVersion,
     TopicEditor,
     TopicStatus,
-    dead_letters_folder,
-    deferred_folder,
     folded,
     subscription_folder,
     view_key,
@@ -102,14 +99,19 @@ class _Subscription:
     settings: SubscriptionSettings
     """Those that are in force, with what the topic says."""
     source: SubscriptionSource
-    dispatcher: Dispatcher
-    dead_letters: Queue
-    deferred: Queue
+    dispatcher: Dispatcher = field(init=False)
 
-    def end_receivers(self, error: HeadgateError) -> None:
-        """Nobody receives any more, for now."""
-        self.dispatcher.end(error)
-        self.dead_letters.end_receivers(error)
+    def settings_in_force(self) -> SubscriptionSettings:
+        """Asked for whenever they count: a change of them does at once."""
+        return self.settings
+
+    def targets(self) -> Targets:
+        """Where its copies go that it gives up."""
+        return _targets(self.version)
+
+    def forwards(self) -> bool:
+        """Whether its copies are not for receivers."""
+        return self.version.forward_to is not None
 
 
 @dataclass(slots=True)
@@ -142,7 +144,6 @@ class BrokerTopic:
         self.used_ms = now_ms()
         """When a message or a receiver came last; before that, when the topic was opened."""
         self.consumption = Consumption(ledger, touch, stream.guarded, write_in_worker)
-        self._write_in_worker = write_in_worker
         self._now_ms = now_ms
         self._touch = touch
         self._watch = watch
@@ -169,9 +170,7 @@ class BrokerTopic:
         self._subscriptions: dict[int, _Subscription] = {}
         self._by_name: dict[str, _Subscription] = {}
         self._forwarding: list[_Subscription] = []
-        self._open_queues: dict[Queue, None] = {}
-        self._touched_queues: dict[Queue, None] = {}
-        self._uncounted: list[Queue] = []
+        self._queues = Queues(stream, now_ms=now_ms, touch=touch, write_in_worker=write_in_worker)
         self._history: RuleHistory | None = None
         self._editor: TopicEditor | None = None
         self._changed: list[tuple[Changed, int]] = []
@@ -261,7 +260,7 @@ class BrokerTopic:
         copies or gives them by session, LogError.
         """
         found = self._enabled(subscription)
-        dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
+        dispatcher = self._dispatcher(found, dead_letters=dead_letters)
         if not dead_letters:
             self._check_receivable(found)
         if not dead_letters and found.version.settings.requires_session:
@@ -339,21 +338,29 @@ class BrokerTopic:
 
     def subscriptions(self) -> list[SubscriptionInfo]:
         """All subscriptions, in order of creation, with their counts. Raises LogError for damaged dead letters."""
-        return [
-            self._info(each, each.dead_letters.count(), each.deferred.count()) for each in self._subscriptions.values()
-        ]
+        return [self._counted(each) for each in self._subscriptions.values()]
 
     def known_subscriptions(self) -> list[SubscriptionInfo]:
         """The same without opening a file; what is not known after a start is, some ticks later."""
+        known = self._queues.known_count
         return [
-            self._info(each, each.dead_letters.known_count, each.deferred.known_count)
-            for each in self._subscriptions.values()
+            self._info(each, known(TargetKind.DEAD_LETTERS, number), known(TargetKind.DEFERRED, number))
+            for number, each in self._subscriptions.items()
         ]
 
     def subscription(self, name: str) -> SubscriptionInfo:
         """One subscription; ResourceNotFoundError, LogError."""
-        found = self._subscription(name)
-        return self._info(found, found.dead_letters.count(), found.deferred.count())
+        return self._counted(self._subscription(name))
+
+    def _counted(self, found: _Subscription) -> SubscriptionInfo:
+        count, number = self._queues.count, found.version.number
+        return self._info(found, count(TargetKind.DEAD_LETTERS, number), count(TargetKind.DEFERRED, number))
+
+    def _dispatcher(self, found: _Subscription, *, dead_letters: bool) -> Dispatcher:
+        """What gives out a subscription's copies, or its dead letters. Raises LogError."""
+        if not dead_letters:
+            return found.dispatcher
+        return self._queues.get(TargetKind.DEAD_LETTERS, found.version).dispatcher()
 
     @property
     def is_used(self) -> bool:
@@ -361,7 +368,10 @@ class BrokerTopic:
         return bool(
             self.stream.publishers
             or self.stream.readers
-            or any(each.dispatcher.receivers or each.dead_letters.is_received for each in self._subscriptions.values())
+            or any(
+                each.dispatcher.receivers or self._queues.is_received(number)
+                for number, each in self._subscriptions.items()
+            )
         )
 
     def received_ms(self, name: str) -> int:
@@ -376,9 +386,9 @@ class BrokerTopic:
     def depth(self, name: str, *, dead_letters: bool = False) -> QueueDepth:
         """A subscription, or its dead letters, as a queue; ResourceNotFoundError, LogError."""
         found = self._subscription(name)
-        if dead_letters and not found.dead_letters.exists:
+        if dead_letters and not self._queues.exists(TargetKind.DEAD_LETTERS, found.version.number):
             return QueueDepth(0, 0)
-        dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
+        dispatcher = self._dispatcher(found, dead_letters=dead_letters)
         counts = dispatcher.counts()
         return QueueDepth(counts.active + counts.waiting, len(dispatcher.receivers))
 
@@ -408,7 +418,7 @@ class BrokerTopic:
     def peek(self, subscription: str, from_copy: int, limit: int, *, dead_letters: bool = False) -> list[ReadCopy]:
         """At most `limit` copies that are not settled, at or above a copy, whoever has them. Claims nothing."""
         found = self._subscription(subscription)
-        dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
+        dispatcher = self._dispatcher(found, dead_letters=dead_letters)
         with self._following.step_lock:
             return dispatcher.peek(from_copy, limit)
 
@@ -431,7 +441,7 @@ class BrokerTopic:
     ) -> None:
         """Settle all copies that are there now, claimed or not; `then` gets how many."""
         found = self._subscription(subscription)
-        dispatcher = found.dead_letters.dispatcher() if dead_letters else found.dispatcher
+        dispatcher = self._dispatcher(found, dead_letters=dead_letters)
         with self._following.step_lock:
             dispatcher.purge(then)
 
@@ -518,7 +528,8 @@ class BrokerTopic:
                     found.dispatcher.used_ms = self._now_ms()
                 found.version, found.settings = version, self._settings(version)
             if (disabled := self._disabled(self._subscriptions[number])) is not None:
-                self._subscriptions[number].end_receivers(disabled)
+                self._subscriptions[number].dispatcher.end(disabled)
+                self._queues.end_receivers(number, disabled)
         self.stream.refusal = self._send_disabled()
         self._pinned_ms = 0
         self._by_name = {folded(each.version.name): each for each in self._subscriptions.values()}
@@ -549,26 +560,18 @@ class BrokerTopic:
         number = version.number
         view = self.consumption.ledger.view(view_key(number), copy_number(created_at))
         name = str(SubscriptionName(self.stream.name, version.name))
-        held: list[_Subscription] = []
-
-        def settings() -> SubscriptionSettings:
-            return held[0].settings
-
         source = SubscriptionSource(number, self._following.decider, self._following.reader)
-
-        def targets() -> Targets:
-            return _targets(held[0].version)
-
-        dispatcher = (
+        subscription = _Subscription(version, self._settings(version), source)
+        dispatcher = subscription.dispatcher = (
             SessionDispatcher(
                 name,
                 view,
                 source,
                 self.consumption,
-                settings=settings,
-                targets=targets,
+                settings=subscription.settings_in_force,
+                targets=subscription.targets,
                 now_ms=self._now_ms,
-                forwards=lambda: held[0].version.forward_to is not None,
+                forwards=subscription.forwards,
             )
             if version.settings.requires_session
             else Dispatcher(
@@ -576,31 +579,13 @@ class BrokerTopic:
                 view,
                 source,
                 self.consumption,
-                settings=settings,
-                targets=targets,
+                settings=subscription.settings_in_force,
+                targets=subscription.targets,
                 now_ms=self._now_ms,
                 outlives=True,
             )
         )
-        dead_letters, deferred = (
-            Queue(
-                name_of,
-                folder(self.stream.stream, number),
-                storage=self.stream.storage,
-                settings=_queue_settings,
-                now_ms=self._now_ms,
-                touched=self._queue_touched,
-                guarded=self.stream.guarded,
-                write_in_worker=self._write_in_worker,
-            )
-            for name_of, folder in (
-                (str(SubscriptionName(self.stream.name, version.name, is_dead_letter=True)), dead_letters_folder),
-                (f"{name}/$Deferred", deferred_folder),
-            )
-        )
-        subscription = _Subscription(version, self._settings(version), source, dispatcher, dead_letters, deferred)
-        held.append(subscription)
-        self._uncounted += [queue for queue in (dead_letters, deferred) if queue.known_count is None]
+        self._queues.find(version)
         dispatcher.count_unseen()
         self.consumption.add(dispatcher)
         dispatcher.wake()
@@ -611,10 +596,7 @@ class BrokerTopic:
         found.dispatcher.end(gone)
         self.consumption.remove(found.dispatcher.view)
         self.consumption.ledger.drop(found.dispatcher.view.key)
-        for queue in (found.dead_letters, found.deferred):
-            queue.end(gone)
-            self._open_queues.pop(queue, None)
-            self._touched_queues.pop(queue, None)
+        self._queues.remove(found.version.number, gone)
         shutil.rmtree(subscription_folder(self.stream.stream, found.version.number), ignore_errors=True)
 
     # the turn
@@ -640,18 +622,12 @@ class BrokerTopic:
             self._carrier.carry_out(now_ms)
             self.consumption.commit(now_ms)
         self._waiting.turn(now_ms)
-        queues, self._touched_queues = self._touched_queues, {}
-        for queue in queues:
-            queue.turn(now_ms)
+        self._queues.turn(now_ms)
 
     @property
     def broken_by(self) -> HeadgateError | None:
         """Why its ledger has to be opened again; None where it has not."""
         return self.consumption.trouble if self.consumption.ledger.is_broken else None
-
-    def _queue_touched(self, queue: Queue) -> None:
-        self._open_queues[queue] = self._touched_queues[queue] = None
-        self._touch()
 
     def _decide(self, now_ms: int) -> None:
         self._following.decide(now_ms, has_new_rules=bool(self._changed))
@@ -756,7 +732,7 @@ class BrokerTopic:
                 number,
                 each.version.name,
                 each.dispatcher,
-                is_used=each.version.forward_to is not None or each.dead_letters.is_received,
+                is_used=each.version.forward_to is not None or self._queues.is_received(number),
             )
             for number, each in self._subscriptions.items()
             if each.version.settings.auto_delete_on_idle_ms is not None
@@ -766,7 +742,7 @@ class BrokerTopic:
         found = self._subscriptions.get(number)
         if found is None:
             return None
-        return found.dead_letters if kind is TargetKind.DEAD_LETTERS else found.deferred
+        return self._queues.get(kind, found.version)
 
     @property
     def moved(self) -> int:
@@ -794,19 +770,7 @@ class BrokerTopic:
             self._idling.tick(now_ms)
         self._keep_pinned_in_time(now_ms)
         self._waiting.tick(now_ms)
-        self._count_next()
-        for queue in list(self._open_queues):
-            queue.tick(now_ms)
-            if not queue.is_open:
-                del self._open_queues[queue]
-
-    def _count_next(self) -> None:
-        """Count what lies in one of the small streams that were there at the start: metrics open none."""
-        if self._uncounted:
-            queue = self._uncounted.pop()
-            with contextlib.suppress(LogError):
-                if queue.exists:
-                    queue.count()
+        self._queues.tick(now_ms)
 
     def keep_pinned(self, now_ms: int) -> None:
         """Let the stream's retention know what is needed, if it knows otherwise. Takes the writer for it."""
@@ -855,8 +819,7 @@ class BrokerTopic:
         """The stream is gone: receivers are told, files are closed."""
         self.consumption.end(error)
         self._waiting.end(error)
-        for queue in self._open_queues:
-            queue.end(error)
+        self._queues.end(error)
         self.close()
 
     def close(self) -> None:
@@ -866,8 +829,7 @@ class BrokerTopic:
         self.consumption.stop()
         self.consumption.commit(self._now_ms())
         self._waiting.close()
-        for queue in self._open_queues:
-            queue.close()
+        self._queues.close()
         self.consumption.close()
         self._is_closed = True
         self._following.close()
@@ -900,8 +862,3 @@ def _copies_of(step: Step, number: int) -> NDArray[np.int64]:
             copies = np.sort(np.concatenate([copies, selected.sound * copy_number(1)]))
         parts.append(copies)
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _queue_settings() -> SubscriptionSettings:
-    """Dead letters are given out until they are settled, however often."""
-    return DEFAULT_SETTINGS

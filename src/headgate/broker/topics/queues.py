@@ -1,0 +1,146 @@
+"""The small streams of a topic: dead letters and deferred copies of its subscriptions, each there once it is needed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from headgate.broker.indexing import RunInWorker
+from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.moving import TargetKind
+from headgate.broker.topics.queue import Queue
+from headgate.errors import HeadgateError, LogError
+from headgate.topic import (
+    DEFAULT_SETTINGS,
+    SubscriptionName,
+    SubscriptionSettings,
+    SubscriptionVersion,
+    dead_letters_folder,
+    deferred_folder,
+    subscription_folder,
+)
+
+
+class Queues:
+    """Those of one topic, by kind and number of the subscription; a subscription without any costs nothing here."""
+
+    def __init__(
+        self,
+        stream: BrokerStream,
+        *,
+        now_ms: Callable[[], int],
+        touch: Callable[[], None],
+        write_in_worker: RunInWorker | None,
+    ) -> None:
+        self._stream = stream
+        self._now_ms = now_ms
+        self._touch = touch
+        self._write_in_worker = write_in_worker
+        self._queues: dict[tuple[TargetKind, int], Queue] = {}
+        self._open: dict[Queue, None] = {}
+        self._touched: dict[Queue, None] = {}
+        self._uncounted: list[Queue] = []
+
+    def find(self, version: SubscriptionVersion) -> None:
+        """Note what a subscription has on disk. Cost: one `stat`, where it has nothing."""
+        if subscription_folder(self._stream.stream, version.number).exists():
+            found = [self.get(kind, version) for kind in (TargetKind.DEAD_LETTERS, TargetKind.DEFERRED)]
+            self._uncounted += [queue for queue in found if queue.known_count is None]
+
+    def get(self, kind: TargetKind, version: SubscriptionVersion) -> Queue:
+        """One of a subscription; its files are made when the first message comes."""
+        queue = self._queues.get((kind, version.number))
+        if queue is None:
+            queue = self._queues[kind, version.number] = self._made(kind, version)
+        return queue
+
+    def _made(self, kind: TargetKind, version: SubscriptionVersion) -> Queue:
+        topic, stream = self._stream.name, self._stream.stream
+        if kind is TargetKind.DEAD_LETTERS:
+            name = str(SubscriptionName(topic, version.name, is_dead_letter=True))
+            folder = dead_letters_folder(stream, version.number)
+        else:
+            name = f"{SubscriptionName(topic, version.name)}/$Deferred"
+            folder = deferred_folder(stream, version.number)
+        return Queue(
+            name,
+            folder,
+            storage=self._stream.storage,
+            settings=_settings,
+            now_ms=self._now_ms,
+            touched=self._was_touched,
+            guarded=self._stream.guarded,
+            write_in_worker=self._write_in_worker,
+        )
+
+    def _was_touched(self, queue: Queue) -> None:
+        self._open[queue] = self._touched[queue] = None
+        self._touch()
+
+    def exists(self, kind: TargetKind, number: int) -> bool:
+        """Whether a message ever came to one."""
+        queue = self._queues.get((kind, number))
+        return queue is not None and queue.exists
+
+    def count(self, kind: TargetKind, number: int) -> int:
+        """How many messages of one are not settled; opens its files if that is not known. Raises LogError."""
+        queue = self._queues.get((kind, number))
+        return 0 if queue is None else queue.count()
+
+    def known_count(self, kind: TargetKind, number: int) -> int | None:
+        """The same without opening a file; None where only the files know it."""
+        queue = self._queues.get((kind, number))
+        return 0 if queue is None else queue.known_count
+
+    def is_received(self, number: int) -> bool:
+        """Whether somebody receives the dead letters of a subscription."""
+        queue = self._queues.get((TargetKind.DEAD_LETTERS, number))
+        return queue is not None and queue.is_received
+
+    def end_receivers(self, number: int, error: HeadgateError) -> None:
+        """Nobody receives the dead letters of a subscription any more, for now."""
+        queue = self._queues.get((TargetKind.DEAD_LETTERS, number))
+        if queue is not None:
+            queue.end_receivers(error)
+
+    def remove(self, number: int, error: HeadgateError) -> None:
+        """A subscription is removed, and what it had with it."""
+        for kind in (TargetKind.DEAD_LETTERS, TargetKind.DEFERRED):
+            queue = self._queues.pop((kind, number), None)
+            if queue is not None:
+                queue.end(error)
+                self._open.pop(queue, None)
+                self._touched.pop(queue, None)
+
+    def turn(self, now_ms: int) -> None:
+        """The turn of each that has something to do."""
+        touched, self._touched = self._touched, {}
+        for queue in touched:
+            queue.turn(now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Close files that nobody uses, and count one more of those that were there at the start."""
+        if self._uncounted:
+            queue = self._uncounted.pop()
+            with contextlib.suppress(LogError):
+                if queue.exists:
+                    queue.count()
+        for queue in list(self._open):
+            queue.tick(now_ms)
+            if not queue.is_open:
+                del self._open[queue]
+
+    def close(self) -> None:
+        """Close all files; again is harmless."""
+        for queue in self._open:
+            queue.close()
+
+    def end(self, error: HeadgateError) -> None:
+        """The topic is gone: receivers are told."""
+        for queue in self._open:
+            queue.end(error)
+
+
+def _settings() -> SubscriptionSettings:
+    """Dead letters are given out until they are settled, however often."""
+    return DEFAULT_SETTINGS

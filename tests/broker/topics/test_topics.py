@@ -147,6 +147,11 @@ def test_what_came_while_nobody_wanted_it_is_given_to_who_asks(lab: Lab) -> None
     link.receiver.want(1)
     lab.turn()
     assert link.offsets == [0, 1]
+    link.receiver.want(5)
+    lab.turn()
+    link.receiver.close()
+    lab.turn(after_ms=60_000)
+    assert lab.link(want=5).offsets == [0, 1]
 
 
 def test_backoff_delays_what_failed(lab: Lab) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import LogError
-from headgate.ledger import Ledger
+from headgate.log import Writer
 from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp091.fields import Table, boolean, long, long_string
 from headgate.server.amqp091 import Amqp091Handler
@@ -233,14 +233,14 @@ def test_cancelled_consumers_do_not_count(client, topic):
 
 
 def test_a_settlement_that_is_not_on_disk_ends_the_channel(client, topic, monkeypatch):
-    def damaged(ledger: Ledger, now_ms: int) -> None:
+    def damaged(writer: Writer, message: bytes, *, now_ms: int) -> None:
         raise LogError("it cannot be written", path=Path("ledger"))
 
     publish(client, topic, "red")
     consume(client, topic.queue)
     deliveries(client, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "commit", damaged)
+        patch.setattr(Writer, "append_message", damaged)
         client.say(1, m.BasicAck(1))
         closed(client.next(1), m.ChannelClose, 406, "it cannot be written")
 

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.broker.users import Permissions
 from headgate.errors import StorageFullError
-from headgate.ledger import Ledger
+from headgate.log import Writer
 from headgate.message import Message, amqp_value
 from headgate.protocols.amqp10 import (
     Accepted,
@@ -302,14 +302,14 @@ def test_a_session_that_takes_few_transfers_at_a_time_gets_all(server, topic):
 
 
 def test_a_settlement_that_is_not_on_disk_ends_the_link(client, topic, monkeypatch):
-    def full(ledger: Ledger, now_ms: int) -> None:
+    def full(writer: Writer, message: bytes, *, now_ms: int) -> None:
         raise StorageFullError("no space left", path=Path("ledger"))
 
     publish(client, topic, "red")
     link = client.receiver(address(topic.queue), credit=1)
     (received,) = client.receive(link, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "commit", full)
+        patch.setattr(Writer, "append_message", full)
         settle(client, received, Accepted())
         assert client.detached(link)[0] == "amqp:resource-limit-exceeded"
 

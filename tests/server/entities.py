@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from headgate.broker import Entities, Entity
+from headgate.broker import Entities, Entity, EntityDeclaration
 from headgate.errors import HeadgateError
 from headgate.topic import RuleDefinition, SubscriptionSettings, TopicKind, TopicSettings
 from server.running import RunningServer
@@ -36,7 +36,7 @@ class ServedEntities:
 
     def topic(self, name: str, **rules: str | RuleDefinition | None) -> str:
         """A topic with subscriptions by name: with a filter as text, a rule, or the true filter."""
-        self.told(self._entities.create_topic, name, TopicSettings())
+        self.told(self._entities.create, EntityDeclaration(name))
         for subscription, rule in rules.items():
             self.subscription(name, subscription, rule)
         return name
@@ -52,12 +52,12 @@ class ServedEntities:
 
     def queue(self, name: str, **settings: Any) -> str:
         """A queue."""
-        self.told(self._entities.create_queue, name, QUEUE, SubscriptionSettings(**settings))
+        self.told(self._entities.create, EntityDeclaration(name, QUEUE, delivery=SubscriptionSettings(**settings)))
         return name
 
     def change(self, name: str, settings: TopicSettings) -> None:
         """Gives a topic other settings."""
-        self.told(self._entities.update_topic, name, settings)
+        self.told(self._entities.update, EntityDeclaration(name, settings))
 
     def delete(self, name: str) -> None:
         """Deletes a topic or a queue."""

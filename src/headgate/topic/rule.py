@@ -81,6 +81,11 @@ class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
         return self.sql is not None and "".join(self.sql.split()) in (TRUE_FILTER, FALSE_FILTER)
 
     @property
+    def servicebus_sql(self) -> str | None:
+        """The filter if it is SQL of Service Bus, the language where none is named; None for any other filter."""
+        return self.sql if self.dialect in (None, DEFAULT_RULE_DIALECT) else None
+
+    @property
     def filter_text(self) -> str:
         """The filter on one line, for people."""
         if self.sql is not None:

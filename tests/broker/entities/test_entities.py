@@ -77,18 +77,18 @@ def lab(tmp_path: Path) -> Iterator[EntityLab]:
 
 
 def test_a_topic_is_found_without_case_and_keeps_its_spelling(lab: EntityLab) -> None:
-    lab.made(lab.broker.entities.create_topic, "Orders", TopicSettings())
+    lab.made(lab.broker.entities.create, EntityDeclaration("Orders"))
     found = lab.broker.entities.find("oRDERS")
     assert found.name == "Orders" and found.kind is TopicKind.TOPIC
     assert lab.broker.entities.names(TopicKind.TOPIC) == ["Orders"]
     assert lab.broker.entities.names(TopicKind.QUEUE) == []
-    answer = lab.asked(lab.broker.entities.create_topic, "orders", TopicSettings())
+    answer = lab.asked(lab.broker.entities.create, EntityDeclaration("orders"))
     assert isinstance(answer, RuleExistsError) and "'Orders'" in str(answer)
 
 
 def test_a_queue_gives_out_what_is_sent_to_it(lab: EntityLab) -> None:
     queue = SubscriptionSettings(lock_ms=5_000)
-    made = lab.made(lab.broker.entities.create_queue, "jobs", QUEUE, queue)
+    made = lab.made(lab.broker.entities.create, EntityDeclaration("jobs", QUEUE, delivery=queue))
     assert made.queue.settings.lock_ms == 5_000
     lab.send("jobs", RED, RED)
     assert made.counts().active == 2
@@ -102,7 +102,7 @@ def test_a_queue_gives_out_what_is_sent_to_it(lab: EntityLab) -> None:
 
 def test_a_subscription_gives_out_what_its_rule_selects(lab: EntityLab) -> None:
     entities = lab.broker.entities
-    lab.made(entities.create_topic, "orders", TopicSettings())
+    lab.made(entities.create, EntityDeclaration("orders"))
     made = lab.made(entities.create_subscription, "orders", "Red", SubscriptionSettings())
     assert [rule.name for rule in made.subscription("RED").rules] == ["$Default"]
     lab.send("orders", RED)
@@ -117,7 +117,7 @@ def test_what_is_not_there_is_not_found(lab: EntityLab) -> None:
 
 
 def test_a_removed_entity_is_gone(lab: EntityLab) -> None:
-    lab.made(lab.broker.entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
+    lab.made(lab.broker.entities.create, EntityDeclaration("jobs", QUEUE))
     assert lab.asked(lab.broker.entities.delete, "Jobs") is None
     with pytest.raises(ResourceNotFoundError):
         lab.broker.entities.find("jobs")
@@ -131,13 +131,13 @@ def test_settings_come_back_as_they_were_given_over_a_restart(lab: EntityLab) ->
         authorization_rules=(AuthorizationRule("all", ("Listen", "Manage", "Send"), "cHJpbWFyeQ==", "c2Vjb25k"),),
         kept={"EnableExpress": "true"},
     )
-    lab.made(entities.create_topic, "orders", given, max_size_megabytes=2048)
+    lab.made(entities.create, EntityDeclaration("orders", given, max_size_megabytes=2048))
     of_subscription = SubscriptionSettings(user_metadata="theirs", kept={"EnableBatchedOperations": "false"})
     lab.clock.now += 1_000
     lab.made(entities.create_subscription, "orders", "red", of_subscription, dead_letter_on_errors=False)
     lab.clock.now += 1_000
     changed = msgspec.structs.replace(given, status=TopicStatus.SEND_DISABLED)
-    lab.made(entities.update_topic, "ORDERS", changed, max_size_megabytes=5)
+    lab.made(entities.update, EntityDeclaration("ORDERS", changed, max_size_megabytes=5))
     lab.made(entities.update_subscription, "orders", "RED", of_subscription)
     lab.restart()
     found = lab.broker.entities.find("orders")
@@ -165,11 +165,11 @@ def test_a_status_counts_for_who_is_there_and_for_who_comes(
     lab: EntityLab, status: TopicStatus, sends: bool, receives: bool
 ) -> None:
     entities = lab.broker.entities
-    lab.made(entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
+    lab.made(entities.create, EntityDeclaration("jobs", QUEUE))
     publisher, link = lab.session.publisher("jobs"), lab.received("jobs")
     dead = lab.received("jobs", dead_letters=True)
     changed = msgspec.structs.replace(QUEUE, status=status)
-    lab.made(entities.update_queue, "jobs", changed, SubscriptionSettings())
+    lab.made(entities.update, EntityDeclaration("jobs", changed))
     assert (publish(lab.broker, publisher, [RED]) is None) is sends
     lab.turn()
     assert [type(error) for error in link.ends + dead.ends] == ([] if receives else [EntityDisabledError] * 2)
@@ -179,15 +179,15 @@ def test_a_status_counts_for_who_is_there_and_for_who_comes(
         lab.session.publisher("jobs")
     with contextlib.nullcontext() if receives else pytest.raises(EntityDisabledError):
         lab.received("jobs")
-    lab.made(lab.broker.entities.update_queue, "jobs", QUEUE, SubscriptionSettings())
+    lab.made(lab.broker.entities.update, EntityDeclaration("jobs", QUEUE))
     lab.session.publisher("jobs").close()
     assert len(lab.received("jobs").deliveries) == (sends and not receives)
 
 
 def test_a_disabled_subscription_gives_nobody_copies_and_forwards_none(lab: EntityLab) -> None:
     entities, disabled = lab.broker.entities, SubscriptionSettings(status=SubscriptionStatus.DISABLED)
-    lab.made(entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
-    lab.made(entities.create_topic, "orders", TopicSettings())
+    lab.made(entities.create, EntityDeclaration("jobs", QUEUE))
+    lab.made(entities.create, EntityDeclaration("orders"))
     for name, target in (("red", None), ("onward", "jobs")):
         lab.made(entities.create_subscription, "orders", name, disabled, forward_to=target)
     lab.send("orders", RED)
@@ -200,10 +200,12 @@ def test_a_disabled_subscription_gives_nobody_copies_and_forwards_none(lab: Enti
 
 def test_messages_live_no_longer_than_their_topic_allows(lab: EntityLab) -> None:
     lab.made(
-        lab.broker.entities.create_queue,
-        "jobs",
-        msgspec.structs.replace(QUEUE, default_time_to_live_ms=5_000),
-        SubscriptionSettings(default_time_to_live_ms=60_000),
+        lab.broker.entities.create,
+        EntityDeclaration(
+            "jobs",
+            msgspec.structs.replace(QUEUE, default_time_to_live_ms=5_000),
+            delivery=SubscriptionSettings(default_time_to_live_ms=60_000),
+        ),
     )
     lab.send("jobs", RED)
     lab.turn(after_ms=5_001)
@@ -212,9 +214,9 @@ def test_messages_live_no_longer_than_their_topic_allows(lab: EntityLab) -> None
 
 @pytest.mark.parametrize("changed", [{"kind": TopicKind.TOPIC}, {"requires_duplicate_detection": True}])
 def test_what_cannot_be_changed_is_refused(lab: EntityLab, changed: dict[str, object]) -> None:
-    lab.made(lab.broker.entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
+    lab.made(lab.broker.entities.create, EntityDeclaration("jobs", QUEUE))
     settings = msgspec.structs.replace(QUEUE, **changed)
-    answer = lab.asked(lab.broker.entities.update_queue, "jobs", settings, SubscriptionSettings())
+    answer = lab.asked(lab.broker.entities.update, EntityDeclaration("jobs", settings))
     assert isinstance(answer, RuleError)
     assert lab.broker.entities.find("jobs").settings == QUEUE
 
@@ -268,16 +270,16 @@ def test_an_entity_that_is_declared_wrong_leaves_no_trace(lab: EntityLab) -> Non
 def test_a_queue_may_forward_to_another(lab: EntityLab) -> None:
     entities = lab.broker.entities
     for name, target in (("jobs", None), ("inbox", "Jobs")):
-        lab.made(entities.create_queue, name, QUEUE, SubscriptionSettings(), forward_to=target)
+        lab.made(entities.create, EntityDeclaration(name, QUEUE, delivery=SubscriptionSettings(), forward_to=target))
     lab.send("inbox", RED)
     assert [entities.find(name).counts().total for name in ("inbox", "jobs")] == [0, 1]
-    lab.made(entities.update_queue, "inbox", QUEUE, SubscriptionSettings())
+    lab.made(entities.update, EntityDeclaration("inbox", QUEUE))
     assert entities.find("inbox").queue.forward_to is None
 
 
 def test_a_queue_has_no_subscriptions_and_keeps_its_own(lab: EntityLab) -> None:
     entities = lab.broker.entities
-    made = lab.made(entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
+    made = lab.made(entities.create, EntityDeclaration("jobs", QUEUE))
     assert isinstance(lab.asked(entities.create_subscription, "jobs", "s", SubscriptionSettings()), RuleError)
     assert isinstance(lab.asked(entities.delete_subscription, "jobs", QUEUE_SUBSCRIPTION), RuleError)
     assert made.subscriptions == []
@@ -287,7 +289,7 @@ def test_a_queue_has_no_subscriptions_and_keeps_its_own(lab: EntityLab) -> None:
 
 @pytest.mark.parametrize("name", ["orders/Subscriptions/red", "$cbs", "/orders", "a?b", "x" * 261, ""])
 def test_names_that_mean_other_places_are_refused(lab: EntityLab, name: str) -> None:
-    assert isinstance(lab.asked(lab.broker.entities.create_topic, name, TopicSettings()), RuleError)
+    assert isinstance(lab.asked(lab.broker.entities.create, EntityDeclaration(name)), RuleError)
 
 
 def test_of_streams_that_differ_only_in_case_the_exact_spelling_is_meant(lab: EntityLab) -> None:
@@ -299,14 +301,14 @@ def test_of_streams_that_differ_only_in_case_the_exact_spelling_is_meant(lab: En
         "Orders",
     ]
     lab.session.declare_stream("PLAIN", {})
-    assert isinstance(lab.asked(lab.broker.entities.create_topic, "plain", TopicSettings()), RuleExistsError)
-    assert lab.made(lab.broker.entities.create_topic, "PLAIN", TopicSettings()).name == "PLAIN"
+    assert isinstance(lab.asked(lab.broker.entities.create, EntityDeclaration("plain")), RuleExistsError)
+    assert lab.made(lab.broker.entities.create, EntityDeclaration("PLAIN")).name == "PLAIN"
 
 
 def test_an_entity_that_nobody_uses_for_its_time_is_removed(lab: EntityLab) -> None:
     idle = msgspec.structs.replace(QUEUE, auto_delete_on_idle_ms=60_000)
     for name in ("jobs", "held"):
-        lab.made(lab.broker.entities.create_queue, name, idle, SubscriptionSettings())
+        lab.made(lab.broker.entities.create, EntityDeclaration(name, idle))
     held = lab.received("held")
     lab.turn(after_ms=59_999)
     lab.send("jobs", RED)
@@ -323,14 +325,18 @@ def test_an_entity_that_nobody_uses_for_its_time_is_removed(lab: EntityLab) -> N
 
 def test_a_queue_says_itself_when_it_is_removed(lab: EntityLab) -> None:
     wrong = SubscriptionSettings(auto_delete_on_idle_ms=60_000)
-    assert isinstance(lab.asked(lab.broker.entities.create_queue, "jobs", QUEUE, wrong), RuleError)
-    lab.made(lab.broker.entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
-    assert isinstance(lab.asked(lab.broker.entities.update_queue, "jobs", QUEUE, wrong), RuleError)
+    assert isinstance(
+        lab.asked(lab.broker.entities.create, EntityDeclaration("jobs", QUEUE, delivery=wrong)), RuleError
+    )
+    lab.made(lab.broker.entities.create, EntityDeclaration("jobs", QUEUE))
+    assert isinstance(
+        lab.asked(lab.broker.entities.update, EntityDeclaration("jobs", QUEUE, delivery=wrong)), RuleError
+    )
 
 
 def test_a_disabled_subscription_gives_no_session(lab: EntityLab) -> None:
     by_session = SubscriptionSettings(requires_session=True, status=SubscriptionStatus.RECEIVE_DISABLED)
-    lab.made(lab.broker.entities.create_queue, "jobs", QUEUE, by_session)
+    lab.made(lab.broker.entities.create, EntityDeclaration("jobs", QUEUE, delivery=by_session))
     with pytest.raises(EntityDisabledError):
         lab.broker.entities.find("jobs").topic.session_receiver(
             QUEUE_SUBSCRIPTION, None, accepted=print, deliver=print, ended=print
@@ -339,7 +345,7 @@ def test_a_disabled_subscription_gives_no_session(lab: EntityLab) -> None:
 
 def test_an_entity_says_when_it_was_used_last(lab: EntityLab) -> None:
     entities = lab.broker.entities
-    lab.made(entities.create_topic, "orders", TopicSettings())
+    lab.made(entities.create, EntityDeclaration("orders"))
     found = lab.made(entities.create_subscription, "orders", "red", SubscriptionSettings())
     lab.clock.now += 1_000
     lab.send("orders", RED)
@@ -355,15 +361,15 @@ def test_there_are_only_so_many_entities(tmp_path: Path) -> None:
     lab.settings = BrokerSettings(entities=1)
     lab.opened()
     lab.session.declare_stream("plain", {})
-    lab.made(lab.broker.entities.create_topic, "orders", TopicSettings())
-    assert isinstance(lab.asked(lab.broker.entities.create_topic, "more", TopicSettings()), RuleLimitError)
+    lab.made(lab.broker.entities.create, EntityDeclaration("orders"))
+    assert isinstance(lab.asked(lab.broker.entities.create, EntityDeclaration("more")), RuleLimitError)
     lab.broker.close()
 
 
 def test_names_have_260_characters_of_any_kind(lab: EntityLab) -> None:
     names = ["é" * 260, "a/" * 129 + "b~", "x" * 260]
     for name in names:
-        assert lab.made(lab.broker.entities.create_queue, name, QUEUE, SubscriptionSettings()).name == name
+        assert lab.made(lab.broker.entities.create, EntityDeclaration(name, QUEUE)).name == name
         lab.send(name, RED)
     lab.restart()
     assert lab.broker.entities.names(TopicKind.QUEUE) == sorted(names)
@@ -371,7 +377,7 @@ def test_names_have_260_characters_of_any_kind(lab: EntityLab) -> None:
 
 
 def test_what_every_subscription_settled_goes_with_whole_segments(lab: EntityLab) -> None:
-    made = lab.made(lab.broker.entities.create_queue, "jobs", QUEUE, SubscriptionSettings())
+    made = lab.made(lab.broker.entities.create, EntityDeclaration("jobs", QUEUE))
     settings = made.topic.stream.stream.settings
     assert settings is not None and settings.arguments.drops_settled
 

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headgate.broker import KeyRights
+from headgate.broker import EntityDeclaration, KeyRights
 from headgate.message import Message
 from headgate.protocols.amqp10.terminus import Accepted
 from headgate.protocols.servicebus import signed_token
@@ -291,7 +291,7 @@ def test_an_update_leaves_what_service_bus_has_no_word_for(site: Site) -> None:
     changed = site.running.call(lambda: entities.find("q").queue.settings.changed({"backoff_ms": [5]}))
     told: list[object] = []
     settings = site.running.call(lambda: entities.find("q").settings)
-    site.running.call(lambda: entities.update_queue("q", settings, changed, told.append))
+    site.running.call(lambda: entities.update(EntityDeclaration("q", settings, delivery=changed), told.append))
     site.running.until(lambda: told)
     wanted = body("QueueDescription", "<MaxDeliveryCount>3</MaxDeliveryCount>")
     site.ask("PUT", "/Q", wanted, If_Match="*")

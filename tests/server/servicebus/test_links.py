@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import uuid
 from collections.abc import Iterator
 
@@ -26,32 +25,14 @@ from headgate.protocols.amqp10.terminus import (
 from headgate.topic import RuleDefinition, TopicSettings, TopicStatus
 from server.amqp10_client import Client, Management, client_of
 from server.entities import ServedEntities
-from server.running import RunningServer, running_server
+from server.running import RunningServer
 from server.servicebus_client import Requests, bodies, peek_lock, refused, send_batch, settle
-
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with running_server(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
-@pytest.fixture
-def entities(server: RunningServer) -> ServedEntities:
-    return ServedEntities(server)
 
 
 @pytest.fixture
 def client(server: RunningServer) -> Iterator[Client]:
     with client_of(server.ports["amqp"], mechanism="ANONYMOUS", response=b"\0RootManageSharedAccessKey") as client:
         yield client
-
-
-@pytest.fixture
-def name() -> str:
-    return f"e{next(_numbers)}"
 
 
 def _message(body: bytes, **properties: object) -> bytes:

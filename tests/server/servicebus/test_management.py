@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import socket
 import uuid
 from collections.abc import Iterator
@@ -15,34 +14,16 @@ from headgate.protocols.amqp10.terminus import Accepted, Rejected, Source, Targe
 from headgate.protocols.servicebus import guid_of
 from server.amqp10_client import Client, client_of
 from server.entities import ServedEntities
-from server.running import RunningServer, running_server
+from server.running import RunningServer
 from server.servicebus_client import Requests, bodies, peek_lock, settle
 from server.tap import Tap
 from waiting import LIMIT_S
-
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with running_server(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
-@pytest.fixture
-def entities(server: RunningServer) -> ServedEntities:
-    return ServedEntities(server)
 
 
 @pytest.fixture
 def client(server: RunningServer) -> Iterator[Client]:
     with client_of(server.ports["amqp"], mechanism="MSSBCBS", response=b"") as client:
         yield client
-
-
-@pytest.fixture
-def name() -> str:
-    return f"m{next(_numbers)}"
 
 
 def _send(client: Client, address: str, *found: bytes, **properties: object) -> None:

@@ -354,8 +354,8 @@ def _told_rule(rule: RuleDefinition, place: str) -> _Rule:
     if rule.parameters:
         raise ConfigError(f"{place}: found parameters, which the emulator's file cannot say")
     action = None if rule.action is None else _Expression(sql_expression=rule.action)
-    if rule.sql is not None and rule.dialect in (None, "servicebus"):
-        expression = _Expression(sql_expression=rule.sql)
+    if rule.servicebus_sql is not None:
+        expression = _Expression(sql_expression=rule.servicebus_sql)
         properties = _RuleProperties(filter_type="Sql", sql_filter=expression, action=action)
         return _Rule(name=rule.name, properties=properties)
     if rule.correlation is not None:

@@ -32,7 +32,6 @@ from headgate.topic import (
     Subscription,
     SubscriptionSettings,
     TopicKind,
-    TopicSettings,
     creation_of,
 )
 
@@ -100,58 +99,8 @@ class Entities:
 
     # topics and queues
 
-    def create_topic(
-        self, name: str, settings: TopicSettings, then: Answered, *, max_size_megabytes: int | None = None
-    ) -> None:
-        """Make a topic without subscriptions; of a plain stream of exactly that name, if there is one."""
-        self._create(EntityDeclaration(name, settings, max_size_megabytes), then)
-
-    def create_queue(
-        self,
-        name: str,
-        settings: TopicSettings,
-        delivery: SubscriptionSettings,
-        then: Answered,
-        *,
-        max_size_megabytes: int | None = None,
-        forward_to: str | None = None,
-    ) -> None:
-        """Make a queue; `settings` of kind QUEUE, `delivery` says how its messages are delivered."""
-        self._create(EntityDeclaration(name, settings, max_size_megabytes, delivery, forward_to), then)
-
-    def update_topic(
-        self, name: str, settings: TopicSettings, then: Answered, *, max_size_megabytes: int | None = None
-    ) -> None:
-        """Give a topic other settings; its subscriptions stay."""
-        self._update(EntityDeclaration(name, settings, max_size_megabytes), then)
-
-    def update_queue(
-        self,
-        name: str,
-        settings: TopicSettings,
-        delivery: SubscriptionSettings,
-        then: Answered,
-        *,
-        max_size_megabytes: int | None = None,
-        forward_to: str | None = None,
-    ) -> None:
-        """Give a queue other settings, all in one change."""
-        self._update(EntityDeclaration(name, settings, max_size_megabytes, delivery, forward_to), then)
-
-    def declare(self, declaration: EntityDeclaration, then: Answered) -> None:
-        """Make an entity that is not there, or make the one that is what is declared; in one change, or not at all."""
-        try:
-            is_there = self._spelled(declaration.name) is not None
-        except HeadgateError as error:
-            then(error)
-            return
-        (self._update if is_there else self._create)(declaration, then)
-
-    def declarations(self) -> list[EntityDeclaration]:
-        """All topics and queues as they are, by name. Raises StreamLockedError, LogError."""
-        return [EntityDeclaration.told(self.find(name)) for name in self._broker.topics.names()]
-
-    def _create(self, declaration: EntityDeclaration, then: Answered) -> None:
+    def create(self, declaration: EntityDeclaration, then: Answered) -> None:
+        """Make a topic or a queue; of a plain stream of exactly that name, if there is one."""
         name, broker = declaration.name, self._broker
         try:
             check_new_name(broker.root, name, most=broker.settings.entities)
@@ -176,9 +125,10 @@ class Entities:
                     broker.delete_stream(broker.catalogue.get(name))
             then(result)
 
-        self._update(declaration, told)
+        self.update(declaration, told)
 
-    def _update(self, declaration: EntityDeclaration, then: Answered) -> None:
+    def update(self, declaration: EntityDeclaration, then: Answered) -> None:
+        """Make the one that is there what is declared, all in one change; subscriptions that are not named stay."""
         try:
             found = self.find(declaration.name)
             changes = list(declaration.changes(found.topic.history))
@@ -189,6 +139,19 @@ class Entities:
             self._change(found.name, changes, then)
         else:
             then(found)
+
+    def declare(self, declaration: EntityDeclaration, then: Answered) -> None:
+        """Make an entity that is not there, or make the one that is what is declared; in one change, or not at all."""
+        try:
+            is_there = self._spelled(declaration.name) is not None
+        except HeadgateError as error:
+            then(error)
+            return
+        (self.update if is_there else self.create)(declaration, then)
+
+    def declarations(self) -> list[EntityDeclaration]:
+        """All topics and queues as they are, by name. Raises StreamLockedError, LogError."""
+        return [EntityDeclaration.told(self.find(name)) for name in self._broker.topics.names()]
 
     def delete(self, name: str, then: Removed) -> None:
         """Remove a topic or queue with all that is in it; its receivers and publishers end."""

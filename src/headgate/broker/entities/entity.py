@@ -76,6 +76,11 @@ class EntitySubscription:
         return self._version.settings
 
     @property
+    def time_to_live_ms(self) -> int | None:
+        """How long copies live that do not say less themselves, by its settings and the topic's; None: for ever."""
+        return self._topic.settings_in_force(self.name).default_time_to_live_ms
+
+    @property
     def dead_letter_on_errors(self) -> bool:
         """Whether messages that its rules fail on become dead letters."""
         return self._version.dead_letter_on_errors

@@ -105,6 +105,11 @@ class Receiver:
         """How long a claim lasts."""
         return self._dispatcher.settings().lock_ms
 
+    @property
+    def time_to_live_ms(self) -> int | None:
+        """How long copies live that do not say less themselves; None: for ever."""
+        return self._dispatcher.settings().default_time_to_live_ms
+
     def close(self) -> None:
         """It is given nothing more; what it has stays claimed until its time. Again is harmless."""
         if not self.is_closed:

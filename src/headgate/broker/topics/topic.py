@@ -378,6 +378,10 @@ class BrokerTopic:
         """When a subscription was used last, or the topic was opened; ResourceNotFoundError."""
         return self._subscription(name).dispatcher.used_ms
 
+    def settings_in_force(self, name: str) -> SubscriptionSettings:
+        """How the copies of a subscription are delivered, with what the topic says; ResourceNotFoundError."""
+        return self._subscription(name).settings
+
     def named(self, name: SubscriptionName) -> SubscriptionName:
         """The name of a subscription in the case in which it was created; ResourceNotFoundError."""
         subscription = self._subscription(name.subscription).version.name
@@ -533,7 +537,7 @@ class BrokerTopic:
         self.stream.refusal = self._send_disabled()
         self._pinned_ms = 0
         self._by_name = {folded(each.version.name): each for each in self._subscriptions.values()}
-        self._forwarding = [each for each in self._subscriptions.values() if self._forwards(each)]
+        self._forwarding = [each for each in self._subscriptions.values() if self._forwards_now(each)]
 
     def _send_disabled(self) -> HeadgateError | None:
         """What publishers are refused with."""
@@ -715,7 +719,7 @@ class BrokerTopic:
                 if found.dispatcher.forward(TargetKind.STREAM.named(target), movement.encode(), now_ms):
                     self._touch()
 
-    def _forwards(self, found: _Subscription) -> bool:
+    def _forwards_now(self, found: _Subscription) -> bool:
         return (
             found.version.forward_to is not None
             and found.settings.status is not SubscriptionStatus.DISABLED

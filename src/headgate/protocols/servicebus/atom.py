@@ -54,7 +54,7 @@ class XmlElement:
 
 
 def parse_xml(data: bytes) -> XmlElement:
-    """The root of a document in UTF-8. Raises ConfigError for what is none, or has a document type; cost is linear."""
+    """The root of a document in UTF-8. Raises ConfigError for an invalid one, or a document type. Cost: linear."""
     reader = _Reader()
     # The encoding is not the document's to choose: codecs of every kind could be named.
     parser = expat.ParserCreate(encoding="utf-8", namespace_separator=" ")

@@ -3,6 +3,7 @@
     Amqp10Handler                       one connection, and the services that it carries
     Service, ServiceFactory             one kind of AMQP 1.0 service: its addresses, and what serves links to them
     ServedLink, RefusedAttachError      what serves one link, or why nothing does
+    ReceiverLink                        a link that gives copies of a subscription as there is credit
     our_terminus, address_of            what every service looks at first
     RequestNode, Request                a node that answers requests, now or in a later turn
     RabbitService                       RabbitMQ's
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.server.amqp10.handler import Amqp10Handler
     from headgate.server.amqp10.rabbitmq import RabbitService
+    from headgate.server.amqp10.receiving import ReceiverLink
     from headgate.server.amqp10.requests import Request, RequestNode
     from headgate.server.amqp10.service import (
         RefusedAttachError,

@@ -15,7 +15,6 @@ Source: amqp10_rabbit, sections 2 and 5; outcomes, header and annotations were r
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,7 @@ from headgate.protocols.amqp10 import (
 from headgate.protocols.amqp10.events import Outcomes
 from headgate.protocols.amqp10.performatives import SETTLED, Attach
 from headgate.server.amqp10.consuming import OUTCOMES
-from headgate.server.amqp10.service import ServedLink
+from headgate.server.amqp10.receiving import ReceiverLink
 from headgate.server.holding import Holding, Verdict
 from headgate.topic import SubscriptionName
 
@@ -51,7 +50,7 @@ DELIVERY_COUNT = "x-delivery-count"
 logger = logging.getLogger("headgate.server.amqp10")
 
 
-class SubscribingLink(ServedLink):
+class SubscribingLink(ReceiverLink):
     """One link of a receiver: credit is what it wants, delivery tags are tokens."""
 
     def __init__(self, handler: Amqp10Handler, link: Link, attach: Attach, name: SubscriptionName) -> None:
@@ -79,65 +78,14 @@ class SubscribingLink(ServedLink):
         """Keep what the client has not settled yet."""
         self._holding.tick(now_ms)
 
-    # giving out
+    def _encoded(self, delivery: Delivery) -> bytes:
+        return _message(delivery)
 
-    def credit_changed(self) -> None:
-        """The peer granted credit, or wants it used up."""
-        self.go_on()
-        if self._link.drain and not self._link.credit:
-            self._link.use_up_credit()
-
-    def go_on(self) -> None:
-        """Want what there is credit for, as long as the link can take it."""
-        self._receiver.want(self._room())
-
-    def _room(self) -> int:
-        link = self._link
-        takes_more = link.is_attached and self._handler.is_writable and link.session.may_send
-        return link.credit if takes_more else 0
-
-    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
-        link = self._link
-        sent = 0
-        for delivery in deliveries:
-            if not link.credit:
-                # It was taken back while claims were being written.
-                break
-            data = _message(delivery)
-            if link.attach.max_message_size and len(data) > link.attach.max_message_size:
-                self._refuse_large(deliveries[sent:])
-                return
-            sent += 1
-            if self._receiver.settles_first:
-                link.send(data)
-            else:
-                self._holding.add(link.send(data, tag=delivery.token), delivery)
-        self._give_back(deliveries[sent:])
-        if link.drain and not link.credit:
-            link.use_up_credit()
-        self._handler.flush()
-        if self._room() != self._receiver.wanted:
-            self.go_on()
-
-    def _give_back(self, unsent: Sequence[Delivery]) -> None:
-        tokens = [delivery.token for delivery in unsent if delivery.token]
-        if tokens:
-            self._receiver.release(tokens, counts=False)
-
-    def _refuse_large(self, unsent: Sequence[Delivery]) -> None:
-        """The peer takes no message as large as the next one: that attempt failed, so that it ends as a dead letter."""
-        first, *rest = unsent
-        self._give_back(rest)
-        if first.token:
-            self._receiver.release([first.token], counts=True)
-        reason = f"the receiver takes at most {self._link.attach.max_message_size} bytes, the next message is larger"
-        self._handler.detach(self._link, Error(Condition.MESSAGE_SIZE_EXCEEDED, reason))
-
-    def _ran_out(self) -> None:
-        if self._link.drain and self._link.is_attached:
-            self._link.use_up_credit()
-            self._receiver.want(0)
-            self._handler.flush()
+    def _send(self, delivery: Delivery, data: bytes) -> None:
+        if self._receiver.settles_first:
+            self._link.send(data)
+        else:
+            self._holding.add(self._link.send(data, tag=delivery.token), delivery)
 
     def _ended(self, error: HeadgateError) -> None:
         self._holding.forget()

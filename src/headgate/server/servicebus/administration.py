@@ -59,8 +59,8 @@ from headgate.server.context import ServerContext
 from headgate.server.servicebus.access import RequestAccess
 from headgate.server.servicebus.descriptions import rule_definition, rule_description
 from headgate.server.servicebus.entities import (
-    WantedEntity,
     WantedSubscription,
+    declaration_of,
     entity_description,
     subscription_description,
 )
@@ -270,26 +270,9 @@ class _Administration:
                 raise ConfigError(f"found a {described.kind.value}, and it is a {found.kind}")
         elif found is not None:
             raise ResourceExistsError("is there already", subject=found.name)
-        wanted = WantedEntity.of(name, described, found, now_ms=self._context.clock.now_ms())
+        wanted = declaration_of(name, described, found, now_ms=self._context.clock.now_ms())
         self._check_targets(asked, wanted.forward_to, wanted.delivery.forward_dead_letters_to)
-        size = wanted.max_size_megabytes
-        if described.kind is DescriptionKind.TOPIC:
-            put = partial(
-                entities.create_topic if found is None else entities.update_topic,
-                name,
-                wanted.settings,
-                max_size_megabytes=size,
-            )
-        else:
-            put = partial(
-                entities.create_queue if found is None else entities.update_queue,
-                name,
-                wanted.settings,
-                wanted.delivery,
-                max_size_megabytes=size,
-                forward_to=wanted.forward_to,
-            )
-        entity: Entity = await told(put)
+        entity: Entity = await told(partial(entities.create if found is None else entities.update, wanted))
         return _entry(self._entity_entry(asked, entity), is_new=found is None)
 
     def _check_targets(self, asked: _Asked, *targets: str | None) -> None:

@@ -32,10 +32,8 @@ def rule_description(rule: EntityRule) -> RuleDescription:
             {name: text for name, text in fields.items() if text is not None},
             _values(definition.correlation.get("properties")),
         )
-    elif definition.sql is not None and definition.dialect in (None, "servicebus"):
-        told = definition.sql
     else:
-        told = definition.filter_text
+        told = definition.servicebus_sql or definition.filter_text
     return RuleDescription(
         definition.name, told, definition.action, _values(definition.parameters), created_ms=rule.created_ms
     )

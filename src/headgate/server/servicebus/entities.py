@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from headgate.broker import Entity, EntityCounts, EntitySubscription
+from headgate.broker import Entity, EntityCounts, EntityDeclaration, EntitySubscription
 from headgate.errors import ConfigError, RuleLimitError
 from headgate.protocols.servicebus import (
     AuthorizationDescription,
@@ -46,47 +46,46 @@ _STATUS: Mapping[StrEnum, EntityStatus] = {
 _PARTITIONED = ("EnablePartitioning", "EnableSubscriptionPartitioning")
 
 
-@dataclass(frozen=True, slots=True)
-class WantedEntity:
-    """What a description asks of a topic or a queue; `delivery` and `forward_to` are of a queue."""
+def declaration_of(name: str, described: EntityDescription, found: Entity | None, *, now_ms: int) -> EntityDeclaration:
+    """The topic or queue that is described: a new one, or one that is there.
 
-    settings: TopicSettings
-    delivery: SubscriptionSettings
-    max_size_megabytes: int | None
-    forward_to: str | None
-
-    @staticmethod
-    def of(name: str, described: EntityDescription, found: Entity | None, *, now_ms: int) -> WantedEntity:
-        """That of a new entity, or of one that is there. Raises ConfigError that names what cannot be had."""
-        _check_served(described)
-        before = None if found is None else found.settings
-        is_queue = described.kind is DescriptionKind.QUEUE
-        settings = TopicSettings(
-            kind=TopicKind.QUEUE if is_queue else TopicKind.TOPIC,
-            status=_TOPIC_STATUS[described.status],
-            default_time_to_live_ms=described.default_time_to_live_ms,
-            auto_delete_on_idle_ms=described.auto_delete_on_idle_ms,
-            requires_duplicate_detection=_unchanged(
-                "RequiresDuplicateDetection",
-                described.requires_duplicate_detection,
-                None if before is None else before.requires_duplicate_detection,
-            ),
-            duplicate_detection_window_ms=described.duplicate_detection_window_ms,
-            user_metadata=described.user_metadata,
-            authorization_rules=tuple(_authorization(each, now_ms) for each in described.authorization_rules),
-            kept=dict(described.kept),
-        )
-        delivery = DEFAULT_SETTINGS
-        if is_queue:
-            delivery = _delivery(described, None if found is None else found.queue.settings)
-        if described.max_size_megabytes is not None and described.max_size_megabytes < 1:
-            raise ConfigError(f"MaxSizeInMegabytes: found {described.max_size_megabytes}, expected 1 or more")
-        try:
-            settings.check(name)
-            delivery.check(name, "$queue")
-        except RuleLimitError as error:
-            raise ConfigError(str(error)) from error
-        return WantedEntity(settings, delivery, described.max_size_megabytes, _target(described.forward_to))
+    Raises ConfigError that names what cannot be had.
+    """
+    _check_served(described)
+    before = None if found is None else found.settings
+    is_queue = described.kind is DescriptionKind.QUEUE
+    settings = TopicSettings(
+        kind=TopicKind.QUEUE if is_queue else TopicKind.TOPIC,
+        status=_TOPIC_STATUS[described.status],
+        default_time_to_live_ms=described.default_time_to_live_ms,
+        auto_delete_on_idle_ms=described.auto_delete_on_idle_ms,
+        requires_duplicate_detection=_unchanged(
+            "RequiresDuplicateDetection",
+            described.requires_duplicate_detection,
+            None if before is None else before.requires_duplicate_detection,
+        ),
+        duplicate_detection_window_ms=described.duplicate_detection_window_ms,
+        user_metadata=described.user_metadata,
+        authorization_rules=tuple(_authorization(each, now_ms) for each in described.authorization_rules),
+        kept=dict(described.kept),
+    )
+    delivery = DEFAULT_SETTINGS
+    if is_queue:
+        delivery = _delivery(described, None if found is None else found.queue.settings)
+    if described.max_size_megabytes is not None and described.max_size_megabytes < 1:
+        raise ConfigError(f"MaxSizeInMegabytes: found {described.max_size_megabytes}, expected 1 or more")
+    try:
+        settings.check(name)
+        delivery.check(name, "$queue")
+    except RuleLimitError as error:
+        raise ConfigError(str(error)) from error
+    return EntityDeclaration(
+        name,
+        settings,
+        described.max_size_megabytes,
+        delivery,
+        _target(described.forward_to) if is_queue else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)

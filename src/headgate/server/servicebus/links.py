@@ -48,6 +48,13 @@ class Place:
         return self.part is Part.DEAD_LETTERS
 
     @property
+    def time_to_live_ms(self) -> int | None:
+        """The lifetime of messages there that do not say less themselves."""
+        entity = self.entity
+        found = entity.queue if self.subscription is None else entity.subscription(self.subscription)
+        return found.time_to_live_ms
+
+    @property
     def receivable(self) -> SubscriptionName:
         """What a receiver of the broker takes. Raises RefusedError for a topic, which gives nothing itself."""
         if self.subscription is None and self.entity.kind is TopicKind.TOPIC:

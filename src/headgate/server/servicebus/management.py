@@ -39,7 +39,7 @@ from headgate.protocols.servicebus.requests import (
 from headgate.server.amqp10 import Request, RequestNode
 from headgate.server.servicebus.descriptions import rule_definition, rule_description
 from headgate.server.servicebus.links import Place, RefusedError
-from headgate.server.servicebus.receiving import default_time_to_live_ms, given_message, reason_of
+from headgate.server.servicebus.receiving import given_message, reason_of
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
@@ -139,7 +139,7 @@ class ManagementNode(_ReplyingNode):
         )
         if not copies:
             return message.answered(status=NO_CONTENT)
-        time_to_live_ms = default_time_to_live_ms(self._place)
+        time_to_live_ms = self._place.time_to_live_ms
         return message.answered(peeked([given_message(self._place, copy, time_to_live_ms) for copy in copies]))
 
     @contextlib.contextmanager

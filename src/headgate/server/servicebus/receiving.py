@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headgate.broker import DeadLetterReason, Delivery, ReadCopy, Receiver, Right, sequence_number
+from headgate.broker import DeadLetterReason, Delivery, ReadCopy, Right, sequence_number
 from headgate.errors import (
     EntityDisabledError,
     HeadgateError,
@@ -45,7 +44,7 @@ from headgate.protocols.servicebus import (
     not_implemented,
     refusal_of,
 )
-from headgate.server.amqp10 import RefusedAttachError
+from headgate.server.amqp10 import ReceiverLink, RefusedAttachError
 from headgate.server.servicebus.links import EntityLink, Place, error_of
 from headgate.server.servicebus.sending import OF_MOVES
 from headgate.topic import ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, COPY_ANNOTATION
@@ -63,7 +62,7 @@ _UNLOCKED_TAG = struct.Struct(">qq")
 logger = logging.getLogger("headgate.server.servicebus")
 
 
-class ReceivingLink(EntityLink):
+class ReceivingLink(EntityLink, ReceiverLink):
     """One link of a receiver: credit is what it wants, delivery tags are lock tokens."""
 
     def __init__(
@@ -75,7 +74,7 @@ class ReceivingLink(EntityLink):
         self._tokens: dict[int, bytes] = {}
         """The lock tokens of deliveries that the client has not settled."""
         try:
-            self._receiver: Receiver = service.session.receiver(
+            self._receiver = service.session.receiver(
                 name,
                 deliver=self._deliver,
                 ended=self._ended,
@@ -94,46 +93,14 @@ class ReceivingLink(EntityLink):
         super().close()
         self._receiver.close()
 
-    # giving out
+    def _encoded(self, delivery: Delivery) -> bytes:
+        return given_message(self._place, delivery, self._receiver.time_to_live_ms)
 
-    def credit_changed(self) -> None:
-        """The peer granted credit, or wants it used up."""
-        self.go_on()
-        if self._link.drain and not self._link.credit:
-            self._link.use_up_credit()
-
-    def go_on(self) -> None:
-        """Want what there is credit for, as long as the link can take it."""
-        link = self._link
-        takes_more = link.is_attached and self._handler.is_writable and link.session.may_send
-        self._receiver.want(link.credit if takes_more else 0)
-
-    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
-        link = self._link
-        unsent = list(deliveries)
-        time_to_live_ms = default_time_to_live_ms(self._place)
-        # Credit may have been taken back while claims were being written.
-        while unsent and link.credit:
-            delivery = unsent.pop(0)
-            is_locked = bool(delivery.token)
-            data = given_message(self._place, delivery, time_to_live_ms)
-            if is_locked:
-                self._tokens[link.send(data, tag=delivery.token)] = delivery.token
-            else:
-                link.send(data, settled=True, tag=_UNLOCKED_TAG.pack(delivery.copy, delivery.attempt))
-        tokens = [delivery.token for delivery in unsent if delivery.token]
-        if tokens:
-            self._receiver.release(tokens, counts=False)
-        if link.drain and not link.credit:
-            link.use_up_credit()
-        self._handler.flush()
-        self.go_on()
-
-    def _ran_out(self) -> None:
-        if self._link.drain and self._link.is_attached:
-            self._link.use_up_credit()
-            self._receiver.want(0)
-            self._handler.flush()
+    def _send(self, delivery: Delivery, data: bytes) -> None:
+        if delivery.token:
+            self._tokens[self._link.send(data, tag=delivery.token)] = delivery.token
+        else:
+            self._link.send(data, settled=True, tag=_UNLOCKED_TAG.pack(delivery.copy, delivery.attempt))
 
     def _ended(self, error: HeadgateError) -> None:
         refusal = refusal_of(error, str(self._place))
@@ -175,14 +142,6 @@ class ReceivingLink(EntityLink):
             case _:
                 self._tokens.update(found)
                 self._link.settle(ids, Rejected(error_of(not_implemented("transactions are not served"))))
-
-
-def default_time_to_live_ms(place: Place) -> int | None:
-    """The lifetime of messages there that do not say less themselves."""
-    entity = place.entity
-    found = entity.queue if place.subscription is None else entity.subscription(place.subscription)
-    given = [entity.settings.default_time_to_live_ms, found.settings.default_time_to_live_ms]
-    return min((each for each in given if each is not None), default=None)
 
 
 def given_message(place: Place, copy: Delivery | ReadCopy, time_to_live_ms: int | None) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.errors import MessageError
 from headgate.evaluate import copies_of
@@ -61,9 +62,11 @@ class Expected:
 
     def check(self, postings: Postings, *, first: int = 0, counts_gone: bool = False) -> None:
         """Postings say the same of all offsets from `first` to where they end."""
-        for number in self.copies:
-            # What is asked for is compared with the stream, and may turn out to be stale.
+        for number, copies in self.copies.items():
+            # What is asked for is compared with the stream, and may turn out to be stale or damaged.
             _ = list(postings.runs(number, first))
+            if number in self.sessions:
+                _ = postings.session_ids(number, *_columns([pair for pair in copies if first <= pair[0]]))
         stop = postings.decided_until(first)
         counts = postings.counts()
         for number, copies in self.copies.items():
@@ -73,8 +76,7 @@ class Expected:
             assert [pair for runs in postings.failures(number, first) for pair in runs.pairs()] == failures
             if number in self.sessions:
                 for asked in (wanted, wanted[1::3]):
-                    offsets, rules = np.array(asked, dtype=np.int64).reshape(-1, 2).T
-                    found = postings.session_ids(number, offsets, rules)
+                    found = postings.session_ids(number, *_columns(asked))
                     assert found == [self.sessions[number][pair] for pair in asked]
             assert postings.first_at_or_after(number, first) == (wanted[0] if wanted else None)
             if not counts_gone:
@@ -82,6 +84,12 @@ class Expected:
                 decided = sum(postings.decided_until(offset) > offset for offset, _ in copies)
                 assert postings.count(number) == decided
                 assert number >= len(counts) or counts[number] == decided
+
+
+def _columns(pairs: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Offsets and rules of copies, `(copies,)` each."""
+    offsets, rules = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return offsets, rules
 
 
 def session_of(message: Message | bytes) -> str | None:

@@ -140,7 +140,7 @@ class ServerProcess:
                 line += data
         text = line.decode()
         assert "ready" in text, text
-        return {name: int(port) for name, port in re.findall(r"\b(amqp|stream|stomp|http|servicebus)\b\D+(\d+)", text)}
+        return {name: int(port) for name, port in re.findall(r"\b(\w+)=(\d+)", text)}
 
     def kill(self) -> None:
         """kill -9."""

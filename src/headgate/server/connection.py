@@ -283,8 +283,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._peer.is_encrypted or self._transport.get_write_buffer_size() or self._transport.is_closing():
             return False
         if self._sender is None:
+            socket = self._transport.get_extra_info("socket")
+            if socket is None:
+                # A layer between puts what is written into frames.
+                return False
             self._sender = Sender(
-                self._transport.get_extra_info("socket").fileno(),
+                socket.fileno(),
                 self._driver.loop,
                 self._driver.run_in_sender_thread,
                 moved=self._moved,

@@ -75,13 +75,17 @@ class Driver:
     ) -> None:
         """Accept connections of a bound socket for a protocol; `name` is the listener's key in the configuration."""
         server = await self.loop.create_server(
-            lambda: Connection(self, name, factory),
+            lambda: self.connection(name, factory),
             sock=listening,
             backlog=_BACKLOG,
             ssl=tls,
             ssl_handshake_timeout=None if tls is None else self.context.settings.timeouts.handshake_s,
         )
         self._servers.append(server)
+
+    def connection(self, name: str, factory: HandlerFactory) -> Connection:
+        """What serves a client of a listener; it becomes one of the driver's with its transport."""
+        return Connection(self, name, factory)
 
     def stop_accepting(self) -> None:
         """Close the listeners; open connections stay."""

@@ -11,8 +11,17 @@ from headgate.errors import ConfigError
 from headgate.server.settings import Listeners, Tls
 
 PLAIN = ("amqp", "stream", "stomp", "http", "servicebus")
-ENCRYPTED = {"amqps": "amqp", "stream_tls": "stream", "stomp_tls": "stomp", "https": "http"}
+ENCRYPTED = {
+    "amqps": "amqp",
+    "stream_tls": "stream",
+    "stomp_tls": "stomp",
+    "https": "http",
+    "servicebus_tls": "servicebus",
+}
 """Listeners with TLS, and the plain one whose protocol each speaks."""
+
+_HAS_CERTIFICATE = frozenset({"servicebus_tls"})
+"""Those for which the server makes a certificate if there is none."""
 
 EVERY_ADDRESS = "*"
 _BACKLOG = 1024
@@ -26,13 +35,13 @@ def protocol_of(listener: str) -> str:
 
 
 def open_listeners(listeners: Listeners, *, encrypted: bool) -> dict[str, socket.socket]:
-    """Bound and listening sockets by their keys; those with TLS only if `encrypted`.
+    """Bound and listening sockets by their keys; those with TLS where there is a certificate.
 
     Raises ConfigError that names the key and the port which cannot be had; then none is open.
     """
     opened: dict[str, socket.socket] = {}
     try:
-        for name in (*PLAIN, *(ENCRYPTED if encrypted else ())):
+        for name in (*PLAIN, *(ENCRYPTED if encrypted else _HAS_CERTIFICATE)):
             port = getattr(listeners, name)
             if port != "off":
                 opened[name] = _open(name, listeners.host, port)

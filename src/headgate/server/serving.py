@@ -35,6 +35,9 @@ HANDLERS = {
 OVER_HTTP = frozenset({"http", "servicebus"})
 """What is served over HTTP, without a handler of the driver."""
 
+WEB_SOCKET = "/$servicebus/websocket"
+"""Where clients of Service Bus go on with AMQP over a WebSocket; in lower case."""
+
 _WRITTEN_WITHIN_S = 5.0
 _POLL_S = 0.01
 
@@ -77,9 +80,11 @@ class Server:
             self._lock = _lock_root(Path(self._settings.root), self._clock, _reached_at(sockets))
             broker = self._make_broker()
             apply_definitions(broker, self._settings)
-            protocols = {protocol_of(name) for name in sockets} - OVER_HTTP
-            handlers = {protocol: self._handler(protocol) for protocol in protocols}
-            certificate = self._certificate(needs_one="servicebus" in sockets)
+            protocols = {protocol_of(name) for name in sockets}
+            if "servicebus" in protocols:
+                protocols.add("amqp")
+            handlers = {protocol: self._handler(protocol) for protocol in protocols - OVER_HTTP}
+            certificate = self._certificate(needs_one="servicebus" in protocols)
         except BaseException:
             for listening in sockets.values():
                 listening.close()
@@ -101,7 +106,7 @@ class Server:
             raise
         for name, listening in sockets.items():
             if protocol_of(name) in OVER_HTTP:
-                await self._start_http(name, listening, certificate)
+                await self._start_http(name, listening, certificate, handlers)
             else:
                 encrypted = tls if name in ENCRYPTED else None
                 await self._driver.listen(name, listening, handlers[protocol_of(name)], encrypted)
@@ -137,14 +142,23 @@ class Server:
         logger.info("TLS on the port of servicebus is for localhost; clients that check it trust %s", own.authority)
         return own.context()
 
-    async def _start_http(self, name: str, listening: socket.socket, certificate: ssl.SSLContext | None) -> None:
-        is_administration = name == "servicebus"
+    async def _start_http(
+        self,
+        name: str,
+        listening: socket.socket,
+        certificate: ssl.SSLContext | None,
+        handlers: Mapping[str, HandlerFactory],
+    ) -> None:
+        is_servicebus = protocol_of(name) == "servicebus"
         http = HttpServer(
-            administration_site(self.context) if is_administration else site(self.context, self._driver),
+            administration_site(self.context) if is_servicebus else site(self.context, self._driver),
             listening,
             limit_s=self._settings.timeouts.handshake_s,
-            encryption=certificate if is_administration or name in ENCRYPTED else None,
-            takes_plain=is_administration,
+            encryption=certificate if is_servicebus or name in ENCRYPTED else None,
+            takes_plain=name == "servicebus",
+            web_sockets={WEB_SOCKET: lambda: self._driver.connection(name, handlers["amqp"])}
+            if is_servicebus
+            else None,
         )
         self._http.append(http)
         await http.start()

@@ -37,8 +37,10 @@ class Listeners(_Table, frozen=True):
     http: Port = 15672
     """Console, health, metrics, lists, users."""
     servicebus: Port = 5300
-    """Administration of Service Bus's clients: HTTP, and HTTPS at the same port, with the certificate of `[tls]` or one
-    for `localhost` that the server makes."""
+    """Service Bus's clients: administration, and AMQP over WebSockets. HTTP, and HTTPS at the same port, with the
+    certificate of `[tls]` or one for `localhost` that the server makes."""
+    servicebus_tls: Port = "off"
+    """The same as `servicebus`, with TLS only, such as 443, where these clients look for WebSockets unless told."""
     amqps: Port = 5671
     """The same as `amqp` with TLS."""
     stream_tls: Port = 5551

@@ -12,9 +12,10 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 
+import h11
 import uvicorn
 from starlette.requests import Request
 from starlette.types import ASGIApp
@@ -22,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate.server.connections import ip_address
 from headgate.server.transport import Peer
+from headgate.server.websocket import Upper, WebSocketTransport, answer_handshake
 
 _CONNECTIONS = 256
 _GRACE_S = 2
@@ -42,8 +44,15 @@ class _HttpConnection(H11Protocol):
     uvicorn has a limit only for clients that say nothing at all behind an answer.
     """
 
-    def __init__(self, server: uvicorn.Server, all_open: dict[_HttpConnection, None], limit_s: float) -> None:
+    def __init__(
+        self,
+        server: uvicorn.Server,
+        all_open: dict[_HttpConnection, None],
+        limit_s: float,
+        web_sockets: Mapping[str, Callable[[], Upper]],
+    ) -> None:
         super().__init__(server.config, server.server_state, server.lifespan.state)
+        self._web_sockets = web_sockets
         self._all_open = all_open
         """Those that wait longest for a request come first."""
         self._limit_s = limit_s
@@ -71,6 +80,32 @@ class _HttpConnection(H11Protocol):
         self._limit.cancel()
         self._all_open.pop(self, None)
         super().connection_lost(exc)
+
+    def _should_upgrade(self) -> bool:
+        return self._get_upgrade() == b"websocket" and self.scope["method"] == "GET" and self._upper is not None
+
+    @property
+    def _upper(self) -> Callable[[], Upper] | None:
+        """What is served over a WebSocket at the path that is asked for."""
+        return self._web_sockets.get(self.scope["path"].removesuffix("/").lower())
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """A client wants to go on with a WebSocket. From there on it is not a client of HTTP's."""
+        upper = self._upper
+        assert upper is not None
+        connection, answer = answer_handshake(event)
+        self.transport.write(answer)
+        if connection is None:
+            self.transport.close()
+            return
+        self._limit.cancel()
+        self._all_open.pop(self, None)
+        self.connections.discard(self)
+        web_socket = WebSocketTransport(self.transport, connection, upper())
+        self.transport.set_protocol(web_socket)
+        early, _ = self.conn.trailing_data
+        if early:
+            web_socket.data_received(early)
 
     @property
     def _is_ours_to_answer(self) -> bool:
@@ -188,7 +223,8 @@ class HttpServer:
     """One listener of HTTP, from `start` to `stop`.
 
     Without `encryption` it is plain; with it, every client has TLS, or with `takes_plain` each as it likes. `limit_s`
-    is the time for a handshake, for a whole request, and for taking its answer.
+    is the time for a handshake, for a whole request, and for taking its answer. `web_sockets` makes what is served at a
+    path, in lower case and without a slash at its end, to clients that ask for a WebSocket.
     """
 
     def __init__(
@@ -199,11 +235,13 @@ class HttpServer:
         limit_s: float,
         encryption: ssl.SSLContext | None = None,
         takes_plain: bool = False,
+        web_sockets: Mapping[str, Callable[[], Upper]] | None = None,
     ) -> None:
         self._socket = listening
         self._limit_s = limit_s
         self._encryption = encryption
         self._takes_plain = takes_plain
+        self._web_sockets = web_sockets or {}
         self._all_open: dict[_HttpConnection, None] = {}
         config = uvicorn.Config(
             application,
@@ -227,7 +265,7 @@ class HttpServer:
 
     async def _listener(self) -> asyncio.Server:
         def make() -> _HttpConnection:
-            return _HttpConnection(self._server, self._all_open, self._limit_s)
+            return _HttpConnection(self._server, self._all_open, self._limit_s, self._web_sockets)
 
         if self._encryption is not None and self._takes_plain:
             # uvicorn closes it and waits for that, and asks nothing else of it.

@@ -1,6 +1,7 @@
 // @azure/service-bus, driven by lines of JSON.
 
 const Long = require("long")
+const WebSocket = require("ws")
 const { ServiceBusClient } = require("@azure/service-bus")
 const { serve } = require("./lines.js")
 
@@ -32,8 +33,11 @@ const made = ({ body, subject, correlation_id, properties }) => ({
 const ruleManager = ({ topic, subscription }, use) => use(client.createRuleManager(topic, subscription))
 
 serve({
-  async connect({ connection_string }) {
-    client = new ServiceBusClient(connection_string, { retryOptions: { maxRetries: 0, timeoutInMs: 20000 } })
+  async connect({ connection_string, web_socket = false }) {
+    client = new ServiceBusClient(connection_string, {
+      retryOptions: { maxRetries: 0, timeoutInMs: 20000 },
+      ...(web_socket && { webSocketOptions: { webSocket: WebSocket } }),
+    })
   },
 
   async send({ entity, messages, batch = false }) {

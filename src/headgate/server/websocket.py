@@ -1,0 +1,271 @@
+"""AMQP over WebSockets: a layer between a socket and the connection that is served over it, as TLS is one.
+
+    socket ── WebSocketTransport ── Connection ── handler
+
+To the connection it is a transport like that of a socket; what it frames and unframes is known to nobody above. The
+stream of AMQP lies in binary messages whose borders mean nothing: they are handed up as their bytes come, so neither
+frames nor messages have a limit of size. Compression is not offered.
+
+Source: RFC 6455; servicebus_wire, section 11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import h11
+from wsproto import WSConnection
+from wsproto.connection import ConnectionState, ConnectionType
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Ping,
+    RejectConnection,
+    Request,
+    TextMessage,
+)
+from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import RemoteProtocolError
+
+SUBPROTOCOLS = ("AMQPWSB10", "amqp")
+"""Service Bus's name for it, and that of the standard."""
+
+_MESSAGE_BYTES = 256 * 1024
+"""Some clients refuse messages of several megabytes."""
+
+logger = logging.getLogger("headgate.server.websocket")
+
+
+class Upper(Protocol):
+    """What is served over a WebSocket: the loop's `BufferedProtocol`, which the layer can ask to end."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The handshake is over."""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many are there."""
+
+    def eof_received(self) -> bool:
+        """No more will come."""
+
+    def pause_writing(self) -> None:
+        """The socket holds too much."""
+
+    def resume_writing(self) -> None:
+        """The socket takes more."""
+
+    def connection_lost(self, reason: Exception | None) -> None:
+        """The socket was closed."""
+
+    def close(self) -> None:
+        """Say what is left to say, close the transport, and abort it if that takes too long."""
+
+
+def answer_handshake(request: h11.Request) -> tuple[WSConnection | None, bytes]:
+    """The connection that a request opens, None if it is refused; and the answer.
+
+    A page of another origin is refused: a browser lets any page open a WebSocket to any server, and one on this machine
+    may take every client on it.
+    """
+    connection = WSConnection(ConnectionType.SERVER)
+    try:
+        connection.initiate_upgrade_connection(list(request.headers), request.target)
+        asked = next(connection.events())
+        assert isinstance(asked, Request)
+    except RemoteProtocolError as error:
+        refusal = error.event_hint
+        assert isinstance(refusal, RejectConnection)
+        return None, connection.send(refusal)
+    except (h11.ProtocolError, UnicodeError):
+        return None, _refused(400)
+    if not _is_own(asked.extra_headers, asked.host):
+        return None, connection.send(RejectConnection(status_code=403))
+    subprotocol = next((name for name in asked.subprotocols if name in SUBPROTOCOLS), None)
+    if subprotocol is None:
+        return None, connection.send(RejectConnection(status_code=400))
+    return connection, connection.send(AcceptConnection(subprotocol=subprotocol))
+
+
+def _refused(status: int) -> bytes:
+    return b"HTTP/1.1 %d \r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status
+
+
+def _is_own(headers: Iterable[tuple[bytes, bytes]], host: str) -> bool:
+    """Whether a request comes from no page, or from one of this server."""
+    origin = next((value for name, value in headers if name == b"origin"), None)
+    if origin is None:
+        return True
+    try:
+        return urlsplit(origin.decode("ascii")).netloc.lower() == host.lower()
+    except ValueError:  # also of what is no ASCII
+        return False
+
+
+class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
+    """The transport of `upper`, and the protocol of a socket whose handshake has been answered.
+
+    When `upper` closes it, it says so, and closes the socket once the peer has answered; `upper` aborts it if that
+    takes too long. What the peer says meanwhile is ignored.
+    """
+
+    def __init__(self, socket: asyncio.Transport, connection: WSConnection, upper: Upper) -> None:
+        super().__init__()
+        self._socket = socket
+        self._connection = connection
+        self._upper = upper
+        self._farewell = CloseConnection(CloseReason.NORMAL_CLOSURE)
+        self._is_closing = False
+        self._is_deaf = False
+        """Whether what comes cannot be understood any more."""
+        self._is_full = False
+        self._unanswered: Ping | None = None
+        upper.connection_made(self)
+
+    # What the loop calls, as the protocol of the socket.
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of frames."""
+        if not self._hears:
+            return
+        self._connection.receive_data(data)
+        for event in self._connection.events():
+            match event:
+                case BytesMessage():
+                    self._hand_up(event.data)
+                case Ping():
+                    self._answer(event)
+                case TextMessage():
+                    self._end(CloseConnection(CloseReason.UNSUPPORTED_DATA, "AMQP is binary"))
+                case CloseConnection():
+                    self._closed(event)
+            if not self._hears:
+                break
+
+    @property
+    def _hears(self) -> bool:
+        return not self._is_deaf and self._connection.state is not ConnectionState.CLOSED
+
+    def _hand_up(self, data: bytes | bytearray) -> None:
+        while data and not self._is_closing:
+            buffer = self._upper.get_buffer(len(data))
+            count = min(len(data), len(buffer))
+            buffer[:count] = data[:count]
+            data = data[count:]
+            self._upper.buffer_updated(count)
+
+    def _answer(self, ping: Ping) -> None:
+        """Of pings that come faster than answers are taken only the last is answered, as the standard allows."""
+        if self._connection.state is not ConnectionState.OPEN:
+            return
+        if self._is_full:
+            self._unanswered = ping
+        else:
+            self._socket.write(self._connection.send(ping.response()))
+
+    def _closed(self, said: CloseConnection) -> None:
+        """The peer closes, has answered that we do, or cannot be understood."""
+        match self._connection.state:
+            case ConnectionState.REMOTE_CLOSING:
+                self._end(said.response())
+            case ConnectionState.CLOSED:
+                self._socket.close()
+            case _:
+                self._is_deaf = True
+                self._end(said)
+
+    def _end(self, farewell: CloseConnection) -> None:
+        if not self._is_closing:
+            logger.info("a WebSocket ends: %d %s", farewell.code, farewell.reason or "")
+            self._farewell = farewell
+            self._upper.close()
+
+    def eof_received(self) -> bool:
+        """The peer says no more."""
+        self._upper.eof_received()
+        return False
+
+    def pause_writing(self) -> None:
+        """The socket holds too much."""
+        self._is_full = True
+        self._upper.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The socket takes more."""
+        self._is_full = False
+        ping, self._unanswered = self._unanswered, None
+        if ping is not None:
+            self._answer(ping)
+        self._upper.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket was closed."""
+        self._is_closing = True
+        self._upper.connection_lost(exc)
+
+    # What `upper` calls, as its transport.
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What the socket knows of itself, but not the socket: nobody writes to it past the frames."""
+        return default if name == "socket" else self._socket.get_extra_info(name, default)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes, dropped once either end has said that it closes."""
+        with memoryview(data) as view:
+            for start in range(0, len(view), _MESSAGE_BYTES):
+                if self._connection.state is not ConnectionState.OPEN:
+                    return
+                message = BytesMessage(bytes(view[start : start + _MESSAGE_BYTES]))
+                self._socket.write(self._connection.send(message))
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Send pieces."""
+        self.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        """No: an end is said by `close`."""
+        return False
+
+    def close(self) -> None:
+        """Say that this end closes, and close the socket when the peer has said so, too."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._socket.write(self._connection.send(self._farewell))
+        if self._connection.state is ConnectionState.CLOSED:
+            self._socket.close()
+        elif self._is_deaf and self._socket.can_write_eof():
+            self._socket.write_eof()
+        self._socket.resume_reading()
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+        self._is_closing = True
+        self._socket.abort()
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or being closed."""
+        return self._is_closing or self._socket.is_closing()
+
+    def pause_reading(self) -> None:
+        """Take no more from the peer."""
+        self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take from the peer again."""
+        self._socket.resume_reading()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """When the socket holds too much."""
+        self._socket.set_write_buffer_limits(high=high, low=low)
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return self._socket.get_write_buffer_size()

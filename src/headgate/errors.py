@@ -20,6 +20,7 @@
     │       └── StreamFullError        as much waits to be settled in the stream as may; publishers are refused
     ├── RuleError              a topic, subscription or rule that is refused: names of all three, reason
     │   ├── RuleNotFoundError      no topic, subscription or rule of that name
+    │   │   └── TargetNotFoundError    what a subscription is to forward to is not there
     │   ├── RuleExistsError        one of that name is there already
     │   └── RuleLimitError         more than the limits of the topic allow
     ├── BrokerError            a command to the broker that is refused: what it was about, reason
@@ -244,6 +245,14 @@ class RuleError(HeadgateError):
 
 class RuleNotFoundError(RuleError):
     """No topic, subscription or rule of that name."""
+
+
+class TargetNotFoundError(RuleNotFoundError):
+    """What a subscription is to forward to, `target`, is not there."""
+
+    def __init__(self, reason: str, *, topic: str, subscription: str, target: str) -> None:
+        super().__init__(reason, topic=topic, subscription=subscription)
+        self.target = target
 
 
 class RuleExistsError(RuleError):

@@ -44,13 +44,19 @@ def _send(client: Any, topic: str, *messages: Any) -> None:
 
 def _received(client: Any, topic: str, subscription: str, count: int) -> list[Any]:
     """The next messages of a subscription, and nothing else."""
-    found: list[Any] = []
     with client.get_subscription_receiver(topic, subscription, receive_mode=DELETE) as receiver:
-        while len(found) < count:
-            batch = receiver.receive_messages(count - len(found), max_wait_time=10)
-            assert batch, found
-            found += batch
+        found = _next(receiver, count)
         assert receiver.peek_messages(1, sequence_number=1) == []
+    return found
+
+
+def _next(receiver: Any, count: int) -> list[Any]:
+    """The next messages of a receiver."""
+    found: list[Any] = []
+    while len(found) < count:
+        batch = receiver.receive_messages(count - len(found), max_wait_time=10)
+        assert batch, found
+        found += batch
     return found
 
 
@@ -289,13 +295,30 @@ def test_system_properties_and_the_operators_of_the_page(client: Any, served: Se
 
 
 def test_routing_with_forwarding(client: Any, served: Served, name: str) -> None:
-    declare_queue(served, f"{name}-reds")
-    rule = {"name": "r", "sql": "color = 'red'", "action": "SET via = 'topic'"}
-    declare_topic(served, name, s={"rules": [rule], "forward_to": f"{name}-reds"})
-    _send(client, name, Message("red", application_properties={"color": "red"}), Message("blue"))
-    with client.get_queue_receiver(f"{name}-reds", receive_mode=DELETE) as receiver:
-        (found,) = receiver.receive_messages(1, max_wait_time=10)
-    assert str(found) == "red" and _properties(found)["via"] == "topic"
+    """The topic's rules say which queue a message goes to; the queue's dead letters go on to one for all."""
+    everything, reds, blues = (f"{name}-{each}" for each in ("failed", "reds", "blues"))
+    declare_queue(served, everything)
+    for queue in (reds, blues):
+        declare_queue(served, queue, forward_dead_letters_to=everything)
+    act = {"name": "r", "sql": "color = 'red'", "action": "SET via = 'topic'"}
+    plain = {"name": "b", "correlation": {"properties": {"color": "blue"}}}
+    declare_topic(served, name, r={"rules": [act], "forward_to": reds}, b={"rules": [plain], "forward_to": blues})
+    messages = [Message(color, application_properties={"color": color}) for color in ("red", "blue", "green", "red")]
+    _send(client, name, *messages)
+    with client.get_queue_receiver(reds) as receiver:
+        first, second = _next(receiver, 2)
+        assert [str(first), str(second)] == ["red", "red"] and _properties(first)["via"] == "topic"
+        numbers = [each.enqueued_sequence_number for each in (first, second)]
+        assert first.enqueued_sequence_number != first.sequence_number and numbers == sorted(numbers)
+        assert first.delivery_count == 0 and first.dead_letter_source is None
+        receiver.dead_letter_message(second, reason="broken")
+    with client.get_queue_receiver(blues) as receiver:
+        (blue,) = _next(receiver, 1)
+        receiver.complete_message(blue)
+    with client.get_queue_receiver(everything, receive_mode=DELETE) as receiver:
+        (letter,) = _next(receiver, 1)
+    assert (letter.dead_letter_source, letter.dead_letter_reason) == (reds, "broken")
+    assert letter.enqueued_sequence_number == second.enqueued_sequence_number
 
 
 @pytest.mark.filterwarnings("ignore:.*<socket.socket:pytest.PytestUnraisableExceptionWarning")

@@ -74,6 +74,7 @@ NOT_MET: Mapping[type[e.HeadgateError], str] = {
     e.CorruptSidecarError: "readers go on without the match index",
     e.RuleError: "the broker has no topics",
     e.RuleNotFoundError: "the broker has no topics",
+    e.TargetNotFoundError: "the broker has no topics",
     e.RuleExistsError: "the broker has no topics",
     e.RuleLimitError: "the broker has no topics",
     e.ConnectionLostError: "of our client",

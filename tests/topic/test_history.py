@@ -440,7 +440,7 @@ def test_a_sound_line_that_makes_no_sense_is_an_error(topic: Stream, payload: by
 
 def test_a_history_of_a_later_format_is_refused(topic: Stream) -> None:
     head = b'{"topic":"orders","created_ms":0,"limits":{},"format":2}'
-    write_head(topic.path / JOURNAL_NAME, head)
+    write_head(topic.path / JOURNAL_NAME, head, is_private=False)
     with pytest.raises(LogError, match="format 2, expected 1"):
         RuleHistory.load(topic)
 

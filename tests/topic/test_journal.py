@@ -9,7 +9,14 @@ import pytest
 
 from headgate.errors import LogError
 from headgate.log import Stream
-from headgate.topic import RuleHistory, Subscription
+from headgate.topic import (
+    AuthorizationRule,
+    ChangeTopic,
+    RuleHistory,
+    Subscription,
+    TopicSettings,
+    create_topic,
+)
 from headgate.topic.journal import JOURNAL_NAME, MARK_BYTES
 from topic_streams import editing, new_topic, shape, version_rule
 
@@ -92,3 +99,17 @@ def test_a_mark_that_was_being_written_says_nothing(topic: Stream, kept: int) ->
     with editing(topic) as editor:
         editor.replace_rule("red", version_rule("r", 7), now_ms=9)
     assert path.read_bytes()[:16] == b"%016x" % path.stat().st_size
+
+
+def test_a_journal_with_secrets_of_clients_is_its_owners_alone(topic: Stream) -> None:
+    path = topic.path / JOURNAL_NAME
+    assert path.stat().st_mode & 0o077
+    keyed = TopicSettings(authorization_rules=(AuthorizationRule("app", primary_key="secret"),))
+    with editing(topic) as editor:
+        editor.apply([ChangeTopic(keyed)], now_ms=9)
+        assert not path.stat().st_mode & 0o077
+        editor.replace_rule("red", version_rule("r", 9), now_ms=9)
+    assert not path.stat().st_mode & 0o077
+    made = create_topic(topic.path.parent, "keyed", now_ms=0, settings=keyed)
+    assert not (made.path / JOURNAL_NAME).stat().st_mode & 0o077
+    assert RuleHistory.load(topic).settings == keyed

@@ -44,10 +44,8 @@ if TYPE_CHECKING:
         EntityRule,
         EntitySubscription,
         SubscriptionDeclaration,
-        copy_of,
         from_emulator,
         in_steps,
-        sequence_number,
         to_emulator,
     )
     from headgate.broker.indexing import run_here
@@ -66,6 +64,8 @@ if TYPE_CHECKING:
         SessionReceiver,
         SubscriptionInfo,
         ViewCounters,
+        copy_of,
+        sequence_number,
     )
     from headgate.broker.troubles import is_damage
     from headgate.broker.users import EVERYTHING, NOTHING, Permission, Permissions, Users

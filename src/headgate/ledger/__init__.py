@@ -4,7 +4,7 @@
     take       View: claim, postpone; Claim, Standing, Tokens, RowCounts            view, copies, table
     settle     View: complete, release, renew, move; Ledger.commit, LedgerWrite     view, ledger
     time       Ledger.due, Expired, NEVER                                           state, table
-    carry out  Move, append_moves                                                   state, moving
+    carry out  Move, append_moves; Elsewhere, redirect_moves: a target takes none   state, moving
     copies     copy_number, offset_of, rule_of, NO_COPY                             copies
 
 Hidden: what a view knows of its copies (`ranges`, `table`), how each change is written down (`records`), how all of it
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.ledger.copies import MAX_OFFSET, MAX_RULE, NO_COPY, Tokens, copy_number, offset_of, rule_of
     from headgate.ledger.ledger import Ledger, LedgerWrite
-    from headgate.ledger.moving import append_moves
+    from headgate.ledger.moving import Elsewhere, Made, append_moves, redirect_moves
     from headgate.ledger.replay import ledger_folder, read_ledger
     from headgate.ledger.state import Expired, LedgerState, Move, Session, ViewState
     from headgate.ledger.table import NEVER, RowCounts

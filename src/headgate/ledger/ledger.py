@@ -7,6 +7,8 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from headgate.errors import LogError, StreamExistsError, StreamReadOnlyError
 from headgate.ledger import records as r
 from headgate.ledger.replay import ledger_folder, replay
@@ -213,6 +215,16 @@ class Ledger:
     def moved(self, target: str, sequence: int) -> None:
         """The moves to `target` up to `sequence` are in it, as durably as they must be."""
         self._do(r.MoveDone(target.encode("utf-8", "surrogateescape"), sequence))
+
+    def redirect(self, move: Move, target: str, change: bytes) -> None:
+        """A move whose target does not take it goes to another one, with another change; `moved` ends the first.
+
+        Both are in the same commit, so it is on its way to one of them, whatever crashes. The copy of a view that was
+        dropped has no other target: nothing is noted.
+        """
+        if move.view in self._state.views:
+            copies, attempts = np.array([[move.copy], [move.attempt]], dtype=np.int64)
+            self._do(r.Moved(move.view, target.encode("utf-8", "surrogateescape"), change, copies, attempts))
 
     def publisher(self, view: int) -> str:
         """The publisher name under which the moves of a view, by number, are appended to any target."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from headgate.ledger.ledger import Ledger
 from headgate.ledger.state import Move
@@ -13,20 +14,34 @@ MAX_PUBLISHERS = 200
 """Views whose moves one call appends: the target must remember all their sequences until the ledger is committed."""
 
 
-def append_moves(
-    ledger: Ledger, target: str, writer: Writer, *, made: Callable[[Move], tuple[bytes, bytes | None]], now_ms: int
-) -> int:
+MOVES_A_CALL = 16_384
+"""Moves that one call carries out; more are left for the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What becomes of a move that its target does not take: it goes to another one, changed on its way as that says."""
+
+    target: str
+    change: bytes
+
+
+Made = tuple[bytes, bytes | None] | Elsewhere | None
+"""The message of a move, with its filter value, that of the field which the target declares, if it does; or where it
+goes instead; None: nowhere, it is over."""
+
+
+def append_moves(ledger: Ledger, target: str, writer: Writer, *, made: Callable[[Move], Made], now_ms: int) -> int:
     """Append the pending moves to a target, in order and each once; how many are not pending any more.
 
     `made` gives the message of a move: the copy, as the view's rules make it of the message at its offset, with the
-    move's change; and its filter value, that of the field which the target declares, if it does. Commit the ledger
-    afterwards, and call again if moves are left. Raises what `made` and `Writer.append` raise; the moves before that
-    one are appended, and the ledger knows.
+    move's change. Commit the ledger afterwards, and call again if moves are left. Raises what `made` and
+    `Writer.append` raise; the moves before that one are appended, and the ledger knows.
     """
-    before = ledger.moves().get(target, [])
+    before = ledger.moves().get(target, [])[:MOVES_A_CALL]
     last: dict[int, int | None] = {}
     done = 0
-    for view, group in itertools.groupby(before[:], key=lambda move: move.view):
+    for view, group in itertools.groupby(before, key=lambda move: move.view):
         if view not in last:
             if len(last) == MAX_PUBLISHERS:
                 break
@@ -34,15 +49,38 @@ def append_moves(
         known = last[view]
         moves = list(group)
         missing = [move for move in moves if known is None or move.sequence > known]
-        if missing:
+        found = [(move, made(move)) for move in missing]
+        taken = [(move.sequence, each) for move, each in found if isinstance(each, tuple)]
+        if taken:
             writer.append(
-                [made(move) for move in missing],
+                [message for _, message in taken],
                 now_ms=now_ms,
                 publisher=ledger.publisher(view),
-                sequences=[move.sequence for move in missing],
+                sequences=[sequence for sequence, _ in taken],
                 filter_source=writer.settings.filter_source,
             )
-            last[view] = missing[-1].sequence
+            last[view] = taken[-1][0]
+        for move, each in found:
+            if isinstance(each, Elsewhere):
+                ledger.redirect(move, each.target, each.change)
         ledger.moved(target, moves[-1].sequence)
         done += len(moves)
     return done
+
+
+def redirect_moves(
+    ledger: Ledger, target: str, *, last_sequence: Callable[[str], int | None], elsewhere: Callable[[Move], Elsewhere]
+) -> int:
+    """Send the pending moves to a target that takes none elsewhere; how many are not pending any more.
+
+    `last_sequence` gives the last one of a publisher in the target: what is there already stays. Commit and call again
+    as for `append_moves`. Raises what the two raise.
+    """
+    moves = ledger.moves().get(target, [])[:MOVES_A_CALL]
+    lasts = {view: last_sequence(ledger.publisher(view)) for view in {move.view for move in moves}}
+    missing = [move for move in moves if (last := lasts[move.view]) is None or move.sequence > last]
+    for move, other in [(move, elsewhere(move)) for move in missing]:
+        ledger.redirect(move, other.target, other.change)
+    if moves:
+        ledger.moved(target, moves[-1].sequence)
+    return len(moves)

@@ -30,7 +30,11 @@ if TYPE_CHECKING:
         ATTEMPTS_ANNOTATION,
         COPY_ANNOTATION,
         DESCRIPTION_PROPERTY,
+        FIRST_NUMBER_ANNOTATION,
+        HOPS_ANNOTATION,
+        MAX_HOPS,
         REASON_PROPERTY,
+        forwarded,
         with_origin,
         with_properties,
     )

@@ -324,7 +324,7 @@ class TopicEditor:
         history.changes_since_head += 1
         if history.changes_since_head > max(_REWRITE_AFTER, history.counts.sql + history.counts.correlation):
             self._rewrite(self._writer.stream.first_offset())
-        elif self._must_rewrite:
+        elif self._must_rewrite or any(_has_secrets(change) for change in record.changes):
             self._rewrite(history.pruned_below)
         else:
             self._must_rewrite = True
@@ -342,7 +342,7 @@ class TopicEditor:
 
     def _rewrite(self, below: int) -> None:
         head = self._history.head(pruned_below=below)
-        self._end = write_head(self._path, msgspec.json.encode(head))
+        self._end = write_head(self._path, msgspec.json.encode(head), is_private=head.settings.has_secrets)
         self._history = RuleHistory(head, self._path)
         self._must_rewrite = False
 
@@ -384,7 +384,8 @@ def create_topic(
         if settings.kind is TopicKind.QUEUE:
             for change in creation_of(model.Subscription(QUEUE_SUBSCRIPTION, settings=queue)):
                 history.apply_change(change, writer.next_offset, now_ms)
-        write_head(history.path, msgspec.json.encode(history.head(pruned_below=0)))
+        head = msgspec.json.encode(history.head(pruned_below=0))
+        write_head(history.path, head, is_private=settings.has_secrets)
     return stream
 
 
@@ -441,6 +442,10 @@ def _topic_of(root: Path, name: str) -> model.Topic | None:
     except StreamNotFoundError:
         return None
     return None if history is None else history.current
+
+
+def _has_secrets(change: r.Change) -> bool:
+    return isinstance(change, r.ChangeTopic) and change.settings.has_secrets
 
 
 def _properties(of: model.Subscription | r.SubscriptionProperties | r.SubscriptionVersion) -> dict[str, Any]:

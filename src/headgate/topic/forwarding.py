@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from headgate.errors import RuleError, RuleNotFoundError
+from headgate.errors import RuleError, TargetNotFoundError
 from headgate.topic.model import Topic
 
 
 def forward_order(topics: Iterable[Topic]) -> list[Topic]:
     """The topics so that each comes before those that it forwards to, else in the order given.
 
-    Raises RuleError that names the path of a loop, RuleNotFoundError for a target that is not among them.
+    Raises RuleError that names the path of a loop, TargetNotFoundError for a target that is not among them.
     """
     by_name = {topic.name: topic for topic in topics}
     for topic in by_name.values():
@@ -87,8 +87,8 @@ def _loop(name: str, way: dict[str, str]) -> RuleError:
     return RuleError(f"forwarding in a loop: {path}", topic=name, subscription=way[name])
 
 
-def target_not_found(topic: str, subscription: str, target: str, *, kind: str = "topic") -> RuleNotFoundError:
+def target_not_found(topic: str, subscription: str, target: str, *, kind: str = "topic") -> TargetNotFoundError:
     """The error for a subscription that forwards to a topic or stream (`kind`) that is not there."""
-    return RuleNotFoundError(
-        f"forwards to {target!r}, and there is no such {kind}", topic=topic, subscription=subscription
+    return TargetNotFoundError(
+        f"forwards to {target!r}, and there is no such {kind}", topic=topic, subscription=subscription, target=target
     )

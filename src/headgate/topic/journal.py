@@ -14,6 +14,9 @@ is never ahead of what is on the device. A file whose whole lines end before the
 lost confirmed changes: an error, because older rules would be in force silently. A mark that is damaged
 was being written when the power failed, and says nothing.
 
+Everybody reads the file who reads the folder: rules decide what messages mean to readers of the stream, too. One whose
+head holds secrets of clients is its owner's alone.
+
 Bytes behind the mark are never overwritten: whatever is after the last whole line goes when the next change gives the
 file a new content by rename, so a reader beside the writer sees lines or beginnings of lines, nothing else.
 """
@@ -92,11 +95,14 @@ def encode_line(payload: bytes, *, before: int) -> bytes:
     return b"%08x " % zlib.crc32(payload, before) + payload + b"\n"
 
 
-def write_head(path: Path, payload: bytes) -> JournalEnd:
-    """Give the journal a head and nothing else, by rename, flushed. Raises LogError and its kinds."""
+def write_head(path: Path, payload: bytes, *, is_private: bool) -> JournalEnd:
+    """Give the journal a head and nothing else, by rename, flushed; for the owner alone if it `is_private`.
+
+    Raises LogError and its kinds.
+    """
     line = encode_line(payload, before=0)
     size_bytes = MARK_BYTES + len(line)
-    replace_file(path, encode_mark(size_bytes) + line)
+    replace_file(path, encode_mark(size_bytes) + line, mode=0o600 if is_private else 0o666)
     return JournalEnd(size_bytes, zlib.crc32(payload))
 
 

@@ -1,16 +1,19 @@
 """Copies that left their subscription: what is noted on a copy that becomes a dead letter, is deferred or forwarded.
 
-A moved copy is a message of another stream. It keeps the number that it had, offset · 2^20 + rule, the time at which
-its message arrived, and how often it was given out, in three message annotations; why it is a dead letter stands in
-application properties (servicebus_wire, section 5).
+A moved copy is a message of another stream. A dead letter, or a deferred copy, keeps the number that it had, offset ·
+2^20 + rule, the time at which its message arrived, and how often it was given out, in three message annotations; why it
+is a dead letter stands in application properties (servicebus_wire, section 5).
+
+A forwarded copy begins anew where it comes to. It keeps the sequence number that its message had first, how often it
+was forwarded, and as a dead letter where it became one (servicebus_wire, section 6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from headgate.errors import MessageError
-from headgate.message import AmqpType, AmqpValue, Body, FieldReference, Message, Section
+from headgate.message import AmqpType, AmqpValue, Body, Change, FieldReference, Message, Section
 
 REASON_PROPERTY = "DeadLetterReason"
 DESCRIPTION_PROPERTY = "DeadLetterErrorDescription"
@@ -18,6 +21,14 @@ DESCRIPTION_PROPERTY = "DeadLetterErrorDescription"
 COPY_ANNOTATION = "x-headgate-copy"
 ARRIVED_ANNOTATION = "x-headgate-arrived"
 ATTEMPTS_ANNOTATION = "x-headgate-attempts"
+
+
+HOPS_ANNOTATION = "x-headgate-hops"
+FIRST_NUMBER_ANNOTATION = "x-opt-enqueue-sequence-number"
+SOURCE_ANNOTATION = "x-opt-deadletter-source"
+
+MAX_HOPS = 4
+"""How often a message may be forwarded, as in Service Bus."""
 
 
 def with_properties(encoded: bytes, properties: Mapping[str, AmqpValue]) -> bytes:
@@ -40,17 +51,49 @@ def with_properties(encoded: bytes, properties: Mapping[str, AmqpValue]) -> byte
 def with_origin(encoded: bytes, *, copy: int, arrived_ms: int, attempts: int) -> bytes:
     """The message with the annotations of a moved copy; bytes that are not a message become the body of a new one."""
     changes = [
-        (FieldReference(Section.MESSAGE_ANNOTATIONS, key=name.encode()), AmqpValue(kind, value))
+        (_annotation(name), AmqpValue(kind, value))
         for name, kind, value in (
             (COPY_ANNOTATION, AmqpType.LONG, copy),
             (ARRIVED_ANNOTATION, AmqpType.TIMESTAMP, arrived_ms),
             (ATTEMPTS_ANNOTATION, AmqpType.UINT, attempts),
         )
     ]
+    return _with_changes(_decoded(encoded), changes, encoded)
+
+
+def forwarded(encoded: bytes, *, number: int, source: str | None) -> bytes | None:
+    """The message as it lies in the stream that it is forwarded to; None for one that was forwarded often enough.
+
+    `number` is its sequence number where it comes from, `source` names that place if it became a dead letter there.
+    Bytes that are not a message become the body of a new one.
+    """
+    message = _decoded(encoded)
+    noted = message.value(_annotation(HOPS_ANNOTATION))
+    hops = noted.value if noted is not None and noted.type is AmqpType.UINT else 0
+    if hops >= MAX_HOPS:
+        return None
+    changes: list[Change] = [(_annotation(HOPS_ANNOTATION), AmqpValue(AmqpType.UINT, hops + 1))]
+    if message.value(_annotation(FIRST_NUMBER_ANNOTATION)) is None:
+        changes.append((_annotation(FIRST_NUMBER_ANNOTATION), AmqpValue(AmqpType.LONG, number)))
+    if source is not None:
+        changes.append((_annotation(SOURCE_ANNOTATION), AmqpValue(AmqpType.STRING, source)))
+    # What marked a dead letter or a deferred copy here says nothing there.
+    changes += [(_annotation(name), None) for name in (COPY_ANNOTATION, ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION)]
+    return _with_changes(message, changes, encoded)
+
+
+def _annotation(name: str) -> FieldReference:
+    return FieldReference(Section.MESSAGE_ANNOTATIONS, key=name.encode())
+
+
+def _decoded(encoded: bytes) -> Message:
     try:
-        message = Message.decode(encoded)
+        return Message.decode(encoded)
     except MessageError:
-        message = Message(Body.data(encoded))
+        return Message(Body.data(encoded))
+
+
+def _with_changes(message: Message, changes: Sequence[Change], encoded: bytes) -> bytes:
     try:
         return message.with_changes(changes).encode()
     except MessageError:

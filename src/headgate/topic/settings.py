@@ -88,6 +88,11 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     kept: dict[str, str] = {}
     """Properties that nothing here uses, by their names in Service Bus; they are given back as they came."""
 
+    @property
+    def has_secrets(self) -> bool:
+        """Whether keys of clients are among them."""
+        return any(rule.primary_key or rule.secondary_key for rule in self.authorization_rules)
+
     def check(self, topic: str) -> None:
         """Raise RuleLimitError for the first setting that is out of its range."""
         check_ranges(

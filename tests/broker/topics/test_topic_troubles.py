@@ -31,6 +31,7 @@ from headgate.topic import (
     RuleDefinition,
     SubscriptionSettings,
     TopicEditor,
+    forwarded,
 )
 from headgate.topic.deciding import Decider
 from log_streams import quick_folder
@@ -127,7 +128,7 @@ def test_a_forward_whose_target_is_being_written_waits_without_turns(lab: Lab) -
     assert stored(lab.root, "paid") == []
     target.is_writing = False
     lab.turn(after_ms=100)
-    assert stored(lab.root, "paid") == [RED]
+    assert stored(lab.root, "paid") == [forwarded(RED, number=1, source=None)]
 
 
 def test_a_forward_gives_its_target_back(lab: Lab) -> None:

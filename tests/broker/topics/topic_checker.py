@@ -21,7 +21,7 @@ from damage.plain_log import INDEX_RECORD, read_chunks, stems
 from headgate.errors import MessageError
 from headgate.evaluate import copies_of
 from headgate.message import Message
-from headgate.topic import Rule, RuleDefinition
+from headgate.topic import Rule, RuleDefinition, forwarded
 
 from .topic_child import MAX_DELIVERIES, message_of
 
@@ -128,6 +128,8 @@ class Journal:
             case "create subscription":
                 self.subscriptions.append(Part(self._next, change["name"], offset, None, change))
                 self._next += 1
+            case "change topic":
+                pass
             case "change subscription":
                 before = self.named(change["name"])
                 before.settings = {**change}
@@ -435,13 +437,30 @@ def check_everything(root: Path, told: Told) -> None:
     for part in journal.subscriptions:
         wanted = expected[part.number]
         if part.settings.get("forward_to"):
-            # Each exactly once, in order.
-            assert stream_of(streams / "paid") == list(wanted.copies.values())
+            _check_forwarded(streams, part.number, wanted)
             continue
         _check_subscription(streams / "orders", part.number, wanted, told, is_whole=part.stop is None)
     paid = Journal(streams / "paid" / "topic.journal")
     (copies,) = expected_of(paid, stream_of(streams / "paid")).values()
     _check_subscription(streams / "paid", 1, copies, told, is_whole=True)
+
+
+def _check_forwarded(streams: Path, number: int, expected: Expected) -> None:
+    """Each copy is in its target or, where that took none, among the dead letters: exactly once, in order."""
+    taken = stream_of(streams / "paid")
+    copies = [number_at_first(message) - 1 for message in taken]
+    letters = [copy for copy, _ in letters_of(streams / "orders" / "subscriptions" / str(number) / "dead-letters")]
+    assert copies == sorted(copies) and letters == sorted(letters)
+    assert sorted(copies + letters) == list(expected.copies)
+    for copy, message in zip(copies, taken, strict=True):
+        assert message == forwarded(expected.copies[copy], number=copy + 1, source=None)
+
+
+def number_at_first(message: bytes) -> int:
+    """The sequence number that a forwarded message had first."""
+    annotations = Message.decode(message).message_annotations
+    assert annotations is not None
+    return int(str(annotations["x-opt-enqueue-sequence-number"].value))
 
 
 def _check_published(orders: list[bytes], told: Told) -> None:

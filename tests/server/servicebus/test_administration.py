@@ -16,18 +16,20 @@ import pytest
 
 from headgate.broker import EntityDeclaration, KeyRights
 from headgate.message import Message
-from headgate.protocols.amqp10.terminus import Accepted
+from headgate.protocols.amqp10.terminus import Accepted, Rejected
 from headgate.protocols.servicebus import signed_token
 from headgate.protocols.servicebus.atom import ATOM, SERVICE_BUS
 from headgate.server.servicebus import administration
 from server.amqp10_client import client_of
 from server.running import RunningServer, running_server
+from server.servicebus_client import peek_lock, settle
 from waiting import LIMIT_S, until_closed
 
 NAMES = {"a": ATOM, "s": SERVICE_BUS}
 SECRET = "the secret of the application"
 FAR_S = 4_000_000_000
 
+EMPTY = '<Filter i:type="CorrelationFilter"><Properties/></Filter>'
 RULE = '<Filter i:type="SqlFilter"><SqlExpression>{}</SqlExpression></Filter>'
 
 
@@ -263,6 +265,15 @@ def test_counts_are_those_of_messages_that_wait(site: Site) -> None:
         entry = site.ask("GET", path)
         counts[path] = entry.findtext(".//s:MessageCount", namespaces=NAMES)
     assert counts == {"/orders/subscriptions/all": "3", "/orders/subscriptions/none": "0", "/queue": "3"}
+    with client_of(site.running.ports["amqp"], mechanism="MSSBCBS", response=b"") as client:
+        link = peek_lock(client, "queue")
+        one, *_ = client.receive(link, 3)
+        assert settle(client, link, one.id, one.id, Rejected()) == Rejected()
+    letters = site.ask("GET", "/QUEUE/$deadletterqueue")
+    assert letters.findtext("a:title", namespaces=NAMES) == "queue/$DeadLetterQueue"
+    assert letters.findtext(".//s:MessageCount", namespaces=NAMES) == "1"
+    for path in ("/queue/$Transfer/$DeadLetterQueue", "/orders/subscriptions/all/$DeadLetterQueue"):
+        assert site.ask("GET", path).findtext(".//s:MessageCount", namespaces=NAMES) == "0"
     topic = site.ask("GET", "/orders")
     assert topic.findtext(".//s:SubscriptionCount", namespaces=NAMES) == "2"
     assert int(topic.findtext(".//s:SizeInBytes", namespaces=NAMES) or 0) > 100
@@ -316,6 +327,16 @@ def test_what_cannot_be_had_is_refused_in_the_words_of_service_bus(site: Site) -
         ("GET", f"{rules}/x", None, 404, "could not be found."),
         ("DELETE", f"{rules}/x", None, 404, "could not be found."),
         ("GET", "/a//b", None, 404, "could not be found."),
+        ("GET", "/orders/$DeadLetterQueue", None, 404, "'orders/$DeadLetterQueue' could not be found."),
+        ("DELETE", "/queue/$DeadLetterQueue", None, 405, "DELETE is not for this path"),
+        (
+            "PUT",
+            f"{rules}/empty",
+            body("RuleDescription", EMPTY),
+            400,
+            "The correlation filter is not valid: found no condition",
+        ),
+        ("PUT", "/new", body("QueueDescription", "<ForwardTo>queue/new</ForwardTo>"), 400, "Entity: 'queue/new'"),
         ("PUT", "/ORDERS", TOPIC, 409, "The messaging entity 'orders' already exists."),
         ("PUT", "/orders", QUEUE, 409, "already exists."),
         ("PUT", "/orders/subscriptions/S", SUBSCRIPTION, 409, "already exists."),
@@ -343,7 +364,10 @@ def test_what_cannot_be_had_is_refused_in_the_words_of_service_bus(site: Site) -
     for method, path, data, status, text in refusals:
         found, detail = site.refused(method, path, data)
         assert (found, text in detail) == (status, True), (method, path, detail)
-        assert f"SubCode={status}00." in detail and "TrackingId:" in detail
+        sub_code = (
+            "40400. Bad Request. The auto forwarding destination entity" if "Entity: '" in text else f"{status}00."
+        )
+        assert f"SubCode={sub_code}" in detail and "TrackingId:" in detail
     for path, data, status in (("/nothing", TOPIC, 404), ("/orders", QUEUE, 400), (f"{rules}/x", sql, 404)):
         assert site.refused("PUT", path, data, If_Match="*")[0] == status
     assert site.listed("/$Resources/topics") == ["orders"] and site.listed("/$Resources/queues") == ["queue"]

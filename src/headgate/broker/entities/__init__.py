@@ -5,7 +5,6 @@
     EntityDeclaration     what one is to be, all in one, with `SubscriptionDeclaration`; `in_steps`: in which order
     from_emulator         declarations from the configuration of Microsoft's emulator; `to_emulator`: and back
     EntityCounts          how many messages wait, and for what
-    sequence_number       the number of a copy that clients see, and back: `copy_of`
 
 A topic of the broker is an entity; a queue is a topic with one subscription that is implied. Hidden: how names are
 compared (`names`), what an entity's properties are made of (`entity`), and the order of the steps that make and remove
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from headgate.broker.entities.emulator import from_emulator, to_emulator
     from headgate.broker.entities.entities import Answered, Entities
     from headgate.broker.entities.entity import Entity, EntityCounts, EntityRule, EntitySubscription
-    from headgate.broker.entities.numbers import copy_of, sequence_number
 else:
     from headgate.faces import lazy
 

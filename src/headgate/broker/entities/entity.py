@@ -224,6 +224,7 @@ def _counts(info: SubscriptionInfo, *, scheduled: int = 0) -> EntityCounts:
         dead_letter=info.dead_lettered or 0,
         scheduled=scheduled,
         deferred=info.deferred or 0,
+        transfer=info.forwarding,
     )
 
 

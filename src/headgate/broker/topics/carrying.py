@@ -1,27 +1,36 @@
-"""Carrying out the moves of a topic's ledger, target by target; one that fails holds back what follows it there."""
+"""Carrying out the moves of a topic's ledger, target by target; one that fails holds back what follows it there.
+
+small stream of a subscription   dead letters, deferred copies: with where they come from
+stream of the root               as one of its publishers would; what it does not take become dead letters
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
 
 from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN
 from headgate.broker.topics.following import Following
-from headgate.broker.topics.moving import Movement, TargetKind, append_to_stream
+from headgate.broker.topics.moving import Movement, Refused, TargetKind, append_to_stream
+from headgate.broker.topics.numbers import sequence_number
 from headgate.broker.topics.queue import Queue
-from headgate.broker.topics.sources import FAILED_RULES, SubscriptionSource
+from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
-from headgate.errors import HeadgateError, LogError, ResourceNotFoundError
-from headgate.ledger import Ledger, Move, offset_of, rule_of
-from headgate.topic import with_origin
+from headgate.errors import HeadgateError, LogError, StreamFullError
+from headgate.ledger import Elsewhere, Ledger, Move, offset_of, redirect_moves, rule_of
+from headgate.topic import forwarded, with_origin
 
 
 class Carrier:
     """Appends moved copies to their targets.
 
-    `queue_of` gives the small stream of a kind of a subscription, by its number, or None where that was removed; `find`
-    a stream of the root; `watch` is told of a stream whose writer is taken.
+    `queue_of` gives the small stream of a kind of a subscription, by its number, or None where that was removed;
+    `name_of` what users call a subscription; `find` a stream of the root, which knows whether it takes messages;
+    `watch` is told of a stream whose writer is taken.
     """
 
     def __init__(
@@ -31,6 +40,7 @@ class Carrier:
         following: Following,
         *,
         queue_of: Callable[[TargetKind, int], Queue | None],
+        name_of: Callable[[int], str],
         find: Callable[[str], BrokerStream | None],
         watch: Callable[[BrokerStream], None],
         now_ms: Callable[[], int],
@@ -41,11 +51,14 @@ class Carrier:
         self._ledger = ledger
         self._following = following
         self._queue_of = queue_of
+        self._name_of = name_of
         self._find = find
         self._watch = watch
         self._now_ms = now_ms
         self._held: dict[str, Trouble] = {}
         """Targets that could not take their moves."""
+        self._read: dict[tuple[int, int], ReadCopy] = {}
+        """Copies that are on their way, by subscription and copy."""
 
     def is_due(self, now_ms: int) -> bool:
         """Whether moves are left that a target is to be offered now."""
@@ -55,11 +68,26 @@ class Carrier:
         held = self._held.get(target)
         return held is None or now_ms >= held.not_before_ms
 
-    def carry_out(self, now_ms: int) -> None:
+    def takes_more(self, target: str) -> bool:
+        """Whether a target has few moves that wait for it: what waits is in memory."""
+        return len(self._ledger.moves().get(target, ())) < COPIES_A_TURN
+
+    def transfers(self, view: int) -> int:
+        """How many copies of a view are on their way to streams. Cost: a look at each move that waits."""
+        return sum(
+            move.view == view
+            for target, moves in self._ledger.moves().items()
+            if TargetKind.parse(target)[0] is TargetKind.STREAM
+            for move in moves
+        )
+
+    def carry_out(self, now_ms: int) -> bool:
         """Append what is committed to be moved; the ledger knows what is in its target, and is to be committed.
 
-        What a target does not take now, because somebody else uses its writer, is left for the next tick.
+        Whether some was, so that more may be moved. What a target does not take now, because somebody else uses its
+        writer, is left for the next tick.
         """
+        before = self.moved
         for target in list(self._ledger.moves()):
             if not self._may_try(target, now_ms):
                 continue
@@ -69,6 +97,9 @@ class Carrier:
             except HeadgateError as error:
                 held = self._held.setdefault(target, Trouble())
                 held.note(f"topic {self._stream.name!r}: moves to {target} wait", error, now_ms)
+            finally:
+                self._read.clear()
+        return self.moved > before
 
     def _carry_to(self, target: str) -> int:
         kind, name = TargetKind.parse(target)
@@ -80,28 +111,61 @@ class Carrier:
             # Its subscription was removed, and all it had with it.
             ledger.moved(target, ledger.moves()[target][-1].sequence)
             return 0
-        return queue.append(ledger, target, lambda move: (self._made(move), None))
+        self._read_ahead(target)
+        return queue.append(ledger, target, lambda move: (self._kept(move, int(name)), None))
 
     def _forward(self, name: str, target: str) -> int:
-        """Append moves to another stream of the root, as one of its publishers would."""
+        """Append moves to another stream of the root, as one of its publishers would, or let them be dead letters."""
         found = self._find(name)
         if found is None:
-            raise ResourceNotFoundError("there is no such stream to forward to", subject=name)
+            return self._redirect(target, Refused.MISSING, lambda _publisher: None)
         if found.is_writing:
             return 0
         self._watch(found)
-        return append_to_stream(found, self._ledger, target, self._made, now_ms=self._now_ms())
 
-    def _made(self, move: Move) -> bytes:
-        """The message of a move, as it lies in its target."""
-        kind, name = TargetKind.parse(move.target)
-        movement = Movement.decode(move.change)
-        number = movement.subscription if kind is TargetKind.STREAM else int(name)
+        def last_sequence(publisher: str) -> int | None:
+            return found.last_sequence(publisher.encode())
+
+        if found.refusal is not None:
+            return self._redirect(target, Refused.DISABLED, last_sequence)
+        self._read_ahead(target)
+        try:
+            return append_to_stream(found, self._ledger, target, self._forwarded, now_ms=self._now_ms())
+        except StreamFullError:
+            return self._redirect(target, Refused.FULL, last_sequence)
+
+    def _redirect(self, target: str, why: Refused, last_sequence: Callable[[str], int | None]) -> int:
+        return redirect_moves(
+            self._ledger, target, last_sequence=last_sequence, elsewhere=lambda move: _dead_letter(move, why)
+        )
+
+    def _kept(self, move: Move, number: int) -> bytes:
+        """The message of a move to a small stream of a subscription, as it lies there."""
         message, arrived_ms, attempts = self._copy(move, number)
-        message = movement.marked(message)
-        if kind is not TargetKind.STREAM:
-            message = with_origin(message, copy=move.copy, arrived_ms=arrived_ms, attempts=attempts)
-        return message
+        message = Movement.decode(move.change).marked(message)
+        return with_origin(message, copy=move.copy, arrived_ms=arrived_ms, attempts=attempts)
+
+    def _forwarded(self, move: Move) -> bytes | Elsewhere:
+        """The message of a move to a stream, as it lies there; one that was forwarded often enough goes elsewhere."""
+        movement = Movement.decode(move.change)
+        source = None if movement.is_forward else self._name_of(movement.subscription)
+        message, _, _ = self._copy(move, movement.subscription)
+        made = forwarded(movement.marked(message), number=sequence_number(move.copy), source=source)
+        return _dead_letter(move, Refused.HOPS) if made is None else made
+
+    def _read_ahead(self, target: str) -> None:
+        """Read the first copies that are on their way to a target; what cannot be read is found out one by one."""
+        kind, name = TargetKind.parse(target)
+        copies: dict[int, list[int]] = defaultdict(list)
+        for move in self._ledger.moves()[target][:COPIES_A_TURN]:
+            if rule_of(move.copy) != FAILED_RULES:
+                number = Movement.decode(move.change).subscription if kind is TargetKind.STREAM else int(name)
+                copies[number].append(move.copy)
+        for number, own in copies.items():
+            source = SubscriptionSource(number, self._following.decider, self._following.reader)
+            with contextlib.suppress(LogError):
+                for each in source.read(np.array(sorted(own), dtype=np.int64), max_bytes=BYTES_A_TURN):
+                    self._read[number, each.copy] = each
 
     def _copy(self, move: Move, number: int) -> tuple[bytes, int, int]:
         """The copy that a move takes from the subscription with a number, its time of arrival, and its attempts."""
@@ -112,7 +176,16 @@ class Carrier:
             failed = next(iter(decider.postings.failures(number, offset)))
             rules = [rule for each, rule in failed.pairs() if each == offset]
             return reader.dead_letter(number, offset, rules), 0, 0
-        found = SubscriptionSource(number, decider, reader).read(np.array([move.copy], dtype=np.int64), max_bytes=1)
-        if not found:
+        read = self._read.pop((number, move.copy), None)
+        if read is None:
+            source = SubscriptionSource(number, decider, reader)
+            read = next(iter(source.read(np.array([move.copy], dtype=np.int64), max_bytes=1)), None)
+        if read is None:
             raise LogError(f"the message at offset {offset} was deleted", path=self._stream.stream.path)
-        return found[0].message, found[0].timestamp_ms, move.attempt
+        return read.message, read.timestamp_ms, move.attempt
+
+
+def _dead_letter(move: Move, why: Refused) -> Elsewhere:
+    """Where a copy goes that the stream it was for does not take: to the dead letters of its own subscription."""
+    movement = Movement.decode(move.change)
+    return Elsewhere(TargetKind.DEAD_LETTERS.named(movement.subscription), movement.refused(why).encode())

@@ -1,19 +1,20 @@
 """Carrying out the moves of a topic's ledger: dead letters, deferred copies, copies for another topic.
 
 A move is an intent in the ledger. It names its target by kind and name: `dead-letters/3` and `deferred/3` are the small
-streams of the subscription with that number, `stream/orders` is a stream of the root.
+streams of the subscription with that number, `stream/orders` is a stream of the root. Where a stream takes no copies,
+these become dead letters of their own subscription.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any
 
 import msgspec
 
 from headgate.broker.stream import BrokerStream
-from headgate.ledger import Ledger, Move, append_moves
+from headgate.ledger import Elsewhere, Ledger, Made, Move, append_moves
 from headgate.message import (
     AmqpType,
     AmqpValue,
@@ -45,16 +46,34 @@ class TargetKind(StrEnum):
         return TargetKind(kind), name
 
 
+class Refused(Enum):
+    """Why a stream takes no forwarded copies: reason and description of the dead letters that they become."""
+
+    HOPS = ("MaxTransferHopCountExceeded", "Maximum transfer hop count is exceeded.")
+    MISSING = ("TransferDestinationNotFound", "The transfer destination entity does not exist.")
+    DISABLED = ("TransferDestinationDisabled", "The transfer destination entity is disabled.")
+    FULL = ("TransferDestinationFull", "The transfer destination entity has reached its maximum size.")
+
+
 class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a copy is changed on its way to another stream: what a move of the ledger keeps, as JSON.
 
-    `properties` are plain or typed JSON; `subscription` is the number of the one that forwards it.
+    `properties` are plain or typed JSON; `subscription` is the number of the one that gives it up; `is_forward`: as it
+    does with all of its copies, which are no dead letters.
     """
 
     reason: str | None = None
     description: str | None = None
     properties: dict[str, Any] = {}
     subscription: int = 0
+    is_forward: bool = False
+
+    def refused(self, why: Refused) -> Movement:
+        """The movement of a copy that the stream it was for does not take: a dead letter has its reason already."""
+        if not self.is_forward:
+            return self
+        reason, description = why.value
+        return Movement(reason, description, subscription=self.subscription)
 
     def encode(self) -> bytes:
         """Its bytes, which `decode` reads."""
@@ -77,19 +96,22 @@ class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def append_to_stream(
-    stream: BrokerStream, ledger: Ledger, target: str, made: Callable[[Move], bytes], *, now_ms: int
+    stream: BrokerStream, ledger: Ledger, target: str, made: Callable[[Move], bytes | Elsewhere], *, now_ms: int
 ) -> int:
-    """Append the pending moves of a ledger to a stream, as one of its publishers would; how many are in it now.
+    """Append the pending moves of a ledger to a stream, as one of its publishers would; how many are over.
 
     `made` gives the message of a move; its filter value is what the stream declares. Nobody else uses the writer
-    meanwhile. Raises StreamLockedError where another process writes the stream, LogError, and what `made` raises.
+    meanwhile. Raises StreamLockedError where another process writes the stream, StreamFullError and other LogErrors,
+    and what `made` raises.
     """
     writer = stream.open_writer(now_ms=now_ms)
     source = writer.settings.filter_source
     field = None if source is None else parse_field(source)
 
-    def with_filter_value(move: Move) -> tuple[bytes, bytes | None]:
+    def with_filter_value(move: Move) -> Made:
         message = made(move)
+        if isinstance(message, Elsewhere):
+            return message
         return message, None if field is None else _bytes_of(message, field)
 
     before = writer.next_offset

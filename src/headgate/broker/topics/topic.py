@@ -81,6 +81,8 @@ class SubscriptionInfo:
     dead_lettered: int | None
     deferred: int | None
     receivers: int
+    forwarding: int
+    """Copies and dead letters on their way to other streams."""
     pins: int | None
     counters: ViewCounters
 
@@ -162,6 +164,7 @@ class BrokerTopic:
             ledger,
             self._following,
             queue_of=self._queue_of,
+            name_of=self._name_of,
             find=find,
             watch=watch,
             now_ms=now_ms,
@@ -331,10 +334,7 @@ class BrokerTopic:
 
     def _check_receivable(self, found: _Subscription) -> None:
         if found.version.forward_to is not None:
-            raise PreconditionFailedError(
-                f"the subscription forwards to {found.version.forward_to!r}; nobody receives from it",
-                subject=found.dispatcher.name,
-            )
+            raise _forwards(found)
 
     def subscriptions(self) -> list[SubscriptionInfo]:
         """All subscriptions, in order of creation, with their counts. Raises LogError for damaged dead letters."""
@@ -407,6 +407,7 @@ class BrokerTopic:
             dead_lettered=dead_lettered,
             deferred=deferred,
             receivers=len(dispatcher.receivers),
+            forwarding=self._carrier.transfers(dispatcher.view.number),
             pins=self._needed_from(found) if offset_of(floor) < self.stream.next_offset else None,
             counters=dispatcher.counters,
         )
@@ -534,6 +535,8 @@ class BrokerTopic:
             if (disabled := self._disabled(self._subscriptions[number])) is not None:
                 self._subscriptions[number].dispatcher.end(disabled)
                 self._queues.end_receivers(number, disabled)
+            elif version.forward_to is not None:
+                self._subscriptions[number].dispatcher.end(_forwards(self._subscriptions[number]))
         self.stream.refusal = self._send_disabled()
         self._pinned_ms = 0
         self._by_name = {folded(each.version.name): each for each in self._subscriptions.values()}
@@ -623,7 +626,8 @@ class BrokerTopic:
                 self._sweep.turn(now_ms)
             self.consumption.dispatch(now_ms)
         if self.consumption.commit(now_ms) and not self._following.is_busy:
-            self._carrier.carry_out(now_ms)
+            if self._carrier.carry_out(now_ms):
+                self._touch()
             self.consumption.commit(now_ms)
         self._waiting.turn(now_ms)
         self._queues.turn(now_ms)
@@ -713,10 +717,11 @@ class BrokerTopic:
     def _forward_available(self, now_ms: int) -> None:
         """Subscriptions that forward give up what they have."""
         for found in self._forwarding:
-            target = found.version.forward_to
-            if target is not None and found.dispatcher.unseen:
-                movement = Movement(subscription=found.version.number)
-                if found.dispatcher.forward(TargetKind.STREAM.named(target), movement.encode(), now_ms):
+            assert found.version.forward_to is not None
+            target = TargetKind.STREAM.named(found.version.forward_to)
+            if found.dispatcher.counts().active and self._carrier.takes_more(target):
+                movement = Movement(subscription=found.version.number, is_forward=True)
+                if found.dispatcher.forward(target, movement.encode(), now_ms):
                     self._touch()
 
     def _forwards_now(self, found: _Subscription) -> bool:
@@ -747,6 +752,11 @@ class BrokerTopic:
         if found is None:
             return None
         return self._queues.get(kind, found.version)
+
+    def _name_of(self, number: int) -> str:
+        """What users call a subscription; the topic, where it was removed."""
+        found = self._subscriptions.get(number)
+        return self.stream.name if found is None else found.dispatcher.name
 
     @property
     def moved(self) -> int:
@@ -845,6 +855,14 @@ def _needed_from(stream: BrokerStream, ledger: Ledger) -> int:
     created, keys = history.created(), {view.key for view in ledger.views()}
     needed = [created[each.number] for each in history.subscriptions() if view_key(each.number) not in keys]
     return min([*needed, stream.next_offset if ledger.pin is None else ledger.pin])
+
+
+def _forwards(found: _Subscription) -> PreconditionFailedError:
+    """What receivers of a subscription that forwards its copies are refused with."""
+    return PreconditionFailedError(
+        f"the subscription forwards to {found.version.forward_to!r}; nobody receives from it",
+        subject=found.dispatcher.name,
+    )
 
 
 def _targets(version: SubscriptionVersion) -> Targets:

@@ -86,13 +86,20 @@ class Topics:
                 watch=self._watch,
                 run_in_worker=self._run_in_worker,
                 write_in_worker=self._write_in_worker,
-                find=self._find,
+                find=self._target,
                 change=self._change,
             )
             stream.on_appended = topic.appended
             self._watch(stream)
             touch()
         return topic
+
+    def _target(self, name: str) -> BrokerStream | None:
+        """A stream that copies are moved to: whether it takes messages is known when its topic is open."""
+        stream = self._find(name)
+        if stream is not None:
+            self.know_status(stream)
+        return stream
 
     def touch(self, stream: BrokerStream) -> None:
         """A topic has something to do in the next turn."""

@@ -1,7 +1,7 @@
 """The language of Service Bus: SQL filters, correlation filters, rule actions, and the system properties they name.
 
 SERVICE_BUS, Limits            the dialect, and the limits of a text
-correlation_filter             a correlation filter as a bound tree
+correlation_filter             a correlation filter as a bound tree; its errors name `CORRELATION` as their language
 parse_action, Statement        rule actions; a statement is `SetProperty` or `RemoveProperty`, of a `Target`
 system_property, SystemType    the system properties, and the type of each
 duration_ms, duration_text      durations in texts
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         Target,
         parse_action,
     )
-    from headgate.language.servicebus.correlation import correlation_filter
+    from headgate.language.servicebus.correlation import CORRELATION, correlation_filter
     from headgate.language.servicebus.dialect import SERVICE_BUS, parameter_values, typed_constant
     from headgate.language.servicebus.durations import (
         UNLIMITED,

@@ -41,11 +41,14 @@ def correlation_filter(conditions: Mapping[str, object]) -> tuple[str, t.Node]:
         )
         equalities.append(equality)
     if not equalities:
-        raise FilterSyntaxError("found no condition, a correlation filter has at least one", dialect=_NAME, text="")
+        raise FilterSyntaxError(
+            "found no condition, a correlation filter has at least one", dialect=CORRELATION, text=""
+        )
     return text, equalities[0] if len(equalities) == 1 else t.And(tuple(equalities), (0, len(text)))
 
 
-_NAME = "correlation"
+CORRELATION = "correlation"
+"""What errors name as the language of a correlation filter."""
 
 
 def _conditions(conditions: Mapping[str, object]) -> Iterable[tuple[str, FieldReference, Value]]:
@@ -78,5 +81,5 @@ def _property_conditions(given: object) -> Iterable[tuple[str, FieldReference, V
         if value is None or (isinstance(value, float) and math.isnan(value)):
             text = f"{name} = {constant_text(value)}"
             reason = "null and NaN equal nothing, this condition is never fulfilled"
-            raise FilterTypeError(reason, dialect=_NAME, text=text, span=(0, len(text)))
+            raise FilterTypeError(reason, dialect=CORRELATION, text=text, span=(0, len(text)))
         yield name, reference, value

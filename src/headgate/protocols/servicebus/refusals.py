@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from headgate import errors
+from headgate.language.servicebus import CORRELATION
 from headgate.protocols.amqp10 import Condition
 
 
@@ -39,12 +40,15 @@ class Refusal:
     condition: AnyCondition
     status: int
     text: str
+    sub_code: int | None = None
+    """What the text of HTTP begins with, where it does not follow from the status."""
 
 
 _KINDS: Mapping[type[errors.HeadgateError], tuple[AnyCondition, int]] = {
     errors.ResourceNotFoundError: (Condition.NOT_FOUND, 404),
     errors.StreamNotFoundError: (Condition.NOT_FOUND, 404),
     errors.RuleNotFoundError: (Condition.NOT_FOUND, 404),
+    errors.TargetNotFoundError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
     errors.ResourceExistsError: (ServiceBusCondition.ENTITY_EXISTS, 409),
     errors.StreamExistsError: (ServiceBusCondition.ENTITY_EXISTS, 409),
     errors.RuleExistsError: (ServiceBusCondition.ENTITY_EXISTS, 409),
@@ -77,6 +81,9 @@ def refusal_of(error: errors.HeadgateError, entity: str = "") -> Refusal:
     kinds = (_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
     condition, status = next(kinds, (Condition.INTERNAL_ERROR, 500))
     match error:
+        case errors.TargetNotFoundError():
+            text = f"The auto forwarding destination entity does not exist. Entity: '{error.target}'."
+            return Refusal(condition, status, text, sub_code=40400)
         case errors.RuleError(cause=errors.FilterError() as cause):
             text = _expression_text(cause)
         case errors.FilterError():
@@ -116,5 +123,7 @@ def _subject(error: errors.HeadgateError) -> str:
 
 
 def _expression_text(error: errors.FilterError) -> str:
+    if error.dialect == CORRELATION:
+        return f"The correlation filter is not valid: {error.reason}."
     place = f"Token line={error.line}, column={error.column}, Token in error={error.token}"
     return f"There was an error parsing the SQL expression. [{place}, Additional details= {error.reason}]"

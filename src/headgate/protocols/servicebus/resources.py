@@ -7,6 +7,7 @@
     TOPIC/subscriptions/NAME
     TOPIC/subscriptions/NAME/rules                 the rules of a subscription
     TOPIC/subscriptions/NAME/rules/NAME
+    ENTITY/$DeadLetterQueue, …/$Transfer/…         the dead letters of a queue, or of a subscription
 
 The words are compared without case; a slash at the end means nothing; names are percent-encoded, slashes or not.
 """
@@ -18,8 +19,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from headgate.errors import ConfigError
+from headgate.protocols.servicebus.addresses import Part, parse_address
 
 _SUBSCRIPTIONS, _RULES = "subscriptions", "rules"
+_DEAD_LETTERS = "/$deadletterqueue"
 _KEPT_CHARACTERS = "/$~!*'()@:;,=&+"
 
 
@@ -34,6 +37,7 @@ class ResourceKind(Enum):
     SUBSCRIPTION = auto()
     RULES = auto()
     RULE = auto()
+    DEAD_LETTERS = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class Resource:
     entity: str = ""
     subscription: str = ""
     rule: str = ""
+    part: Part = Part.MESSAGES
 
     @property
     def path(self) -> str:
@@ -63,8 +68,16 @@ class Resource:
                 return f"{self.entity}/Subscriptions/{self.subscription}/Rules"
             case ResourceKind.RULE:
                 return f"{self.entity}/Subscriptions/{self.subscription}/Rules/{self.rule}"
+            case ResourceKind.DEAD_LETTERS:
+                return f"{self.owner.path}{self.part.value}"
             case _:
                 return self.entity
+
+    @property
+    def owner(self) -> Resource:
+        """The queue or the subscription that dead letters belong to."""
+        kind = ResourceKind.SUBSCRIPTION if self.subscription else ResourceKind.ENTITY
+        return Resource(kind, self.entity, self.subscription)
 
     @property
     def encoded_path(self) -> str:
@@ -88,6 +101,9 @@ def parse_resource(path: str) -> Resource:
     place = _PLACES.get(decoded.lower())
     if place is not None:
         return Resource(place)
+    if decoded.lower().endswith(_DEAD_LETTERS):
+        address = parse_address(path)
+        return Resource(ResourceKind.DEAD_LETTERS, address.entity, address.subscription or "", part=address.part)
     segments = decoded.split("/")
     if not all(segments) or any(segment.startswith("$") for segment in segments[:-1]):
         raise ConfigError(f"bad path {decoded!r}; expected that of an entity, a subscription or a rule")

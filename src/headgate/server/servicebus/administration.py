@@ -2,6 +2,7 @@
 
     GET, PUT, DELETE   /ENTITY, /TOPIC/subscriptions/NAME, …/rules/NAME
     GET                /$Resources/topics, /$Resources/queues, /TOPIC/subscriptions, …/rules     pages: $skip, $top
+    GET                /ENTITY/$DeadLetterQueue, /TOPIC/subscriptions/NAME/$DeadLetterQueue
     GET                /$namespaceinfo
     GET                /health         200 while a message that is sent would be taken, else 503
 
@@ -42,6 +43,7 @@ from headgate.protocols.servicebus import (
     DescriptionKind,
     EntityDescription,
     Entry,
+    Part,
     Resource,
     ResourceKind,
     error_document,
@@ -60,6 +62,7 @@ from headgate.server.servicebus.access import RequestAccess
 from headgate.server.servicebus.descriptions import rule_definition, rule_description
 from headgate.server.servicebus.entities import (
     WantedSubscription,
+    dead_letters_description,
     declaration_of,
     entity_description,
     subscription_description,
@@ -185,7 +188,7 @@ class _Administration:
             refusal = refusal_of(error, subject or urllib.parse.unquote(raw).strip("/"))
             if refusal.status >= 500:
                 logger.error("%s %s failed: %s", request.method, raw, error)
-            return self._refused(refusal.status, refusal.text, raw)
+            return self._refused(refusal.status, refusal.text, raw, sub_code=refusal.sub_code)
         finally:
             self._requests -= 1
 
@@ -209,6 +212,8 @@ class _Administration:
         }
         if kind in lists and method == "GET":
             return lists[kind](asked)
+        if kind is ResourceKind.DEAD_LETTERS and method == "GET":
+            return self._dead_letters(asked)
         if kind is ResourceKind.NAMESPACE and method == "GET":
             return self._namespace(asked)
         if kind is ResourceKind.ENTITY and method in ("GET", "PUT", "DELETE"):
@@ -219,11 +224,11 @@ class _Administration:
             return await self._rule(asked, method)
         raise UnsupportedError(f"{request.method} is not for this path")
 
-    def _refused(self, status: int, text: str, path: str) -> Response:
+    def _refused(self, status: int, text: str, path: str, *, sub_code: int | None = None) -> Response:
         """Clients show the detail; some look for the sub-code, and people give the tracking id to whoever helps."""
         now = datetime.datetime.fromtimestamp(self._context.clock.now_ms() / 1000, datetime.UTC)
         detail = (
-            f"SubCode={status}00. {_WORDS.get(status, 'Error')}. {text} TrackingId:{uuid.uuid4()}, "
+            f"SubCode={sub_code or status * 100}. {_WORDS.get(status, 'Error')}. {text} TrackingId:{uuid.uuid4()}, "
             f"SystemTracker:headgate:{path.strip('/')}, Timestamp:{now:%Y-%m-%dT%H:%M:%S}"
         )
         headers = _HEADERS | ({"WWW-Authenticate": "SharedAccessSignature"} if status == 401 else {})
@@ -257,6 +262,8 @@ class _Administration:
             resource = replace(resource, kind=ResourceKind.SUBSCRIPTION)
         elif resource.kind is ResourceKind.SUBSCRIPTIONS:
             resource = replace(resource, kind=ResourceKind.ENTITY)
+        elif resource.kind is ResourceKind.DEAD_LETTERS:
+            resource = resource.owner
         asked.access.check(Right.MANAGE, resource.path)
 
     async def _put_entity(self, asked: _Asked, found: Entity | None) -> Response:
@@ -295,6 +302,22 @@ class _Administration:
     def _entity_page(self, kind: TopicKind, asked: _Asked) -> Response:
         names = (name for name in self._entities.names(kind) if asked.access.allows(Right.MANAGE, name))
         return self._page(asked, names, lambda name: self._entity_entry(asked, self._entities.find(name)))
+
+    def _dead_letters(self, asked: _Asked) -> Response:
+        resource = asked.resource
+        entity = _there(self._managed(asked, resource.entity), resource.entity)
+        if not resource.subscription and entity.kind is TopicKind.TOPIC:
+            raise ResourceNotFoundError("a topic has no dead letters itself", subject=resource.path)
+        found = entity.subscription(resource.subscription) if resource.subscription else entity.queue
+        resource = replace(resource, entity=entity.name, subscription=found.name if resource.subscription else "")
+        described, runtime = dead_letters_description(found, of_transfer=resource.part is Part.TRANSFER_DEAD_LETTERS)
+        content = told_description(
+            described,
+            runtime,
+            message_size_bytes=self._context.settings.servicebus.message_size_bytes,
+            address=asked.base.__add__,
+        )
+        return _entry(Entry(asked.address(resource), resource.path, runtime.created_ms, runtime.updated_ms, content))
 
     def _namespace(self, asked: _Asked) -> Response:
         name = (asked.request.url.hostname or "localhost").partition(".")[0]

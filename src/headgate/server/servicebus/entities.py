@@ -51,7 +51,7 @@ def declaration_of(name: str, described: EntityDescription, found: Entity | None
 
     Raises ConfigError that names what cannot be had.
     """
-    _check_served(described)
+    _check_served(described, is_new=found is None)
     before = None if found is None else found.settings
     is_queue = described.kind is DescriptionKind.QUEUE
     settings = TopicSettings(
@@ -61,6 +61,7 @@ def declaration_of(name: str, described: EntityDescription, found: Entity | None
         auto_delete_on_idle_ms=described.auto_delete_on_idle_ms,
         requires_duplicate_detection=_unchanged(
             "RequiresDuplicateDetection",
+            described,
             described.requires_duplicate_detection,
             None if before is None else before.requires_duplicate_detection,
         ),
@@ -99,7 +100,7 @@ class WantedSubscription:
     @staticmethod
     def of(topic: str, name: str, described: EntityDescription, found: EntitySubscription | None) -> WantedSubscription:
         """That of a new subscription, or of one that is there. Raises ConfigError that names what cannot be had."""
-        _check_served(described)
+        _check_served(described, is_new=found is None)
         if described.status not in _SUBSCRIPTION_STATUS:
             raise ConfigError("Status: found SendDisabled, and nobody sends to a subscription")
         settings = msgspec.structs.replace(
@@ -117,10 +118,15 @@ class WantedSubscription:
         return WantedSubscription(settings, described.dead_letter_on_errors, _target(described.forward_to))
 
 
-def _check_served(described: EntityDescription) -> None:
+def _check_served(described: EntityDescription, *, is_new: bool) -> None:
     for name in _PARTITIONED:
         if described.kept.get(name, "false").strip().lower() in ("true", "1"):
-            raise ConfigError(f"{name}: entities are not partitioned here")
+            if not is_new:
+                raise ConfigError("Partitioning cannot be changed for Queue/Topic.")
+            raise ConfigError(
+                f"{name}: partitioned queues and topics are not supported in the Premium messaging tier, which is what "
+                "the namespace says that it is"
+            )
 
 
 def _delivery(described: EntityDescription, before: SubscriptionSettings | None) -> SubscriptionSettings:
@@ -130,18 +136,22 @@ def _delivery(described: EntityDescription, before: SubscriptionSettings | None)
         lock_ms=described.lock_ms,
         max_delivery_count=described.max_delivery_count,
         requires_session=_unchanged(
-            "RequiresSession", described.requires_session, None if before is None else before.requires_session
+            "RequiresSession",
+            described,
+            described.requires_session,
+            None if before is None else before.requires_session,
         ),
         dead_letter_on_expiration=described.dead_letter_on_expiration,
         forward_dead_letters_to=_target(described.forward_dead_letters_to),
     )
 
 
-def _unchanged(name: str, wanted: bool | None, before: bool | None) -> bool:
+def _unchanged(name: str, described: EntityDescription, wanted: bool | None, before: bool | None) -> bool:
     if before is None:
         return bool(wanted)
     if wanted is not None and wanted != before:
-        raise ConfigError(f"{name}: the value of an entity that is there cannot be changed")
+        kind = described.kind.value.removesuffix("Description")
+        raise ConfigError(f"The value for the {name} property of an existing {kind} cannot be changed.")
     return before
 
 
@@ -232,6 +242,20 @@ def subscription_description(found: EntitySubscription) -> tuple[EntityDescripti
         kept=settings.kept,
     )
     return described, _runtime(found)
+
+
+def dead_letters_description(
+    found: EntitySubscription, *, of_transfer: bool
+) -> tuple[EntityDescription, RuntimeDescription]:
+    """The dead letters of a queue or a subscription, as if they were a queue; those of a transfer are never any.
+
+    Raises LogError.
+    """
+    count = 0 if of_transfer else found.counts().dead_letter
+    runtime = RuntimeDescription(
+        found.created_ms, found.updated_ms, found.accessed_ms, active=count, message_count=count
+    )
+    return EntityDescription(DescriptionKind.QUEUE, max_delivery_count=found.settings.max_delivery_count), runtime
 
 
 def _runtime(

@@ -47,7 +47,7 @@ from headgate.protocols.servicebus import (
 from headgate.server.amqp10 import ReceiverLink, RefusedAttachError
 from headgate.server.servicebus.links import EntityLink, Place, error_of
 from headgate.server.servicebus.sending import OF_MOVES
-from headgate.topic import ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, COPY_ANNOTATION
+from headgate.topic import ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, COPY_ANNOTATION, FIRST_NUMBER_ANNOTATION
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
@@ -57,6 +57,7 @@ REASON = "DeadLetterReason"
 DESCRIPTION = "DeadLetterErrorDescription"
 
 _COPY_OCTETS = COPY_ANNOTATION.encode()
+_FIRST_OCTETS = FIRST_NUMBER_ANNOTATION.encode()
 _UNLOCKED_TAG = struct.Struct(">qq")
 
 logger = logging.getLogger("headgate.server.servicebus")
@@ -148,10 +149,12 @@ def given_message(place: Place, copy: Delivery | ReadCopy, time_to_live_ms: int 
     """A copy as a client gets it: given out, or only read."""
     number = first = sequence_number(copy.copy)
     arrived_ms, before = copy.timestamp_ms, 0
-    if _COPY_OCTETS in copy.message:
+    if _COPY_OCTETS in copy.message or _FIRST_OCTETS in copy.message:
         # It was moved: dead letters have numbers of their own, and keep what happened before.
         noted = _noted(copy.message)
-        if COPY_ANNOTATION in noted:
+        if FIRST_NUMBER_ANNOTATION in noted:
+            first = noted[FIRST_NUMBER_ANNOTATION].value
+        elif COPY_ANNOTATION in noted:
             first = sequence_number(noted[COPY_ANNOTATION].value)
         if place.is_dead_letter:
             # A message that rules failed on was never received: its letter says no time.

@@ -31,7 +31,7 @@ from headgate.protocols.servicebus import (
     unbatched,
 )
 from headgate.server.servicebus.links import EntityLink, Place, error_of
-from headgate.topic import ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, COPY_ANNOTATION
+from headgate.topic import ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, COPY_ANNOTATION, HOPS_ANNOTATION
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 CREDIT = 1_000
 """Messages and batches that a sender may have on their way."""
 
-OF_MOVES = (COPY_ANNOTATION, ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION)
+OF_MOVES = (COPY_ANNOTATION, ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, HOPS_ANNOTATION)
 """Annotations that the broker notes on copies that it moves; no client says or sees them."""
 
 _SCHEDULED = FieldReference(Section.MESSAGE_ANNOTATIONS, key=SCHEDULED_TIME.encode())

@@ -14,7 +14,9 @@ import pytest
 from headgate.errors import LogError, StreamLockedError, StreamNotFoundError, StreamReadOnlyError, StreamReplacedError
 from headgate.ledger import (
     NEVER,
+    Elsewhere,
     Ledger,
+    Move,
     Standing,
     Tokens,
     append_moves,
@@ -315,6 +317,28 @@ def test_moves_are_appended_once_whatever_was_known_of_them(tmp_path: Path) -> N
         ledger.commit(0)
         assert append_moves(ledger, "dead", writer, made=message_of, now_ms=0) == 0
     assert read_messages(target) == once
+
+
+def test_moves_that_go_elsewhere_are_not_lost_between_those_that_were_appended(tmp_path: Path) -> None:
+    stream, target = new_stream(tmp_path), new_stream(tmp_path, "dead")
+
+    def made(move: Move) -> tuple[bytes, bytes | None] | Elsewhere:
+        return Elsewhere("refused", move.change) if offset_of(move.copy) % 2 else message_of(move)
+
+    with Ledger.open(stream, now_ms=0) as ledger:
+        view = ledger.view("red", 0)
+        view.move(claim(view, 0, 6), "dead", b"why")
+        ledger.commit(0)
+    # Each process dies before it commits what it did; only every second time it gets to that.
+    for is_committed in (False, True) * 4:
+        with Ledger.open(stream, now_ms=0) as ledger, Writer.open(target, now_ms=0) as writer:
+            append_moves(ledger, "dead", writer, made=made, now_ms=0)
+            if is_committed:
+                ledger.commit(0)
+    with Ledger.open(stream, now_ms=0) as ledger:
+        assert "dead" not in ledger.moves()
+        assert [offset_of(move.copy) for move in ledger.moves()["refused"]] == [1, 3, 5]
+    assert len(read_messages(target)) == 3
 
 
 def test_a_move_that_fails_holds_back_those_behind_it(tmp_path: Path) -> None:

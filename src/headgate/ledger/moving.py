@@ -38,19 +38,28 @@ def append_moves(ledger: Ledger, target: str, writer: Writer, *, made: Callable[
     move's change. Commit the ledger afterwards, and call again if moves are left. Raises what `made` and
     `Writer.append` raise; the moves before that one are appended, and the ledger knows.
     """
-    before = ledger.moves().get(target, [])[:MOVES_A_CALL]
+    pending = ledger.moves().get(target, [])[:MOVES_A_CALL]
     last: dict[int, int | None] = {}
     done = 0
-    for view, group in itertools.groupby(before, key=lambda move: move.view):
+    for view, group in itertools.groupby(pending, key=lambda move: move.view):
         if view not in last:
             if len(last) == MAX_PUBLISHERS:
                 break
             last[view] = writer.last_sequence(ledger.publisher(view))
-        known = last[view]
-        moves = list(group)
-        missing = [move for move in moves if known is None or move.sequence > known]
-        found = [(move, made(move)) for move in missing]
-        taken = [(move.sequence, each) for move, each in found if isinstance(each, tuple)]
+        known, moves = last[view], list(group)
+        taken: list[tuple[int, tuple[bytes, bytes | None]]] = []
+        elsewhere: list[tuple[Move, Elsewhere]] = []
+        for move in moves:
+            if known is not None and move.sequence <= known:
+                continue
+            found = made(move)
+            if isinstance(found, Elsewhere):
+                elsewhere.append((move, found))
+            elif elsewhere:
+                # What is in the target counts as all before it: nothing is appended ahead of the commit of these.
+                break
+            elif found is not None:
+                taken.append((move.sequence, found))
         if taken:
             writer.append(
                 [message for _, message in taken],
@@ -60,11 +69,13 @@ def append_moves(ledger: Ledger, target: str, writer: Writer, *, made: Callable[
                 filter_source=writer.settings.filter_source,
             )
             last[view] = taken[-1][0]
-        for move, each in found:
-            if isinstance(each, Elsewhere):
-                ledger.redirect(move, each.target, each.change)
-        ledger.moved(target, moves[-1].sequence)
-        done += len(moves)
+        for move, other in elsewhere:
+            ledger.redirect(move, other.target, other.change)
+        over = elsewhere[-1][0] if elsewhere else moves[-1]
+        ledger.moved(target, over.sequence)
+        done += sum(move.sequence <= over.sequence for move in moves)
+        if elsewhere:
+            break
     return done
 
 

@@ -287,8 +287,12 @@ class PreconditionFailedError(BrokerError):
     """An argument that is refused, or a state of the resource that does not allow the command."""
 
 
-class SessionLockError(PreconditionFailedError):
-    """The lock of a session is with somebody else, or has ended."""
+class SessionLockedError(PreconditionFailedError):
+    """A session is with another receiver."""
+
+
+class SessionLockLostError(PreconditionFailedError):
+    """The lock of a session has ended."""
 
 
 class UnsuitableArgumentError(PreconditionFailedError):

@@ -107,14 +107,14 @@ def test_a_topic_has_what_it_was_created_with_and_names_have_no_case(
 
 
 def test_an_update_changes_what_is_there_and_nothing_else(client: ServiceBusAdministrationClient, name: str) -> None:
-    client.create_queue(name, lock_duration=timedelta(seconds=30), max_delivery_count=4)
+    client.create_queue(name, lock_duration=timedelta(seconds=30), max_delivery_count=4, requires_session=True)
     queue = client.get_queue(name)
     queue.status, queue.max_delivery_count = EntityStatus.SEND_DISABLED, 7
     client.update_queue(queue)
     found = client.get_queue(name)
     assert (found.status, found.max_delivery_count) == (EntityStatus.SEND_DISABLED, 7)
-    assert found.lock_duration == timedelta(seconds=30)
-    queue.requires_session = True
+    assert found.lock_duration == timedelta(seconds=30) and found.requires_session is True
+    queue.requires_session = False
     with pytest.raises(HttpResponseError, match="RequiresSession"):
         client.update_queue(queue)
     queue.name = f"{name}-other"
@@ -246,9 +246,10 @@ def test_javascript_makes_changes_and_lists_entities(node: Program, name: str) -
     call(node, "updateTopic", {**topic, "status": "SendDisabled", "userMetadata": None})
     topic = call(node, "getTopic", name)
     assert (topic["status"], topic["defaultMessageTimeToLive"]) == ("SendDisabled", "P2D")
-    call(node, "createQueue", f"{name}-queue", {"lockDuration": "PT30S", "maxDeliveryCount": 3})
+    options = {"lockDuration": "PT30S", "maxDeliveryCount": 3, "requiresSession": True}
+    call(node, "createQueue", f"{name}-queue", options)
     queue = call(node, "getQueue", f"{name}-queue")
-    assert (queue["lockDuration"], queue["maxDeliveryCount"]) == ("PT30S", 3)
+    assert {key: queue[key] for key in options} == options
     subscription = call(node, "createSubscription", name, "s", {"forwardTo": f"{name}-queue"})
     assert (subscription["topicName"], subscription["subscriptionName"]) == (name, "s")
     assert subscription["forwardTo"].endswith(f"/{name}-queue")
@@ -316,7 +317,8 @@ def test_java_makes_changes_and_lists_entities(java: Program, name: str) -> None
     assert java.ask("create_queue", queue=f"{name}-queue", lock="PT30S", max_delivery_count=3)["lock"] == "PT30S"
     assert java.ask("get_queue", queue=f"{name}-queue")["max_delivery_count"] == 3
     assert java.ask("queue_counts", queue=f"{name}-queue") == [0, 0, 0]
-    assert java.ask("create_subscription", topic=name, subscription="s")["topic"] == name
+    made = java.ask("create_subscription", topic=name, subscription="s", sessions=True)
+    assert (made["topic"], made["sessions"]) == (name, True)
     assert java.ask("update_subscription", topic=name, subscription="s", max_delivery_count=5)["name"] == "s"
     assert java.ask("get_subscription", topic=name, subscription="s")["max_delivery_count"] == 5
     assert java.ask("subscription_counts", topic=name, subscription="s") == [0, 0, 0]

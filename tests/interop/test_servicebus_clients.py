@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -32,8 +33,13 @@ def _received(client: Program, count: int, **place: Any) -> list[dict[str, Any]]
     return found
 
 
-def _message(body: str, **properties: object) -> dict[str, Any]:
-    return {"body": body, "properties": properties}
+def _of_sessions(sessions: str, count: int) -> list[dict[str, Any]]:
+    """Messages of sessions, in turns: `a0`, `b0`, `a1` …"""
+    return [_message(f"{each}{number}", session=each) for number in range(count) for each in sessions]
+
+
+def _message(body: str, session: str | None = None, **properties: object) -> dict[str, Any]:
+    return {"body": body, "properties": properties} | ({} if session is None else {"session": session})
 
 
 def test_every_settlement(client: Program, served: Served, name: str) -> None:
@@ -128,6 +134,68 @@ def test_what_is_not_there(client: Program, served: Served, name: str) -> None:
     with pytest.raises(ClientError, match=r"(?i)could not be found"):
         client.ask("receive", id="no", count=1)
     client.ask("shut", id="no")
+
+
+def test_sessions(client: Program, served: Served, name: str) -> None:
+    declare_queue(served, name, requires_session=True)
+    client.ask("send", entity=name, messages=_of_sessions("ab", 3))
+    place = {"queue": name, "by_session": True}
+    assert client.ask("open", id="a", session="a", **place) == "a"
+    assert client.ask("open", id="next", **place) == "b"
+    found = client.ask("receive", id="a", count=3)
+    assert [(each["body"], each["session"]) for each in found] == [("a0", "a"), ("a1", "a"), ("a2", "a")]
+    first, second, third = (each["sequence_number"] for each in found)
+    assert client.ask("state", id="a") is None
+    assert client.ask("state", id="a", set=True, state="half") == "half"
+    assert client.ask("renew_session", id="a") > time.time() * 1000
+    assert bodies(client.ask("peek", id="a", count=9)) == ["a0", "a1", "a2"]
+    client.ask("settle", id="a", number=first, how="complete")
+    client.ask("settle", id="a", number=second, how="abandon")
+    client.ask("settle", id="a", number=third, how="dead_letter", reason="why", description="because")
+    (again,) = client.ask("receive", id="a", count=1)
+    assert (again["body"], again["delivery_count"]) == ("a1", 1)
+    assert re.search("(?i)cannot-?be-?locked", client.ask("no_session", queue=name, session="a"))
+    assert re.search("(?i)timeout", client.ask("no_session", queue=name, seconds=1))
+    client.ask("shut", id="a")
+    client.ask("open", id="a", deletes=True, session="a", **place)
+    assert client.ask("state", id="a") == "half" and client.ask("state", id="a", set=True, state=None) is None
+    (again,) = client.ask("receive", id="a", count=1)
+    # Closing a session counts as no attempt.
+    assert (again["body"], again["delivery_count"]) == ("a1", 1)
+    for each in ("a", "next"):
+        client.ask("shut", id=each)
+    (letter,) = _received(client, 1, queue=name, dead_letters=True)
+    assert (letter["body"], letter["session"]) == ("a2", "a")
+    with pytest.raises(ClientError, match="SessionId was not set"):
+        client.ask("send", entity=name, messages=[_message("none")])
+
+
+def test_several_sessions_at_once(client: Program, served: Served, name: str) -> None:
+    declare_queue(served, name, requires_session=True)
+    client.ask("send", entity=name, messages=_of_sessions("abc", 4))
+    found = client.ask("process", queue=name, sessions=3, count=12)
+    for session in "abc":
+        own = [each["body"] for each in found if each["session"] == session]
+        assert own == [f"{session}{number}" for number in range(4)]
+    assert client.ask("open", id="left", queue=name, by_session=True, session="a") == "a"
+    assert client.ask("peek", id="left", count=9) == []
+    client.ask("shut", id="left")
+
+
+def test_a_session_lock_that_is_lost(client: Program, served: Served, name: str) -> None:
+    declare_topic(served, name, s={"rules": DEFAULT, "settings": {"requires_session": True, "lock_ms": 1_000}})
+    client.ask("send", entity=name, messages=[_message("m", session="x")])
+    place = {"topic": name, "subscription": "s", "by_session": True}
+    client.ask("open", id="first", session="x", **place)
+    (message,) = client.ask("receive", id="first", count=1)
+    assert client.ask("open", id="second", **place) == "x"
+    with pytest.raises(ClientError, match=r"(?i)session"):
+        client.ask("settle", id="first", number=message["sequence_number"], how="complete")
+    (again,) = client.ask("receive", id="second", count=1)
+    assert (again["body"], again["delivery_count"]) == ("m", 1)
+    client.ask("settle", id="second", number=again["sequence_number"], how="complete")
+    for each in ("first", "second"):
+        client.ask("shut", id=each)
 
 
 def test_a_lock_that_is_lost(client: Program, served: Served, name: str) -> None:

@@ -26,6 +26,7 @@ aio = pytest.importorskip("azure.servicebus.aio")
 Message = servicebus.ServiceBusMessage
 DELETE = servicebus.ServiceBusReceiveMode.RECEIVE_AND_DELETE
 DEAD_LETTERS = servicebus.ServiceBusSubQueue.DEAD_LETTER
+NEXT_SESSION = servicebus.NEXT_AVAILABLE_SESSION
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +170,78 @@ def test_a_lock_that_is_lost_is_told_on_the_link_and_by_management(served: Serve
         other.complete_message(again)
 
 
+def _in_sessions(sessions: str, count: int) -> list[Any]:
+    """Messages of sessions, in turns: `a0`, `b0`, `a1` …"""
+    return [Message(f"{each}{number}", session_id=each) for number in range(count) for each in sessions]
+
+
+def test_sessions(client: Any, served: Served, name: str) -> None:
+    declare_queue(served, name, requires_session=True)
+    with client.get_queue_sender(name) as sender:
+        sender.send_messages(_in_sessions("ab", 3))
+        with pytest.raises(exceptions.ServiceBusError, match="SessionId was not set"):
+            sender.send_messages(Message("none"))
+    began = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=1)
+    with client.get_queue_receiver(name, session_id="a") as receiver:
+        session = receiver.session
+        done, back, dead = receiver.receive_messages(3, max_wait_time=10)
+        assert _bodies([done, back, dead]) == ["a0", "a1", "a2"] and {done.session_id, back.session_id} == {"a"}
+        assert (session.session_id, session.get_state()) == ("a", None)
+        session.set_state("half")
+        assert session.get_state() == b"half"
+        assert session.locked_until_utc <= session.renew_lock() == session.locked_until_utc
+        receiver.complete_message(done)
+        receiver.abandon_message(back)
+        receiver.dead_letter_message(dead, reason="why")
+        (again,) = receiver.receive_messages(3, max_wait_time=10)
+        assert (str(again), again.delivery_count) == ("a1", 1)
+        assert _bodies(receiver.peek_messages(9, sequence_number=1)) == ["a1"]
+        with pytest.raises(exceptions.SessionCannotBeLockedError):
+            client.get_queue_receiver(name, session_id="a").__enter__()
+        with client.get_queue_receiver(name, session_id=NEXT_SESSION, receive_mode=DELETE) as free:
+            assert free.session.session_id == "b"
+            assert _bodies(free.receive_messages(3, max_wait_time=10)) == ["b0", "b1", "b2"]
+            with pytest.raises(exceptions.OperationTimeoutError):
+                client.get_queue_receiver(name, session_id=NEXT_SESSION, max_wait_time=1).__enter__()
+    assert list(client.list_queue_sessions(name, state_updated_after=began)) == ["a"]
+    with client.get_queue_receiver(name, session_id=NEXT_SESSION) as receiver:
+        assert (receiver.session.session_id, receiver.session.get_state()) == ("a", b"half")
+        receiver.session.set_state(None)
+        assert receiver.session.get_state() is None
+        (again,) = receiver.receive_messages(1, max_wait_time=10)
+        # Closing a session counts as no attempt.
+        assert (str(again), again.delivery_count) == ("a1", 1)
+        receiver.complete_message(again)
+    with client.get_queue_receiver(name, sub_queue=DEAD_LETTERS) as receiver:
+        (letter,) = receiver.receive_messages(1, max_wait_time=10)
+        assert (str(letter), letter.session_id, letter.dead_letter_reason) == ("a2", "a", "why")
+        receiver.complete_message(letter)
+
+
+def test_locks_of_sessions_are_renewed_and_lost(client: Any, served: Served, name: str) -> None:
+    declare_topic(served, name, s={"rules": DEFAULT, "settings": {"requires_session": True, "lock_ms": 1_000}})
+    _send(client, name, Message("none"), Message("m", session_id="x"))
+    with (
+        servicebus.AutoLockRenewer() as renewer,
+        client.get_subscription_receiver(name, "s", session_id="x", auto_lock_renewer=renewer) as receiver,
+    ):
+        (message,) = receiver.receive_messages(1, max_wait_time=10)
+        until = receiver.session.locked_until_utc
+        while receiver.session.locked_until_utc == until:
+            assert receiver.receive_messages(1, max_wait_time=0.1) == []
+        receiver.abandon_message(message)
+    with client.get_subscription_receiver(name, "s", session_id="x") as receiver:
+        (message,) = receiver.receive_messages(1, max_wait_time=10)
+        # While it waits it is told so; afterwards it looks at the time itself.
+        with pytest.raises(exceptions.SessionLockLostError):
+            receiver.receive_messages(1, max_wait_time=10)
+        with pytest.raises(exceptions.SessionLockLostError):
+            receiver.complete_message(message)
+    with client.get_subscription_receiver(name, "s", sub_queue=DEAD_LETTERS) as receiver:
+        (letter,) = receiver.receive_messages(1, max_wait_time=10)
+        assert (str(letter), letter.dead_letter_reason) == ("none", "Session id is null")
+
+
 def test_what_is_not_there(client: Any, served: Served, name: str) -> None:
     declare_topic(served, name, s=DEFAULT)
     with pytest.raises(exceptions.MessagingEntityNotFoundError), client.get_queue_sender(f"no-{name}") as sender:
@@ -182,12 +255,31 @@ def test_what_is_not_there(client: Any, served: Served, name: str) -> None:
         receiver.receive_deferred_messages([1])
 
 
+async def _use_sessions(client: Any, queue: str) -> None:
+    async with client.get_queue_sender(queue) as sender:
+        await sender.send_messages(_in_sessions("ab", 2))
+
+    async def use() -> tuple[str, list[str]]:
+        async with client.get_queue_receiver(queue, session_id=NEXT_SESSION) as receiver:
+            await receiver.session.set_state(receiver.session.session_id)
+            assert await receiver.session.renew_lock() == receiver.session.locked_until_utc
+            found = await receiver.receive_messages(2, max_wait_time=10)
+            await asyncio.gather(*(receiver.complete_message(each) for each in found))
+            return (await receiver.session.get_state()).decode(), _bodies(found)
+
+    assert sorted(await asyncio.gather(use(), use())) == [("a", ["a0", "a1"]), ("b", ["b0", "b1"])]
+    assert [each async for each in client.list_queue_sessions(queue)] == ["a", "b"]
+    with pytest.raises(exceptions.OperationTimeoutError):
+        async with client.get_queue_receiver(queue, session_id=NEXT_SESSION, max_wait_time=1):
+            raise AssertionError("there is no session")
+
+
 def test_the_asynchronous_client(served: Served, name: str) -> None:
     declare_topic(served, name, s=DEFAULT)
 
     async def use() -> None:
         text = connection_string(served)
-        async with aio.ServiceBusClient.from_connection_string(text) as client:
+        async with aio.ServiceBusClient.from_connection_string(text, retry_total=0) as client:
             async with client.get_topic_sender(name) as sender:
                 await asyncio.gather(*(sender.send_messages(Message(f"m{number}")) for number in range(5)))
                 await sender.send_messages([Message("b0"), Message("b1")])
@@ -199,6 +291,7 @@ def test_the_asynchronous_client(served: Served, name: str) -> None:
                 await receiver.abandon_message(found[1])
                 await asyncio.gather(*(receiver.complete_message(message) for message in found[2:]))
                 assert [str(each) for each in await receiver.peek_messages(9, sequence_number=1)] == [str(found[1])]
+            await _use_sessions(client, declare_queue(served, f"{name}-q", requires_session=True))
             dead = client.get_subscription_receiver(name, "s", sub_queue=DEAD_LETTERS)
             async with dead:
                 (letter,) = await dead.receive_messages(1, max_wait_time=10)

@@ -48,7 +48,7 @@ def seeded(folder: Path) -> tuple[Stream, Tokens]:
         lock = view.lock_session("x", UNTIL)
         assert lock is not None
         view.claim(plain(8), 1, session="x")
-        view.set_session_state("x", lock, b"state")
+        view.set_session_state("x", lock, b"state", 3)
         ledger.view("blue", copy_number(2))
         ledger.commit(0)
         tokens = claim(view, 10, 15)
@@ -64,7 +64,10 @@ def shape(ledger: Ledger) -> object:
             view.floor,
             view.available(limit=10_000),
             view.counts(),
-            {name: (held.lock, held.until_ms, held.state, *held.copies) for name, held in view.sessions().items()},
+            {
+                name: (held.lock, held.until_ms, held.state, held.set_ms, *held.copies)
+                for name, held in view.sessions().items()
+            },
         )
         for view in ledger.views()
     ]

@@ -51,7 +51,7 @@ class ModelView:
     settled: set[int]
     rows: dict[int, Row] = field(default_factory=dict)
     locks: dict[str, tuple[int, int]] = field(default_factory=dict)
-    states: dict[str, bytes] = field(default_factory=dict)
+    states: dict[str, tuple[bytes, int]] = field(default_factory=dict)
 
     def available(self) -> list[int]:
         return [c for c in ALL if c not in self.settled and (c not in self.rows or self.rows[c].is_available)]
@@ -291,7 +291,8 @@ class LedgerMachine(RuleBasedStateMachine):
         elif what == "unlock":
             assert view.unlock_session(session, lock) == holds
         else:
-            assert view.set_session_state(session, lock, b"s%d" % delay if what == "state" else None) == holds
+            state = b"s%d" % delay if what == "state" else None
+            assert view.set_session_state(session, lock, state, until) == holds
 
         def change(each: ModelView) -> None:
             if what == "renew":
@@ -299,7 +300,7 @@ class LedgerMachine(RuleBasedStateMachine):
             elif what == "unlock":
                 each.lock(session, 0, 0)
             elif what == "state":
-                each.states[session] = b"s%d" % delay
+                each.states[session] = b"s%d" % delay, until
             else:
                 each.states.pop(session, None)
 
@@ -402,7 +403,7 @@ class LedgerMachine(RuleBasedStateMachine):
                     expected.locks,
                 ),
                 (
-                    {name: each.state for name, each in view.sessions().items() if each.state is not None},
+                    {n: (each.state, each.set_ms) for n, each in view.sessions().items() if each.state is not None},
                     expected.states,
                 ),
                 (view.counts().claimed, sum(row.claim > 0 for row in expected.rows.values())),

@@ -25,7 +25,7 @@ def seeded() -> LedgerState:
     for record in (
         r.ViewOpened(1, 2, b"red"),
         r.SessionLocked(1, b"x", 1, 500),
-        r.SessionState(1, b"x", 1, b"half"),
+        r.SessionState(1, b"x", 1, 7, b"half"),
         r.Claimed(1, 2, IN_SESSION, b"x", column(3, 4), column(1, 1)),
         r.Claimed(1, 3, LATE, b"", column(5), column(2)),
         r.RowsKept(1, column(7), column(0), column(4), column(0)),
@@ -41,7 +41,10 @@ def shape(state: LedgerState) -> object:
     views = []
     for view in state.views.values():
         rows = view.rows().rows_between(0, LATE)
-        sessions = {name: (held.lock, held.state, sorted(held.copies)) for name, held in (view.sessions or {}).items()}
+        sessions = {
+            name: (held.lock, held.state, held.set_ms, sorted(held.copies))
+            for name, held in (view.sessions or {}).items()
+        }
         columns = [each.tolist() for each in (rows.copies, rows.claims, rows.attempts, rows.untils)]
         views.append((view.number, view.key, list(view.seen), columns, sessions))
     return sorted(views), state.moves, state.next_claim, state.next_view

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.message import AmqpType, AmqpValue, Body, Message, amqp_value
-from headgate.protocols.amqp10 import Connection, ConnectionSettings
+from headgate.protocols.amqp10 import Connection, ConnectionSettings, Session
 from headgate.protocols.amqp10.events import (
     Closed,
     Deliveries,
@@ -99,12 +99,17 @@ class Client:
     def of(self, kind: type, link: Link | None = None) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind) and (link is None or event.link is link)]
 
-    def attach(self, role: bool, **fields: Any) -> Link:
-        """A link, attached or refused: look at its state."""
+    def begun(self) -> Session:
+        """The session of all links."""
         if not self.connection.sessions:
             self.connection.begin()
         session = self.connection.sessions[0]
         self.pump(lambda: session.is_mapped or bool(self.of(Closed)))
+        return session
+
+    def attach(self, role: bool, **fields: Any) -> Link:
+        """A link, attached or refused: look at its state."""
+        session = self.begun()
         link = session.new_link(fields.pop("name", None) or f"link-{next(self._names)}", role)
         link.max_message_size = fields.pop("max_message_size", link.max_message_size)
         link.start(Attach(link.name, 0, role, **fields))

@@ -2,24 +2,72 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import uuid
 from typing import Any
 
-from headgate.message import AmqpType, AmqpValue, Body, Message, amqp_value
+from headgate.message import AmqpType, AmqpValue, Body, Message, amqp_value, encode_value
 from headgate.protocols.amqp10 import Link
 from headgate.protocols.amqp10.events import StateChanged
 from headgate.protocols.amqp10.performatives import RECEIVER, SECOND, Attach, Disposition, Transfer
-from headgate.protocols.amqp10.terminus import DeliveryState, Source, Target
+from headgate.protocols.amqp10.terminus import DeliveryState, RawEntry, Source, Target
 from headgate.protocols.servicebus import BATCH_FORMAT
 from server.amqp10_client import Client, plain
 
+SESSION_FILTER = "com.microsoft:session-filter"
+
 _numbers = itertools.count()
+_symbol = functools.partial(AmqpValue, AmqpType.SYMBOL)
 
 
 def peek_lock(client: Client, address: str, credit: int = 10) -> Link:
     """A receiver that settles second."""
     return client.receiver(address, credit=credit, rcv_settle_mode=SECOND)
+
+
+def attach_session(
+    client: Client, address: str, session: str | None = None, *, wait_ms: int | None = None, **fields: Any
+) -> Link:
+    """A link that asks for a session, None: the next one; not answered yet. `descriptor`: that of the filter."""
+    value = amqp_value(session)
+    descriptor = fields.pop("descriptor", None)
+    entry = RawEntry(encode_value(AmqpValue(AmqpType.SYMBOL, SESSION_FILTER)), encode_value(value))
+    if descriptor is not None:
+        entry = RawEntry.of(SESSION_FILTER, descriptor, value)
+    waits = () if wait_ms is None else ((_symbol("com.microsoft:timeout"), AmqpValue(AmqpType.UINT, wait_ms)),)
+    link = client.begun().new_link(f"session-{next(_numbers)}", RECEIVER)
+    asked: dict[str, Any] = {
+        "rcv_settle_mode": SECOND,
+        "source": Source(amqp_value(address), filter=(entry,)),
+        "target": Target(),
+        "properties": AmqpValue(AmqpType.MAP, waits),
+    }
+    link.start(Attach(link.name, 0, RECEIVER, **(asked | fields)))
+    client.flush()
+    return link
+
+
+def session_link(
+    client: Client, address: str, session: str | None = None, *, credit: int = 0, **fields: Any
+) -> tuple[Link, str]:
+    """A link that has a session, and its id."""
+    link = attach_session(client, address, session, **fields)
+    return link, session_of(client, link, credit=credit)
+
+
+def session_of(client: Client, link: Link, *, credit: int = 0) -> str:
+    """The session that a link got, now or later."""
+    client.pump(lambda: link.is_attached)
+    assert link.peer is not None and link.peer.source is not None and link.peer.source.filter is not None
+    (entry,) = link.peer.source.filter
+    if credit:
+        link.grant(credit)
+        client.flush()
+    found = entry.read().value
+    assert found.type is AmqpType.STRING
+    text: str = found.value
+    return text
 
 
 def bodies(client: Client, link: Link, count: int) -> list[bytes]:

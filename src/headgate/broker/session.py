@@ -316,7 +316,7 @@ class Session:
     ) -> SessionReceiver:
         """A receiver of one session of a subscription, None: of the next free one; see `BrokerTopic.session_receiver`.
 
-        Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, SessionLockError, LogError.
+        Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, SessionLockedError, LogError.
         """
         receiver = self.topic_of(name).session_receiver(
             name.subscription,

@@ -186,12 +186,13 @@ class SessionLocked(Record):
 
 
 class SessionState(Record):
-    """The state of a session; `is_set` 0: none."""
+    """The state of a session, set at `set_ms`; `is_set` 0: none."""
 
     kind: ClassVar[Kind] = Kind.SESSION_STATE
     view: int
     session: bytes
     is_set: int
+    set_ms: int
     state: bytes
 
 

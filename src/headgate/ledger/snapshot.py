@@ -66,7 +66,7 @@ def _cut_sessions(view: ViewState) -> Iterator[r.Record]:
             yield r.SessionLocked(view.number, name, session.lock, session.until_ms)
         session = (view.sessions or {}).get(name)
         if session is not None and session.state is not None:
-            yield r.SessionState(view.number, name, 1, session.state)
+            yield r.SessionState(view.number, name, 1, session.set_ms, session.state)
 
 
 def _cut_rows(view: ViewState) -> Iterator[r.Record]:

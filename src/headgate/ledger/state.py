@@ -32,11 +32,15 @@ _by_sequence = attrgetter("sequence")
 
 @dataclass(slots=True)
 class Session:
-    """A session of a view: who has its lock (0: nobody) until when, its state, and the copies claimed with the lock."""
+    """A session of a view: who has its lock (0: nobody) until when, its state, and the copies claimed with the lock.
+
+    The state was set at `set_ms`.
+    """
 
     lock: int = 0
     until_ms: int = 0
     state: bytes | None = None
+    set_ms: int = 0
     copies: set[int] = field(default_factory=set)
 
 
@@ -181,9 +185,10 @@ class ViewState:
         self._forget(name)
         return freed
 
-    def set_session_state(self, name: bytes, state: bytes | None) -> None:
+    def set_session_state(self, name: bytes, state: bytes | None, set_ms: int) -> None:
         """The state of a session is as given."""
-        self.session(name).state = state
+        session = self.session(name)
+        session.state, session.set_ms = state, set_ms
         self._forget(name)
 
     def end_sessions(self, now_ms: int) -> list[Rows]:
@@ -394,7 +399,8 @@ class LedgerState:
         self._watch(view)
 
     def _set_session_state(self, record: r.SessionState) -> None:
-        self._view(record.view).set_session_state(record.session, record.state if record.is_set else None)
+        state = record.state if record.is_set else None
+        self._view(record.view).set_session_state(record.session, state, record.set_ms)
 
     def _take_numbers(self, record: r.SnapshotBegun) -> None:
         self.next_claim = max(self.next_claim, record.next_claim)

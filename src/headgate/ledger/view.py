@@ -260,12 +260,12 @@ class View:
         self._do(r.SessionLocked(self.number, _encoded(session), 0, 0))
         return True
 
-    def session_claims(self, session: str) -> tuple[Int64Array, Int64Array]:
-        """The copies that are claimed with the lock of a session, ascending, and how often each was claimed by now."""
+    def session_claims(self, session: str) -> Tokens:
+        """The tokens of the copies that are claimed with the lock of a session, ascending."""
         held = (self._state.sessions or {}).get(_encoded(session))
         copies = np.array(sorted(held.copies) if held is not None else [], dtype=np.int64)
         places, known = self._state.rows().find(copies)
-        return copies[known], self._state.rows().rows_at(places[known]).attempts
+        return Tokens(copies[known], self._state.rows().rows_at(places[known]).claims)
 
     def holds_session(self, session: str, lock: int) -> bool:
         """Whether a lock stands."""
@@ -276,11 +276,11 @@ class View:
         held = (self._state.sessions or {}).get(_encoded(session))
         return None if held is None else held.state
 
-    def set_session_state(self, session: str, lock: int, state: bytes | None) -> bool:
+    def set_session_state(self, session: str, lock: int, state: bytes | None, set_ms: int) -> bool:
         """Set the state of a session, None removes it; false, and nothing is set, if the lock ended before."""
         if not self._has_lock(session, lock):
             return False
-        self._do(r.SessionState(self.number, _encoded(session), int(state is not None), state or b""))
+        self._do(r.SessionState(self.number, _encoded(session), int(state is not None), set_ms, state or b""))
         return True
 
     def sessions(self) -> dict[str, Session]:

@@ -81,7 +81,7 @@ FILE: dict[str, Any] = {
                                     },
                                 ],
                             },
-                            {"Name": "subscription.2"},
+                            {"Name": "subscription.2", "Properties": {"RequiresSession": True}},
                         ],
                     }
                 ],
@@ -129,7 +129,9 @@ def test_a_file_says_what_entities_are() -> None:
         ),
         RuleDefinition("sql", sql="sys.MessageId = '1' AND user.a = 2", action="SET sys.To = 'Entity'"),
     )
-    assert second == SubscriptionDeclaration("subscription.2", rules=(RuleDefinition("$Default", sql="1=1"),))
+    assert second == SubscriptionDeclaration(
+        "subscription.2", SubscriptionSettings(requires_session=True), rules=(RuleDefinition("$Default", sql="1=1"),)
+    )
 
 
 RULE = ["Topics", 0, "Subscriptions", 0, "Rules", 1, "Properties"]

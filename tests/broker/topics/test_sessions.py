@@ -11,14 +11,22 @@ import pytest
 
 from failing_disk import Disk
 from headgate.broker import DeadLetterReason, Delivery, SessionReceiver
-from headgate.errors import HeadgateError, PreconditionFailedError, SessionLockError, StorageFullError
-from headgate.ledger import offset_of, rule_of
+from headgate.errors import (
+    HeadgateError,
+    PreconditionFailedError,
+    ResourceNotFoundError,
+    SessionLockedError,
+    SessionLockLostError,
+    StorageFullError,
+)
+from headgate.ledger import copy_number, offset_of, rule_of
 from headgate.log import Stream, StreamArguments, Writer, stream_folder
 from headgate.message import Message
 from headgate.topic import (
     AddRule,
     ChangeSubscription,
     CreateSubscription,
+    RemoveSubscription,
     RuleDefinition,
     SubscriptionName,
     SubscriptionSettings,
@@ -101,6 +109,25 @@ def lab(disk: Disk) -> Iterator[Lab]:
         lab.broker.close()
 
 
+def sessions(lab: Lab, **more: int) -> object:
+    """The sessions of the subscription; they are told in the next turn."""
+    found: list[object] = []
+    lab.broker.topics.get("orders").sessions("red", found.append, **more)
+    assert found == []
+    lab.turn()
+    (answer,) = found
+    return answer
+
+
+def peeked(lab: Lab, session: str, start: int = 0, limit: int = 9) -> object:
+    """The offsets of the copies of a session that are not settled."""
+    found: list[object] = []
+    lab.broker.topics.get("orders").peek_session("red", session, copy_number(start), limit, found.append)
+    lab.turn()
+    (answer,) = found
+    return [offset_of(each.copy) for each in answer] if isinstance(answer, list) else answer
+
+
 def link(lab: Lab, session: str | None = None, want: int = 10, **more: object) -> SessionLink:
     return SessionLink(lab).open(session, want, **more)
 
@@ -141,13 +168,14 @@ def test_who_waits_for_a_session_gets_the_first_that_is_free(lab: Lab) -> None:
     waiting[1].close()
     again = link(lab)
     assert (again.accepted, again.offsets) == (["x"], [1])
-    assert again.deliveries[0].attempt == 2
+    # Closing counts as no attempt.
+    assert again.deliveries[0].attempt == 1
 
 
 def test_a_session_has_one_receiver_and_plain_ones_are_refused(lab: Lab) -> None:
     lab.topic(*subscription(), CreateSubscription("plain"))
     holder = link(lab, "a")
-    with pytest.raises(SessionLockError):
+    with pytest.raises(SessionLockedError):
         link(lab, "a")
     with pytest.raises(PreconditionFailedError, match="by session"):
         lab.link()
@@ -155,7 +183,9 @@ def test_a_session_has_one_receiver_and_plain_ones_are_refused(lab: Lab) -> None
     with pytest.raises(PreconditionFailedError, match="not received by session"):
         topic.session_receiver("plain", None, accepted=print, deliver=print, ended=print)
     with pytest.raises(PreconditionFailedError, match="not received by session"):
-        topic.sessions("plain")
+        topic.sessions("plain", print)
+    with pytest.raises(PreconditionFailedError, match="not received by session"):
+        topic.peek_session("plain", "a", 0, 9, print)
     holder.close()
     assert link(lab, "a").accepted == ["a"]
 
@@ -174,7 +204,7 @@ def test_a_lock_that_ends_gives_the_session_and_its_copies_to_others(lab: Lab) -
     assert first.ends == []
     third = link(lab)
     lab.turn(after_ms=1)
-    assert isinstance(first.ends[0], SessionLockError)
+    assert isinstance(first.ends[0], SessionLockLostError)
     assert (third.accepted, third.offsets) == (["a"], [0, 1])
     third.receiver.complete(first.tokens, third.answers.append)
     first.receiver.renew_lock(third.answers.append)
@@ -189,7 +219,7 @@ def test_a_lock_outlives_its_process_and_its_tokens_settle(lab: Lab) -> None:
     first = link(lab)
     # As a process leaves them that is killed.
     lab = Lab(Path(shutil.copytree(lab.root, lab.root / "left")))
-    with pytest.raises(SessionLockError):
+    with pytest.raises(SessionLockedError):
         link(lab, "a")
     other = link(lab)
     assert (other.accepted, other.offsets) == (["b"], [2])
@@ -226,6 +256,36 @@ def test_released_copies_come_back_at_their_place_and_hold_up_those_behind(lab: 
     assert link(lab).offsets == [3, 4]
 
 
+def test_peeking_shows_a_session_whoever_has_its_copies(lab: Lab) -> None:
+    lab.topic(*subscription(backoff_ms=[5_000]))
+    lab.publish(of("a"), of("b"), of("a"), of("a"), of("a"))
+    first = link(lab, "a", want=3)
+    first.receiver.complete(first.tokens[:1])
+    first.receiver.release(first.tokens[1:2], counts=True)
+    lab.turn()
+    assert lab.counts() == (2, 1, 1, 0)
+    assert [peeked(lab, "a"), peeked(lab, "a", 3), peeked(lab, "a", 0, 2)] == [[2, 3, 4], [3, 4], [2, 3]]
+    assert (peeked(lab, "b"), peeked(lab, "c")) == ([1], [])
+
+
+def test_who_looks_at_sessions_is_answered_when_the_subscription_ends(lab: Lab, disk: Disk) -> None:
+    lab.topic(*subscription())
+    lab.publish(of("a"))
+    topic, found = lab.broker.topics.get("orders"), []
+    disk.full = "/ledger/"
+    link(lab).close()
+    topic.sessions("red", found.append)
+    lab.turn()
+    assert found == []
+    disk.full = ""
+    for _ in range(15):
+        lab.turn(after_ms=100)
+    assert found == [["a"]]
+    topic.sessions("red", found.append)
+    lab.change(RemoveSubscription("red"))
+    assert isinstance(found[1], ResourceNotFoundError)
+
+
 def test_a_session_whose_first_copy_waits_is_not_offered(lab: Lab) -> None:
     lab.topic(*subscription(backoff_ms=[5_000]))
     lab.publish(of("a"), of("a"), of("b"))
@@ -250,14 +310,14 @@ def test_the_state_of_a_session_outlives_its_receivers_and_sessions_are_listed(l
     assert empty.receiver.state() is None
     first.close()
     lab.restart()
-    lab.broker.topics.get("orders")
-    lab.turn()
-    assert lab.broker.topics.get("orders").sessions("red") == ["a", "b"]
+    assert sessions(lab) == ["a", "b"]
+    set_ms = lab.clock.now
+    assert (sessions(lab, set_after_ms=set_ms - 1), sessions(lab, set_after_ms=set_ms)) == (["b"], [])
     again = link(lab, "b")
     assert again.receiver.state() == b"\0state"
     again.receiver.set_state(None)
     lab.turn()
-    assert lab.broker.topics.get("orders").sessions("red") == ["a"]
+    assert sessions(lab) == ["a"]
 
 
 def test_the_session_of_a_copy_is_what_its_action_leaves_and_without_one_it_is_a_dead_letter(lab: Lab) -> None:
@@ -279,8 +339,8 @@ def test_sessions_over_many_turns_restarts_and_a_purge(lab: Lab, monkeypatch: py
     lab.topic(*subscription())
     lab.publish(*[of(f"s{number % 4}") for number in range(20)])
     lab.restart()
-    lab.broker.topics.get("orders")
-    lab.turn()
+    # Also where a turn does not know them all.
+    assert sessions(lab) == ["s0", "s1", "s2", "s3"]
     assert lab.counts() == (20, 0, 0, 0)
     links = [link(lab) for _ in range(4)]
     assert [each.offsets for each in links] == [list(range(first, 20, 4)) for first in range(4)]
@@ -290,7 +350,7 @@ def test_sessions_over_many_turns_restarts_and_a_purge(lab: Lab, monkeypatch: py
     assert purged == [20]
     lab.publish(of("s1"))
     assert links[1].offsets[5:] == [20]
-    assert lab.broker.topics.get("orders").sessions("red") == ["s1"]
+    assert sessions(lab) == ["s1"]
 
 
 def test_session_ids_are_decided_again_where_they_are_damaged(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +385,7 @@ def test_copies_whose_messages_were_deleted_are_in_no_session(lab: Lab, monkeypa
     lab.broker.topics.get("orders")
     lab.turn()
     assert lab.counts() == (4, 0, 0, 0)
-    assert lab.broker.topics.get("orders").sessions("red") == ["s2"]
+    assert sessions(lab) == ["s2"]
     assert link(lab).offsets == [20, 21, 22, 23]
 
 

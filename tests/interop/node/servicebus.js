@@ -6,6 +6,7 @@ const { ServiceBusClient } = require("@azure/service-bus")
 const { serve } = require("./lines.js")
 
 let client
+let makeClient
 const senders = new Map()
 const receivers = new Map()
 const held = new Map()
@@ -16,6 +17,7 @@ const told = (message) => ({
   sequence_number: Number(message.sequenceNumber),
   enqueued_sequence_number: message.enqueuedSequenceNumber ?? null,
   delivery_count: message.deliveryCount ?? null,
+  session: message.sessionId ?? null,
   subject: message.subject ?? null,
   correlation_id: message.correlationId ?? null,
   properties: message.applicationProperties ?? {},
@@ -23,21 +25,28 @@ const told = (message) => ({
   dead_letter_description: message.deadLetterErrorDescription ?? null,
 })
 
-const made = ({ body, subject, correlation_id, properties }) => ({
+const made = ({ body, subject, correlation_id, properties, session }) => ({
   body,
+  ...(session !== undefined && { sessionId: session }),
   ...(subject && { subject }),
   ...(correlation_id && { correlationId: correlation_id }),
   ...(properties && { applicationProperties: properties }),
 })
 
+const accept = (from, { topic, subscription, queue, session }, options = {}) => {
+  const place = queue ? [queue] : [topic, subscription]
+  return session === undefined ? from.acceptNextSession(...place, options) : from.acceptSession(...place, session, options)
+}
+
 const ruleManager = ({ topic, subscription }, use) => use(client.createRuleManager(topic, subscription))
 
 serve({
   async connect({ connection_string, web_socket = false }) {
-    client = new ServiceBusClient(connection_string, {
-      retryOptions: { maxRetries: 0, timeoutInMs: 20000 },
+    makeClient = (seconds = 20) => new ServiceBusClient(connection_string, {
+      retryOptions: { maxRetries: 0, timeoutInMs: seconds * 1000 },
       ...(web_socket && { webSocketOptions: { webSocket: WebSocket } }),
     })
+    client = makeClient()
   },
 
   async send({ entity, messages, batch = false }) {
@@ -52,14 +61,61 @@ serve({
     }
   },
 
-  async open({ id, topic, subscription, queue, deletes = false, dead_letters = false }) {
+  async open({ id, deletes = false, dead_letters = false, by_session = false, ...place }) {
+    const { topic, subscription, queue } = place
     const options = {
       receiveMode: deletes ? "receiveAndDelete" : "peekLock",
       maxAutoLockRenewalDurationInMs: 0,
       ...(dead_letters && { subQueueType: "deadLetter" }),
     }
-    const receiver = queue ? client.createReceiver(queue, options) : client.createReceiver(topic, subscription, options)
+    let receiver
+    if (by_session) receiver = await accept(client, place, options)
+    else receiver = queue ? client.createReceiver(queue, options) : client.createReceiver(topic, subscription, options)
     receivers.set(id, receiver)
+    return receiver.sessionId ?? null
+  },
+
+  // The error of asking for a session that is not to be had in some seconds.
+  async no_session({ seconds = 1, ...place }) {
+    const other = makeClient(seconds)
+    try {
+      await (await accept(other, place)).close()
+      return null
+    } catch (error) {
+      return error.code
+    } finally {
+      await other.close()
+    }
+  },
+
+  async state({ id, set = false, state }) {
+    if (set) await receivers.get(id).setSessionState(state === null ? null : Buffer.from(state))
+    return (await receivers.get(id).getSessionState())?.toString() ?? null
+  },
+
+  async renew_session({ id }) {
+    return (await receivers.get(id).renewSessionLock()).getTime()
+  },
+
+  // Some sessions at once: the first message of each is done when all have one.
+  async process({ queue, sessions, count }) {
+    const found = []
+    const open = await Promise.all(Array.from({ length: sessions }, () => accept(client, { queue })))
+    await new Promise((resolve, reject) => {
+      const waiting = []
+      for (const receiver of open) {
+        receiver.subscribe({
+          async processMessage(message) {
+            found.push(told(message))
+            if (found.length <= sessions) await new Promise((go) => (waiting.push(go) === sessions) && waiting.forEach((each) => each()))
+            if (found.length === count) setTimeout(resolve)
+          },
+          async processError({ error }) { reject(error) },
+        })
+      }
+    })
+    for (const receiver of open) await receiver.close()
+    return found
   },
 
   async receive({ id, count, seconds = 20 }) {

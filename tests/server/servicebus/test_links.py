@@ -16,7 +16,6 @@ from headgate.protocols.amqp10.terminus import (
     Coordinator,
     Error,
     Modified,
-    RawEntry,
     Rejected,
     Released,
     Source,
@@ -283,9 +282,6 @@ def test_what_is_not_allowed(client: Client, entities: ServedEntities, name: str
         peek_lock(client, f"{name}/Subscriptions/sessions"),
     ]
     assert [refused(client, link)[0] for link in links] == ["amqp:not-allowed"] * 4
-    session = RawEntry.of("com.microsoft:session-filter", "com.microsoft:session-filter", amqp_value("x"))
-    link = client.receiver(f"{name}/Subscriptions/s", filters=(session,))
-    assert refused(client, link)[0] == "amqp:not-implemented"
     via = AmqpValue(
         AmqpType.MAP,
         ((AmqpValue(AmqpType.SYMBOL, "com.microsoft:transfer-destination-address"), amqp_value("other")),),

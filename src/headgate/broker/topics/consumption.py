@@ -111,13 +111,12 @@ class Consumption:
 
     def dispatch(self, now_ms: int) -> None:
         """Let every dispatcher that may have something give out a bounded amount."""
-        if self._commit is not None:
+        if not self.takes_more:
+            # They have their turn when it does again.
             return
         for _ in range(len(self._ready)):
             dispatcher = self._ready.popleft()
             dispatcher.is_queued = False
-            if self.trouble is not None:
-                continue
             try:
                 with self._guarded():
                     has_more = dispatcher.dispatch(now_ms)
@@ -165,6 +164,7 @@ class Consumption:
             dispatcher.deliver(check=had_trouble or self._run_in_worker is not None)
         if had_trouble:
             self.wake_all()
+            self.touch()
         return True
 
     def stop(self) -> None:

@@ -122,6 +122,13 @@ class SessionIndex:
         """The sessions that are not offered."""
         return frozenset(self._held)
 
+    def unsettled(self, session: str) -> Int64Array:
+        """The copies of a session that are not settled, ascending, whoever has them. Cost: some 0.2 µs a copy."""
+        out = [copy for copy, whose in self._out.items() if whose == session]
+        copies: Int64Array = np.array(sorted([*self._queued.get(session, ()), *out]), dtype=np.int64)
+        unsettled: Int64Array = copies[self._view.standings(copies) != Standing.SETTLED]
+        return unsettled
+
     def sessions(self) -> set[str]:
         """The sessions with copies that are not settled. Cost: some 0.1 µs a copy."""
         for session, queued in list(self._queued.items()):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from headgate.broker.topics.moving import Movement
 from headgate.broker.topics.receiver import Delivery, Receiver, Settled, nobody_asks
 from headgate.broker.topics.session_index import SessionIndex
 from headgate.broker.topics.sources import ReadCopy, SubscriptionSource
-from headgate.errors import HeadgateError, LogError, SessionLockError
+from headgate.errors import HeadgateError, LogError, SessionLockedError, SessionLockLostError
 from headgate.ledger import Claim, Expired, Tokens, View
 from headgate.topic import SubscriptionSettings
 
@@ -30,12 +30,16 @@ if TYPE_CHECKING:
 
 NO_SESSION = "Session id is null"
 
+T = TypeVar("T")
+Found = Callable[[T | HeadgateError], None]
+"""Called once, in a later turn: what was found, or why not."""
+
 
 class SessionReceiver(Receiver):
     """A receiver of one session, from `BrokerTopic.session_receiver` to `close`, which gives the session back.
 
     `accepted` is called once with the receiver, when it has its session: behind the commit of the lock, and before
-    any delivery. `ended` is also called when the lock ends: SessionLockError.
+    any delivery. `ended` is also called when the lock ends: SessionLockLostError.
     """
 
     __slots__ = ("_accepted", "_sessions", "lock", "locked_until_ms", "session")
@@ -114,15 +118,16 @@ class SessionDispatcher(Dispatcher):
         """Copies below that are known to the ledger are in the index."""
         self._searched = 0
         """Copies below are known to the ledger, or are not there."""
+        self._asked: list[Callable[[HeadgateError | None], None]] = []
 
     # receivers
 
     def lock(self, receiver: SessionReceiver, session: str) -> None:
-        """Give a receiver that session. Raises SessionLockError if somebody has it, LogError."""
+        """Give a receiver that session. Raises SessionLockedError if somebody has it, LogError."""
         until_ms = self._now_ms() + self.settings().lock_ms
         lock = self.view.lock_session(session, until_ms)
         if lock is None:
-            raise SessionLockError(f"session {session!r} is with another receiver", subject=self.name)
+            raise SessionLockedError(f"session {session!r} is with another receiver", subject=self.name)
         self._locked(receiver, session, lock, until_ms)
 
     def _locked(self, receiver: SessionReceiver, session: str, lock: int, until_ms: int) -> None:
@@ -148,15 +153,17 @@ class SessionDispatcher(Dispatcher):
         self.touch()
 
     def left(self, receiver: Receiver) -> None:
-        """A receiver gives its session back, with what it has of it; that counts as an attempt."""
+        """A receiver gives its session back, and what it has of it as if that had not been claimed."""
         super().left(receiver)
         if isinstance(receiver, SessionReceiver) and receiver.session is not None:
             session = receiver.session
-            copies, attempts = self.view.session_claims(session)
             # Where the ledger takes nothing, the lock ends by its time.
             with contextlib.suppress(LogError):
-                if self.view.unlock_session(session, receiver.lock):
-                    self.expired(Expired(self.view.number, copies, attempts))
+                if self.view.holds_session(session, receiver.lock):
+                    tokens = self.view.session_claims(session)
+                    self.view.release(tokens, counts=False)
+                    self.view.unlock_session(session, receiver.lock)
+                    self._index.changed(tokens.copies)
                     self._index.offer(session)
             self.touch()
 
@@ -173,7 +180,8 @@ class SessionDispatcher(Dispatcher):
                 continue
             if not self.view.holds_session(receiver.session, receiver.lock):
                 self.receivers.remove(receiver)
-                receiver.end(SessionLockError(f"the lock of session {receiver.session!r} ended", subject=self.name))
+                reason = f"the lock of session {receiver.session!r} has ended"
+                receiver.end(SessionLockLostError(reason, subject=self.name))
         held = self._index.held
         if held:
             sessions = self.view.sessions()
@@ -197,7 +205,10 @@ class SessionDispatcher(Dispatcher):
 
     def set_state(self, receiver: SessionReceiver, state: bytes | None, then: Settled) -> None:
         """See `SessionReceiver.set_state`."""
-        self._in_session(receiver, then, lambda session: self.view.set_session_state(session, receiver.lock, state))
+        now_ms = self._now_ms()
+        self._in_session(
+            receiver, then, lambda session: self.view.set_session_state(session, receiver.lock, state, now_ms)
+        )
 
     def _in_session(self, receiver: SessionReceiver, then: Settled, do: Callable[[str], bool]) -> None:
         self.used_ms = self._now_ms()
@@ -208,18 +219,65 @@ class SessionDispatcher(Dispatcher):
             return
         self._consumption.answer(then, [held])
 
-    def sessions(self) -> list[str]:
-        """The sessions with copies that are not settled, or with a state, by name."""
+    # looking
+
+    def sessions(self, then: Found[list[str]], *, set_after_ms: int | None) -> None:
+        """See `BrokerTopic.sessions`."""
+
+        def find() -> list[str]:
+            with_state = {
+                name
+                for name, held in self.view.sessions().items()
+                if held.state is not None and (set_after_ms is None or held.set_ms > set_after_ms)
+            }
+            return sorted(with_state if set_after_ms is not None else with_state | self._index.sessions())
+
+        self._ask(find, then)
+
+    def peek_session(self, session: str, from_copy: int, limit: int, then: Found[list[ReadCopy]]) -> None:
+        """See `BrokerTopic.peek_session`."""
+
+        def find() -> list[ReadCopy]:
+            copies = self._index.unsettled(session)
+            first = copies[copies >= from_copy][:limit]
+            return self.source.read(first, max_bytes=BYTES_A_TURN) if len(first) else []
+
+        self._ask(find, then)
+
+    def _ask(self, find: Callable[[], T], then: Found[T]) -> None:
+        """Find something in the turn in which the sessions of all that is decided are known."""
         self.used_ms = self._now_ms()
-        kept = {name for name, held in self.view.sessions().items() if held.state is not None}
-        return sorted(kept | self._index.sessions())
+
+        def answer(error: HeadgateError | None) -> None:
+            found: T | HeadgateError
+            try:
+                found = find() if error is None else error
+            except HeadgateError as failure:
+                found = failure
+            then(found)
+
+        self._asked.append(answer)
+        self.touch()
+
+    def _answer(self, error: HeadgateError | None) -> None:
+        asked, self._asked = self._asked, []
+        for answer in asked:
+            answer(error)
+
+    def end(self, error: HeadgateError) -> None:
+        """The view is no more, or its messages are damaged."""
+        super().end(error)
+        self._answer(error)
 
     # giving out
 
     def _claim(self, now_ms: int) -> bool:
         if self._forwards():
+            self._answer(None)
             return False
         may_have_more = self._index_known() or self._note_decided()
+        if not may_have_more:
+            self._answer(None)
         self._accept(now_ms)
         for receiver in list(self.receivers):
             if isinstance(receiver, SessionReceiver) and receiver.session is not None and receiver.wanted > 0:

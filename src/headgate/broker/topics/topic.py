@@ -29,7 +29,7 @@ from headgate.broker.topics.moving import Movement, TargetKind
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.queues import Queues
 from headgate.broker.topics.receiver import Delivery, Receiver, nobody_waits
-from headgate.broker.topics.sessions import SessionDispatcher, SessionReceiver
+from headgate.broker.topics.sessions import Found, SessionDispatcher, SessionReceiver
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
 from headgate.broker.topics.waiting import Canceled, Scheduled, WaitingMessages
@@ -289,15 +289,13 @@ class BrokerTopic:
         """A receiver of one session of a subscription, of that id, or of the next one that is free and has copies.
 
         `accepted` tells when it has its session; for the next one that may take as long as there is none, and `close`
-        ends the wait. Raises ResourceNotFoundError, EntityDisabledError, SessionLockError where somebody has the
+        ends the wait. Raises ResourceNotFoundError, EntityDisabledError, SessionLockedError where somebody has the
         session, PreconditionFailedError for a subscription that forwards its copies or does not give them by session,
         LogError.
         """
         found = self._enabled(subscription)
-        dispatcher = found.dispatcher
         self._check_receivable(found)
-        if not isinstance(dispatcher, SessionDispatcher):
-            raise PreconditionFailedError("the copies are not received by session", subject=dispatcher.name)
+        dispatcher = self._by_session(found)
         receiver = SessionReceiver(
             dispatcher,
             accepted=accepted,
@@ -313,15 +311,29 @@ class BrokerTopic:
         dispatcher.wake()
         return receiver
 
-    def sessions(self, subscription: str) -> list[str]:
+    def sessions(self, subscription: str, then: Found[list[str]], *, set_after_ms: int | None = None) -> None:
         """The sessions of a subscription with copies that are not settled, or with a state, by name.
 
-        Raises ResourceNotFoundError, PreconditionFailedError for a subscription without sessions.
+        With `set_after_ms` those whose state was set after that time. `then` gets them when all that is decided is
+        known by session, or LogError. Raises ResourceNotFoundError, PreconditionFailedError for a subscription without
+        sessions.
         """
-        dispatcher = self._subscription(subscription).dispatcher
-        if not isinstance(dispatcher, SessionDispatcher):
-            raise PreconditionFailedError("the copies are not received by session", subject=dispatcher.name)
-        return dispatcher.sessions()
+        self._by_session(self._subscription(subscription)).sessions(then, set_after_ms=set_after_ms)
+
+    def peek_session(
+        self, subscription: str, session: str, from_copy: int, limit: int, then: Found[list[ReadCopy]]
+    ) -> None:
+        """At most `limit` copies of a session that are not settled, at or above a copy, whoever has them.
+
+        Called and raises as `sessions`.
+        """
+        self._by_session(self._subscription(subscription)).peek_session(session, from_copy, limit, then)
+
+    def _by_session(self, found: _Subscription) -> SessionDispatcher:
+        """What gives out its copies by session. Raises PreconditionFailedError."""
+        if not isinstance(found.dispatcher, SessionDispatcher):
+            raise PreconditionFailedError("the copies are not received by session", subject=found.dispatcher.name)
+        return found.dispatcher
 
     def _enabled(self, name: str) -> _Subscription:
         """A subscription, for a receiver that comes. Raises ResourceNotFoundError, EntityDisabledError."""

@@ -6,9 +6,10 @@
     RuleDescription, CorrelationDescription        rules as clients describe them; `told_rule` tells of one
     Refusal, refusal_of                            condition, status and text of every error; `LOCK_LOST` and others
     stored, delivered, Given                       messages as they are stored, and as receivers get them
-    beyond_limits                                  those that are larger than allowed
+    beyond_limits, without_session                 those that are larger than allowed, or name no session
     BATCH_FORMAT, unbatched                        many messages in one delivery
     guid_of, token_of                              lock tokens
+    SessionRequest, session_request                which session a link is to have; `session_answer`: which one it has
     Resource, ResourceKind, parse_resource         paths of requests to administration
     parse_entry, Entry, feed, error_document       Atom documents of administration
     EntityDescription, RuntimeDescription          entities in them: `read_description`, `told_description`,
@@ -35,16 +36,33 @@ if TYPE_CHECKING:
         told_namespace,
     )
     from headgate.protocols.servicebus.locks import guid_of, token_of
-    from headgate.protocols.servicebus.messages import SCHEDULED_TIME, Given, beyond_limits, delivered, stored
+    from headgate.protocols.servicebus.messages import (
+        SCHEDULED_TIME,
+        Given,
+        beyond_limits,
+        delivered,
+        stored,
+        without_session,
+    )
     from headgate.protocols.servicebus.refusals import (
         LOCK_LOST,
+        NO_SESSION,
+        SESSION_LOCK_LOST,
         Refusal,
         ServiceBusCondition,
         not_found,
         not_implemented,
         refusal_of,
     )
-    from headgate.protocols.servicebus.requests import RequestMessage, enumerated, peeked, renewed
+    from headgate.protocols.servicebus.requests import (
+        RequestMessage,
+        enumerated,
+        listed_sessions,
+        peeked,
+        renewed,
+        renewed_session,
+        told_state,
+    )
     from headgate.protocols.servicebus.resources import Resource, ResourceKind, parse_resource
     from headgate.protocols.servicebus.rule_xml import read_rule_description, told_rule_description
     from headgate.protocols.servicebus.rules import (
@@ -54,6 +72,7 @@ if TYPE_CHECKING:
         RuleDescription,
         told_rule,
     )
+    from headgate.protocols.servicebus.sessions import SessionRequest, session_answer, session_request
     from headgate.protocols.servicebus.tokens import SharedAccessToken, parse_token, signed_token
 else:
     from headgate.faces import lazy

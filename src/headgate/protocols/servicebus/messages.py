@@ -43,9 +43,10 @@ _OF_THE_BROKER = (SEQUENCE_NUMBER, ENQUEUED_SEQUENCE_NUMBER, ENQUEUED_TIME, LOCK
 _ID = FieldReference(Section.PROPERTIES, position=0)
 _EXPIRY_TIME = FieldReference(Section.PROPERTIES, position=8)
 _CREATION_TIME = FieldReference(Section.PROPERTIES, position=9)
+_SESSION = FieldReference(Section.PROPERTIES, position=10)
 _IDENTIFIERS = {
     "a message id": _ID,
-    "a session id": FieldReference(Section.PROPERTIES, position=10),
+    "a session id": _SESSION,
     "a partition key": FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-opt-partition-key"),
 }
 _TIME_TO_LIVE = FieldReference(Section.HEADER, position=2)
@@ -95,6 +96,12 @@ def beyond_limits(messages: EncodedMessages, limits: Limits) -> dict[int, Precon
         if reason is not None:
             found[row] = reason
     return found
+
+
+def without_session(messages: EncodedMessages) -> list[int]:
+    """The messages, by row, that say no session id."""
+    _, lengths = locate_bytes(messages, _SESSION)
+    return np.flatnonzero(lengths < 0).tolist()
 
 
 def _properties_beyond(data: bytes, limits: Limits) -> PreconditionFailedError | None:

@@ -25,6 +25,9 @@ class ServiceBusCondition(StrEnum):
     ARGUMENT_OUT_OF_RANGE = "com.microsoft:argument-out-of-range"
     MESSAGE_LOCK_LOST = "com.microsoft:message-lock-lost"
     MESSAGE_NOT_FOUND = "com.microsoft:message-not-found"
+    SESSION_LOCK_LOST = "com.microsoft:session-lock-lost"
+    SESSION_CANNOT_BE_LOCKED = "com.microsoft:session-cannot-be-locked"
+    TIMEOUT = "com.microsoft:timeout"
     SERVER_BUSY = "com.microsoft:server-busy"
     DEAD_LETTER = "com.microsoft:dead-letter"
     """Not a refusal: the condition with which a receiver rejects what is to become a dead letter."""
@@ -65,6 +68,8 @@ _KINDS: Mapping[type[errors.HeadgateError], tuple[AnyCondition, int]] = {
     errors.FilterError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
     errors.ConfigError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
     errors.EntityDisabledError: (ServiceBusCondition.ENTITY_DISABLED, 403),
+    errors.SessionLockedError: (ServiceBusCondition.SESSION_CANNOT_BE_LOCKED, 410),
+    errors.SessionLockLostError: (ServiceBusCondition.SESSION_LOCK_LOST, 410),
     errors.PreconditionFailedError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
 }
 """What tells a client of an error; a class that is missing is told as its nearest base class, or as a fault here."""
@@ -73,6 +78,19 @@ LOCK_LOST = Refusal(
     ServiceBusCondition.MESSAGE_LOCK_LOST,
     410,
     "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue.",
+)
+
+SESSION_LOCK_LOST = Refusal(
+    ServiceBusCondition.SESSION_LOCK_LOST,
+    410,
+    "The session lock has expired on the message session, or another receiver has it. Accept the session again.",
+)
+
+NO_SESSION = Refusal(
+    Condition.NOT_ALLOWED,
+    400,
+    "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have session support "
+    "enabled can only receive messages that have the SessionId set to a valid value.",
 )
 
 

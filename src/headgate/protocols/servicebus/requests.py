@@ -26,6 +26,9 @@ _TRACKING = _VENDOR + "tracking-id"
 
 OK, ACCEPTED, NO_CONTENT = 200, 202, 204
 
+_ANY_TIME_MS = 253_402_300_800_000
+"""As the time of the last update: not only sessions whose state was set; the first millisecond of the year 10000."""
+
 
 class Disposition(StrEnum):
     """What a request makes of messages, as clients spell it."""
@@ -74,6 +77,37 @@ class UpdateDispositions:
 
 
 @dataclass(frozen=True, slots=True)
+class RenewSession:
+    """Asks for more time with a session."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetSessionState:
+    """Asks for what was kept for a session."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetSessionState:
+    """Keeps something for a session; None: nothing any more."""
+
+    session: str
+    state: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListSessions:
+    """Asks for sessions, a page of them: with messages or a state, or those whose state was set after a time."""
+
+    set_after_ms: int | None
+    skip: int
+    top: int
+
+
+@dataclass(frozen=True, slots=True)
 class AddRule:
     """Adds a rule to the subscription."""
 
@@ -103,7 +137,17 @@ class UnknownOperation:
 
 
 Operation: TypeAlias = (
-    PeekMessages | RenewLocks | UpdateDispositions | AddRule | RemoveRule | EnumerateRules | UnknownOperation
+    PeekMessages
+    | RenewLocks
+    | UpdateDispositions
+    | RenewSession
+    | GetSessionState
+    | SetSessionState
+    | ListSessions
+    | AddRule
+    | RemoveRule
+    | EnumerateRules
+    | UnknownOperation
 )
 
 
@@ -205,6 +249,22 @@ def renewed(count: int, until_ms: int) -> dict[str, AmqpValue]:
     return {"expirations": AmqpValue(AmqpType.ARRAY, AmqpArray(AmqpType.TIMESTAMP, times))}
 
 
+def renewed_session(until_ms: int) -> dict[str, AmqpValue]:
+    """The body of a response with the time until which a session is locked."""
+    return {"expiration": AmqpValue(AmqpType.TIMESTAMP, until_ms)}
+
+
+def told_state(state: bytes | None) -> dict[str, AmqpValue]:
+    """The body of a response with the state of a session."""
+    return {"session-state": NULL if state is None else AmqpValue(AmqpType.BINARY, state)}
+
+
+def listed_sessions(sessions: Sequence[str], skip: int) -> dict[str, AmqpValue]:
+    """The body of a response with sessions, behind so many others."""
+    found = AmqpArray(AmqpType.STRING, tuple(map(_string, sessions)))
+    return {"skip": _int(skip), "sessions-ids": AmqpValue(AmqpType.ARRAY, found)}
+
+
 def enumerated(rules: Sequence[AmqpValue]) -> dict[str, AmqpValue]:
     """The body of a response with rules, each as `told_rule` gives it."""
     found = tuple(AmqpValue(AmqpType.MAP, ((_string("rule-description"), rule),)) for rule in rules)
@@ -238,6 +298,26 @@ def _read_update(given: Arguments) -> Operation:
     )
 
 
+def _read_session(given: Arguments) -> str:
+    return text(given, "session-id")
+
+
+def _read_set_state(given: Arguments) -> Operation:
+    state = given.get("session-state", NULL)
+    if state.type not in (AmqpType.BINARY, AmqpType.NULL):
+        raise ConfigError(f"session-state is binary or null, found {state.type.value}")
+    return SetSessionState(_read_session(given), state.value)
+
+
+def _read_list_sessions(given: Arguments) -> Operation:
+    after = given.get("last-updated-time", NULL)
+    if after.type not in (AmqpType.TIMESTAMP, AmqpType.NULL):
+        raise ConfigError(f"last-updated-time is a timestamp, found {after.type.value}")
+    is_any = after.type is AmqpType.NULL or after.value >= _ANY_TIME_MS
+    skip, top = integer(given, "skip", default=0), integer(given, "top", default=100)
+    return ListSessions(None if is_any else after.value, max(skip, 0), max(top, 0))
+
+
 def _read_add_rule(given: Arguments) -> Operation:
     described = entries(given.get("rule-description", NULL), "rule-description")
     name = optional_text(given, "rule-name") or optional_text(described, "rule-name")
@@ -259,6 +339,10 @@ _OPERATIONS: Mapping[str, Callable[[Arguments], Operation]] = {
     "peek-message": _read_peek,
     "renew-lock": _read_renew,
     "update-disposition": _read_update,
+    "renew-session-lock": lambda given: RenewSession(_read_session(given)),
+    "get-session-state": lambda given: GetSessionState(_read_session(given)),
+    "set-session-state": _read_set_state,
+    "get-message-sessions": _read_list_sessions,
     "add-rule": _read_add_rule,
     "remove-rule": _read_remove_rule,
     "enumerate-rules": _read_enumerate,

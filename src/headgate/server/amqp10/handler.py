@@ -120,6 +120,10 @@ class Amqp10Handler:
         """Make a call at the end of the turn."""
         self._transport.call_soon(call)
 
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Make a call in `delay_s`, unless the connection has ended by then; the returned handle cancels it."""
+        return self._transport.call_later(delay_s, call)
+
     # What the driver calls
 
     def received(self, data: memoryview) -> None:

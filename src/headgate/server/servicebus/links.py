@@ -87,8 +87,11 @@ class EntityLink(ServedLink):
         try:
             self._check()
         except HeadgateError as error:
-            if self.may_speak:
-                self._handler.detach(self._link, error_of(refusal_of(error, str(self._place))))
+            self._end(error_of(refusal_of(error, str(self._place))))
+
+    def _end(self, error: Error) -> None:
+        """End the link because of an error."""
+        self._handler.detach(self._link, error)
 
     def _check(self) -> None:
         """Raise HeadgateError where the link may not go on."""

@@ -6,33 +6,42 @@ Source: servicebus_wire, sections 3 and 7.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from headgate.broker import Entity, Receiver, Right, copy_of
+from headgate.broker import ReadCopy, Receiver, Right, SessionReceiver, copy_of
 from headgate.errors import AuthenticationError, ConfigError, HeadgateError
 from headgate.message import AmqpValue
-from headgate.protocols.amqp10 import Coordinator, Link
+from headgate.protocols.amqp10 import Condition, Coordinator, Link
 from headgate.protocols.servicebus import (
     LOCK_LOST,
+    SESSION_LOCK_LOST,
     Refusal,
     RequestMessage,
     ServiceBusCondition,
     enumerated,
+    listed_sessions,
     not_implemented,
     peeked,
     refusal_of,
     renewed,
+    renewed_session,
     told_rule,
+    told_state,
 )
 from headgate.protocols.servicebus.requests import (
     NO_CONTENT,
     AddRule,
     Disposition,
     EnumerateRules,
+    GetSessionState,
+    ListSessions,
     PeekMessages,
     RemoveRule,
     RenewLocks,
+    RenewSession,
+    SetSessionState,
     UnknownOperation,
     UpdateDispositions,
 )
@@ -45,6 +54,8 @@ if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
     from headgate.server.servicebus.access import ConnectionAccess
     from headgate.server.servicebus.service import ServiceBusService
+
+T = TypeVar("T")
 
 MOST_PEEKED = 1_000
 """At most so many messages are in one response."""
@@ -101,9 +112,9 @@ class ManagementNode(_ReplyingNode):
         self._service.access.check(Right.LISTEN, self._place.path)
         match message.operation():
             case PeekMessages() as asked:
-                return self._peek(message, asked)
+                return self._peek(message, asked, later)
             case RenewLocks(tokens):
-                with self._receiver() as receiver:
+                with self._receiver(None) as receiver:
                     until: list[int] = []
                     answer = self._answer(message, later, lambda: renewed(len(tokens), until[0]))
                     until.append(receiver.renew(tokens, answer))
@@ -111,16 +122,28 @@ class ManagementNode(_ReplyingNode):
             case UpdateDispositions() as asked:
                 self._settle(asked, self._answer(message, later, dict))
                 return None
+            case RenewSession(session):
+                held = self._held(session)
+                body = functools.partial(_renewed_session, held)
+                held.renew_lock(self._answer(message, later, body, lost=SESSION_LOCK_LOST))
+                return None
+            case GetSessionState(session):
+                return message.answered(told_state(self._held(session).state()))
+            case SetSessionState(session, state):
+                self._held(session).set_state(state, self._answer(message, later, dict, lost=SESSION_LOCK_LOST))
+                return None
+            case ListSessions() as asked:
+                self._list_sessions(message, asked, later)
+                return None
             case AddRule(rule):
                 topic, subscription = self._subscription
-                entities = self._handler.context.broker.entities
-                entities.add_rule(topic, subscription, rule_definition(rule), self._changed(message, later))
+                told = self._told(message, later, lambda _: message.answered())
+                self._handler.context.broker.entities.add_rule(topic, subscription, rule_definition(rule), told)
                 return None
             case RemoveRule(name):
                 topic, subscription = self._subscription
-                self._handler.context.broker.entities.remove_rule(
-                    topic, subscription, name, self._changed(message, later)
-                )
+                told = self._told(message, later, lambda _: message.answered())
+                self._handler.context.broker.entities.remove_rule(topic, subscription, name, told)
                 return None
             case EnumerateRules() as asked:
                 return self._enumerate(message, asked)
@@ -129,22 +152,32 @@ class ManagementNode(_ReplyingNode):
 
     # messages
 
-    def _peek(self, message: RequestMessage, asked: PeekMessages) -> bytes:
-        if asked.session is not None:
-            raise RefusedError(not_implemented("sessions are not served"))
-        name = self._place.receivable
-        count = min(asked.count, MOST_PEEKED)
-        copies = self._place.entity.topic.peek(
-            name.subscription, copy_of(asked.from_sequence_number), count, dead_letters=name.is_dead_letter
-        )
+    def _peek(self, message: RequestMessage, asked: PeekMessages, later: Callable[[bytes], None]) -> bytes | None:
+        name, topic = self._place.receivable, self._place.entity.topic
+        first, count = copy_of(asked.from_sequence_number), min(asked.count, MOST_PEEKED)
+        tell = functools.partial(self._peeked, message)
+        if asked.session is None:
+            return tell(topic.peek(name.subscription, first, count, dead_letters=name.is_dead_letter))
+        if name.is_dead_letter:
+            raise RefusedError(Refusal(Condition.NOT_ALLOWED, 400, f"{self._place}: dead letters are in no session"))
+        topic.peek_session(name.subscription, asked.session, first, count, self._told(message, later, tell))
+        return None
+
+    def _peeked(self, message: RequestMessage, copies: list[ReadCopy]) -> bytes:
         if not copies:
             return message.answered(status=NO_CONTENT)
         time_to_live_ms = self._place.time_to_live_ms
         return message.answered(peeked([given_message(self._place, copy, time_to_live_ms) for copy in copies]))
 
     @contextlib.contextmanager
-    def _receiver(self) -> Iterator[Receiver]:
-        """A receiver that only settles; locks are known by their tokens, whoever received the messages."""
+    def _receiver(self, session: str | None) -> Iterator[Receiver]:
+        """A receiver that only settles; locks are known by their tokens, whoever received the messages.
+
+        With a session the one that has it on this connection: those tokens end with its lock.
+        """
+        if session is not None:
+            yield self._held(session)
+            return
         receiver = self._service.session.receiver(
             self._place.receivable, deliver=_not_asked_for, ended=_not_asked_for, tag="$management"
         )
@@ -154,7 +187,7 @@ class ManagementNode(_ReplyingNode):
             receiver.close()
 
     def _settle(self, asked: UpdateDispositions, answer: Callable[[list[bool] | HeadgateError], None]) -> None:
-        with self._receiver() as receiver:
+        with self._receiver(asked.session) as receiver:
             match asked.disposition:
                 case Disposition.COMPLETED:
                     receiver.complete(asked.tokens, answer)
@@ -167,17 +200,49 @@ class ManagementNode(_ReplyingNode):
                     receiver.defer(asked.tokens, answer)
 
     def _answer(
-        self, message: RequestMessage, later: Callable[[bytes], None], body: Callable[[], dict[str, AmqpValue]]
+        self,
+        message: RequestMessage,
+        later: Callable[[bytes], None],
+        body: Callable[[], dict[str, AmqpValue]],
+        *,
+        lost: Refusal = LOCK_LOST,
     ) -> Callable[[list[bool] | HeadgateError], None]:
-        """What answers a request when its tokens were looked at: all held, or the first lock is lost."""
+        """What answers a request when its tokens were looked at: all held, or a lock is lost."""
 
-        def answered(result: list[bool] | HeadgateError) -> None:
+        def tell(held: list[bool]) -> bytes:
+            return message.answered(body()) if all(held) else message.refused(lost)
+
+        return self._told(message, later, tell)
+
+    def _told(
+        self, message: RequestMessage, later: Callable[[bytes], None], tell: Callable[[T], bytes]
+    ) -> Callable[[T | HeadgateError], None]:
+        """What answers a request with what comes later."""
+
+        def told(result: T | HeadgateError) -> None:
             if isinstance(result, HeadgateError):
                 later(message.refused(refusal_of(result, str(self._place))))
             else:
-                later(message.answered(body()) if all(result) else message.refused(LOCK_LOST))
+                later(tell(result))
 
-        return answered
+        return told
+
+    # sessions
+
+    def _held(self, session: str) -> SessionReceiver:
+        """The receiver on this connection that has a session. Raises RefusedError."""
+        found = self._service.sessions.get((self._place.path, session))
+        if found is None or self._place.is_dead_letter:
+            raise RefusedError(SESSION_LOCK_LOST)
+        return found
+
+    def _list_sessions(self, message: RequestMessage, asked: ListSessions, later: Callable[[bytes], None]) -> None:
+        def tell(sessions: list[str]) -> bytes:
+            page = sessions[asked.skip : asked.skip + asked.top]
+            return message.answered(listed_sessions(page, asked.skip)) if page else message.answered(status=NO_CONTENT)
+
+        topic, name = self._place.entity.topic, self._place.receivable
+        topic.sessions(name.subscription, self._told(message, later, tell), set_after_ms=asked.set_after_ms)
 
     # rules
 
@@ -197,18 +262,9 @@ class ManagementNode(_ReplyingNode):
             return message.answered(status=NO_CONTENT)
         return message.answered(enumerated([told_rule(rule_description(each)) for each in rules]))
 
-    def _changed(
-        self, message: RequestMessage, later: Callable[[bytes], None]
-    ) -> Callable[[Entity | HeadgateError], None]:
-        """What answers a request when the rules of the subscription were changed."""
 
-        def changed(result: Entity | HeadgateError) -> None:
-            if isinstance(result, HeadgateError):
-                later(message.refused(refusal_of(result, str(self._place))))
-            else:
-                later(message.answered())
-
-        return changed
+def _renewed_session(held: SessionReceiver) -> dict[str, AmqpValue]:
+    return renewed_session(held.locked_until_ms)
 
 
 def _target(link: Link) -> str | None:

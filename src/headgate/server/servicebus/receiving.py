@@ -6,7 +6,8 @@
     modified, undeliverable here    deferred
     rejected                        a dead letter; the information of the error says why
 
-A message is the client's until its lock ends, also when the link has ended. Source: servicebus_wire, sections 5 and 6.
+A message is the client's until its lock ends, also when the link has ended. A link to a session has the lock of all its
+messages: that ends with the link. Source: servicebus_wire, sections 5 and 6.
 """
 
 from __future__ import annotations
@@ -15,13 +16,22 @@ import logging
 import struct
 from typing import TYPE_CHECKING
 
-from headgate.broker import DeadLetterReason, Delivery, ReadCopy, Right, sequence_number
+from headgate.broker import (
+    DeadLetterReason,
+    Delivery,
+    ReadCopy,
+    Receiver,
+    Right,
+    SessionReceiver,
+    sequence_number,
+)
 from headgate.errors import (
     EntityDisabledError,
     HeadgateError,
     MessageError,
     PreconditionFailedError,
     ResourceNotFoundError,
+    SessionLockedError,
 )
 from headgate.message import AmqpType, AmqpValue, Message, to_json
 from headgate.protocols.amqp10 import (
@@ -36,13 +46,16 @@ from headgate.protocols.amqp10 import (
     Released,
 )
 from headgate.protocols.amqp10.events import Outcomes
+from headgate.protocols.amqp10.performatives import Attach
 from headgate.protocols.servicebus import (
     LOCK_LOST,
     Given,
     ServiceBusCondition,
+    SessionRequest,
     delivered,
     not_implemented,
     refusal_of,
+    session_answer,
 )
 from headgate.server.amqp10 import ReceiverLink, RefusedAttachError
 from headgate.server.servicebus.links import EntityLink, Place, error_of
@@ -70,24 +83,26 @@ class ReceivingLink(EntityLink, ReceiverLink):
         self, handler: Amqp10Handler, link: Link, service: ServiceBusService, place: Place, *, settles_first: bool
     ) -> None:
         """Raises AccessRefusedError, RefusedError, ResourceNotFoundError, LogError."""
-        name = place.receivable
         super().__init__(handler, link, service, place, Right.LISTEN)
         self._tokens: dict[int, bytes] = {}
         """The lock tokens of deliveries that the client has not settled."""
         try:
-            self._receiver = service.session.receiver(
-                name,
-                deliver=self._deliver,
-                ended=self._ended,
-                ran_out=self._ran_out,
-                settles_first=settles_first,
-                tag=link.name,
-            )
-        except EntityDisabledError:
+            self._receiver = self._opened(settles_first=settles_first)
+        except (EntityDisabledError, SessionLockedError):
             raise
         except PreconditionFailedError as error:
-            # It forwards its messages, or gives them by session.
+            # It forwards its messages, or gives them by session, or does not.
             raise RefusedAttachError(Condition.NOT_ALLOWED, str(error)) from error
+
+    def _opened(self, *, settles_first: bool) -> Receiver:
+        return self._service.session.receiver(
+            self._place.receivable,
+            deliver=self._deliver,
+            ended=self._ended,
+            ran_out=self._ran_out,
+            settles_first=settles_first,
+            tag=self._link.name,
+        )
 
     def close(self) -> None:
         """The link has ended: what its client holds stays locked."""
@@ -106,7 +121,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
     def _ended(self, error: HeadgateError) -> None:
         refusal = refusal_of(error, str(self._place))
         is_gone = isinstance(error, ResourceNotFoundError)
-        self._handler.detach(self._link, Error(Condition.NOT_FOUND if is_gone else refusal.condition, refusal.text))
+        self._end(Error(Condition.NOT_FOUND if is_gone else refusal.condition, refusal.text))
 
     # settling
 
@@ -143,6 +158,68 @@ class ReceivingLink(EntityLink, ReceiverLink):
             case _:
                 self._tokens.update(found)
                 self._link.settle(ids, Rejected(error_of(not_implemented("transactions are not served"))))
+
+
+class SessionLink(ReceivingLink):
+    """A link of a receiver of one session; its attach is answered when it has one."""
+
+    def __init__(
+        self,
+        handler: Amqp10Handler,
+        link: Link,
+        service: ServiceBusService,
+        place: Place,
+        asked: SessionRequest,
+        answer: Attach,
+        *,
+        settles_first: bool,
+    ) -> None:
+        """Raises AccessRefusedError, RefusedError, ResourceNotFoundError, SessionLockedError, LogError."""
+        self._asked = asked
+        self._answer = answer
+        self._session: SessionReceiver | None = None
+        super().__init__(handler, link, service, place, settles_first=settles_first)
+        self._stop_waiting = handler.call_later(asked.wait_ms / 1000, self._waited)
+
+    def _opened(self, *, settles_first: bool) -> Receiver:
+        return self._service.session.session_receiver(
+            self._place.receivable,
+            self._asked.session,
+            accepted=self._accepted,
+            deliver=self._deliver,
+            ended=self._ended,
+            ran_out=self._ran_out,
+            settles_first=settles_first,
+            tag=self._link.name,
+        )
+
+    def _accepted(self, session: SessionReceiver) -> None:
+        assert session.session is not None
+        self._session = session
+        self._stop_waiting()
+        self._service.sessions[self._place.path, session.session] = session
+        self._handler.answer_attach(self._link, session_answer(self._answer, session.session, session.locked_until_ms))
+
+    def attached(self) -> None:
+        """The link is there: the peer may have granted credit before."""
+        self.go_on()
+
+    def _waited(self) -> None:
+        reason = f"{self._place}: no session was free within {self._asked.wait_ms} ms"
+        self._end(Error(ServiceBusCondition.TIMEOUT, reason))
+
+    def _end(self, error: Error) -> None:
+        if self._session is None:
+            self._handler.refuse_attach(self._service, self._link, error)
+        else:
+            super()._end(error)
+
+    def close(self) -> None:
+        """The link has ended: its session is free, with what its client has of it."""
+        self._stop_waiting()
+        if self._session is not None and self._session.session is not None:
+            self._service.sessions.pop((self._place.path, self._session.session), None)
+        super().close()
 
 
 def given_message(place: Place, copy: Delivery | ReadCopy, time_to_live_ms: int | None) -> bytes:

@@ -23,15 +23,17 @@ from headgate.protocols.amqp10.events import Deliveries
 from headgate.protocols.servicebus import (
     BATCH_FORMAT,
     MAX_BATCH_MESSAGES,
+    NO_SESSION,
     SCHEDULED_TIME,
     beyond_limits,
     not_implemented,
     refusal_of,
     stored,
     unbatched,
+    without_session,
 )
-from headgate.server.servicebus.links import EntityLink, Place, error_of
-from headgate.topic import ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, COPY_ANNOTATION, HOPS_ANNOTATION
+from headgate.server.servicebus.links import EntityLink, Place, RefusedError, error_of
+from headgate.topic import ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, COPY_ANNOTATION, HOPS_ANNOTATION, TopicKind
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
@@ -117,6 +119,8 @@ class SendingLink(EntityLink):
         refused: dict[int, HeadgateError] = dict(found.refused)
         limits = self._place.entity.limits.content
         refused |= {row: error for row, error in beyond_limits(messages, limits).items() if row not in refused}
+        if self._takes_sessions_only:
+            refused |= {row: RefusedError(NO_SESSION) for row in without_session(messages) if row not in refused}
         refused |= self._not_taken(messages, refused)
         if refused and is_whole:
             self._answer(ids, self._rejected(refused[min(refused)]))
@@ -152,8 +156,15 @@ class SendingLink(EntityLink):
         self._answer(ids, _ACCEPTED if error is None else self._rejected(error))
         self._handler.flush()
 
+    @property
+    def _takes_sessions_only(self) -> bool:
+        """Whether a message without a session id could not be received."""
+        entity = self._place.entity
+        return entity.kind is TopicKind.QUEUE and entity.queue.settings.requires_session
+
     def _rejected(self, error: HeadgateError) -> Rejected:
-        return Rejected(error_of(refusal_of(error, str(self._place))))
+        refusal = error.refusal if isinstance(error, RefusedError) else refusal_of(error, str(self._place))
+        return Rejected(error_of(refusal))
 
     def _answer(self, ids: list[int | None], state: DeliveryState) -> None:
         """Say the outcome of deliveries, of which those that are None do not wait for it; let the peer go on."""

@@ -9,23 +9,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.broker import Entity, Permission, Right, Session
+from headgate.broker import Entity, Permission, Right, Session, SessionReceiver
 from headgate.errors import ConfigError, HeadgateError
-from headgate.protocols.amqp10 import Condition, Link, Source
+from headgate.protocols.amqp10 import Condition, Link
 from headgate.protocols.amqp10.performatives import RECEIVER, SETTLED, Attach
 from headgate.protocols.sasl import Credentials, Mechanism
-from headgate.protocols.servicebus import Address, Part, Refusal, is_cbs, not_found, parse_address, refusal_of
+from headgate.protocols.servicebus import (
+    Address,
+    Part,
+    Refusal,
+    is_cbs,
+    not_found,
+    parse_address,
+    refusal_of,
+    session_request,
+)
 from headgate.server.amqp10 import RefusedAttachError, ServedLink, address_of, our_terminus
 from headgate.server.servicebus.access import ConnectionAccess
 from headgate.server.servicebus.links import EmptyLink, Place, RefusedError, place_of
 from headgate.server.servicebus.management import ClaimsNode, ManagementNode
-from headgate.server.servicebus.receiving import ReceivingLink
+from headgate.server.servicebus.receiving import ReceivingLink, SessionLink
 from headgate.server.servicebus.sending import SendingLink
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
 
-_SESSION_FILTER = b"com.microsoft:session-filter"
 _SEND_VIA = "com.microsoft:transfer-destination-address"
 
 
@@ -41,6 +49,8 @@ class ServiceBusService:
         self._claims = ClaimsNode(handler, self.access)
         self._management: dict[str, ManagementNode] = {}
         self._session: Session | None = None
+        self.sessions: dict[tuple[str, str], SessionReceiver] = {}
+        """The sessions that links of this connection have, by the path of the place and their ids."""
 
     def mechanisms(self) -> Sequence[str]:
         """Those of clients that say by tokens what they may do."""
@@ -66,9 +76,9 @@ class ServiceBusService:
             self._session = self._handler.open_session(_checked_here)
         return self._session
 
-    def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach]:
-        """What serves a link, and the answer to its attach. Raises RefusedAttachError."""
-        terminus = our_terminus(link, attach, second=True)
+    def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach | None]:
+        """What serves a link, and the answer to its attach; None while it has no session. Raises RefusedAttachError."""
+        our_terminus(link, attach, second=True)
         text = address_of(link, attach) or ""
         link.max_message_size = self._handler.context.settings.servicebus.message_size_bytes
         # Some clients know the reason of a rejection, and of the end of a link while they send only that it ended.
@@ -81,7 +91,7 @@ class ServiceBusService:
         except ConfigError:
             raise _refused(not_found(text)) from None
         try:
-            return self._serve(link, attach, address, terminus if isinstance(terminus, Source) else None), answer
+            return self._serve(link, answer, address)
         except RefusedError as error:
             raise _refused(error.refusal) from error
         except HeadgateError as error:
@@ -89,13 +99,13 @@ class ServiceBusService:
                 raise
             raise _refused(refusal_of(error, str(address))) from error
 
-    def _serve(self, link: Link, attach: Attach, address: Address, source: Source | None) -> ServedLink:
+    def _serve(self, link: Link, answer: Attach, address: Address) -> tuple[ServedLink, Attach | None]:
         entity = self._handler.context.broker.entities.find(address.entity)
         if address.is_management:
-            return self._managing(link, place_of(entity, address))
+            return self._managing(link, place_of(entity, address)), answer
         if link.role is RECEIVER:
-            return self._sending(link, attach, entity, address)
-        return self._receiving(link, attach, place_of(entity, address), source)
+            return self._sending(link, answer, entity, address), answer
+        return self._receiving(link, answer, place_of(entity, address))
 
     def _managing(self, link: Link, place: Place) -> ServedLink:
         node = self._management.get(place.path)
@@ -111,13 +121,17 @@ class ServiceBusService:
             raise RefusedAttachError(Condition.NOT_IMPLEMENTED, "messages are not sent via another entity")
         return SendingLink(self._handler, link, self, place_of(entity, address))
 
-    def _receiving(self, link: Link, attach: Attach, place: Place, source: Source | None) -> ServedLink:
-        if source is not None and any(_SESSION_FILTER in entry.name for entry in source.filter or ()):
-            raise RefusedAttachError(Condition.NOT_IMPLEMENTED, "sessions are not served")
+    def _receiving(self, link: Link, answer: Attach, place: Place) -> tuple[ServedLink, Attach | None]:
         self.access.check(Right.LISTEN, place.path)
+        settles_first = answer.snd_settle_mode == SETTLED
+        asked = session_request(answer)
+        if asked is not None:
+            if place.part is not Part.MESSAGES:
+                raise RefusedAttachError(Condition.NOT_ALLOWED, f"{place}: dead letters are in no session")
+            return SessionLink(self._handler, link, self, place, asked, answer, settles_first=settles_first), None
         if place.part is Part.TRANSFER_DEAD_LETTERS:
-            return EmptyLink(self._handler, link)
-        return ReceivingLink(self._handler, link, self, place, settles_first=attach.snd_settle_mode == SETTLED)
+            return EmptyLink(self._handler, link), answer
+        return ReceivingLink(self._handler, link, self, place, settles_first=settles_first), answer
 
 
 def _refused(refusal: Refusal) -> RefusedAttachError:

@@ -2,14 +2,17 @@ package clients;
 
 import clients.Lines.Fields;
 import com.azure.core.amqp.AmqpRetryOptions;
+import com.azure.core.amqp.exception.AmqpException;
 import com.azure.core.util.BinaryData;
 import com.azure.messaging.servicebus.ServiceBusClientBuilder;
 import com.azure.messaging.servicebus.ServiceBusMessage;
 import com.azure.messaging.servicebus.ServiceBusMessageBatch;
+import com.azure.messaging.servicebus.ServiceBusProcessorClient;
 import com.azure.messaging.servicebus.ServiceBusReceivedMessage;
 import com.azure.messaging.servicebus.ServiceBusReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusRuleManagerClient;
 import com.azure.messaging.servicebus.ServiceBusSenderClient;
+import com.azure.messaging.servicebus.ServiceBusSessionReceiverClient;
 import com.azure.messaging.servicebus.administration.models.CorrelationRuleFilter;
 import com.azure.messaging.servicebus.administration.models.CreateRuleOptions;
 import com.azure.messaging.servicebus.administration.models.RuleFilter;
@@ -19,12 +22,16 @@ import com.azure.messaging.servicebus.administration.models.SqlRuleFilter;
 import com.azure.messaging.servicebus.models.DeadLetterOptions;
 import com.azure.messaging.servicebus.models.ServiceBusReceiveMode;
 import com.azure.messaging.servicebus.models.SubQueue;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 
 /** com.azure:azure-messaging-servicebus, driven by lines of JSON. */
@@ -52,6 +59,11 @@ public final class ServiceBus {
     commands.put(
         "renew", fields -> RECEIVERS.get(fields.text("id")).renewMessageLock(held(fields)).toInstant().toEpochMilli());
     commands.put("peek", ServiceBus::peek);
+    commands.put("no_session", ServiceBus::noSession);
+    commands.put("state", ServiceBus::state);
+    commands.put(
+        "renew_session", fields -> RECEIVERS.get(fields.text("id")).renewSessionLock().toInstant().toEpochMilli());
+    commands.put("process", ServiceBus::process);
     commands.put(
         "shut",
         fields -> {
@@ -74,7 +86,11 @@ public final class ServiceBus {
   }
 
   private static ServiceBusClientBuilder builder() {
-    AmqpRetryOptions retry = new AmqpRetryOptions().setMaxRetries(0).setTryTimeout(Duration.ofSeconds(20));
+    return builder(20);
+  }
+
+  private static ServiceBusClientBuilder builder(int seconds) {
+    AmqpRetryOptions retry = new AmqpRetryOptions().setMaxRetries(0).setTryTimeout(Duration.ofSeconds(seconds));
     return new ServiceBusClientBuilder().connectionString(connectionString).retryOptions(retry);
   }
 
@@ -89,6 +105,9 @@ public final class ServiceBus {
     }
     if (fields.has("correlation_id")) {
       message.setCorrelationId(fields.text("correlation_id"));
+    }
+    if (fields.has("session")) {
+      message.setSessionId(fields.text("session"));
     }
     message.getApplicationProperties().putAll(fields.map("properties"));
     return message;
@@ -112,6 +131,11 @@ public final class ServiceBus {
   }
 
   private static Object open(Fields fields) {
+    if (fields.flag("by_session")) {
+      ServiceBusReceiverClient found = accept(builder(), fields);
+      RECEIVERS.put(fields.text("id"), found);
+      return found.getSessionId();
+    }
     ServiceBusClientBuilder.ServiceBusReceiverClientBuilder receiver =
         builder()
             .receiver()
@@ -129,6 +153,86 @@ public final class ServiceBus {
     }
     RECEIVERS.put(fields.text("id"), receiver.buildClient());
     return null;
+  }
+
+  private static ServiceBusReceiverClient accept(ServiceBusClientBuilder builder, Fields fields) {
+    ServiceBusClientBuilder.ServiceBusSessionReceiverClientBuilder receiver =
+        builder
+            .sessionReceiver()
+            .disableAutoComplete()
+            .maxAutoLockRenewDuration(Duration.ZERO)
+            .receiveMode(
+                fields.flag("deletes") ? ServiceBusReceiveMode.RECEIVE_AND_DELETE : ServiceBusReceiveMode.PEEK_LOCK);
+    if (fields.has("queue")) {
+      receiver.queueName(fields.text("queue"));
+    } else {
+      receiver.topicName(fields.text("topic")).subscriptionName(fields.text("subscription"));
+    }
+    ServiceBusSessionReceiverClient client = receiver.buildClient();
+    return fields.has("session") ? client.acceptSession(fields.text("session")) : client.acceptNextSession();
+  }
+
+  /** The error of asking for a session that is not to be had in some seconds. */
+  private static Object noSession(Fields fields) {
+    try {
+      accept(builder(fields.number("seconds", 1)), fields).close();
+      return null;
+    } catch (RuntimeException error) {
+      Throwable cause = error;
+      while (cause != null) {
+        if (cause instanceof AmqpException amqp && amqp.getErrorCondition() != null) {
+          return amqp.getErrorCondition().getErrorCondition();
+        }
+        cause = cause.getCause();
+      }
+      return error.toString();
+    }
+  }
+
+  private static Object state(Fields fields) {
+    ServiceBusReceiverClient receiver = RECEIVERS.get(fields.text("id"));
+    if (fields.flag("set")) {
+      String state = fields.text("state");
+      receiver.setSessionState(state == null ? null : state.getBytes(StandardCharsets.UTF_8));
+    }
+    byte[] found = receiver.getSessionState();
+    return found == null ? null : new String(found, StandardCharsets.UTF_8);
+  }
+
+  /** Some sessions at once: the first message of each is done when all have one. */
+  private static Object process(Fields fields) throws InterruptedException {
+    int sessions = fields.number("sessions", 1);
+    List<Map<String, Object>> found = Collections.synchronizedList(new ArrayList<>());
+    List<Throwable> errors = Collections.synchronizedList(new ArrayList<>());
+    CountDownLatch all = new CountDownLatch(fields.number("count", 1));
+    CountDownLatch together = new CountDownLatch(sessions);
+    ServiceBusProcessorClient processor =
+        builder()
+            .sessionProcessor()
+            .queueName(fields.text("queue"))
+            .maxConcurrentSessions(sessions)
+            .processMessage(
+                context -> {
+                  found.add(told(context.getMessage()));
+                  together.countDown();
+                  try {
+                    if (!together.await(20, TimeUnit.SECONDS)) {
+                      throw new IllegalStateException("the sessions came one after the other");
+                    }
+                  } catch (InterruptedException error) {
+                    throw new IllegalStateException(error);
+                  }
+                  all.countDown();
+                })
+            .processError(context -> errors.add(context.getException()))
+            .buildProcessorClient();
+    processor.start();
+    boolean done = all.await(30, TimeUnit.SECONDS);
+    processor.close();
+    if (!done) {
+      throw new IllegalStateException("got " + found + ", errors " + errors);
+    }
+    return found;
   }
 
   private static Object receive(Fields fields) {
@@ -155,6 +259,7 @@ public final class ServiceBus {
     result.put("sequence_number", message.getSequenceNumber());
     result.put("enqueued_sequence_number", message.getEnqueuedSequenceNumber());
     result.put("delivery_count", message.getDeliveryCount());
+    result.put("session", message.getSessionId());
     result.put("subject", message.getSubject());
     result.put("correlation_id", message.getCorrelationId());
     result.put("properties", message.getApplicationProperties());

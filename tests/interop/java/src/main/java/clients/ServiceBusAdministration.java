@@ -110,6 +110,7 @@ public final class ServiceBusAdministration {
     if (fields.has("forward_to")) {
       options.setForwardTo(fields.text("forward_to"));
     }
+    options.setSessionRequired(fields.flag("sessions"));
     String topic = fields.text("topic");
     String name = fields.text("subscription");
     if (fields.has("rule")) {
@@ -224,6 +225,7 @@ public final class ServiceBusAdministration {
     told.put("topic", subscription.getTopicName());
     told.put("max_delivery_count", subscription.getMaxDeliveryCount());
     told.put("forward_to", subscription.getForwardTo());
+    told.put("sessions", subscription.isSessionRequired());
     return told;
   }
 

@@ -14,6 +14,7 @@ import pytest
 
 from command_line import Outcome, Run
 from headgate import Message
+from headgate.cli import local_topics
 from headgate.client import Client
 from headgate.log import Writer, resolve_stream
 from headgate.log.root import lock_root
@@ -126,6 +127,26 @@ def test_copies_are_peeked_at_received_and_settled(there: Run) -> None:
     assert counts(there) == (0, 0, 0, 0, 0)
     assert row_of(there)["pins"] is None
     assert there("subscription", "receive", "shop/orders", "red").out == ""
+
+
+def test_on_files_it_is_waited_for_what_another_process_publishes(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("topic", "create", "orders").status == 0
+    assert run("subscription", "create", "orders", "all").status == 0
+    tick = local_topics._Asking._tick
+    ticks: list[int] = []
+
+    def tick_before_it_comes(asking: local_topics._Asking) -> None:
+        tick(asking)
+        ticks.append(0)
+        if len(ticks) == 3:
+            with Writer.open(resolve_stream("orders", tmp_path / "root"), now_ms=1) as writer:
+                writer.append([(Message(b"late").encode(), None)], now_ms=1)
+
+    monkeypatch.setattr(local_topics._Asking, "_tick", tick_before_it_comes)
+    received = run("subscription", "receive", "orders", "all", "--wait", "20s", "--json").json
+    assert [row["body"] for row in received] == [{"data": "late"}]
 
 
 def test_tables_say_what_was_received(there: Run) -> None:

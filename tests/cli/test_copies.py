@@ -227,6 +227,12 @@ def test_tail_shows_the_copies_that_a_subscription_has_settled_or_not(
     ]
 
 
+def test_tail_counts_the_copies_that_a_server_gave(there: Run, place: Place) -> None:
+    shown = there("tail", "shop/orders", "--subscription", "red", "--counters")
+    said = "received: 5 messages (" if place.options[0] == "--server" else "stage 2: 10 messages evaluated"
+    assert said in shown.err
+
+
 def test_tail_shows_the_copies_of_the_subscription_that_is_there_now(there: Run) -> None:
     rule = json.dumps({"name": "blue", "sql": "color = 'blue'"})
     there("subscription", "rm", "shop/orders", "red")

@@ -148,6 +148,12 @@ def test_rules_and_subscriptions_are_made_changed_and_removed(topic: RunningServ
     assert ask(topic, "GET", "/api/subscriptions")[1] == []
 
 
+def test_a_topic_may_have_a_longer_name_than_a_queue_of_rabbitmq(running: RunningServer) -> None:
+    assert ask(running, "PUT", "/api/topics/" + "x" * 260)[0] == 201
+    assert ask(running, "PUT", "/api/topics/" + "x" * 261)[0] == 400
+    assert ask(running, "PUT", "/api/topics/amq.x")[0] == 400
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "named"),
     [

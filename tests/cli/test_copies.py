@@ -14,6 +14,7 @@ import pytest
 
 from command_line import Outcome, Run
 from headgate import Message
+from headgate.cli import local_topics
 from headgate.client import Client
 from headgate.log import Writer, resolve_stream
 from headgate.log.root import lock_root
@@ -128,6 +129,26 @@ def test_copies_are_peeked_at_received_and_settled(there: Run) -> None:
     assert there("subscription", "receive", "shop/orders", "red").out == ""
 
 
+def test_on_files_it_is_waited_for_what_another_process_publishes(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("topic", "create", "orders").status == 0
+    assert run("subscription", "create", "orders", "all").status == 0
+    tick = local_topics._Asking._tick
+    ticks: list[int] = []
+
+    def tick_before_it_comes(asking: local_topics._Asking) -> None:
+        tick(asking)
+        ticks.append(0)
+        if len(ticks) == 3:
+            with Writer.open(resolve_stream("orders", tmp_path / "root"), now_ms=1) as writer:
+                writer.append([(Message(b"late").encode(), None)], now_ms=1)
+
+    monkeypatch.setattr(local_topics._Asking, "_tick", tick_before_it_comes)
+    received = run("subscription", "receive", "orders", "all", "--wait", "20s", "--json").json
+    assert [row["body"] for row in received] == [{"data": "late"}]
+
+
 def test_tables_say_what_was_received(there: Run) -> None:
     lines = there("subscription", "receive", "shop/orders", "red", "-n", "2").lines
     assert lines[0].split("\t")[:5] == ["token", "offset", "rule", "timestamp", "attempt"]
@@ -204,6 +225,12 @@ def test_tail_shows_the_copies_that_a_subscription_has_settled_or_not(
     assert [(row["offset"], row["application_properties"]["quantity"]) for row in shown.json] == [
         (offset, offset // 2) for offset in offsets
     ]
+
+
+def test_tail_counts_the_copies_that_a_server_gave(there: Run, place: Place) -> None:
+    shown = there("tail", "shop/orders", "--subscription", "red", "--counters")
+    said = "received: 5 messages (" if place.options[0] == "--server" else "stage 2: 10 messages evaluated"
+    assert said in shown.err
 
 
 def test_tail_shows_the_copies_of_the_subscription_that_is_there_now(there: Run) -> None:

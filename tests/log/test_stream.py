@@ -519,6 +519,8 @@ def test_names_too_long_for_a_folder_have_shortened_ones(tmp_path: Path) -> None
     assert [name_of_folder(folder) for folder in folders] == names
     assert sorted(stream_names(tmp_path)) == sorted(names)
     assert resolve_stream(names[3], tmp_path).name == names[3]
+    with pytest.raises(StreamNotFoundError, match="no stream"):
+        resolve_stream("z" * 260, tmp_path)
     (folders[1] / "stream.json").write_bytes(b"")
     assert name_of_folder(folders[1]) == folders[1].name
 

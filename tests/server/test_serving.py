@@ -141,7 +141,7 @@ def test_a_port_that_is_taken_is_named_and_nothing_stays_open(tmp_path: Path) ->
 def test_a_second_server_on_a_root_is_told_who_has_it(tmp_path: Path) -> None:
     with (
         running_server(tmp_path, handlers={"stream": Echo}),
-        pytest.raises(ConfigError, match=r"data is served already, by process \d+ on "),
+        pytest.raises(ConfigError, match=r"data is in use, by process \d+ on "),
         running_server(tmp_path, handlers={"stream": Echo}),
     ):
         pass

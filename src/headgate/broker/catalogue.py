@@ -175,15 +175,20 @@ def clean_name(name: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise ReservedNameError or PreconditionFailedError for a name that no stream may have."""
+    """Raise ReservedNameError or PreconditionFailedError for a name that clients of RabbitMQ can give no stream."""
+    check_reserved(name)
+    if len(name.encode()) > _MAX_NAME_BYTES:
+        raise PreconditionFailedError(f"a name has at most {_MAX_NAME_BYTES} bytes", subject=name[:40])
+
+
+def check_reserved(name: str) -> None:
+    """Raise ReservedNameError or PreconditionFailedError for a name that no stream may have, however it is made."""
     if not name or name.startswith("amq."):
         raise ReservedNameError("names that are empty or begin with amq. belong to the broker", subject=name)
     try:
-        size = len(name.encode())
+        name.encode()
     except UnicodeEncodeError as error:
         raise PreconditionFailedError("a name is text that UTF-8 can say", subject=repr(name[:40])) from error
-    if size > _MAX_NAME_BYTES:
-        raise PreconditionFailedError(f"a name has at most {_MAX_NAME_BYTES} bytes", subject=name[:40])
 
 
 def _is_unfinished(stream: Stream) -> bool:

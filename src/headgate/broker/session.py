@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from headgate.broker.backlog import Backlog
-from headgate.broker.catalogue import Declared, arguments_declared, check_name, clean_name
+from headgate.broker.catalogue import Declared, arguments_declared, check_name, check_reserved, clean_name
 from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
 from headgate.broker.groups import Group
 from headgate.broker.publishers import Publisher
@@ -371,7 +371,7 @@ class Session:
         Raises ResourceExistsError, RuleError for its name, AccessRefusedError, LogError.
         """
         self._check(Permission.CONFIGURE, name)
-        check_name(name)
+        check_reserved(name)
         self._broker.create_topic(name, limits)
 
     def remove_topic(self, name: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headgate.clock import now_ms, patient
-from headgate.errors import StreamLockedError
+from headgate.errors import LogError, StreamLockedError
 
 if TYPE_CHECKING:
     from headgate.broker import Broker
@@ -83,6 +83,10 @@ class _Asking:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(_TICK_S, self._tick)
         for topic in self._broker.topics:
+            if topic.stream.writer is None:
+                # Others publish meanwhile; what is wrong with the files is told to whoever reads them.
+                with contextlib.suppress(LogError):
+                    topic.stream.look()
             topic.tick(now_ms())
 
     def ask(self, method: str, path: Sequence[str], query: Mapping[str, object], body: object) -> Any:

@@ -200,7 +200,10 @@ def _asking_server(
 
     holder = locked.reason.partition(": ")[2]
     if url is None:
-        raise StreamLockedError(f"the root is served, by {holder}; {advice}", path=place.root) from locked
+        raise StreamLockedError(
+            f"the root is in use, by {holder}: a command that has not ended, or a server; if it is a server, {advice}",
+            path=place.root,
+        ) from locked
     try:
         yield Management.of(url, user=place.user, password=place.password)
     except (AuthenticationError, AccessRefusedError, ConnectionLostError) as error:

@@ -26,7 +26,7 @@ from headgate.cli.options import (
 )
 from headgate.cli.output import write_json, write_line, write_note
 from headgate.cli.remote import DEFAULT_PLACE, FOLLOW_ADVICE, Place, note_behind, open_cursor
-from headgate.cli.tail_copies import CopyCursor, open_copies
+from headgate.cli.tail_copies import CopyCursor, ServerCopyCursor, open_copies
 from headgate.cli.units import counted, shown_count, shown_size, shown_time
 from headgate.clock import now_ms
 from headgate.errors import ConfigError
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headgate.cli.remote import ServerCursor
-    from headgate.cli.tail_copies import ServerCopyCursor
     from headgate.log import OffsetSpecification, Stream
-    from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest
+    from headgate.scan import Cursor, ScanBatch, ScanRequest
 
 _POLL_S = 0.05
 
@@ -132,7 +131,7 @@ def tail(
             _copy(cursor, write, count=count, wait=wait if follow else None)
         finally:
             if counters or (sys.stderr.isatty() and not follow):
-                _write_counters(cursor.counters, as_json=as_json, is_remote=place.is_server)
+                _write_counters(cursor, as_json=as_json, is_remote=place.is_server)
     return 0
 
 
@@ -227,9 +226,13 @@ def _write_lines(batch: ScanBatch, rows: int) -> None:
         write_line("\t".join((str(int(batch.offsets[row])), arrived, *message_cells(batch.messages.message(row)))))
 
 
-def _write_counters(counters: ScanCounters, *, as_json: bool, is_remote: bool) -> None:
+def _write_counters(cursor: _Cursor, *, as_json: bool, is_remote: bool) -> None:
+    counters = cursor.counters
     if as_json:
         write_note(msgspec.json.encode(counters.as_dict()).decode())
+        return
+    if isinstance(cursor, ServerCopyCursor):
+        write_note(f"received: {counted(counters.messages_matched, 'message')} ({shown_size(counters.bytes_read)})")
         return
     if is_remote:
         write_note(

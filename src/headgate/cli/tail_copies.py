@@ -163,7 +163,7 @@ class ServerCopyCursor:
             page = self.topics.copies(self.topic, self.subscription, offset=self.offset, rule=self.rule, limit=_PAGE)
             self.offset, self.rule = page.offset, page.rule
             if (self.offset, self.rule) != before:
-                return _batch_of([copy for copy in page.copies if self.stop is None or copy.offset < self.stop])
+                return self._counted([copy for copy in page.copies if self.stop is None or copy.offset < self.stop])
             if not self.waits:
                 return None
             if waited_s >= _PATIENCE_S:
@@ -174,6 +174,12 @@ class ServerCopyCursor:
             time.sleep(_POLL_S)
             waited_s += _POLL_S
         return None
+
+    def _counted(self, copies: Sequence[ReadCopy]) -> ScanBatch:
+        self.counters.messages_evaluated += len(copies)
+        self.counters.messages_matched += len(copies)
+        self.counters.bytes_read += sum(len(copy.encoded) for copy in copies)
+        return _batch_of(copies)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -158,14 +158,16 @@ def resolve_stream(text: str, root: str | Path) -> Stream:
     """
     by_name, by_path = stream_folder(root, text), Path(text)
     candidates = [by_path, by_name] if os.sep in text else [by_name, by_path]
+    if any(len(os.fsencode(part)) > _MAX_FOLDER_NAME_BYTES for part in by_path.parts):
+        candidates = [by_name]
     for candidate in candidates:
         try:
             return Stream.open(candidate)
         except StreamNotFoundError:
             continue
-    if by_path.is_dir():
+    if os.path.isdir(by_path):
         at_path = f"the folder {by_path} has neither stream.json nor a pair of log files"
-    elif by_path.exists():
+    elif os.path.exists(by_path):
         at_path = f"{by_path} is a file, and a stream is a folder"
     else:
         at_path = f"there is no folder {by_path}"

@@ -219,9 +219,9 @@ def _reached_at(sockets: Mapping[str, socket.socket]) -> dict[str, str]:
 
 
 def _lock_root(root: Path, clock: Clock, note: Mapping[str, str]) -> StreamLock:
-    """The right to serve a root. Raises ConfigError that names the server which has it."""
+    """The right to serve a root. Raises ConfigError that names the process which has it."""
     try:
         return lock_root(root, now_ms=clock.now_ms(), note=note)
     except StreamLockedError as error:
         holder = error.reason.partition(": ")[2].partition(";")[0]
-        raise ConfigError(f"{root} is served already, by {holder}; one server has one root") from error
+        raise ConfigError(f"{root} is in use, by {holder}: another server, or a command that has not ended") from error

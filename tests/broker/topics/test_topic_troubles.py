@@ -143,7 +143,9 @@ def test_a_forward_gives_its_target_back(lab: Lab) -> None:
 # a full ledger
 
 
-def test_settlement_is_refused_while_the_ledger_has_no_room(lab: Lab, disk: Disk) -> None:
+def test_settlement_is_refused_while_the_ledger_has_no_room(
+    lab: Lab, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
     lab.topic(*RED_ONLY)
     link = lab.link(want=2)
     lab.publish(RED, RED, RED, RED)
@@ -155,6 +157,8 @@ def test_settlement_is_refused_while_the_ledger_has_no_room(lab: Lab, disk: Disk
     lab.turn()
     assert [type(each) for each in link.answers] == [StorageFullError, StorageFullError]
     assert link.offsets == [0, 1]
+    (warned,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "/ledger/" in warned.getMessage()
     lab.publish(RED)
     plain = lab.session.message_consumer("orders", ConsumerOptions(OffsetSpecification.first()))
     plain.want(10)

@@ -276,6 +276,16 @@ def test_settling_first_loses_what_a_peer_does_not_read(lab: Lab) -> None:
     assert lab.counts() == (0, 0, 0, 0)
 
 
+def test_a_subscription_that_has_nothing_left_needs_nothing(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    lab.publish(RED, BLUE)
+    assert lab.broker.topics.get("orders").subscription("red").pins == 0
+    link = lab.link(want=1)
+    link.receiver.complete(link.tokens, link.answers.append)
+    lab.publish(BLUE, BLUE)
+    assert lab.broker.topics.get("orders").subscription("red").pins is None
+
+
 def test_a_new_subscription_gets_what_comes_after_it(lab: Lab) -> None:
     lab.topic()
     lab.publish(RED, RED)

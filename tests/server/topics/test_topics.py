@@ -148,6 +148,12 @@ def test_rules_and_subscriptions_are_made_changed_and_removed(topic: RunningServ
     assert ask(topic, "GET", "/api/subscriptions")[1] == []
 
 
+def test_a_topic_may_have_a_longer_name_than_a_queue_of_rabbitmq(running: RunningServer) -> None:
+    assert ask(running, "PUT", "/api/topics/" + "x" * 260)[0] == 201
+    assert ask(running, "PUT", "/api/topics/" + "x" * 261)[0] == 400
+    assert ask(running, "PUT", "/api/topics/amq.x")[0] == 400
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "named"),
     [
@@ -329,7 +335,9 @@ def test_other_paths_and_methods_are_refused(topic: RunningServer) -> None:
     assert ask(topic, "POST", TOPIC)[0] == ask(topic, "DELETE", "/api/topics")[0] == 405
     assert ask(topic, "GET", f"{RED}/nothing")[0] == 404
     assert ask(topic, "POST", f"{RED}/settle", {"outcome": "eat", "tokens": []})[0] == 400
-    assert ask(topic, "POST", f"{RED}/settle", {"outcome": "complete", "tokens": ["xyz"]})[0] == 400
+    for wrong in ("xyz", "ab", "é" * 32):
+        status, answer = ask(topic, "POST", f"{RED}/settle", {"outcome": "complete", "tokens": [wrong]})
+        assert status == 400 and wrong in answer["error"] and "32 hexadecimal digits" in answer["error"]
     for body in ({"count": 0}, {"count": topic_requests.MOST_COPIES + 1}, {"wait_s": -1}, {"wait_s": 1e9}):
         assert ask(topic, "POST", f"{RED}/receive", body)[0] == 400
 

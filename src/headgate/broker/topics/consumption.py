@@ -8,6 +8,7 @@ that waits for the device is made by a worker: what is called meanwhile is for t
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from headgate.broker.topics.dispatcher import Dispatcher
 from headgate.broker.topics.receiver import Settled
 from headgate.errors import HeadgateError, LogError
 from headgate.ledger import Ledger, LedgerWrite, View
+
+logger = logging.getLogger("headgate.broker")
 
 
 class Consumption:
@@ -154,6 +157,8 @@ class Consumption:
             try:
                 self.ledger.finish(commit.write)
             except LogError as error:
+                if self.trouble is None:
+                    logger.warning("nothing is settled or given out: %s", error)
                 self.trouble = error
                 self._given[:0] = commit.given
                 _tell(commit.answers, error)

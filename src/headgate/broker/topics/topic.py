@@ -410,7 +410,7 @@ class BrokerTopic:
 
     def _info(self, found: _Subscription, dead_lettered: int | None, deferred: int | None) -> SubscriptionInfo:
         dispatcher = found.dispatcher
-        floor = dispatcher.view.floor
+        needed_from = self._needed_from(found)
         return SubscriptionInfo(
             found.version.name,
             found.version.number,
@@ -420,7 +420,7 @@ class BrokerTopic:
             deferred=deferred,
             receivers=len(dispatcher.receivers),
             forwarding=self._carrier.transfers(dispatcher.view.number),
-            pins=self._needed_from(found) if offset_of(floor) < self.stream.next_offset else None,
+            pins=needed_from if needed_from < self.stream.next_offset else None,
             counters=dispatcher.counters,
         )
 

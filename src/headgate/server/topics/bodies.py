@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -20,6 +21,8 @@ from headgate.topic import (
 )
 
 T = TypeVar("T")
+
+_TOKEN = re.compile("[0-9a-fA-F]{32}")
 
 
 class Outcome(StrEnum):
@@ -58,10 +61,10 @@ class SettleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def packed(self) -> list[bytes]:
         """The tokens as bytes. Raises ConfigError for a malformed one."""
-        try:
-            return [bytes.fromhex(token) for token in self.tokens]
-        except ValueError as error:
-            raise ConfigError(f"tokens: {error}") from error
+        for token in self.tokens:
+            if _TOKEN.fullmatch(token) is None:
+                raise ConfigError(f"tokens: found {token!r}, expected 32 hexadecimal digits")
+        return [bytes.fromhex(token) for token in self.tokens]
 
 
 class DryRunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -258,7 +258,7 @@ def amqp10_corpus(port: int) -> Corpus:
         b"last",
         frames,
         lambda frame: struct.pack(">I", len(frame)) + frame[4:],
-        lambda answers: _rest10(answers),
+        lambda answers: rest10(answers),
     )
 
 
@@ -296,7 +296,7 @@ def _split10(piece: bytes) -> list[bytes]:
     return found
 
 
-def _rest10(answers: bytes) -> bytes:
+def rest10(answers: bytes) -> bytes:
     """Protocol headers are frames of eight bytes, by their looks."""
     while len(answers) >= 8:
         size = 8 if answers.startswith(b"AMQP") else int.from_bytes(answers[:4], "big")

@@ -175,15 +175,20 @@ def test_a_client_that_logs_in_and_does_not_open_is_cut_off(
 ) -> None:
     with running_server(tmp_path, timeouts=PATIENT) as running:
         port = running.ports["amqp"]
-        with client_of(port) as opened10, Client091(port) as opened091:
+        with (
+            client_of(port) as opened10,
+            client_of(port, mechanism="MSSBCBS", response=b"") as stranger,
+            Client091(port) as opened091,
+        ):
             opened091.open()
             with log_in_only(port, upto) as client:
                 let_pass(LATE_S)
                 until_closed(client)
-            running.until(lambda: len(running.context.connections) == 2)
-            # Who opened before stays.
-            opened10.connection.begin()
-            opened10.pump(lambda: opened10.connection.sessions[0].is_mapped)
+            running.until(lambda: len(running.context.connections) == 3)
+            # Who opened before stays, a user or not.
+            for client10 in (opened10, stranger):
+                client10.connection.begin()
+                client10.pump(lambda client10=client10: client10.connection.sessions[0].is_mapped)
             assert opened091.call(1, m.ChannelOpen()) == m.ChannelOpenOk()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from headgate import kernels
 from headgate.errors import AccessRefusedError, HeadgateError, MessageError, PreconditionFailedError
 from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, Message, encode_value
 from headgate.protocols.amqp10.messages import annotated_message, delivered_message, store_messages, stored_message
+from strategies import damaged_messages
 
 SYMBOL = AmqpType.SYMBOL
 
@@ -219,16 +221,16 @@ def test_storing_in_bulk_gives_what_storing_one_by_one_gives(messages: list[byte
         assert (None if stored.filter_values is None else stored.filter_values.value(row)) == value
 
 
-def _store_one(data: bytes, **options: str) -> tuple[bytes, bytes | None]:
+def _store_one(data: bytes, **options: Any) -> tuple[bytes, bytes | None]:
     stored = store_messages(EncodedMessages.of([data]), **options)
     for error in stored.refused.values():
         raise error
     return stored.messages.message(0), None if stored.filter_values is None else stored.filter_values.value(0)
 
 
-def _outcome(store: Callable[..., tuple[bytes, bytes | None]], data: bytes, *, key: str, user: str) -> object:
+def _outcome(store: Callable[..., tuple[bytes, bytes | None]], data: bytes, **options: Any) -> object:
     try:
-        return store(data, routing=("", key), user=user)
+        return store(data, **options)
     except HeadgateError as error:
         return type(error), str(error)
 
@@ -242,8 +244,17 @@ def _outcome(store: Callable[..., tuple[bytes, bytes | None]], data: bytes, *, k
 def test_storing_one_message_gives_the_same_for_every_destination(messages: list[bytes], key: str, user: str) -> None:
     assert kernels.load("headgate.protocols.amqp10.kernel") is not None
     for data in messages:
-        expected = _outcome(stored_message, data, key=key, user=user)
-        assert _outcome(_store_one, data, key=key, user=user) == expected
+        options = {"routing": ("", key), "user": user}
+        assert _outcome(_store_one, data, **options) == _outcome(stored_message, data, **options)
+
+
+@given(damaged_messages())
+@example(b"\x00\x53\x73\xc0\x30\x06\x55")
+def test_damaged_messages_of_anybody_are_stored_or_refused_alike(data: bytes) -> None:
+    assert kernels.load("headgate.protocols.amqp10.kernel") is not None
+    for left_out in ((), ("x-inside",)):
+        options = {"routing": None, "user": None, "left_out": left_out}
+        assert _outcome(_store_one, data, **options) == _outcome(stored_message, data, **options)
 
 
 def test_without_kernels_storing_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headgate.errors import MessageError
 from headgate.language.servicebus import Limits
 from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, Message, amqp_value
 from headgate.protocols.servicebus import Given, beyond_limits, delivered, stored, unbatched
+from strategies import damaged_messages
 
 GIVEN = Given(sequence_number=11, enqueued_sequence_number=10, enqueued_ms=1_000, delivery_count=2)
 OURS = ("x-inside",)
@@ -27,11 +32,11 @@ def _stored(*messages: Message) -> list[Message]:
 
 
 def test_a_message_without_an_id_gets_one() -> None:
-    given = [Message(b"a"), Message(b"b", subject="s"), Message(b"c", message_id="mine"), Message(b"d", message_id=7)]
-    found = _stored(*given)
+    sent = [Message(b"a"), Message(b"b", subject="s"), Message(b"c", message_id="mine"), Message(b"d", message_id=7)]
+    found = _stored(*sent)
     assert [each.properties["message-id"].value for each in found] == ["id-0", "id-1", "mine", 7]
     assert found[1].properties["subject"].value == "s"
-    assert [each.body for each in found] == [each.body for each in given]
+    assert [each.body for each in found] == [each.body for each in sent]
 
 
 def test_what_only_the_broker_says_is_not_stored() -> None:
@@ -50,6 +55,31 @@ def test_what_only_the_broker_says_is_not_stored() -> None:
 def test_bytes_that_are_no_message_are_refused_alone() -> None:
     found = stored(EncodedMessages.of([b"\x01", Message(b"a").encode()]), left_out=(), new_id=lambda: "i")
     assert list(found.refused) == [0] and isinstance(found.refused[0], MessageError)
+
+
+@given(st.lists(damaged_messages(), min_size=1, max_size=5))
+def test_damaged_messages_are_stored_or_refused_and_delivered_whatever_they_are(damaged: list[bytes]) -> None:
+    found = stored(EncodedMessages.of(damaged), left_out=OURS, new_id=lambda: "i")
+    beyond_limits(EncodedMessages.of(damaged), Limits(identifier_characters=4, property_bytes=10, properties_bytes=15))
+    for row, data in enumerate(damaged):
+        given_out = [data] if row in found.refused else [data, found.messages.message(row)]
+        for one in given_out:
+            assert Message.decode(delivered(one, GIVEN, left_out=OURS)).message_annotations is not None
+            delivered(one, replace(GIVEN, time_to_live_ms=5), left_out=OURS)
+
+
+@given(damaged_messages(), st.lists(damaged_messages(), min_size=1, max_size=3))
+def test_what_is_no_batch_is_refused(damaged: bytes, messages: list[bytes]) -> None:
+    for data in (damaged, Message(Body.data(*messages)).encode() + damaged, damaged + Message(b"x").encode()):
+        with contextlib.suppress(MessageError):
+            unbatched(data)
+
+
+def test_a_message_whose_properties_are_not_what_they_announce_is_refused_and_delivered_as_it_is() -> None:
+    wrong = b"\x00\x53\x73\xc0\x03\x02\x40\xa0" + Message(b"x").encode()
+    found = stored(EncodedMessages.of([wrong, Message(b"y").encode()]), left_out=OURS, new_id=lambda: "i")
+    assert list(found.refused) == [0] and isinstance(found.refused[0], MessageError)
+    assert delivered(wrong, GIVEN, left_out=OURS).endswith(wrong)
 
 
 def test_what_is_larger_than_allowed_is_named() -> None:

@@ -13,7 +13,6 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ from server.amqp10_client import client_of
 from server.entities import ServedEntities
 from server.garbage import changed, rest10
 from server.running import RunningServer, running_server
-from server.servicebus_client import bodies, peek_lock, settle
+from server.servicebus_client import peek_lock, settle
 from waiting import LIMIT_S
 
 pytestmark = pytest.mark.faults
@@ -32,7 +31,16 @@ pytestmark = pytest.mark.faults
 SESSIONS = Path(__file__).parents[2] / "vectors" / "own" / "servicebus_sessions.jsonl"
 ROUNDS, LONG_ROUNDS = 150, 5_000
 _KEPT_BYTES = 32 << 20
-_COUNTED = ("Amqp10Handler", "Link", "Receiver", "ReceivingLink", "SendingLink", "ManagementNode", "Session", "Connection")
+_COUNTED = (
+    "Amqp10Handler",
+    "Link",
+    "Receiver",
+    "ReceivingLink",
+    "SendingLink",
+    "ManagementNode",
+    "Session",
+    "Connection",
+)
 
 
 @pytest.fixture(scope="module")

@@ -270,6 +270,8 @@ def store_messages(block: int) -> int:
             if user_bytes >= 0 and not user_fits(position, stop, widths, user, user_bytes):
                 continue
             position = behind_element(position, stop, widths)
+            if position == FAIL:
+                continue
             code = descriptor(position, stop)
         if code == APPLICATION_PROPERTIES:
             position = skip_map(behind_descriptor(position), stop)

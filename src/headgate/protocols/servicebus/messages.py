@@ -62,16 +62,20 @@ def stored(messages: EncodedMessages, *, left_out: Sequence[str], new_id: Callab
     kept = store_messages(messages, routing=None, user=None, left_out=(*_OF_THE_BROKER, *left_out))
     _, lengths = locate_bytes(kept.messages, _ID)
     changed: dict[int, bytes] = {}
+    refused = dict(kept.refused)
     for row in np.flatnonzero(lengths < 0).tolist():
-        if row not in kept.refused:
+        if row not in refused:
             message = Message.decode(kept.messages.message(row))
-            if _is_missing(message, _ID):
-                changed[row] = message.with_changes([(_ID, AmqpValue(AmqpType.STRING, new_id()))]).encode()
+            try:
+                if _is_missing(message, _ID):
+                    changed[row] = message.with_changes([(_ID, AmqpValue(AmqpType.STRING, new_id()))]).encode()
+            except MessageError as error:
+                refused[row] = error
     if not changed:
-        return kept
+        return StoredMessages(kept.messages, kept.filter_values, refused)
     count = len(kept.messages)
     rows = [changed[row] if row in changed else kept.messages.message(row) for row in range(count)]
-    return StoredMessages(EncodedMessages.of(rows), kept.filter_values, kept.refused)
+    return StoredMessages(EncodedMessages.of(rows), kept.filter_values, refused)
 
 
 def beyond_limits(messages: EncodedMessages, limits: Limits) -> dict[int, PreconditionFailedError]:
@@ -152,10 +156,14 @@ def delivered(data: bytes, given: Given, *, left_out: Sequence[str]) -> bytes:
     dropped = (*BROKER_ANNOTATIONS, *left_out)
     message = annotated_message(data, annotations, delivery_count=given.delivery_count, left_out=dropped)
     decoded = Message.decode(message)
-    changes = _expiry(decoded, given)
-    if _is_missing(decoded, _ID):
-        changes.append((_ID, AmqpValue(AmqpType.STRING, f"{given.enqueued_sequence_number:032x}")))
-    return decoded.with_changes(changes).encode() if changes else message
+    try:
+        changes = _expiry(decoded, given)
+        if _is_missing(decoded, _ID):
+            changes.append((_ID, AmqpValue(AmqpType.STRING, f"{given.enqueued_sequence_number:032x}")))
+        return decoded.with_changes(changes).encode() if changes else message
+    except MessageError:
+        # Another protocol stored it: its properties hold something else than they announce, and stay as they are.
+        return message
 
 
 def _expiry(message: Message, given: Given) -> list[Change]:

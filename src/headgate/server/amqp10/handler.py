@@ -292,7 +292,8 @@ class Amqp10Handler:
         if isinstance(user, AuthenticationError):
             self._refuse_login()
             return
-        self.user = user
+        # Also of who is no user: the driver ends those that are not known in time.
+        self.user = self.context.connections.of(self._transport).user = user
         self._logged_in_s = self.context.clock.monotonic_s()
         self._connection.send_outcome(SaslCode.OK)
         self._conversation.go_on(Waiting.LOGIN)

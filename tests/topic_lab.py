@@ -99,7 +99,8 @@ class Lab:
 
     def publish(self, *messages: bytes) -> None:
         publisher = self.session.publisher("orders")
-        assert publish(self.broker, publisher, messages) is None
+        error = publish(self.broker, publisher, messages)
+        assert error is None, error
         self.turn()
 
     def turn(self, after_ms: int = 0) -> None:

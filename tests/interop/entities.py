@@ -24,9 +24,9 @@ def declare_topic(served: Served, name: str, **subscriptions: Any) -> str:
     return _declare(served, name, {"subscriptions": given})
 
 
-def declare_queue(served: Served, name: str, **delivery: Any) -> str:
-    """A queue; keywords say how its messages are delivered."""
-    return _declare(served, name, {"settings": {"kind": "queue"}, "delivery": delivery})
+def declare_queue(served: Served, name: str, settings: dict[str, Any] | None = None, **delivery: Any) -> str:
+    """A queue with settings of its own; keywords say how its messages are delivered."""
+    return _declare(served, name, {"settings": {"kind": "queue", **(settings or {})}, "delivery": delivery})
 
 
 def _declare(served: Served, name: str, body: object) -> str:

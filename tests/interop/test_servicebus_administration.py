@@ -108,6 +108,7 @@ def test_a_topic_has_what_it_was_created_with_and_names_have_no_case(
 
 def test_an_update_changes_what_is_there_and_nothing_else(client: ServiceBusAdministrationClient, name: str) -> None:
     client.create_queue(name, lock_duration=timedelta(seconds=30), max_delivery_count=4, requires_session=True)
+    assert client.get_queue_runtime_properties(f"{name}/$DeadLetterQueue").total_message_count == 0
     queue = client.get_queue(name)
     queue.status, queue.max_delivery_count = EntityStatus.SEND_DISABLED, 7
     client.update_queue(queue)
@@ -117,7 +118,16 @@ def test_an_update_changes_what_is_there_and_nothing_else(client: ServiceBusAdmi
     queue.requires_session = False
     with pytest.raises(HttpResponseError, match="RequiresSession"):
         client.update_queue(queue)
-    queue.name = f"{name}-other"
+    queue.requires_session, queue.requires_duplicate_detection = True, True
+    with pytest.raises(HttpResponseError, match="RequiresDuplicateDetection property of an existing Queue cannot be"):
+        client.update_queue(queue)
+    queue.requires_duplicate_detection = False
+    queue.forward_to = f"{name}-nothing"
+    with pytest.raises(HttpResponseError, match=r"SubCode=40400\. .*The auto forwarding destination entity does"):
+        client.update_queue(queue)
+    with pytest.raises(HttpResponseError, match="partitioned queues and topics are not supported"):
+        client.create_queue(f"{name}-parts", enable_partitioning=True)
+    queue.forward_to, queue.name = None, f"{name}-other"
     with pytest.raises(HttpResponseError):
         client.update_queue(queue)
     client.delete_queue(name)

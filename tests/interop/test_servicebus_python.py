@@ -387,6 +387,20 @@ def test_system_properties_and_the_operators_of_the_page(client: Any, served: Se
     assert {key: _bodies(_received(client, name, key, len(found))) for key, found in expected.items()} == expected
 
 
+def test_duplicates_are_accepted_and_dropped(client: Any, served: Served, name: str) -> None:
+    declare_queue(served, name, {"requires_duplicate_detection": True})
+    with client.get_queue_sender(name) as sender:
+        sender.send_messages(Message("first", message_id="1"))
+        sender.send_messages(Message("again", message_id="1", session_id="another", correlation_id="other"))
+        batch = sender.create_message_batch()
+        for number in ("2", "1", "2", "3"):
+            batch.add_message(Message(number, message_id=number))
+        sender.send_messages(batch)
+        sender.send_messages([Message("no id"), Message("no id")])
+    with client.get_queue_receiver(name, receive_mode=DELETE) as receiver:
+        assert _bodies(_next(receiver, 5)) == ["first", "2", "3", "no id", "no id"]
+
+
 def test_routing_with_forwarding(client: Any, served: Served, name: str) -> None:
     """The topic's rules say which queue a message goes to; the queue's dead letters go on to one for all."""
     everything, reds, blues = (f"{name}-{each}" for each in ("failed", "reds", "blues"))

@@ -13,11 +13,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Catalogue
 from headgate.broker.consumers import Consumers
+from headgate.broker.duplicates import ReadIds
 from headgate.broker.entities import Entities
 from headgate.broker.exchanges import Exchanges
 from headgate.broker.groups import Group
@@ -57,6 +58,9 @@ WRITE_LIMIT_S = 60.0
 """A write in the background that takes longer, when the broker must wait for it, is given up."""
 
 logger = logging.getLogger("headgate.broker")
+
+_Job: TypeAlias = WriteJob | RuleChange | ReadIds
+"""What needs a stream's writer for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +148,12 @@ class Broker:
             watch=self.watch,
             run_in_worker=run_in_background,
             write_in_worker=run_in_worker if self._waits_for_disk else None,
+            know_ids=self._know_ids,
             change=self.change_topic,
         )
         self.entities = Entities(self)
         self._unwritten: dict[BrokerStream, None] = {}
-        self._jobs: dict[BrokerStream, WriteJob | RuleChange] = {}
+        self._jobs: dict[BrokerStream, _Job] = {}
         """Those that a worker has."""
         self._watched: dict[BrokerStream, None] = {}
         self._calls: list[Callable[[], None]] = []
@@ -325,7 +330,7 @@ class Broker:
             raise
 
     def _write(self, stream: BrokerStream) -> None:
-        if stream.is_writing:
+        if stream.is_writing or not self._know_ids(stream):
             return
         job = WriteJob.begin(stream, now_ms=self.now_ms())
         if job is None:
@@ -333,7 +338,18 @@ class Broker:
         self.watch(stream)
         self._run(stream, job, in_worker=self._waits_for_disk)
 
-    def _run(self, stream: BrokerStream, job: WriteJob | RuleChange, *, in_worker: bool) -> None:
+    def _know_ids(self, stream: BrokerStream) -> bool:
+        """Whether all the message ids are known that duplicates are known by; a worker may begin to read them.
+
+        Where they cannot be read what is queued is refused.
+        """
+        job = None if stream.recent_ids is None else ReadIds.needed(stream, now_ms=self.now_ms())
+        if job is not None:
+            self.watch(stream)
+            self._run(stream, job, in_worker=job.is_long)
+        return not stream.is_writing and (job is None or job.is_known)
+
+    def _run(self, stream: BrokerStream, job: _Job, *, in_worker: bool) -> None:
         """Run a job that needs a stream's writer; in a worker, nobody else uses it until the job is finished."""
         if self._run_in_worker is None or not in_worker:
             try:
@@ -348,7 +364,7 @@ class Broker:
         job.done = threading.Event()
         self._run_in_worker(job.run, lambda error: self._written(stream, job, error))
 
-    def _written(self, stream: BrokerStream, job: WriteJob | RuleChange, error: BaseException | None) -> None:
+    def _written(self, stream: BrokerStream, job: _Job, error: BaseException | None) -> None:
         """A worker is done with a job, unless somebody waited for it meanwhile."""
         if self._jobs.get(stream) is not job:
             return
@@ -378,7 +394,7 @@ class Broker:
             else:
                 job.abandon()
 
-    def _take_job(self, stream: BrokerStream) -> WriteJob | RuleChange:
+    def _take_job(self, stream: BrokerStream) -> _Job:
         """What a worker was given to do with the writer, which is not waited for any more."""
         stream.is_writing = False
         return self._jobs.pop(stream)
@@ -426,6 +442,7 @@ class Broker:
         self._write_all(stream)
         stream.close_writer()
         self.topics.forget(stream, ResourceNotFoundError("the topic was removed", subject=name))
+        stream.recent_ids = None
         remove_topic(self.root, name, now_ms=self.now_ms())
 
     def change_topic(self, name: str, changes: Sequence[Change], then: Changed) -> None:

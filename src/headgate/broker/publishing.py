@@ -2,6 +2,8 @@
 
 Entries of publishers without a name share chunks. Those of a named publisher get chunks of their own whose trailers say
 its last sequence; an entry whose sequence is not above the last one is in the stream already: left out and confirmed.
+So is a message whose id was there within the window of a stream that looks for duplicates
+(`headgate.broker.duplicates`).
 No timer: whatever is queued when the stream is written goes out together, so chunks grow with the load.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +20,19 @@ from numpy.typing import NDArray
 from headgate.broker.publishers import Queued
 from headgate.broker.sources import fill_from_source
 from headgate.broker.stream import BrokerStream
-from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError
+from headgate.errors import (
+    BrokerError,
+    HeadgateError,
+    LimitExceededError,
+    LogError,
+    PreconditionFailedError,
+)
 from headgate.log import MAX_MESSAGES, BuiltChunks, Run, Writer, decode_headers
 from headgate.message import parse_field
 from headgate.scan.fetch import AppendedChunks
+
+if TYPE_CHECKING:
+    from headgate.broker.duplicates import NewIds
 
 MAX_CHUNK_BYTES = 1_000_000
 """Data bytes of a chunk, unless one entry is larger: a chunk and its frame fit the 1 MiB of common frame limits."""
@@ -40,6 +52,7 @@ class WriteJob:
         "_batches",
         "_error",
         "_has_ended",
+        "_ids",
         "_now_ms",
         "_run_of",
         "_runs",
@@ -49,8 +62,11 @@ class WriteJob:
         "done",
     )
 
-    def __init__(self, stream: BrokerStream, writer: Writer, batches: Sequence[Queued], *, now_ms: int) -> None:
+    def __init__(
+        self, stream: BrokerStream, writer: Writer, batches: Sequence[Queued], ids: NewIds | None, *, now_ms: int
+    ) -> None:
         self._stream = stream
+        self._ids = ids
         self._writer = writer
         self._batches = batches
         self._runs, self._run_of = _runs(batches)
@@ -78,8 +94,9 @@ class WriteJob:
         stream.refused.check(writer.last_sequence)
         if stream.offsets:
             stream.hand_offsets_to_writer()
-        batches = _prepared(stream, writer, queue)
-        return WriteJob(stream, writer, batches, now_ms=now_ms) if batches else None
+        ids = None if stream.recent_ids is None else stream.recent_ids.about_to_write(now_ms)
+        batches = _prepared(stream, writer, queue, ids)
+        return WriteJob(stream, writer, batches, ids, now_ms=now_ms) if batches else None
 
     def run(self) -> None:
         """Build the chunks and append them. Errors of storage wait for `finish`; after any other it refuses all."""
@@ -120,6 +137,8 @@ class WriteJob:
     def _tell(self) -> None:
         """Count what is in the stream, wake its readers, confirm."""
         stream, counters = self._stream, self._stream.counters
+        if self._ids is not None:
+            self._ids.written(self._writer)
         if self._written is not None:
             built, last_chunk_id = self._written
             for queued in self._batches:
@@ -215,7 +234,7 @@ def _answer(batches: Sequence[Queued], error: HeadgateError | None) -> None:
         raise failures[0]
 
 
-def _prepared(stream: BrokerStream, writer: Writer, queue: list[Queued]) -> list[Queued]:
+def _prepared(stream: BrokerStream, writer: Writer, queue: list[Queued], ids: NewIds | None) -> list[Queued]:
     """The batches that are to be answered by this write; those that cannot be written are refused at once."""
     source = writer.settings.filter_source
     field_reference = None if source is None else parse_field(source)
@@ -230,7 +249,9 @@ def _prepared(stream: BrokerStream, writer: Writer, queue: list[Queued]) -> list
                 _leave_out_duplicates(stream, queued, last)
             if field_reference is not None and len(queued.entries):
                 queued.entries = fill_from_source(queued.entries, field_reference, stream=stream.name)
-        except PreconditionFailedError as error:
+            if ids is not None and len(queued.entries):
+                _leave_out(stream, queued, ids.without_duplicates(queued.entries, stream=stream.name))
+        except (PreconditionFailedError, LimitExceededError) as error:
             if queued.reference is not None and queued.batch.sequences is not None:
                 new = queued.batch.sequences[above(queued.batch.sequences, last)]
                 stream.refused.add(queued.reference, new, written=last)
@@ -254,18 +275,28 @@ def _leave_out_duplicates(stream: BrokerStream, queued: Queued, last: int | None
         queued.sequences = sequences
         return
     new = above(sequences, last)
-    duplicates = len(sequences) - int(np.count_nonzero(new))
-    if duplicates:
-        if stream.refused.holds(queued.reference, sequences[~new]):
-            raise PreconditionFailedError(
-                f"publisher {queued.reference.decode(errors='replace')!r} sends again what was refused, after newer "
-                "messages were written; give it a new sequence",
-                subject=stream.name,
-            )
-        stream.counters.messages_duplicate += duplicates
-        queued.entries, queued.kept = queued.entries.take(new), new
-        sequences = sequences[new]
+    if stream.refused.holds(queued.reference, sequences[~new]):
+        raise PreconditionFailedError(
+            f"publisher {queued.reference.decode(errors='replace')!r} sends again what was refused, after newer "
+            "messages were written; give it a new sequence",
+            subject=stream.name,
+        )
     queued.sequences = sequences
+    _leave_out(stream, queued, new)
+
+
+def _leave_out(stream: BrokerStream, queued: Queued, new: NDArray[np.bool_]) -> None:
+    """Keep those of the entries that are new; the others count as written."""
+    duplicates = len(new) - int(np.count_nonzero(new))
+    if not duplicates:
+        return
+    stream.counters.messages_duplicate += duplicates
+    queued.entries = queued.entries.take(new)
+    if queued.sequences is not None:
+        queued.sequences = queued.sequences[new]
+    kept = np.ones(queued.count, dtype=np.bool_) if queued.kept is None else queued.kept.copy()
+    kept[np.flatnonzero(kept)[~new]] = False
+    queued.kept = kept
 
 
 def _all_new(sequences: NDArray[np.uint64], last: int | None) -> bool:

@@ -28,7 +28,7 @@ def fill_from_source(entries: Entries, field: FieldReference, *, stream: str) ->
     """
     packed = None if entries.records is None else entries.records > 0
     if entries.records is None or packed is None or not packed.any():
-        messages = _with_slack(entries.data, entries.starts, entries.lengths)
+        messages = with_slack(entries.data, entries.starts, entries.lengths)
         starts, lengths = locate_bytes(messages, field)
         values = FilterValues(messages.data, starts, lengths)
         if entries.filter_values is not None:
@@ -46,9 +46,10 @@ def fill_from_source(entries: Entries, field: FieldReference, *, stream: str) ->
     return Entries(plain.data, entries.starts, entries.lengths, values, entries.records, FilterValues.joined(members))
 
 
-def _with_slack(
+def with_slack(
     data: np.ndarray[tuple[int], np.dtype[np.uint8]], starts: Int64Array, lengths: Int64Array
 ) -> EncodedMessages:
+    """Messages that lie in some bytes, for kernels."""
     stop = int((starts + lengths).max(initial=0))
     if stop + SLACK_BYTES > len(data):
         data = np.concatenate([data, np.zeros(SLACK_BYTES, dtype=np.uint8)])

@@ -46,6 +46,7 @@ from headgate.scan.fetch import AppendedChunks
 
 if TYPE_CHECKING:
     from headgate.broker.consumers import Consumer
+    from headgate.broker.duplicates import RecentIds
 
 WRITER_IDLE_MS = 10_000
 """After this time without a publisher a stream's writer gives the lock back."""
@@ -77,7 +78,8 @@ class StreamCounters:
     messages_confirmed: int = 0
     """Entries confirmed: messages and whole sub-batches, as publishers count them."""
     messages_duplicate: int = 0
-    """Entries left out because their publisher had written them before; they are confirmed as well."""
+    """Entries left out because their publisher had written them before, or one with their message id was there; they
+    are confirmed as well."""
     messages_refused: int = 0
     """Entries answered with an error."""
     bytes_published: int = 0
@@ -156,6 +158,8 @@ class BrokerStream:
     is_deleted: bool = False
     refusal: HeadgateError | None = None
     """What publishers are refused with; None: they are taken."""
+    recent_ids: RecentIds | None = None
+    """The message ids that duplicates are known by; None: nobody looks for duplicates."""
     idle_since_ms: int | None = None
     trouble: str = ""
     """What was wrong when the stream was last looked after; empty for nothing."""

@@ -6,7 +6,7 @@ A reader never needs the writer, the writer never waits for a reader. What other
     read       Stream, Segment, SegmentReader, ChunkTable, OffsetSpecification          stream, segment, offsets
     decode     ChunkHeader, decode_headers; walk_entries, unpack_chunk, SubBatch           format, walk, entries
     write      Writer, Appended, Durability; StreamLock; Run, build_runs                      writer, lock, runs
-    pin        Pin, read_pin: what retention must keep, and up to how much                       pin
+    pin        Pin, read_pin: what retention must keep, and up to how much; `pinned_bytes`         pin, retention
     build      build_chunks, ChunkLimits, FilterValues; parse_compression                     build, compression
     commit     StagingFile, StagedChunks, BatchManifest, commit_batch: exactly once    staging, manifest, commit
     track      read_tracking, TrackingState, MessageCounts: offsets, sequences, counts        tracking, counting
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from headgate.log.pin import Pin, read_pin
     from headgate.log.recovery import recover
     from headgate.log.repair import repair_stream
+    from headgate.log.retention import pinned_bytes
     from headgate.log.root import (
         HTTP_NOTE,
         STREAMS_FOLDER,

@@ -154,7 +154,7 @@ SERVER: tuple[Family[Totals], ...] = (
 _WRITTEN_MEANING = {
     "messages_published": "Messages written to the stream.",
     "messages_confirmed": "Messages confirmed to publishers, duplicates included.",
-    "messages_duplicate": "Messages dropped because their publisher had written them before.",
+    "messages_duplicate": "Messages dropped as duplicates: by their publisher's sequence, or by their message id.",
     "messages_refused": "Messages that could not be written.",
     "bytes_published": "Bytes of the messages that were written.",
     "chunks_written": "Chunks written.",

@@ -210,7 +210,8 @@ class TopicEditor:
         except BaseException:
             self._load()
             raise
-        self._adjust_pin()
+        if any(isinstance(change, r.ChangeLimits) for change in changes):
+            self._adjust_pin()
         return offset
 
     def prune(self, below: int) -> None:

@@ -100,11 +100,8 @@ def one_round(nursery: Nursery, root: Path, seed: int, *, most_lines: int) -> No
         life.now = told.now or life.now
         life.change = max(told.changing, default=0) + 1
         for who in life.sequences:
-            if who == "nobody":
-                # Nobody leaves out what it has already: other numbers.
-                life.sequences[who] += 1_000_000
-            else:
-                life.sequences[who] = max((stop for _, stop in told.published[who]), default=0)
+            # What was not confirmed is sent again; the topic knows it by sequences, or by message ids.
+            life.sequences[who] = max((stop for _, stop in told.published[who]), default=0)
     life.drain, life.last_write = True, 0
     for words in nursery.live(life):
         if words != ["drained"]:

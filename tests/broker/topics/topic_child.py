@@ -58,6 +58,10 @@ from log_streams import quick_folder
 LOCK_MS = 5_000
 MAX_DELIVERIES = 3
 COLORS = ("red", "blue", "green")
+_TOPICS = {
+    "orders": TopicSettings(requires_duplicate_detection=True, duplicate_detection_window_ms=604_800_000),
+    "paid": TopicSettings(),
+}
 _SETTINGS = SubscriptionSettings(lock_ms=LOCK_MS, max_delivery_count=MAX_DELIVERIES, backoff_ms=(0, 700))
 
 
@@ -78,12 +82,13 @@ class Life:
 
 
 def message_of(who: str, sequence: int) -> bytes:
-    """The message that a publisher gives this number: always the same."""
+    """The message that a publisher gives this number: always the same. Those of nobody are known by their ids."""
     kind = int.from_bytes(hashlib.sha256(f"{who} {sequence}".encode()).digest()[:4], "big")
-    if kind % 23 == 0:
+    if kind % 23 == 0 and who != "nobody":
         return b"\x00\x53\x99 %s %d" % (who.encode(), sequence)
     properties = {"color": COLORS[kind % 3], "n": kind % 1000, "who": who, "sequence": sequence}
-    return Message(b"x" * (kind % 300), application_properties=properties).encode()
+    message_id = f"{who}-{sequence}" if who == "nobody" else None
+    return Message(b"x" * (kind % 300), application_properties=properties, message_id=message_id).encode()
 
 
 def version_changes(number: int) -> list[Change]:
@@ -249,7 +254,7 @@ class Child:
             ("orders", first_changes()),
         ):
             if topic not in self.broker.topics.names():
-                self.session.create_topic(topic)
+                self.broker.create_topic(topic, settings=_TOPICS[topic])
             if not self.broker.topics.get(topic).subscriptions():
                 results: list[int | HeadgateError] = []
                 self.session.change_topic(topic, changes, results.append)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from headgate.broker import EntityDeclaration
 from headgate.message import AmqpType, AmqpValue, Body, Message, amqp_value
 from headgate.protocols.amqp10 import Link
 from headgate.protocols.amqp10.events import Detached
@@ -21,7 +22,7 @@ from headgate.protocols.amqp10.terminus import (
     Source,
     TransactionalState,
 )
-from headgate.topic import RuleDefinition, TopicSettings, TopicStatus
+from headgate.topic import RuleDefinition, TopicKind, TopicSettings, TopicStatus
 from server.amqp10_client import Client, Management, client_of
 from server.entities import ServedEntities
 from server.running import RunningServer
@@ -209,6 +210,23 @@ def test_a_batch_is_there_as_a_whole(
     assert server.call(lambda: stream.next_offset) == 5_001
     receiver = client.receiver(name, credit=5_001, snd_settle_mode=SETTLED)
     assert len(client.receive(receiver, 5_001)) == 5_001
+
+
+def test_duplicates_are_accepted_and_dropped(client: Client, entities: ServedEntities, name: str) -> None:
+    detecting = TopicSettings(kind=TopicKind.QUEUE, requires_duplicate_detection=True)
+    entities.told(entities.server.context.broker.entities.create, EntityDeclaration(name, detecting))
+
+    def message(number: int, body: bytes) -> bytes:
+        return Message(body, message_id=str(number)).encode()
+
+    link = client.sender(name)
+    assert client.send(link, message(1, b"1"), message(1, b"again"), message(2, b"2")) == [Accepted()] * 3
+    assert send_batch(client, link, message(3, b"3"), message(2, b"again"), message(3, b"again")) == Accepted()
+    assert send_batch(client, link, message(3, b"again")) == Accepted()
+    ours = client.sender(f"/queues/{name}")
+    assert client.send(ours, message(1, b"again"), message(4, b"4")) == [Accepted()] * 2
+    assert bodies(client, peek_lock(client, name), 4) == [b"1", b"2", b"3", b"4"]
+    client.drain(client.receiver(name))
 
 
 def test_other_formats_and_messages_for_later_are_refused(client: Client, entities: ServedEntities, name: str) -> None:

@@ -30,7 +30,7 @@ class Carrier:
 
     `queue_of` gives the small stream of a kind of a subscription, by its number, or None where that was removed;
     `name_of` what users call a subscription; `find` a stream of the root, which knows whether it takes messages;
-    `watch` is told of a stream whose writer is taken.
+    `know_ids` says whether a stream knows its message ids; `watch` is told of a stream whose writer is taken.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Carrier:
         queue_of: Callable[[TargetKind, int], Queue | None],
         name_of: Callable[[int], str],
         find: Callable[[str], BrokerStream | None],
+        know_ids: Callable[[BrokerStream], bool],
         watch: Callable[[BrokerStream], None],
         now_ms: Callable[[], int],
     ) -> None:
@@ -53,6 +54,7 @@ class Carrier:
         self._queue_of = queue_of
         self._name_of = name_of
         self._find = find
+        self._know_ids = know_ids
         self._watch = watch
         self._now_ms = now_ms
         self._held: dict[str, Trouble] = {}
@@ -128,9 +130,13 @@ class Carrier:
 
         if found.refusal is not None:
             return self._redirect(target, Refused.DISABLED, last_sequence)
+        if not self._know_ids(found):
+            return 0
         self._read_ahead(target)
         try:
-            return append_to_stream(found, self._ledger, target, self._forwarded, now_ms=self._now_ms())
+            return append_to_stream(
+                found, self._ledger, target, self._forwarded, ids=found.recent_ids, now_ms=self._now_ms()
+            )
         except StreamFullError:
             return self._redirect(target, Refused.FULL, last_sequence)
 

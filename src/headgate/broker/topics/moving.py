@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.broker.duplicates import RecentIds, digests_of
 from headgate.broker.stream import BrokerStream
 from headgate.ledger import Elsewhere, Ledger, Made, Move, append_moves
 from headgate.message import (
@@ -96,22 +97,33 @@ class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def append_to_stream(
-    stream: BrokerStream, ledger: Ledger, target: str, made: Callable[[Move], bytes | Elsewhere], *, now_ms: int
+    stream: BrokerStream,
+    ledger: Ledger,
+    target: str,
+    made: Callable[[Move], bytes | Elsewhere],
+    *,
+    ids: RecentIds | None,
+    now_ms: int,
 ) -> int:
     """Append the pending moves of a ledger to a stream, as one of its publishers would; how many are over.
 
-    `made` gives the message of a move; its filter value is what the stream declares. Nobody else uses the writer
-    meanwhile. Raises StreamLockedError where another process writes the stream, StreamFullError and other LogErrors,
-    and what `made` raises.
+    `made` gives the message of a move; its filter value is what the stream declares. A message whose id is among `ids`
+    is left out. Nobody else uses the writer meanwhile. Raises StreamLockedError where another process writes the
+    stream, StreamFullError and other LogErrors, and what `made` raises.
     """
     writer = stream.open_writer(now_ms=now_ms)
     source = writer.settings.filter_source
     field = None if source is None else parse_field(source)
 
+    new_ids = None if ids is None else ids.about_to_write(now_ms)
+
     def with_filter_value(move: Move) -> Made:
         message = made(move)
         if isinstance(message, Elsewhere):
             return message
+        if new_ids is not None and new_ids.is_duplicate(*digests_of(EncodedMessages.of([message]))):
+            stream.counters.messages_duplicate += 1
+            return None
         return message, None if field is None else _bytes_of(message, field)
 
     before = writer.next_offset

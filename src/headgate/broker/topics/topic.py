@@ -26,6 +26,7 @@ from headgate.broker.topics.following import Following
 from headgate.broker.topics.idling import Idler, Idling
 from headgate.broker.topics.lifetimes import Sweep
 from headgate.broker.topics.moving import Movement, TargetKind
+from headgate.broker.topics.obeying import obey
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.queues import Queues
 from headgate.broker.topics.receiver import Delivery, Receiver, nobody_waits
@@ -42,7 +43,7 @@ from headgate.errors import (
     ResourceNotFoundError,
 )
 from headgate.ledger import Ledger, copy_number, offset_of
-from headgate.log import Pin, read_pin
+from headgate.log import OffsetSpecification, Pin, pinned_bytes, read_pin
 from headgate.scan.fetch import AppendedChunks
 from headgate.topic import (
     MAX_TIME_MS,
@@ -139,6 +140,7 @@ class BrokerTopic:
         run_in_worker: RunInWorker | None,
         write_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
+        know_ids: Callable[[BrokerStream], bool],
         change: ChangeTopic,
     ) -> None:
         self.stream = stream
@@ -166,6 +168,7 @@ class BrokerTopic:
             queue_of=self._queue_of,
             name_of=self._name_of,
             find=find,
+            know_ids=know_ids,
             watch=watch,
             now_ms=now_ms,
         )
@@ -203,11 +206,13 @@ class BrokerTopic:
         run_in_worker: RunInWorker | None,
         write_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
+        know_ids: Callable[[BrokerStream], bool],
         change: ChangeTopic,
     ) -> BrokerTopic:
         """Open ledger and postings of a stream that is a topic; moves that were begun go on.
 
-        `run_in_worker` is for deciding, `write_in_worker` for ledgers; without, both are done at once.
+        `run_in_worker` is for deciding, `write_in_worker` for ledgers; without, both are done at once. `know_ids` says
+        whether the message ids of a stream are known that duplicates are known by.
 
         Raises RuleNotFoundError for another stream, StreamLockedError that names who has them open, LogError.
         """
@@ -237,6 +242,7 @@ class BrokerTopic:
                     run_in_worker=run_in_worker,
                     write_in_worker=write_in_worker,
                     find=find,
+                    know_ids=know_ids,
                     change=change,
                 )
             except BaseException:
@@ -549,17 +555,10 @@ class BrokerTopic:
                 self._queues.end_receivers(number, disabled)
             elif version.forward_to is not None:
                 self._subscriptions[number].dispatcher.end(_forwards(self._subscriptions[number]))
-        self.stream.refusal = self._send_disabled()
+        obey(self.stream, history.settings)
         self._pinned_ms = 0
         self._by_name = {folded(each.version.name): each for each in self._subscriptions.values()}
         self._forwarding = [each for each in self._subscriptions.values() if self._forwards_now(each)]
-
-    def _send_disabled(self) -> HeadgateError | None:
-        """What publishers are refused with."""
-        status = self.history.settings.status
-        if status.takes_messages:
-            return None
-        return EntityDisabledError(f"the topic takes no messages: its status is {status}", subject=self.stream.name)
 
     def _disabled(self, found: _Subscription) -> HeadgateError | None:
         """What receivers of a subscription, or of its dead letters, are refused with."""
@@ -800,15 +799,15 @@ class BrokerTopic:
 
     def keep_pinned(self, now_ms: int) -> None:
         """Let the stream's retention know what is needed, if it knows otherwise. Takes the writer for it."""
-        stream, history = self.stream, self._history
-        wanted = Pin(self.pin, history.limits.unsettled_bytes) if self._subscriptions and history else None
+        stream = self.stream
         if stream.is_writing:
             return
         self._pinned_ms = now_ms
-        if wanted == self._pinned:
-            return
         had_writer = stream.writer is not None
         try:
+            wanted = self._wanted_pin(now_ms)
+            if wanted == self._pinned:
+                return
             stream.open_writer(now_ms=now_ms).pin(wanted)
             self._pinned = wanted
         except (LogError, BrokerError) as error:
@@ -816,6 +815,21 @@ class BrokerTopic:
         finally:
             if not had_writer:
                 stream.close_writer()
+
+    def _wanted_pin(self, now_ms: int) -> Pin | None:
+        """What retention is to keep: what subscriptions need, and messages whose ids count for duplicates.
+
+        The latter are not counted as waiting. Raises LogError.
+        """
+        ids, quota_bytes = self.stream.recent_ids, self.history.limits.unsettled_bytes
+        if ids is None:
+            return Pin(self.pin, quota_bytes) if self._subscriptions else None
+        stream, needed = self.stream.stream, self.pin if self._subscriptions else self.stream.next_offset
+        since = OffsetSpecification.timestamp(max(now_ms - ids.window_ms, 0))
+        with self.stream.guarded():
+            window = Pin(min(needed, stream.offset_of(since, now_ms=now_ms)), quota_bytes)
+            held_bytes = pinned_bytes(stream, window) - pinned_bytes(stream, Pin(needed, quota_bytes))
+        return Pin(window.offset, quota_bytes + held_bytes)
 
     def _keep_pinned_in_time(self, now_ms: int) -> None:
         """Behind a change of subscriptions at once, else from time to time: what is kept longer costs room only."""

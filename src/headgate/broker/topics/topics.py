@@ -9,10 +9,11 @@ from pathlib import Path
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.changing import ChangeTopic
+from headgate.broker.topics.obeying import obey
 from headgate.broker.topics.topic import BrokerTopic
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import STREAMS_FOLDER, name_of_folder
-from headgate.topic import JOURNAL_NAME
+from headgate.topic import JOURNAL_NAME, RuleHistory
 
 _OPENED_A_TICK = 1
 """Topics that a start opens, so that moves which were begun go on, and claims end, without anybody asking."""
@@ -33,10 +34,11 @@ class Topics:
         watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
         write_in_worker: RunInWorker | None,
+        know_ids: Callable[[BrokerStream], bool],
         change: ChangeTopic,
     ) -> None:
         """`watch` has the broker look after a stream: what others write to it, and its writer when nobody uses it. The
-        workers are as for `BrokerTopic.open`.
+        workers and `know_ids` are as for `BrokerTopic.open`.
         """
         self._find = find
         self._watch = watch
@@ -45,6 +47,7 @@ class Topics:
         self._wake = wake
         self._run_in_worker = run_in_worker
         self._write_in_worker = write_in_worker
+        self._know_ids = know_ids
         self._change = change
         self._topics: dict[BrokerStream, BrokerTopic] = {}
         self._touched: dict[BrokerStream, None] = {}
@@ -87,6 +90,7 @@ class Topics:
                 run_in_worker=self._run_in_worker,
                 write_in_worker=self._write_in_worker,
                 find=self._target,
+                know_ids=self._know_ids,
                 change=self._change,
             )
             stream.on_appended = topic.appended
@@ -108,9 +112,15 @@ class Topics:
         self._touched[stream] = None
 
     def know_status(self, stream: BrokerStream) -> None:
-        """A publisher comes: whether it is taken is known when the topic of its stream is open."""
+        """Somebody will publish: whether that is taken, and duplicates are left out, the topic of the stream says.
+
+        Raises LogError for a topic that nobody can read.
+        """
         if stream not in self._topics and self.is_topic(stream):
             self._open_safely(stream.name)
+            if stream not in self._topics:
+                # Another process has it; its settings count all the same.
+                obey(stream, RuleHistory.load(stream.stream).settings)
 
     def writing(self, stream: BrokerStream) -> None:
         """A publisher comes: what its topic needs may be less than the stream's writer knows."""

@@ -146,7 +146,8 @@ class WaitingMessages:
             return
         try:
             with self._stream.guarded():
-                append_to_stream(self._stream, ledger, self._target, waiting.message, now_ms=now_ms)
+                # Whether it is a duplicate was found out when it was sent.
+                append_to_stream(self._stream, ledger, self._target, waiting.message, ids=None, now_ms=now_ms)
             self._watch(self._stream)
             self._trouble.clear()
         except HeadgateError as error:

@@ -271,6 +271,11 @@ class View:
         """Whether a lock stands."""
         return self._has_lock(session, lock)
 
+    def is_locked(self, session: str) -> bool:
+        """Whether anybody has the lock of a session."""
+        held = (self._state.sessions or {}).get(_encoded(session))
+        return held is not None and held.lock > 0
+
     def session_state(self, session: str) -> bytes | None:
         """The state that was set for a session; None without one."""
         held = (self._state.sessions or {}).get(_encoded(session))

@@ -100,6 +100,7 @@ serve({
   // Some sessions at once: the first message of each is done when all have one.
   async process({ queue, sessions, count }) {
     const found = []
+    let done = 0
     const open = await Promise.all(Array.from({ length: sessions }, () => accept(client, { queue })))
     await new Promise((resolve, reject) => {
       const waiting = []
@@ -107,11 +108,15 @@ serve({
         receiver.subscribe({
           async processMessage(message) {
             found.push(told(message))
-            if (found.length <= sessions) await new Promise((go) => (waiting.push(go) === sessions) && waiting.forEach((each) => each()))
-            if (found.length === count) setTimeout(resolve)
+            if (found.length <= sessions) {
+              await new Promise((go) => (waiting.push(go) === sessions) && waiting.forEach((each) => each()))
+            }
+            await receiver.completeMessage(message)
+            done += 1
+            if (done === count) resolve()
           },
           async processError({ error }) { reject(error) },
-        })
+        }, { autoCompleteMessages: false })
       }
     })
     for (const receiver of open) await receiver.close()

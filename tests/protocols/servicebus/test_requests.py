@@ -28,10 +28,14 @@ from headgate.protocols.servicebus.requests import (
     AddRule,
     Disposition,
     EnumerateRules,
+    GetSessionState,
+    ListSessions,
     PeekMessages,
     PutToken,
     RemoveRule,
     RenewLocks,
+    RenewSession,
+    SetSessionState,
     UnknownOperation,
     UpdateDispositions,
 )
@@ -59,6 +63,10 @@ def test_a_lock_token_is_a_guid_in_the_order_of_dotnet() -> None:
     assert guid_of(TAG) == GUID and token_of(GUID) == TAG
 
 
+def _time(milliseconds: int) -> AmqpValue:
+    return AmqpValue(AmqpType.TIMESTAMP, milliseconds)
+
+
 @pytest.mark.parametrize(
     ("operation", "body", "asked"),
     [
@@ -77,6 +85,21 @@ def test_a_lock_token_is_a_guid_in_the_order_of_dotnet() -> None:
                 "deadletter-description": None,
             },
             UpdateDispositions(Disposition.SUSPENDED, [TAG, TAG], "r", None, {}, None),
+        ),
+        ("renew-session-lock", {"session-id": "s"}, RenewSession("s")),
+        ("get-session-state", {"session-id": "s"}, GetSessionState("s")),
+        ("set-session-state", {"session-id": "s", "session-state": b"x"}, SetSessionState("s", b"x")),
+        ("set-session-state", {"session-id": "s", "session-state": None}, SetSessionState("s", None)),
+        # Without a time clients say one that is behind all others.
+        (
+            "get-message-sessions",
+            {"last-updated-time": _time(253_402_300_800_000), "skip": _int(2), "top": _int(9)},
+            ListSessions(None, 2, 9),
+        ),
+        (
+            "get-message-sessions",
+            {"last-updated-time": _time(253_402_300_799_999)},
+            ListSessions(253_402_300_799_999, 0, 100),
         ),
         ("remove-rule", {"rule-name": "red"}, RemoveRule("red")),
         ("enumerate-rules", {"top": _int(100), "skip": _int(2)}, EnumerateRules(100, 2)),
@@ -122,6 +145,9 @@ def test_what_a_request_asks_for(operation: str, body: dict[str, object], asked:
         ("renew-lock", {"lock-tokens": []}, "lock-tokens"),
         ("renew-lock", {"lock-tokens": ["x"]}, "lock-tokens"),
         ("update-disposition", {"disposition-status": "done", "lock-tokens": _array(GUID)}, "disposition-status"),
+        ("renew-session-lock", {}, "session-id"),
+        ("set-session-state", {"session-id": "s", "session-state": "text"}, "session-state"),
+        ("get-message-sessions", {"last-updated-time": "now"}, "last-updated-time"),
         ("add-rule", {"rule-name": "r", "rule-description": {}}, "one filter"),
         ("add-rule", {"rule-description": {"sql-filter": {"expression": "1=1"}}}, "rule-name"),
         ("add-rule", {"rule-name": "r", "rule-description": {"sql-filter": {}}}, "expression"),

@@ -166,14 +166,17 @@ def test_who_is_gone_while_it_waited_has_no_session(
 
 
 def test_sessions_that_are_not_to_be_had(client: Client, other: Client, entities: ServedEntities, queue: str) -> None:
-    session_link(client, queue, "a")
+    link, _ = session_link(client, queue, "a", wait_ms=1)
     held = attach_session(other, queue, "a")
     assert refused(other, held)[0] == "com.microsoft:session-cannot-be-locked"
     assert refused(other, attach_session(other, queue, wait_ms=1))[0] == "com.microsoft:timeout"
+    # The time that was given to wait is over, and counts no more.
+    assert client.drain(link) == [] and link.is_attached
     plain = entities.queue(f"{queue}-plain")
     for link in (
         peek_lock(other, queue),
         attach_session(other, plain, "a"),
+        attach_session(other, queue, "a" * 513),
         attach_session(other, f"{queue}/$DeadLetterQueue", "a"),
         attach_session(other, f"{queue}/$Transfer/$DeadLetterQueue"),
     ):

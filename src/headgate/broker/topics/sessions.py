@@ -21,9 +21,10 @@ from headgate.broker.topics.moving import Movement
 from headgate.broker.topics.receiver import Delivery, Receiver, Settled, nobody_asks
 from headgate.broker.topics.session_index import SessionIndex
 from headgate.broker.topics.sources import ReadCopy, SubscriptionSource
-from headgate.errors import HeadgateError, LogError, SessionLockedError, SessionLockLostError
+from headgate.errors import HeadgateError, LogError, PreconditionFailedError, SessionLockedError, SessionLockLostError
 from headgate.ledger import Claim, Expired, Tokens, View
 from headgate.topic import SubscriptionSettings
+from headgate.topic.deciding import MAX_SESSION_ID_BYTES
 
 if TYPE_CHECKING:
     from headgate.broker.topics.consumption import Consumption
@@ -123,7 +124,13 @@ class SessionDispatcher(Dispatcher):
     # receivers
 
     def lock(self, receiver: SessionReceiver, session: str) -> None:
-        """Give a receiver that session. Raises SessionLockedError if somebody has it, LogError."""
+        """Give a receiver that session.
+
+        Raises SessionLockedError if somebody has it, PreconditionFailedError for an id that no copy has, LogError.
+        """
+        if len(session.encode("utf-8", "surrogateescape")) > MAX_SESSION_ID_BYTES:
+            reason = f"a session id of more than {MAX_SESSION_ID_BYTES} bytes"
+            raise PreconditionFailedError(reason, subject=self.name)
         until_ms = self._now_ms() + self.settings().lock_ms
         lock = self.view.lock_session(session, until_ms)
         if lock is None:
@@ -182,12 +189,9 @@ class SessionDispatcher(Dispatcher):
                 self.receivers.remove(receiver)
                 reason = f"the lock of session {receiver.session!r} has ended"
                 receiver.end(SessionLockLostError(reason, subject=self.name))
-        held = self._index.held
-        if held:
-            sessions = self.view.sessions()
-            for session in held:
-                if session not in sessions or not sessions[session].lock:
-                    self._index.offer(session)
+        for session in self._index.held:
+            if not self.view.is_locked(session):
+                self._index.offer(session)
         self.wake()
 
     def renew_lock(self, receiver: SessionReceiver, then: Settled) -> int:

@@ -4,6 +4,7 @@
     Postings, CopyRuns         what it left: counts, the first copy, runs of (offset, rule) of a subscription
     CopyReader, CopyBatch      the bytes of copies, and of dead letters
     Selected, Pairs            what the messages of a step give
+    MAX_SESSION_ID_BYTES       a longer session id counts as none
 
 Hidden: the bytes of a block (`block`) and its making (`open_block`, `selection`), how chunks are read (`source`), and
 when postings are believed (`postings`, `rule_states`). docs/design/deciding.md has the reasons.
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headgate.topic.deciding.reading import CopyBatch, CopyReader
     from headgate.topic.deciding.runs import CopyRuns
     from headgate.topic.deciding.selection import Selected
+    from headgate.topic.deciding.session_ids import MAX_SESSION_ID_BYTES
 else:
     from headgate.faces import lazy
 

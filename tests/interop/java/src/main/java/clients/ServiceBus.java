@@ -210,7 +210,9 @@ public final class ServiceBus {
         builder()
             .sessionProcessor()
             .queueName(fields.text("queue"))
-            .maxConcurrentSessions(sessions)
+            .disableAutoComplete()
+            // One more, which waits for a session until the processor ends.
+            .maxConcurrentSessions(sessions + 1)
             .processMessage(
                 context -> {
                   found.add(told(context.getMessage()));
@@ -222,6 +224,7 @@ public final class ServiceBus {
                   } catch (InterruptedException error) {
                     throw new IllegalStateException(error);
                   }
+                  context.complete();
                   all.countDown();
                 })
             .processError(context -> errors.add(context.getException()))

@@ -27,6 +27,7 @@ from headgate.broker.keys import KEYS_NAME, AccessKeys
 from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.publishing import WriteJob, refuse
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
+from headgate.broker.timing import is_over
 from headgate.broker.topics import Changed, RuleChange, Topics
 from headgate.broker.troubles import is_damage
 from headgate.broker.users import Users
@@ -473,7 +474,7 @@ class Broker:
         self.consumers.tick(now_ms)
         self.topics.tick(now_ms)
         self.entities.tick(now_ms)
-        flush_is_due = now_ms - self._flushed_ms >= FLUSH_MS
+        flush_is_due = is_over(self._flushed_ms, FLUSH_MS, now_ms)
         if flush_is_due:
             self._flushed_ms = now_ms
             self._reload_credentials()
@@ -481,7 +482,7 @@ class Broker:
         for stream in list(self._watched):
             if not stream.is_writing:
                 self._look_after_safely(stream, now_ms, flush_is_due)
-        if now_ms - self._retained_ms >= RETENTION_MS:
+        if is_over(self._retained_ms, RETENTION_MS, now_ms):
             self._retained_ms = now_ms
             self._to_retain = self.catalogue.names()
         for _ in range(min(RETAINED_A_TICK, len(self._to_retain))):
@@ -519,7 +520,7 @@ class Broker:
         if stream.writer is not None and not stream.publishers and not stream.queue:
             if stream.idle_since_ms is None:
                 stream.idle_since_ms = now_ms
-            elif now_ms - stream.idle_since_ms >= WRITER_IDLE_MS:
+            elif is_over(stream.idle_since_ms, WRITER_IDLE_MS, now_ms):
                 self._flush(stream, now_ms)
                 stream.close_writer()
         is_used = stream.readers or stream.publishers or stream.offsets or stream.on_appended is not None

@@ -23,7 +23,7 @@ from headgate.errors import (
     StreamLockedError,
 )
 from headgate.ledger import Ledger, copy_number, offset_of
-from headgate.log import OffsetSpecification, Stream, Writer, stream_folder
+from headgate.log import OffsetSpecification, Stream, Writer, read_pin, stream_folder
 from headgate.topic import (
     AddRule,
     ChangeSubscription,
@@ -116,6 +116,23 @@ def test_dead_letters_wait_for_room(lab: Lab, disk: Disk) -> None:
     disk.full = ""
     turns(lab)
     assert lab.counts() == (0, 0, 0, 2)
+
+
+def test_nothing_waits_for_a_clock_that_went_back(lab: Lab, disk: Disk) -> None:
+    lab.topic(*RED_ONLY)
+    lab.publish(RED, RED)
+    link = lab.link(want=2)
+    turns(lab)
+    disk.full = "dead-letters"
+    link.receiver.dead_letter(link.tokens[:1], link.answers.append, why=DeadLetterReason("R"))
+    link.receiver.complete(link.tokens[1:], link.answers.append)
+    lab.turn()
+    disk.full = ""
+    lab.turn(after_ms=-7_200_000)
+    turns(lab)
+    assert lab.counts() == (0, 0, 0, 1)
+    pin = read_pin(stream_folder(lab.root, "orders"))
+    assert pin is not None and pin.offset == 2
 
 
 def test_a_forward_whose_target_is_being_written_waits_without_turns(lab: Lab) -> None:

@@ -68,7 +68,7 @@ class Carrier:
 
     def _may_try(self, target: str, now_ms: int) -> bool:
         held = self._held.get(target)
-        return held is None or now_ms >= held.not_before_ms
+        return held is None or not held.rests(now_ms)
 
     def takes_more(self, target: str) -> bool:
         """Whether a target has few moves that wait for it: what waits is in memory."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
+from headgate.broker.timing import is_over
 from headgate.broker.topics.trouble import Trouble
 from headgate.errors import HeadgateError
 from headgate.scan.fetch import AppendedChunks
@@ -90,11 +91,13 @@ class Following:
     def _rests(self, now_ms: int, left: int) -> bool:
         """Whether what is left is to be decided later."""
         is_much = self._run_in_worker is not None and left > DECIDED_HERE
-        return is_much and now_ms < self._rest_until_ms and not self._is_awaited()
+        if not is_much or is_over(self._rest_until_ms - _MOST_REST_MS, _MOST_REST_MS, now_ms):
+            return False
+        return not self._is_awaited()
 
     def decide(self, now_ms: int, *, has_new_rules: bool) -> None:
         """Make a step, or let a worker make it, if there is something to decide."""
-        if self.is_busy or now_ms < self._trouble.not_before_ms:
+        if self.is_busy or self._trouble.rests(now_ms):
             return
         left = self._stream.next_offset - self.decider.next_offset
         if not left and not has_new_rules and not self.decider.postings.has_unverified:

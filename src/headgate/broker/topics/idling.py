@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from headgate.broker.timing import is_over
 from headgate.broker.topics.changing import Changed
 from headgate.broker.topics.dispatcher import Dispatcher
 from headgate.broker.topics.trouble import Trouble
@@ -33,15 +34,15 @@ class Idling:
         """`remove` takes a subscription's name; it may tell at once, or later."""
         self._idlers = idlers
         self._remove = remove
-        self._next_ms = 0
+        self._looked_ms = -LOOK_MS
         self._removing: set[int] = set()
         self._trouble = Trouble()
 
     def tick(self, now_ms: int) -> None:
         """Look once a second; an idle subscription is removed by a change of the topic."""
-        if now_ms < self._next_ms:
+        if not is_over(self._looked_ms, LOOK_MS, now_ms):
             return
-        self._next_ms = now_ms + LOOK_MS
+        self._looked_ms = now_ms
         for idler in list(self._idlers()):
             allowed_ms = idler.dispatcher.settings().auto_delete_on_idle_ms
             if allowed_ms is None or idler.number in self._removing:

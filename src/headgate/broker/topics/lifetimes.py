@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from headgate.broker.stream import BrokerStream
+from headgate.broker.timing import is_over
 from headgate.broker.topics.sources import ReadCopy
 from headgate.broker.topics.trouble import Trouble
 from headgate.errors import HeadgateError, MessageError
@@ -69,14 +70,14 @@ class Sweep:
         self._stream = stream
         self._dispatchers = dispatchers
         self._touch = touch
-        self._next_ms = 0
+        self._looked_ms = -SWEEP_MS
         self._is_asked_for = False
         self._trouble = Trouble()
 
     def tick(self, now_ms: int) -> None:
         """Ask for a turn once a second, if there are copies that may be too old."""
-        if now_ms >= self._next_ms:
-            self._next_ms = now_ms + SWEEP_MS
+        if is_over(self._looked_ms, SWEEP_MS, now_ms):
+            self._looked_ms = now_ms
             self._is_asked_for = any(map(_may_be_outlived, self._dispatchers()))
             if self._is_asked_for:
                 self._touch()

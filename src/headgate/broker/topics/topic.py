@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
+from headgate.broker.timing import is_over
 from headgate.broker.topics.carrying import Carrier
 from headgate.broker.topics.changing import Changed, ChangeTopic, RuleChange
 from headgate.broker.topics.consumption import Consumption
@@ -833,7 +834,7 @@ class BrokerTopic:
 
     def _keep_pinned_in_time(self, now_ms: int) -> None:
         """Behind a change of subscriptions at once, else from time to time: what is kept longer costs room only."""
-        if now_ms >= self._pinned_ms + (_PIN_MS if self.stream.writer is not None else _PIN_WITHOUT_WRITER_MS):
+        if is_over(self._pinned_ms, _PIN_MS if self.stream.writer is not None else _PIN_WITHOUT_WRITER_MS, now_ms):
             self.keep_pinned(now_ms)
             if not self._following.is_busy:
                 self._needless_below = self.pin

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from headgate.broker.timing import is_over
+
 _RETRY_MS = 1_000
 
 logger = logging.getLogger("headgate.broker")
@@ -15,15 +17,19 @@ class Trouble:
     """The last thing that went wrong, and when it is tried again."""
 
     text: str = ""
-    not_before_ms: int = 0
+    noted_ms: int = 0
 
     def note(self, what: str, error: Exception, now_ms: int) -> None:
         """It went wrong, perhaps again."""
-        self.not_before_ms = now_ms + _RETRY_MS
+        self.noted_ms = now_ms
         if str(error) != self.text:
             self.text = str(error)
             logger.warning("%s: %s", what, error)
 
     def clear(self) -> None:
         """It went well."""
-        self.text, self.not_before_ms = "", 0
+        self.text = ""
+
+    def rests(self, now_ms: int) -> bool:
+        """Whether it is not yet tried again."""
+        return bool(self.text) and not is_over(self.noted_ms, _RETRY_MS, now_ms)

@@ -142,7 +142,7 @@ class WaitingMessages:
     def _carry_out(self, waiting: _Waiting, now_ms: int) -> None:
         """Append what was moved to the topic's stream."""
         ledger = waiting.consumption.ledger
-        if self._target not in ledger.moves() or self._stream.is_writing or now_ms < self._trouble.not_before_ms:
+        if self._target not in ledger.moves() or self._stream.is_writing or self._trouble.rests(now_ms):
             return
         try:
             with self._stream.guarded():
@@ -160,7 +160,7 @@ class WaitingMessages:
     # files
 
     def _has_work(self, now_ms: int) -> bool:
-        if not self._may_wait or now_ms < self._trouble.not_before_ms:
+        if not self._may_wait or self._trouble.rests(now_ms):
             return False
         return self._open is None or self._open.has_work(now_ms)
 

@@ -88,7 +88,7 @@ def test_every_settlement(client: Any, served: Served, name: str) -> None:
         assert str(again) == "m1" and again.delivery_count == 1 and again.sequence_number == back.sequence_number
         receiver.abandon_message(again)
         receiver.complete_message(kept)
-        assert receiver.peek_messages(5, sequence_number=1) == []
+        assert _bodies(receiver.peek_messages(5, sequence_number=1)) == ["m3"], "it is deferred"
     with client.get_subscription_receiver(name, "s", sub_queue=DEAD_LETTERS) as receiver:
         letters = receiver.receive_messages(2, max_wait_time=10)
         assert [(str(each), each.dead_letter_reason) for each in letters] == [
@@ -253,6 +253,99 @@ def test_what_is_not_there(client: Any, served: Served, name: str) -> None:
         receiver.receive_messages(1, max_wait_time=1)
     with client.get_subscription_receiver(name, "s") as receiver, pytest.raises(exceptions.ServiceBusError):
         receiver.receive_deferred_messages([1])
+
+
+def test_deferred_messages(client: Any, served: Served, name: str) -> None:
+    declare_queue(served, name, lock_ms=5_000)
+    with client.get_queue_sender(name) as sender:
+        sender.send_messages([Message(f"m{number}", application_properties={"n": number}) for number in range(5)])
+    with client.get_queue_receiver(name) as receiver:
+        held = receiver.receive_messages(5, max_wait_time=10)
+        for message in held:
+            receiver.defer_message(message)
+        numbers = [message.sequence_number for message in held]
+        peeked = receiver.peek_messages(9, sequence_number=1)
+        state = servicebus.ServiceBusMessageState
+        assert [(each.sequence_number, each.state) for each in peeked] == [(each, state.DEFERRED) for each in numbers]
+        done, back, dead, again, kept = receiver.receive_deferred_messages(numbers)
+        assert _bodies([done, back, dead, again, kept]) == ["m0", "m1", "m2", "m3", "m4"]
+        assert (back.sequence_number, back.delivery_count, back.state) == (numbers[1], 1, state.DEFERRED)
+        with pytest.raises(exceptions.MessageNotFoundError):
+            receiver.receive_deferred_messages(numbers)
+        receiver.complete_message(done)
+        receiver.abandon_message(back)
+        receiver.dead_letter_message(dead, reason="why", error_description="because")
+        receiver.defer_message(again)
+        assert receiver.renew_message_lock(kept) > datetime.datetime.now(datetime.UTC)
+        found = receiver.receive_deferred_messages(numbers)
+        assert [(str(each), each.delivery_count) for each in found] == [("m1", 2), ("m3", 2)]
+        for message in [*found, kept]:
+            receiver.complete_message(message)
+        assert receiver.peek_messages(9, sequence_number=1) == []
+    with client.get_queue_receiver(name, sub_queue=DEAD_LETTERS, receive_mode=DELETE) as receiver:
+        (letter,) = receiver.receive_messages(1, max_wait_time=10)
+        assert (str(letter), letter.dead_letter_reason, letter.enqueued_sequence_number) == ("m2", "why", numbers[2])
+    with client.get_queue_sender(name) as sender:
+        sender.send_messages(Message("last"))
+    with client.get_queue_receiver(name) as receiver:
+        (message,) = receiver.receive_messages(1, max_wait_time=10)
+        receiver.defer_message(message)
+    with client.get_queue_receiver(name, receive_mode=DELETE) as receiver:
+        assert _bodies(receiver.receive_deferred_messages(message.sequence_number)) == ["last"]
+        assert receiver.peek_messages(9, sequence_number=1) == []
+
+
+def test_messages_for_later(client: Any, served: Served, name: str) -> None:
+    queue = declare_queue(served, f"{name}-q")
+    declare_topic(served, name, s=[{"name": "r", "sql": "n = 1"}])
+    now = datetime.datetime.now(datetime.UTC)
+    soon, late = now + datetime.timedelta(seconds=1), now + datetime.timedelta(hours=1)
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(Message("before"))
+        numbers = sender.schedule_messages([Message(f"m{number}") for number in range(3)], late)
+        assert numbers == sorted(set(numbers))
+        (soon_number,) = sender.schedule_messages(Message("soon"), soon)
+        sender.send_messages([Message("late", scheduled_enqueue_time_utc=late), Message("with it")])
+        sender.cancel_scheduled_messages(numbers[1:])
+        with pytest.raises(exceptions.MessageNotFoundError):
+            sender.cancel_scheduled_messages(numbers[:2])
+    with client.get_queue_receiver(queue, receive_mode=DELETE) as receiver:
+        assert _bodies(receiver.receive_messages(2, max_wait_time=10)) == ["before", "with it"]
+        (found,) = receiver.receive_messages(1, max_wait_time=10)
+        assert str(found) == "soon" and found.enqueued_time_utc >= found.scheduled_enqueue_time_utc
+        assert found.sequence_number > soon_number
+        left = receiver.peek_messages(9, sequence_number=1)
+        assert [(str(each), each.state.name) for each in left] == [("m0", "SCHEDULED"), ("late", "SCHEDULED")]
+        assert left[0].sequence_number == numbers[0]
+        assert abs(left[0].scheduled_enqueue_time_utc - late) < datetime.timedelta(seconds=1)
+    with client.get_topic_sender(name) as sender:
+        sender.send_messages(Message("yes", application_properties={"n": 1}, scheduled_enqueue_time_utc=soon))
+        sender.schedule_messages([Message(str(n), application_properties={"n": n}) for n in range(2)], soon)
+    assert _bodies(_received(client, name, "s", 2)) == ["yes", "1"]
+
+
+def test_time_to_live(client: Any, served: Served, name: str) -> None:
+    queue = declare_queue(served, name, default_time_to_live_ms=60_000, dead_letter_on_expiration=True)
+    second, now = datetime.timedelta(seconds=1), datetime.datetime.now(datetime.UTC)
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages([Message("short", time_to_live=second), Message("long", time_to_live=3_600 * second)])
+        sender.schedule_messages(Message("later", time_to_live=second), now + second / 5)
+        sender.schedule_messages(Message("end"), now + 3 * second / 2)
+    with client.get_queue_receiver(queue, sub_queue=DEAD_LETTERS) as dead, client.get_queue_receiver(queue) as receiver:
+        waits = servicebus.ServiceBusMessageState.SCHEDULED
+        while any(each.state is waits for each in receiver.peek_messages(9, sequence_number=1)):
+            pass
+        found = receiver.receive_messages(2, max_wait_time=10)
+        found += receiver.receive_messages(2 - len(found), max_wait_time=10) if len(found) < 2 else []
+        assert _bodies(found) == ["long", "end"]
+        assert [each.expires_at_utc - each.enqueued_time_utc for each in found] == [60 * second] * 2
+        letters = dead.receive_messages(2, max_wait_time=10)
+        letters += dead.receive_messages(2 - len(letters), max_wait_time=10) if len(letters) < 2 else []
+        assert [(str(each), each.dead_letter_reason) for each in letters] == [
+            ("short", "TTLExpiredException"), ("later", "TTLExpiredException"),
+        ]  # fmt: skip
+        for letter in letters:
+            dead.complete_message(letter)
 
 
 async def _use_sessions(client: Any, queue: str) -> None:
@@ -443,14 +536,27 @@ def test_nothing_that_was_confirmed_is_lost_in_a_crash(tmp_path: Path) -> None:
                     receiver.complete_message(message)
                 receiver.dead_letter_message(found[4])
                 receiver.abandon_message(found[5])
+                receiver.defer_message(found[9])
+                (aside,) = receiver.receive_deferred_messages(found[9].sequence_number)
+                receiver.abandon_message(aside)
+                with client.get_topic_sender("t") as sender:
+                    late = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
+                    later = sender.schedule_messages([Message("later"), Message("never")], late)
+                    sender.cancel_scheduled_messages(later[1])
                 process.kill()
         served = process.start()
         again = servicebus.ServiceBusClient.from_connection_string(connection_string(served))
-        with again, again.get_subscription_receiver("t", "s") as receiver:
+        with again, again.get_subscription_receiver("t", "s") as receiver, again.get_topic_sender("t") as sender:
             left = receiver.peek_messages(20, sequence_number=1)
             assert [(str(each), each.sequence_number) for each in left] == [
                 (str(each), each.sequence_number) for each in found[5:]
             ]
+            (aside,) = receiver.receive_deferred_messages(found[9].sequence_number)
+            assert (str(aside), aside.delivery_count) == ("9", 2)
+            receiver.complete_message(aside)
+            with pytest.raises(exceptions.MessageNotFoundError):
+                sender.cancel_scheduled_messages(later)
+            sender.cancel_scheduled_messages(later[:1])
             # The locks hold in the new process.
             receiver.complete_message(receiver.receive_messages(1, max_wait_time=10)[0])
             assert receiver.peek_messages(1, sequence_number=1)[0].sequence_number == found[6].sequence_number

@@ -52,6 +52,7 @@ class ModelView:
     rows: dict[int, Row] = field(default_factory=dict)
     locks: dict[str, tuple[int, int]] = field(default_factory=dict)
     states: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    notes: dict[int, bytes] = field(default_factory=dict)
 
     def available(self) -> list[int]:
         return [c for c in ALL if c not in self.settled and (c not in self.rows or self.rows[c].is_available)]
@@ -60,6 +61,7 @@ class ModelView:
         self.settled.update(copies)
         for each in copies:
             self.rows.pop(each, None)
+            self.notes.pop(each, None)
 
     def cover(self, span: tuple[int, int] | None) -> None:
         self.settled.update(c for c in range(*(span or (0, 0))) if c not in self.rows)
@@ -230,6 +232,16 @@ class LedgerMachine(RuleBasedStateMachine):
                     model.rows[each].until = until
 
         self.in_views(key, change)
+
+    @rule(key=KEYS, copy=st.sampled_from(ALL), note=st.sampled_from([b"", b"one", b"two"]))
+    def note(self, key: str, copy: int, note: bytes) -> None:
+        view, model = self.view(key)
+        if copy not in model.rows:
+            with pytest.raises(ValueError):
+                view.note(copy, note)
+            return
+        view.note(copy, note)
+        self.in_views(key, lambda each: each.notes.__setitem__(copy, note))
 
     @rule(key=KEYS, picks=PICKS, to=TARGETS, reason=st.sampled_from([b"", b"why"]))
     def move(self, key: str, picks: list[int], to: str, reason: bytes) -> None:
@@ -406,6 +418,7 @@ class LedgerMachine(RuleBasedStateMachine):
                     {n: (each.state, each.set_ms) for n, each in view.sessions().items() if each.state is not None},
                     expected.states,
                 ),
+                (dict(view.notes), expected.notes),
                 (view.counts().claimed, sum(row.claim > 0 for row in expected.rows.values())),
                 (view.counts().waiting, sum(not row.claim and row.until > 0 for row in expected.rows.values())),
             ):

@@ -29,6 +29,8 @@ def seeded() -> LedgerState:
         r.Claimed(1, 2, IN_SESSION, b"x", column(3, 4), column(1, 1)),
         r.Claimed(1, 3, LATE, b"", column(5), column(2)),
         r.RowsKept(1, column(7), column(0), column(4), column(0)),
+        r.Noted(1, 7, b"first"),
+        r.Noted(1, 5, b"red"),
         r.Moved(1, b"dead", b"why", column(6), column(1)),
         r.ViewOpened(2, 0, b"blue"),
     ):
@@ -46,7 +48,7 @@ def shape(state: LedgerState) -> object:
             for name, held in (view.sessions or {}).items()
         }
         columns = [each.tolist() for each in (rows.copies, rows.claims, rows.attempts, rows.untils)]
-        views.append((view.number, view.key, list(view.seen), columns, sessions))
+        views.append((view.number, view.key, list(view.seen), columns, sessions, dict(view.notes or {})))
     return sorted(views), state.moves, state.next_claim, state.next_view
 
 
@@ -69,6 +71,7 @@ CHANGES: dict[str, Callable[[LedgerState], list[r.Record]]] = {
     "lock given back": lambda state: [r.SessionLocked(1, b"x", 0, 0)],
     "settled": lambda state: [r.Settled(1, column(3), column(6))],
     "claimed again": lambda state: [r.Claimed(1, 9, LATE, b"", column(7), column(5))],
+    "noted": lambda state: [r.Noted(1, 7, b"second")],
     "moved": lambda state: [r.Moved(1, b"dead", b"why", column(5), column(2))],
     "move done": lambda state: [r.MoveDone(b"dead", 0)],
     "dropped": lambda state: [r.ViewDropped(1)],

@@ -56,15 +56,18 @@ if TYPE_CHECKING:
     from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
     from headgate.broker.topics import (
         BrokerTopic,
+        CopyState,
         DeadLetterReason,
         Delivery,
         QueueDepth,
         ReadCopy,
         Receiver,
         SessionReceiver,
+        Settler,
         SubscriptionInfo,
         ViewCounters,
         copy_of,
+        is_deferred,
         sequence_number,
     )
     from headgate.broker.troubles import is_damage

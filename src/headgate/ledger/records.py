@@ -59,6 +59,7 @@ class Kind(IntEnum):
     SESSION_STATE = 12
     SNAPSHOT_BEGUN = 13
     SNAPSHOT_COMPLETE = 14
+    NOTED = 15
 
 
 Column = Annotated[Int64Array, "column"]
@@ -194,6 +195,15 @@ class SessionState(Record):
     is_set: int
     set_ms: int
     state: bytes
+
+
+class Noted(Record):
+    """A copy that is not settled has a note, the caller's, until it is settled."""
+
+    kind: ClassVar[Kind] = Kind.NOTED
+    view: int
+    copy: int
+    note: bytes
 
 
 class SnapshotBegun(Record):

@@ -41,7 +41,7 @@ def cut_snapshot(state: LedgerState) -> Iterator[r.Record]:
 def _cut_view(state: LedgerState, view: ViewState) -> Iterator[r.Record]:
     assert view.key is not None
     yield r.ViewOpened(view.number, view.from_copy, view.key.encode("utf-8", "surrogateescape"))
-    for record in itertools.chain(_cut_seen(view), _cut_sessions(view), _cut_rows(view)):
+    for record in itertools.chain(_cut_seen(view), _cut_sessions(view), _cut_rows(view), _cut_notes(view)):
         if state.views.get(view.number) is not view:
             return  # It was dropped meanwhile: nothing of it may follow that.
         yield record
@@ -84,6 +84,13 @@ def _cut_rows(view: ViewState) -> Iterator[r.Record]:
                 yield r.Claimed(view.number, int(row.claims[0]), IN_SESSION, name, row.copies, row.attempts)
             elif len(row):
                 yield _kept(view, row)
+
+
+def _cut_notes(view: ViewState) -> Iterator[r.Record]:
+    for copy in list(view.notes or ()):
+        note = (view.notes or {}).get(copy)
+        if note is not None:
+            yield r.Noted(view.number, copy, note)
 
 
 def _kept(view: ViewState, rows: Rows) -> r.RowsKept:

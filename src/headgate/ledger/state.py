@@ -74,6 +74,7 @@ class ViewState:
     __slots__ = (
         "from_copy",
         "key",
+        "notes",
         "number",
         "seen",
         "session_due_ms",
@@ -89,6 +90,7 @@ class ViewState:
         self.from_copy = 0
         self.seen = Ranges()
         self.table: CopyTable | None = None
+        self.notes: dict[int, bytes] | None = None
         self.sessions: dict[bytes, Session] | None = None
         self.session_of: dict[int, bytes] | None = None
         self.session_due_ms = NEVER
@@ -141,6 +143,10 @@ class ViewState:
     def settle(self, start: int, stop: int) -> None:
         """All copies of a range are settled."""
         self.seen.add(start, stop)
+        if self.notes:
+            gone = [start] if stop == start + 1 else [copy for copy in self.notes if start <= copy < stop]
+            for copy in gone:
+                self.notes.pop(copy, None)
         if self.table is not None:
             if self.session_of:
                 self.leave_sessions(self.table.rows_between(start, stop).copies)
@@ -155,6 +161,12 @@ class ViewState:
             self.seen.add_copies(rows.copies)
         self.leave_sessions(rows.copies)
         self.rows().put(rows)
+
+    def note(self, copy: int, note: bytes) -> None:
+        """A copy has a note, in place of the one that it had."""
+        if self.notes is None:
+            self.notes = {}
+        self.notes[copy] = note
 
     def leave_sessions(self, copies: Int64Array) -> None:
         """These copies are claimed with no session's lock any more."""
@@ -242,6 +254,7 @@ class LedgerState:
             r.Kind.MOVE_DONE: self._finish_moves,
             r.Kind.SESSION_LOCKED: self._lock_session,
             r.Kind.SESSION_STATE: self._set_session_state,
+            r.Kind.NOTED: lambda record: self._view(record.view).note(record.copy, record.note),
             r.Kind.SNAPSHOT_BEGUN: self._take_numbers,
             r.Kind.SNAPSHOT_COMPLETE: lambda record: None,
         }

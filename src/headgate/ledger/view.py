@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from headgate.ledger.table import IN_SESSION, RowCounts, Rows
 
 CopyRanges = Iterable[tuple[int, int]]
 """Ranges `start … stop` of copies."""
+
+
+_NO_NOTES: Mapping[int, bytes] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -99,6 +103,18 @@ class View:
         attempts = np.zeros(len(tokens), dtype=np.int64)
         attempts[held] = self._state.rows().rows_at(places[held]).attempts
         return attempts
+
+    def attempts_of(self, copies: Int64Array) -> Int64Array:
+        """`(copies,)`: how often each copy was claimed by now, whoever has it; 0 for one that is not known."""
+        attempts = np.zeros(len(copies), dtype=np.int64)
+        places, known = self._state.rows().find(copies)
+        attempts[known] = self._state.rows().rows_at(places[known]).attempts
+        return attempts
+
+    @property
+    def notes(self) -> Mapping[int, bytes]:
+        """The notes of copies that have one."""
+        return self._state.notes or _NO_NOTES
 
     def unseen(self, copies: Int64Array) -> NDArray[np.bool_]:
         """`(copies,)`: which copies were never looked at. Cost: some 0.2 µs each."""
@@ -216,6 +232,15 @@ class View:
         if len(alone):
             self._do(r.Renewed(self.number, until_ms, alone))
         return held
+
+    def note(self, copy: int, note: bytes) -> None:
+        """Keep a note with a copy that is known and not settled, in place of its last one, until it is settled.
+
+        Raises ValueError for another copy.
+        """
+        if not self._state.rows().find(np.array([copy], dtype=np.int64))[1][0]:
+            raise ValueError(f"copy {copy} of view {self.key!r} is not known, or settled")
+        self._do(r.Noted(self.number, copy, note))
 
     def move(self, tokens: Tokens, target: str, change: bytes) -> NDArray[np.bool_]:
         """Settle claimed copies, to be appended to `target` exactly once. Gives as `complete`.

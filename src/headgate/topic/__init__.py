@@ -34,7 +34,9 @@ if TYPE_CHECKING:
         HOPS_ANNOTATION,
         MAX_HOPS,
         REASON_PROPERTY,
+        Origin,
         forwarded,
+        origin_of,
         with_origin,
         with_properties,
     )

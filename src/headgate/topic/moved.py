@@ -11,6 +11,7 @@ was forwarded, and as a dead letter where it became one (servicebus_wire, sectio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from headgate.errors import MessageError
 from headgate.message import AmqpType, AmqpValue, Body, Change, FieldReference, Message, Section
@@ -48,16 +49,30 @@ def with_properties(encoded: bytes, properties: Mapping[str, AmqpValue]) -> byte
         return Message(Body.data(encoded), application_properties=described).encode()
 
 
-def with_origin(encoded: bytes, *, copy: int, arrived_ms: int, attempts: int) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a moved copy was: its number, when its message arrived, and how often it was given out."""
+
+    copy: int
+    arrived_ms: int
+    attempts: int
+
+
+_ORIGIN = {
+    name: FieldReference(Section.MESSAGE_ANNOTATIONS, key=name.encode())
+    for name in (COPY_ANNOTATION, ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION)
+}
+_COPY_OCTETS = COPY_ANNOTATION.encode()
+
+
+def with_origin(encoded: bytes, origin: Origin) -> bytes:
     """The message with the annotations of a moved copy; bytes that are not a message become the body of a new one."""
-    changes = [
-        (_annotation(name), AmqpValue(kind, value))
-        for name, kind, value in (
-            (COPY_ANNOTATION, AmqpType.LONG, copy),
-            (ARRIVED_ANNOTATION, AmqpType.TIMESTAMP, arrived_ms),
-            (ATTEMPTS_ANNOTATION, AmqpType.UINT, attempts),
-        )
-    ]
+    values = (
+        AmqpValue(AmqpType.LONG, origin.copy),
+        AmqpValue(AmqpType.TIMESTAMP, origin.arrived_ms),
+        AmqpValue(AmqpType.UINT, origin.attempts),
+    )
+    changes = list(zip(_ORIGIN.values(), values, strict=True))
     return _with_changes(_decoded(encoded), changes, encoded)
 
 
@@ -98,3 +113,16 @@ def _with_changes(message: Message, changes: Sequence[Change], encoded: bytes) -
         return message.with_changes(changes).encode()
     except MessageError:
         return Message(Body.data(encoded)).with_changes(changes).encode()
+
+
+def origin_of(encoded: bytes) -> Origin | None:
+    """What `with_origin` noted on a message; None where it noted nothing. Cost: a search for bytes without it."""
+    if _COPY_OCTETS not in encoded:
+        return None
+    try:
+        message = Message.decode(encoded)
+        found = [message.value(reference) for reference in _ORIGIN.values()]
+    except MessageError:
+        return None
+    copy, arrived_ms, attempts = (0 if each is None else int(each.value) for each in found)
+    return None if found[0] is None else Origin(copy, arrived_ms, attempts)

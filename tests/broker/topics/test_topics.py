@@ -446,3 +446,50 @@ def test_purging_what_is_empty_settles_nothing(lab: Lab) -> None:
     lab.broker.topics.get("orders").purge("red", purged.append)
     lab.turn()
     assert purged == [0]
+
+
+def deleted(lab: Lab, limit: int, *, before_ms: int | None = None, dead_letters: bool = False) -> object:
+    answers: list[object] = []
+    topic = lab.broker.topics.get("orders")
+    topic.delete("red", limit, answers.append, before_ms=before_ms, dead_letters=dead_letters)
+    assert not answers
+    lab.turn()
+    return answers[0]
+
+
+def test_the_oldest_copies_that_nobody_has_are_deleted(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    lab.publish(RED, BLUE, RED)
+    before_ms = lab.clock.now + 1_000
+    link = lab.link(want=1)
+    lab.turn(1_000)
+    lab.publish(RED, BLUE, *[RED] * 3)
+    assert deleted(lab, 4, before_ms=before_ms) == 1 and deleted(lab, 4, before_ms=before_ms) == 0
+    assert lab.counts() == (4, 1, 0, 0)
+    assert deleted(lab, 2) == 2
+    lab.restart()
+    lab.broker.topics.get("orders")
+    lab.turn()
+    assert [offset_of(each.copy) for each in lab.broker.topics.get("orders").peek("red", 0, 9)] == [0, 6, 7]
+    assert lab.counts() == (2, 1, 0, 0)
+    assert deleted(lab, 4_000) == 2 and deleted(lab, 4_000) == 0
+    again = lab.link()
+    again.receiver.complete(link.tokens, again.answers.append)
+    lab.turn()
+    assert again.answers == [[True]] and lab.counts() == (0, 0, 0, 0)
+
+
+def test_dead_letters_are_deleted_by_the_time_at_which_their_messages_came(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=10)
+    lab.publish(RED)
+    lab.turn(1_000)
+    lab.publish(RED, RED)
+    link.receiver.dead_letter([link.tokens[place] for place in (1, 0, 2)], why=DeadLetterReason())
+    lab.turn(5_000)
+    begin_ms = link.deliveries[0].timestamp_ms
+    assert deleted(lab, 10, before_ms=begin_ms, dead_letters=True) == 0
+    assert deleted(lab, 10, before_ms=begin_ms + 1, dead_letters=True) == 1
+    assert lab.counts()[3] == 2
+    assert deleted(lab, 1, dead_letters=True) == 1 and deleted(lab, 9, dead_letters=True) == 1
+    assert lab.counts()[3] == 0

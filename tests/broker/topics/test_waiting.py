@@ -11,16 +11,28 @@ import pytest
 
 from brokers import START_MS
 from failing_disk import Disk
-from headgate.broker import BrokerTopic
-from headgate.errors import MessageError, PreconditionFailedError, StorageFullError
+from headgate.broker import BrokerTopic, ReadCopy
+from headgate.errors import EntityDisabledError, MessageError, PreconditionFailedError, StorageFullError
 from headgate.log import OpenFile, Stream, Writer, stream_folder
 from headgate.message import Message
-from headgate.topic import AddRule, CreateSubscription, RuleDefinition, waiting_folder
+from headgate.topic import (
+    QUEUE_SUBSCRIPTION,
+    AddRule,
+    ChangeTopic,
+    CreateSubscription,
+    RuleDefinition,
+    TopicKind,
+    TopicSettings,
+    TopicStatus,
+    waiting_folder,
+)
 from log_streams import FailingFiles, Killed, quick_folder, read_messages
 from topic_lab import BLUE, NO_MESSAGE, RED, RED_ONLY, Lab
 
 ALL = (CreateSubscription("all"), AddRule("all", RuleDefinition("All", sql="1=1")))
 DUE = START_MS + 5_000
+FIRST = 1 << 19
+"""The number of the first message for later of a topic without messages."""
 
 
 @dataclass(slots=True)
@@ -77,7 +89,7 @@ def schedule(disk: Disk) -> Iterator[Schedule]:
 
 def test_a_message_is_published_once_at_its_time_without_anybody_waiting_for_it(schedule: Schedule) -> None:
     schedule.later(RED, BLUE)
-    assert schedule.answers == [[0, 1]]
+    assert schedule.answers == [[FIRST, FIRST + 1]]
     assert schedule.topic.waiting_count == 2
     schedule.lab.turn(after_ms=4_999)
     assert schedule.published == []
@@ -102,7 +114,7 @@ def test_messages_of_one_call_may_be_due_at_several_times(schedule: Schedule) ->
     messages = [colored(each) for each in "abcd"]
     schedule.topic.schedule(messages, [DUE + 9, DUE, 0, DUE], schedule.answers.append)
     schedule.lab.turn()
-    assert schedule.answers == [[0, 1, 2, 3]]
+    assert schedule.answers == [[FIRST + number for number in range(4)]]
     assert schedule.published == ["c"]
     schedule.lab.turn(after_ms=5_000)
     assert schedule.published == ["c", "b", "d"]
@@ -122,13 +134,58 @@ def test_more_messages_than_one_turn_moves_are_all_published(
 
 
 def test_who_cancels_in_time_is_told_so(schedule: Schedule) -> None:
-    assert schedule.cancel(0) == [False]
+    assert schedule.cancel(FIRST) is False
     schedule.later(RED, BLUE)
-    assert schedule.cancel(0, 0, 7, -1, 1 << 62) == [True, False, False, False, False]
+    for numbers in ([FIRST, 7], [-1], [1 << 62], [FIRST + 2, FIRST + 1]):
+        assert schedule.cancel(*numbers) is False
+    assert schedule.cancel(FIRST, FIRST) is True and schedule.cancel(FIRST) is False
     schedule.lab.restart()
     schedule.lab.turn(after_ms=5_000)
     assert schedule.published == ["blue"]
-    assert schedule.cancel(1) == [False]
+    assert schedule.cancel(FIRST + 1) is False
+
+
+def test_numbers_rise_and_lie_between_those_of_copies(tmp_path: Path) -> None:
+    schedule = Schedule(Lab(tmp_path))
+    schedule.lab.broker.create_topic("orders", settings=TopicSettings(kind=TopicKind.QUEUE))
+    schedule.lab.publish(RED)
+    schedule.later(colored("c1"), colored("c2"), due_ms=DUE + 2)
+    schedule.lab.restart()
+    schedule.later(colored("c3"), due_ms=DUE + 1)
+    schedule.lab.publish(BLUE)
+    schedule.later(colored("c4"), due_ms=DUE)
+
+    def peek(start: int, count: int) -> list[ReadCopy]:
+        return schedule.topic.peek(QUEUE_SUBSCRIPTION, start, count)
+
+    found = peek(0, 10)
+    assert [_color(each.message) for each in found] == ["red", "c1", "c2", "c3", "blue", "c4"]
+    assert [(each.copy, each.timestamp_ms, int(each.state)) for each in found[1:4]] == [
+        (FIRST + place, DUE + due, 2) for place, due in enumerate((2, 2, 1))
+    ]
+    for first in range(6):
+        assert peek(found[first].copy, 2) == found[first : first + 2]
+    assert schedule.cancel(found[3].copy, found[1].copy) is True
+    assert [_color(each.message) for each in peek(0, 10)] == ["red", "c2", "blue", "c4"]
+    schedule.lab.turn(after_ms=6_000)
+    assert [_color(each.message) for each in peek(0, 10)] == ["red", "blue", "c2", "c4"]
+    assert all(b"x-headgate" not in each.message for each in peek(0, 10))
+    schedule.lab.broker.close()
+
+
+def test_a_call_is_there_as_a_whole_or_not_at_all(schedule: Schedule) -> None:
+    """One chunk, which a crash cannot cut."""
+    schedule.later(*(colored(f"c{number}" + "x" * 100) for number in range(9_000)))
+    assert len(schedule.answers[0]) == 9_000
+    (segment,) = Stream.open(waiting_folder(schedule.topic.stream.stream)).segments()
+    with segment.open() as reader:
+        assert reader.header(0).num_records == 9_000
+
+
+def test_a_topic_that_takes_no_messages_takes_none_for_later(schedule: Schedule) -> None:
+    schedule.lab.change(ChangeTopic(TopicSettings(status=TopicStatus.SEND_DISABLED)))
+    schedule.later(RED)
+    assert isinstance(schedule.answers[0], EntityDisabledError) and schedule.topic.waiting_count == 0
 
 
 def test_what_is_no_message_or_no_time_is_refused(schedule: Schedule) -> None:
@@ -172,7 +229,7 @@ def test_what_the_ledger_was_not_told_of_waits_all_the_same(schedule: Schedule) 
     annotated = Message.decode(BLUE)
     later = Message(b"b", application_properties={"color": "late"}).encode()
     schedule.later(later, due_ms=DUE + 1)
-    schedule.cancel(0, 1)
+    schedule.cancel(FIRST, FIRST + 1)
     stream = Stream.open(waiting_folder(schedule.topic.stream.stream))
     (_, kept), _ = read_messages(stream)
     lab.broker.close()
@@ -198,7 +255,7 @@ def test_messages_are_refused_while_there_is_no_room_and_nothing_else_is_lost(sc
         for _ in range(12):
             schedule.lab.turn(after_ms=100)
     schedule.later(colored("green"))
-    assert schedule.answers == [[0], schedule.answers[-1]]
+    assert schedule.answers == [[FIRST], schedule.answers[-1]]
     schedule.lab.turn(after_ms=5_000)
     colors = schedule.published
     assert colors[0] == "red" and colors[-1] == "green"
@@ -248,7 +305,7 @@ def scenario(schedule: Schedule, confirmed: list[object]) -> None:
 
         topic.schedule([colored(color)], [due_ms], scheduled)
         schedule.lab.turn()
-    topic.cancel([0], lambda _: confirmed.append("-c0"))
+    topic.cancel([FIRST], lambda held: confirmed.append("-c0") if held is True else None)
     schedule.lab.turn()
     schedule.lab.turn(after_ms=5_000)
     schedule.lab.turn(after_ms=100)

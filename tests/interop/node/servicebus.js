@@ -18,6 +18,8 @@ const told = (message) => ({
   enqueued_sequence_number: message.enqueuedSequenceNumber ?? null,
   delivery_count: message.deliveryCount ?? null,
   session: message.sessionId ?? null,
+  state: message.state ?? null,
+  expires_after_ms: message.expiresAtUtc ? message.expiresAtUtc - message.enqueuedTimeUtc : null,
   subject: message.subject ?? null,
   correlation_id: message.correlationId ?? null,
   properties: message.applicationProperties ?? {},
@@ -25,9 +27,11 @@ const told = (message) => ({
   dead_letter_description: message.deadLetterErrorDescription ?? null,
 })
 
-const made = ({ body, subject, correlation_id, properties, session }) => ({
+const made = ({ body, subject, correlation_id, properties, session, ttl_ms, due_ms }) => ({
   body,
   ...(session !== undefined && { sessionId: session }),
+  ...(ttl_ms && { timeToLive: ttl_ms }),
+  ...(due_ms && { scheduledEnqueueTimeUtc: new Date(due_ms) }),
   ...(subject && { subject }),
   ...(correlation_id && { correlationId: correlation_id }),
   ...(properties && { applicationProperties: properties }),
@@ -59,6 +63,22 @@ serve({
     } else {
       for (const message of messages) await sender.sendMessages(made(message))
     }
+  },
+
+  async schedule({ entity, messages, due_ms }) {
+    if (!senders.has(entity)) senders.set(entity, client.createSender(entity))
+    const numbers = await senders.get(entity).scheduleMessages(messages.map(made), new Date(due_ms))
+    return numbers.map(Number)
+  },
+
+  async cancel({ entity, numbers }) {
+    await senders.get(entity).cancelScheduledMessages(numbers.map((number) => Long.fromNumber(number)))
+  },
+
+  async receive_deferred({ id, numbers }) {
+    const found = await receivers.get(id).receiveDeferredMessages(numbers.map((number) => Long.fromNumber(number)))
+    for (const message of found) held.set(`${id}/${message.sequenceNumber}`, message)
+    return found.map(told)
   },
 
   async open({ id, deletes = false, dead_letters = false, by_session = false, ...place }) {
@@ -138,8 +158,8 @@ serve({
     const receiver = receivers.get(id)
     const message = held.get(`${id}/${number}`)
     if (how === "complete") await receiver.completeMessage(message)
-    else if (how === "abandon") await receiver.abandonMessage(message)
-    else if (how === "defer") await receiver.deferMessage(message)
+    else if (how === "abandon") await receiver.abandonMessage(message, properties)
+    else if (how === "defer") await receiver.deferMessage(message, properties)
     else {
       await receiver.deadLetterMessage(message, {
         deadLetterReason: reason, deadLetterErrorDescription: description, ...properties,

@@ -126,6 +126,7 @@ def test_a_lock_and_a_lifetime_are_told() -> None:
     assert times == [1_000, 1_500]
     shorter = Message.decode(delivered(Message(b"a").encode(), Given(1, 1, 1_000, 0, None, 200), left_out=()))
     assert shorter.properties["absolute-expiry-time"].value == 1_200
+    assert shorter.header["ttl"].value == 200
     forever = Given(1, 1, 1_000, 0, time_to_live_ms=922_337_203_685_477)
     assert Message.decode(delivered(b"", forever, left_out=())).properties["absolute-expiry-time"].value < 2**48
 

@@ -229,7 +229,7 @@ def test_duplicates_are_accepted_and_dropped(client: Client, entities: ServedEnt
     client.drain(client.receiver(name))
 
 
-def test_other_formats_and_messages_for_later_are_refused(client: Client, entities: ServedEntities, name: str) -> None:
+def test_other_formats_are_refused(client: Client, entities: ServedEntities, name: str) -> None:
     entities.queue(name)
     link = client.sender(name)
     number = link.session.next_delivery_id
@@ -237,15 +237,56 @@ def test_other_formats_and_messages_for_later_are_refused(client: Client, entiti
     link.session.next_delivery_id += 1
     link.delivery_count += 1
     client.pump(lambda: number in client.outcomes)
-    later = AmqpValue(AmqpType.TIMESTAMP, 4_000_000_000_000)
-    scheduled = Message(b"x", message_annotations={"x-opt-scheduled-enqueue-time": later}).encode()
-    past = Message(
-        b"y", message_annotations={"x-opt-scheduled-enqueue-time": AmqpValue(AmqpType.TIMESTAMP, 1)}
-    ).encode()
-    refused_later, taken = client.send(link, scheduled, past)
-    for state in (client.outcomes[number], refused_later):
-        assert isinstance(state, Rejected) and state.error.condition == "amqp:not-implemented"
-    assert taken == Accepted()
+    state = client.outcomes[number]
+    assert isinstance(state, Rejected) and state.error.condition == "amqp:not-implemented"
+
+
+def test_messages_for_later_are_decided_when_they_are_due(
+    server: RunningServer, client: Client, entities: ServedEntities, name: str
+) -> None:
+    entities.topic(name, s="n < 5")
+    link = client.sender(name)
+    now_ms = server.context.clock.now_ms()
+
+    def later(body: bytes, after_ms: int, n: int = 0) -> bytes:
+        due = AmqpValue(AmqpType.TIMESTAMP, now_ms + after_ms)
+        annotations = {"x-opt-scheduled-enqueue-time": due}
+        return Message(body, message_annotations=annotations, application_properties={"n": n}).encode()
+
+    states = client.send(
+        link, _message(b"now", n=1), later(b"never", 4_000_000, n=9), later(b"past", -1), later(b"soon", 300)
+    )
+    assert states == [Accepted()] * 4
+    assert send_batch(client, link, later(b"late", 4_000_000), _message(b"of a batch", n=2)) == Accepted()
+    assert isinstance(send_batch(client, link, later(b"no", 300), b"no message"), Rejected)
+    found = client.receive(peek_lock(client, f"{name}/Subscriptions/s"), 4)
+    assert [one.message.body.octets() for one in found] == [b"now", b"past", b"of a batch", b"soon"]
+    annotations = found[3].message.message_annotations
+    due_ms = now_ms + 300
+    assert annotations["x-opt-scheduled-enqueue-time"].value == due_ms
+    assert annotations["x-opt-enqueued-time"].value >= due_ms and len(annotations) == 6
+    assert "x-opt-scheduled-enqueue-time" not in found[2].message.message_annotations
+    assert server.call(lambda: server.context.broker.entities.find(name).counts()).scheduled == 2
+
+
+def test_properties_of_an_outcome_are_those_of_the_message_from_then_on(
+    client: Client, entities: ServedEntities, name: str
+) -> None:
+    entities.queue(name)
+    _send(client, name, _message(b"x", n=1), _message(b"y"))
+    link = peek_lock(client, name, credit=2)
+    first, second = client.receive(link, 2)
+    given = {"n": amqp_value(2), "a": amqp_value(uuid.UUID(int=7))}
+    right, wrong = (
+        AmqpValue(AmqpType.MAP, tuple((AmqpValue(AmqpType.SYMBOL, key), value) for key, value in properties.items()))
+        for properties in (given, {"n": AmqpValue(AmqpType.LIST, ())})
+    )
+    assert settle(client, link, first.id, first.id, Modified(None, None, right)) == Modified()
+    link.grant(1)
+    (again,) = client.receive(link, 1)
+    assert again.message.application_properties == given
+    state = settle(client, link, second.id, second.id, Modified(None, None, wrong))
+    assert isinstance(state, Rejected) and state.error.condition == "com.microsoft:argument-error"
 
 
 def test_a_message_above_the_limit_is_rejected_alone(client: Client, entities: ServedEntities, name: str) -> None:

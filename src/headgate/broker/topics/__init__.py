@@ -5,13 +5,15 @@
     Receiver, Delivery    takes the copies of one subscription, or of its dead letters, for one link, and settles them
     SessionReceiver       a receiver of one session, with its lock and state
     SubscriptionInfo      a subscription as users see it: settings, `CopyCounts`, `ViewCounters`
-    ReadCopy              a copy that was read, and not claimed
+    Settler, is_deferred  settles copies by their tokens, whoever received them
+    ReadCopy, CopyState   a copy that was read, and not claimed; what it waits for
     QueueDepth            how many copies a subscription has, as a queue of RabbitMQ's
     sequence_number       the number of a copy that clients of Service Bus see, and back: `copy_of`
     RuleChange, Changed   a change of rules as a job for the stream's writer, and who hears of it
 
 Hidden: how copies are found and read (`sources`), given out (`dispatcher`), written down before anything is told
-(`consumption`), and carried to dead letters and other streams (`moving`, `queue`); how messages wait for their time
+(`consumption`), and carried to dead letters and other streams (`moving`, `queue`); where deferred copies are
+(`deferred`); how messages wait for their time
 (`waiting`), copies outlive theirs (`lifetimes`), and subscriptions that nobody uses are removed (`idling`).
 """
 
@@ -19,11 +21,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.broker.topics.changing import Changed, RuleChange
+    from headgate.broker.topics.deferred import is_deferred
     from headgate.broker.topics.dispatcher import CopyCounts, ViewCounters
     from headgate.broker.topics.numbers import copy_of, sequence_number
-    from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver
+    from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver, Settler
     from headgate.broker.topics.sessions import SessionReceiver
-    from headgate.broker.topics.sources import ReadCopy
+    from headgate.broker.topics.sources import CopyState, ReadCopy
     from headgate.broker.topics.topic import BrokerTopic, QueueDepth, SubscriptionInfo
     from headgate.broker.topics.topics import Topics
 else:

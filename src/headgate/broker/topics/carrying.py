@@ -1,4 +1,4 @@
-"""Carrying out the moves of a topic's ledger, target by target; one that fails holds back what follows it there.
+"""Carrying out the moves of a ledger, target by target; one that fails holds back what follows it there.
 
 small stream of a subscription   dead letters, deferred copies: with where they come from
 stream of the root               as one of its publishers would; what it does not take become dead letters
@@ -8,36 +8,37 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN
 from headgate.broker.topics.following import Following
-from headgate.broker.topics.moving import Movement, Refused, TargetKind, append_to_stream
+from headgate.broker.topics.moving import MovedCopies, Movement, Refused, TargetKind, append_to_stream
 from headgate.broker.topics.numbers import sequence_number
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
 from headgate.errors import HeadgateError, LogError, StreamFullError
 from headgate.ledger import Elsewhere, Ledger, Move, offset_of, redirect_moves, rule_of
-from headgate.topic import forwarded, with_origin
+from headgate.topic import Origin, forwarded, with_origin
 
 
 class Carrier:
     """Appends moved copies to their targets.
 
-    `queue_of` gives the small stream of a kind of a subscription, by its number, or None where that was removed;
-    `name_of` what users call a subscription; `find` a stream of the root, which knows whether it takes messages;
-    `know_ids` says whether a stream knows its message ids; `watch` is told of a stream whose writer is taken.
+    `name` is for logs; `copies` gives what is moved; `queue_of` the small stream of a kind of a subscription, by its
+    number, or None where that was removed; `name_of` what users call a subscription; `find` a stream of the root, which
+    knows whether it takes messages; `know_ids` says whether a stream knows its message ids; `watch` is told of a stream
+    whose writer is taken.
     """
 
     def __init__(
         self,
-        stream: BrokerStream,
+        name: str,
         ledger: Ledger,
-        following: Following,
+        copies: MovedCopies,
         *,
         queue_of: Callable[[TargetKind, int], Queue | None],
         name_of: Callable[[int], str],
@@ -48,9 +49,9 @@ class Carrier:
     ) -> None:
         self.moved = 0
         """How many copies are in their targets since the topic was opened."""
-        self._stream = stream
+        self._name = name
         self._ledger = ledger
-        self._following = following
+        self._copies = copies
         self._queue_of = queue_of
         self._name_of = name_of
         self._find = find
@@ -59,8 +60,6 @@ class Carrier:
         self._now_ms = now_ms
         self._held: dict[str, Trouble] = {}
         """Targets that could not take their moves."""
-        self._read: dict[tuple[int, int], ReadCopy] = {}
-        """Copies that are on their way, by subscription and copy."""
 
     def is_due(self, now_ms: int) -> bool:
         """Whether moves are left that a target is to be offered now."""
@@ -98,9 +97,9 @@ class Carrier:
                 self._held.pop(target, None)
             except HeadgateError as error:
                 held = self._held.setdefault(target, Trouble())
-                held.note(f"topic {self._stream.name!r}: moves to {target} wait", error, now_ms)
+                held.note(f"{self._name}: moves to {target} wait", error, now_ms)
             finally:
-                self._read.clear()
+                self._copies.forget()
         return self.moved > before
 
     def _carry_to(self, target: str) -> int:
@@ -113,8 +112,8 @@ class Carrier:
             # Its subscription was removed, and all it had with it.
             ledger.moved(target, ledger.moves()[target][-1].sequence)
             return 0
-        self._read_ahead(target)
-        return queue.append(ledger, target, lambda move: (self._kept(move, int(name)), None))
+        self._copies.read_ahead(ledger.moves()[target])
+        return queue.append(ledger, target, lambda move: (self._kept(move), None))
 
     def _forward(self, name: str, target: str) -> int:
         """Append moves to another stream of the root, as one of its publishers would, or let them be dead letters."""
@@ -132,7 +131,7 @@ class Carrier:
             return self._redirect(target, Refused.DISABLED, last_sequence)
         if not self._know_ids(found):
             return 0
-        self._read_ahead(target)
+        self._copies.read_ahead(self._ledger.moves()[target])
         try:
             return append_to_stream(
                 found, self._ledger, target, self._forwarded, ids=found.recent_ids, now_ms=self._now_ms()
@@ -145,50 +144,70 @@ class Carrier:
             self._ledger, target, last_sequence=last_sequence, elsewhere=lambda move: _dead_letter(move, why)
         )
 
-    def _kept(self, move: Move, number: int) -> bytes:
+    def _kept(self, move: Move) -> bytes:
         """The message of a move to a small stream of a subscription, as it lies there."""
-        message, arrived_ms, attempts = self._copy(move, number)
-        message = Movement.decode(move.change).marked(message)
-        return with_origin(message, copy=move.copy, arrived_ms=arrived_ms, attempts=attempts)
+        movement = Movement.decode(move.change)
+        message, origin = self._copies.moved(move, movement)
+        return with_origin(movement.marked(message), origin)
 
     def _forwarded(self, move: Move) -> bytes | Elsewhere:
         """The message of a move to a stream, as it lies there; one that was forwarded often enough goes elsewhere."""
         movement = Movement.decode(move.change)
         source = None if movement.is_forward else self._name_of(movement.subscription)
-        message, _, _ = self._copy(move, movement.subscription)
-        made = forwarded(movement.marked(message), number=sequence_number(move.copy), source=source)
+        message, origin = self._copies.moved(move, movement)
+        made = forwarded(movement.marked(message), number=sequence_number(origin.copy), source=source)
         return _dead_letter(move, Refused.HOPS) if made is None else made
 
-    def _read_ahead(self, target: str) -> None:
-        """Read the first copies that are on their way to a target; what cannot be read is found out one by one."""
-        kind, name = TargetKind.parse(target)
+
+class TopicCopies:
+    """The copies that moves take from the subscriptions of a topic; see `MovedCopies`."""
+
+    def __init__(self, stream: BrokerStream, following: Following) -> None:
+        self._path = stream.stream.path
+        self._following = following
+        self._read: dict[tuple[int, int], ReadCopy] = {}
+        """Copies that are on their way, by subscription and copy."""
+
+    def read_ahead(self, moves: Sequence[Move]) -> None:
+        """Read the first of them; what cannot be read is found out one by one."""
         copies: dict[int, list[int]] = defaultdict(list)
-        for move in self._ledger.moves()[target][:COPIES_A_TURN]:
+        for move in moves[:COPIES_A_TURN]:
             if rule_of(move.copy) != FAILED_RULES:
-                number = Movement.decode(move.change).subscription if kind is TargetKind.STREAM else int(name)
-                copies[number].append(move.copy)
+                copies[_subscription(move, Movement.decode(move.change))].append(move.copy)
         for number, own in copies.items():
             source = SubscriptionSource(number, self._following.decider, self._following.reader)
             with contextlib.suppress(LogError):
                 for each in source.read(np.array(sorted(own), dtype=np.int64), max_bytes=BYTES_A_TURN):
                     self._read[number, each.copy] = each
 
-    def _copy(self, move: Move, number: int) -> tuple[bytes, int, int]:
-        """The copy that a move takes from the subscription with a number, its time of arrival, and its attempts."""
+    def forget(self) -> None:
+        """Forget what was read ahead."""
+        self._read.clear()
+
+    def moved(self, move: Move, movement: Movement) -> tuple[bytes, Origin]:
+        """The message of a move, and what it was. Raises LogError."""
+        number = _subscription(move, movement)
         decider, reader, offset = self._following.decider, self._following.reader, offset_of(move.copy)
         if rule_of(move.copy) == FAILED_RULES:
             if offset >= decider.next_offset:
-                raise LogError(f"offset {offset} is to be decided again", path=self._stream.stream.path)
+                raise LogError(f"offset {offset} is to be decided again", path=self._path)
             failed = next(iter(decider.postings.failures(number, offset)))
             rules = [rule for each, rule in failed.pairs() if each == offset]
-            return reader.dead_letter(number, offset, rules), 0, 0
+            letter, arrived_ms = reader.dead_letter(number, offset, rules)
+            return letter, Origin(move.copy, arrived_ms, 0)
         read = self._read.pop((number, move.copy), None)
         if read is None:
             source = SubscriptionSource(number, decider, reader)
             read = next(iter(source.read(np.array([move.copy], dtype=np.int64), max_bytes=1)), None)
         if read is None:
-            raise LogError(f"the message at offset {offset} was deleted", path=self._stream.stream.path)
-        return read.message, read.timestamp_ms, move.attempt
+            raise LogError(f"the message at offset {offset} was deleted", path=self._path)
+        return read.message, Origin(move.copy, read.timestamp_ms, move.attempt)
+
+
+def _subscription(move: Move, movement: Movement) -> int:
+    """The number of the subscription whose copy a move takes."""
+    kind, name = TargetKind.parse(move.target)
+    return movement.subscription if kind is TargetKind.STREAM else int(name)
 
 
 def _dead_letter(move: Move, why: Refused) -> Elsewhere:

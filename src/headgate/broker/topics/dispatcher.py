@@ -14,12 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.broker.topics.lifetimes import outlived
-from headgate.broker.topics.moving import Movement
-from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver, Settled, nobody_asks
+from headgate.broker.topics.moving import Movement, noted, with_note
+from headgate.broker.topics.receiver import (
+    NO_PROPERTIES,
+    DeadLetterReason,
+    Delivery,
+    Properties,
+    Receiver,
+    Settled,
+    nobody_asks,
+)
 from headgate.broker.topics.sources import CopySource, ReadCopy
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError
 from headgate.ledger import NO_COPY, Claim, Expired, Tokens, View
-from headgate.topic import SubscriptionSettings
+from headgate.topic import SubscriptionSettings, origin_of
 
 if TYPE_CHECKING:
     from headgate.broker.topics.consumption import Consumption
@@ -233,7 +241,7 @@ class Dispatcher:
         if not len(copies):
             self._may_have_more = self._search_was_empty(available)
             return self._may_have_more
-        found = self.source.read(copies, max_bytes=BYTES_A_TURN)
+        found = self._read(copies)
         stop = found[-1].copy + 1 if found else int(copies[-1]) + 1
         if stop <= int(copies[-1]):
             # The rest has its turn later: it counts as not searched.
@@ -252,6 +260,16 @@ class Dispatcher:
         self._consumption.give(self)
         self._may_have_more = not available.is_all or len(available.copies) < len(copies)
         return self.is_wanted and self._may_have_more
+
+    def _read(self, copies: NDArray[np.int64]) -> list[ReadCopy]:
+        """The first of some copies, as `CopySource.read` says, with the properties that they got meanwhile."""
+        found = self.source.read(copies, max_bytes=BYTES_A_TURN)
+        notes = self.view.notes
+        if notes:
+            for each in found:
+                if each.copy in notes:
+                    each.message = with_note(each.message, notes[each.copy])
+        return found
 
     def _without_outlived(self, found: list[ReadCopy], now_ms: int) -> list[ReadCopy]:
         """Those that are still alive; gives up the others."""
@@ -305,18 +323,39 @@ class Dispatcher:
             movement = Movement(
                 TTL_EXPIRED, "nobody received the copy in its lifetime", subscription=targets.subscription
             )
-            self.view.move_available(copies, targets.dead_letters, movement.encode())
+            self._move_available(copies, targets.dead_letters, movement)
         else:
             self.view.complete_ranges([(copy, copy + 1) for copy in copies.tolist()])
 
-    def forward(self, target: str, change: bytes, now_ms: int) -> bool:
+    def _move_available(self, copies: NDArray[np.int64], target: str, movement: Movement) -> None:
+        """Move copies that nobody has, with the properties that they got."""
+        notes, change = self.view.notes, movement.encode()
+        own = [copy for copy in copies.tolist() if copy in notes] if notes else []
+        for copy in own:
+            self.view.move_available([copy], target, movement.behind(notes[copy]).encode())
+        self.view.move_available(np.setdiff1d(copies, own) if own else copies, target, change)
+
+    def _move_claimed(self, tokens: Tokens, target: str, movement: Movement) -> NDArray[np.bool_]:
+        """Move claimed copies, with the properties that they got; which claims still stood."""
+        notes, change = self.view.notes, movement.encode()
+        if not notes:
+            return self.view.move(tokens, target, change)
+        held = np.zeros(len(tokens), dtype=np.bool_)
+        for row, copy in enumerate(tokens.copies.tolist()):
+            one = Tokens(tokens.copies[row : row + 1], tokens.claims[row : row + 1])
+            held[row] = self.view.move(one, target, movement.behind(notes[copy]).encode() if copy in notes else change)[
+                0
+            ]
+        return held
+
+    def forward(self, target: str, movement: Movement, now_ms: int) -> bool:
         """Move what is available to a target, a bounded amount; whether there may be more. Raises LogError."""
         available = self._available(COPIES_A_TURN)
         if not len(available.copies):
             return self._search_was_empty(available)
         claim = self.view.claim(available.copies, now_ms + self.settings().lock_ms, covered=available.covered)
         self.unseen -= available.fresh
-        self.view.move(claim.tokens, target, change)
+        self._move_claimed(claim.tokens, target, movement)
         return not available.is_all
 
     def _search_was_empty(self, available: _Available) -> bool:
@@ -337,8 +376,11 @@ class Dispatcher:
             if not self.unseen and start < stop:
                 self.view.postpone((), 0, covered=[(start, stop)])
 
-    def peek(self, from_copy: int, limit: int) -> list[ReadCopy]:
-        """At most `limit` copies that are not settled, at or above a copy, whoever has them."""
+    def peek(self, from_copy: int, limit: int) -> tuple[list[ReadCopy], int]:
+        """At most `limit` copies that are not settled, at or above a copy, whoever has them.
+
+        Also up to which copy there are no others.
+        """
         self.used_ms = self._now_ms()
         copies = self.view.unsettled(from_copy, limit)
         parts = [copies]
@@ -350,7 +392,18 @@ class Dispatcher:
                 parts.append(self.source.find(max(start, from_copy), stop, left).copies)
                 left -= len(parts[-1])
         first = np.sort(np.concatenate(parts))[:limit]
-        return self.source.read(first, max_bytes=BYTES_A_TURN) if len(first) else []
+        return self._peeked(first, is_all=len(first) < limit)
+
+    def _peeked(self, copies: NDArray[np.int64], *, is_all: bool) -> tuple[list[ReadCopy], int]:
+        """The first of some copies as they are looked at, and up to which copy there are no others."""
+        if not len(copies):
+            return [], NO_COPY
+        found = self._read(copies)
+        for each, attempts in zip(found, self.view.attempts_of(_numbers(found)).tolist(), strict=True):
+            each.attempts = attempts
+        if found and found[-1].copy < copies[-1]:
+            return found, found[-1].copy + 1
+        return found, NO_COPY if is_all else int(copies[-1]) + 1
 
     def purge(self, then: Callable[[int | HeadgateError], None]) -> None:
         """Settle all copies that are there now; `then` gets how many, behind the commit."""
@@ -365,14 +418,65 @@ class Dispatcher:
         self.unseen = 0
         self._consumption.answer(lambda result: then(result if isinstance(result, HeadgateError) else purged), [])
 
-    def _available(self, limit: int) -> _Available:
-        """At most `limit` available copies."""
+    def delete(
+        self, limit: int, stop: int, then: Callable[[int | HeadgateError], None], *, before_ms: int | None = None
+    ) -> None:
+        """Settle at most `limit` copies below `stop` that nobody has, the first ones; `then` gets how many.
+
+        With `before_ms` those whose messages arrived before, in the topic that they were moved from if they were; each
+        is read for it.
+        """
+        self.used_ms = self._now_ms()
+        try:
+            deleted = self._delete(limit, stop, before_ms)
+        except LogError as error:
+            then(error)
+            return
+        self._consumption.answer(lambda result: then(result if isinstance(result, HeadgateError) else deleted), [])
+
+    def _delete(self, limit: int, stop: int, before_ms: int | None) -> int:
+        deleted = after = 0
+        while deleted < limit:
+            available = self._available(min(limit - deleted, COPIES_A_TURN), after).below(min(stop, self.source.end))
+            copies = available.copies
+            if not len(copies):
+                break
+            after = int(copies[-1]) + 1
+            if before_ms is not None:
+                copies = self._arrived_before(copies, before_ms)
+            self.view.complete_ranges([(copy, copy + 1) for copy in copies.tolist()])
+            if before_ms is None:
+                self.view.postpone([], 0, covered=available.covered)
+            self._deleted(copies)
+            deleted += len(copies)
+        self.count_unseen()
+        self.counters.completed += deleted
+        return deleted
+
+    def _arrived_before(self, copies: NDArray[np.int64], before_ms: int) -> NDArray[np.int64]:
+        found: list[int] = []
+        while len(copies):
+            read = self.source.read(copies, max_bytes=BYTES_A_TURN)
+            if not read:
+                break
+            for each in read:
+                origin = origin_of(each.message)
+                if (each.timestamp_ms if origin is None else origin.arrived_ms) < before_ms:
+                    found.append(each.copy)
+            copies = copies[copies > read[-1].copy]
+        return np.array(found, dtype=np.int64)
+
+    def _deleted(self, copies: NDArray[np.int64]) -> None:
+        """Copies that nobody had were deleted."""
+
+    def _available(self, limit: int, after: int = 0) -> _Available:
+        """At most `limit` available copies, from one on."""
         parts: list[NDArray[np.int64]] = []
         known: list[int] = []
         covered: list[tuple[int, int]] = []
         fresh = 0
         is_all = False
-        for start, stop in self.view.available(limit=limit + _HOLES_A_TURN):
+        for start, stop in self.view.available(after, limit=limit + _HOLES_A_TURN):
             if limit <= 0:
                 break
             is_all = stop == NO_COPY
@@ -453,15 +557,24 @@ class Dispatcher:
 
         self._settle(tokens, then, settle)
 
-    def release(self, tokens: Sequence[bytes], then: Settled, *, counts: bool, delay_ms: int | None) -> None:
+    def release(
+        self,
+        tokens: Sequence[bytes],
+        then: Settled,
+        *,
+        counts: bool,
+        delay_ms: int | None,
+        properties: Properties = NO_PROPERTIES,
+    ) -> None:
         """See `Receiver.release`."""
 
         def settle(given: Tokens) -> NDArray[np.bool_]:
+            self._keep_properties(given, properties)
             if not counts:
                 held = self.view.release(given, counts=False, not_before_ms=self._not_before(delay_ms))
                 self.counters.released += int(held.sum())
                 return held
-            attempts = self.view.attempts(given)
+            attempts = self._attempts(given)
             held = np.zeros(len(given), dtype=np.bool_)
             for attempt in np.unique(attempts[attempts > 0]).tolist():
                 own = attempts == attempt
@@ -471,13 +584,23 @@ class Dispatcher:
         self._settle(tokens, then, settle)
         self.wake()
 
+    def _keep_properties(self, tokens: Tokens, properties: Properties) -> None:
+        """Note with claimed copies what they get when they are given out again."""
+        if properties:
+            for copy in tokens.copies[self.view.holds(tokens)].tolist():
+                self.view.note(copy, noted(self.view.notes.get(copy), properties))
+
+    def _attempts(self, tokens: Tokens) -> NDArray[np.int64]:
+        """`(tokens,)`: how often each copy was given out by now; 0 where the claim does not stand any more."""
+        return self.view.attempts(tokens)
+
     def _give_back(self, tokens: Tokens, attempt: int, delay_ms: int | None) -> NDArray[np.bool_]:
         """Copies of one number of attempts come back, or become dead letters."""
         settings = self.settings()
         targets = self._targets()
         target = targets.dead_letters
         if attempt >= settings.max_delivery_count and target is not None:
-            held = self.view.move(tokens, target, _too_many(settings.max_delivery_count, targets.subscription).encode())
+            held = self._move_claimed(tokens, target, _too_many(settings.max_delivery_count, targets.subscription))
             self.counters.dead_lettered += int(held.sum())
             return held
         delay_ms = _backoff_ms(settings, attempt) if delay_ms is None else delay_ms
@@ -491,7 +614,7 @@ class Dispatcher:
     def dead_letter(self, tokens: Sequence[bytes], then: Settled, why: DeadLetterReason) -> None:
         """See `Receiver.dead_letter`."""
         targets = self._targets()
-        movement = Movement(why.reason, why.description, dict(why.properties or {}), targets.subscription)
+        movement = Movement(why.reason, why.description, dict(why.properties), targets.subscription)
         refusal = "dead letters have no dead letters of their own"
 
         def count(moved: int) -> None:
@@ -499,13 +622,14 @@ class Dispatcher:
 
         self._move(tokens, then, targets.dead_letters, movement, refusal, count)
 
-    def defer(self, tokens: Sequence[bytes], then: Settled) -> None:
+    def defer(self, tokens: Sequence[bytes], then: Settled, properties: Properties) -> None:
         """See `Receiver.defer`."""
 
         def count(moved: int) -> None:
             self.counters.deferred += moved
 
-        self._move(tokens, then, self._targets().deferred, Movement(), "what is here cannot be deferred", count)
+        movement = Movement(properties=dict(properties))
+        self._move(tokens, then, self._targets().deferred, movement, "what is here cannot be deferred", count)
 
     def _move(
         self,
@@ -519,10 +643,9 @@ class Dispatcher:
         if target is None:
             then(PreconditionFailedError(refusal, subject=self.name))
             return
-        change = movement.encode()
 
         def settle(given: Tokens) -> NDArray[np.bool_]:
-            held = self.view.move(given, target, change)
+            held = self._move_claimed(given, target, movement)
             count(int(held.sum()))
             return held
 
@@ -557,9 +680,11 @@ class Dispatcher:
             over = expired.copies[expired.attempts >= settings.max_delivery_count]
             if len(over):
                 self.counters.dead_lettered += len(over)
-                self.view.move_available(
-                    over, target, _too_many(settings.max_delivery_count, targets.subscription).encode()
-                )
+                self._move_available(over, target, _too_many(settings.max_delivery_count, targets.subscription))
+
+
+def _numbers(copies: Sequence[ReadCopy]) -> NDArray[np.int64]:
+    return np.array([each.copy for each in copies], dtype=np.int64)
 
 
 def _backoff_ms(settings: SubscriptionSettings, attempt: int) -> int:

@@ -101,14 +101,15 @@ class Sweep:
             lifetime_ms = dispatcher.settings().default_time_to_live_ms
             assert lifetime_ms is not None
             if lifetime_ms not in stops:
-                stops[lifetime_ms] = self._first_not_before(now_ms - lifetime_ms + 1)
+                stops[lifetime_ms] = first_not_before(self._stream, now_ms - lifetime_ms + 1)
             has_more |= dispatcher.outlive(copy_number(stops[lifetime_ms]))
         return has_more
 
-    def _first_not_before(self, timestamp_ms: int) -> int:
-        """The first offset that is as old as that, or younger."""
-        with self._stream.guarded():
-            return self._stream.stream.attach(OffsetSpecification.timestamp(timestamp_ms), now_ms=0).offset
+
+def first_not_before(stream: BrokerStream, timestamp_ms: int) -> int:
+    """The first offset of a stream that is as old as that, or younger. Raises LogError."""
+    with stream.guarded():
+        return stream.stream.attach(OffsetSpecification.timestamp(timestamp_ms), now_ms=0).offset
 
 
 def _may_be_outlived(dispatcher: Dispatcher) -> bool:

@@ -7,14 +7,15 @@ these become dead letters of their own subscription.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from headgate.broker.duplicates import RecentIds, digests_of
 from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.receiver import Properties
 from headgate.ledger import Elsewhere, Ledger, Made, Move, append_moves
 from headgate.message import (
     AmqpType,
@@ -26,7 +27,7 @@ from headgate.message import (
     parse_field,
 )
 from headgate.message.lookup import locate_bytes
-from headgate.topic import DESCRIPTION_PROPERTY, REASON_PROPERTY, with_properties
+from headgate.topic import DESCRIPTION_PROPERTY, REASON_PROPERTY, Origin, with_properties
 
 
 class TargetKind(StrEnum):
@@ -74,7 +75,7 @@ class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
         if not self.is_forward:
             return self
         reason, description = why.value
-        return Movement(reason, description, subscription=self.subscription)
+        return Movement(reason, description, self.properties, subscription=self.subscription)
 
     def encode(self) -> bytes:
         """Its bytes, which `decode` reads."""
@@ -87,13 +88,43 @@ class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def marked(self, message: bytes) -> bytes:
         """An encoded message with reason, description and properties among its application properties."""
-        marks: dict[str, AmqpValue] = {
-            name: amqp_value(from_plain_or_typed(value)) for name, value in self.properties.items()
-        }
+        marks = _marks(self.properties)
         for name, text in ((REASON_PROPERTY, self.reason), (DESCRIPTION_PROPERTY, self.description)):
             if text is not None:
                 marks[name] = AmqpValue(AmqpType.STRING, text)
         return with_properties(message, marks) if marks else message
+
+    def behind(self, note: bytes) -> Movement:
+        """The same for a copy with a note: its properties, in front of those of the movement."""
+        return msgspec.structs.replace(self, properties={**msgspec.json.decode(note), **self.properties})
+
+
+def noted(note: bytes | None, properties: Properties) -> bytes:
+    """The note of a copy that gets these properties besides those of its last note."""
+    before = {} if note is None else msgspec.json.decode(note)
+    return msgspec.json.encode({**before, **properties})
+
+
+def with_note(message: bytes, note: bytes) -> bytes:
+    """An encoded message with the properties of a note."""
+    return with_properties(message, _marks(msgspec.json.decode(note)))
+
+
+def _marks(properties: Properties) -> dict[str, AmqpValue]:
+    return {name: amqp_value(from_plain_or_typed(value)) for name, value in properties.items()}
+
+
+class MovedCopies(Protocol):
+    """Where the copies of a ledger's moves come from."""
+
+    def read_ahead(self, moves: Sequence[Move]) -> None:
+        """Some moves to one target are carried out next."""
+
+    def forget(self) -> None:
+        """They were, or could not be."""
+
+    def moved(self, move: Move, movement: Movement) -> tuple[bytes, Origin]:
+        """The message of a move, and what it was. Raises LogError."""
 
 
 def append_to_stream(

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import Storage
 from headgate.broker.topics.consumption import Consumption
+from headgate.broker.topics.deferred import DeferredDispatcher
 from headgate.broker.topics.dispatcher import Dispatcher, Targets
+from headgate.broker.topics.moving import MovedCopies
 from headgate.broker.topics.sources import StreamSource
 from headgate.errors import HeadgateError
-from headgate.ledger import Ledger, Move, append_moves
+from headgate.ledger import NEVER, Ledger, Move, append_moves
 from headgate.log import Stream, StreamArguments, Writer, read_tail
 from headgate.scan import MessageReader
 from headgate.topic import QUEUE_VIEW, SubscriptionSettings
+
+if TYPE_CHECKING:
+    from headgate.broker.topics.carrying import Carrier
 
 IDLE_MS = 10_000
 """After this time without use the files of such a stream are closed; the next use opens them again."""
@@ -33,15 +39,20 @@ class Queue:
         *,
         storage: Storage,
         settings: Callable[[], SubscriptionSettings],
+        carrier_of: Callable[[Ledger, MovedCopies], Carrier] | None = None,
+        targets: Callable[[], Targets] = Targets,
         now_ms: Callable[[], int],
         touched: Callable[[Queue], None],
         guarded: Callable[[], AbstractContextManager[None]],
         write_in_worker: RunInWorker | None,
     ) -> None:
+        """With `carrier_of` it has deferred copies, which go to `targets`: it gives what carries them there."""
         self.name = name
         self._folder = folder
         self._storage = storage
         self._settings = settings
+        self._carrier_of = carrier_of
+        self._targets = targets
         self._now_ms = now_ms
         self._touched = touched
         self._guarded = guarded
@@ -49,6 +60,7 @@ class Queue:
         self._writer: Writer | None = None
         self._consumption: Consumption | None = None
         self._dispatcher: Dispatcher | None = None
+        self._carrier: Carrier | None = None
         self._reader: MessageReader | None = None
         self._next_offset = 0
         self._count = None if folder.exists() else 0
@@ -95,7 +107,16 @@ class Queue:
                 self._next_offset = self._writer.next_offset
                 self._dispatcher.count_unseen()
                 self._dispatcher.wake()
+                self._touched(self)
         return moved
+
+    def deferred(self) -> DeferredDispatcher | None:
+        """What gives out deferred copies; None where there never were any. Raises as `dispatcher`."""
+        if not self.exists:
+            return None
+        dispatcher = self.dispatcher()
+        assert isinstance(dispatcher, DeferredDispatcher)
+        return dispatcher
 
     def dispatcher(self) -> Dispatcher:
         """What gives out its messages; opens its ledger. Raises StreamLockedError and other LogErrors."""
@@ -108,18 +129,21 @@ class Queue:
             self._reader = MessageReader(stream)
             self._next_offset = read_tail(stream).next_offset
             self._consumption = Consumption(ledger, lambda: self._touched(self), self._guarded, self._write_in_worker)
-            view = ledger.view(QUEUE_VIEW, 0)
-            self._dispatcher = Dispatcher(
+            dispatcher = (Dispatcher if self._carrier_of is None else DeferredDispatcher)(
                 self.name,
-                view,
+                ledger.view(QUEUE_VIEW, 0),
                 StreamSource(stream, self._reader, lambda: self._next_offset),
                 self._consumption,
                 settings=self._settings,
-                targets=Targets,
+                targets=self._targets,
                 now_ms=self._now_ms,
             )
+            if self._carrier_of is not None and isinstance(dispatcher, DeferredDispatcher):
+                self._carrier = self._carrier_of(ledger, dispatcher)
+            self._dispatcher = dispatcher
             self._dispatcher.count_unseen()
             self._consumption.add(self._dispatcher)
+            self._consumption.expire(now_ms)
             self._touched(self)
         return self._dispatcher
 
@@ -138,7 +162,9 @@ class Queue:
         if self._consumption is not None:
             self._consumption.expire(now_ms)
             self._consumption.dispatch(now_ms)
-            self._consumption.commit(now_ms)
+            if self._consumption.commit(now_ms) and self._carrier is not None:
+                self._carrier.carry_out(now_ms)
+                self._consumption.commit(now_ms)
             if self._consumption.ledger.is_broken and self._consumption.trouble is not None:
                 self.end(self._consumption.trouble)
 
@@ -147,9 +173,14 @@ class Queue:
         if self.is_received:
             self._used_ms = now_ms
         consumption = self._consumption
-        if consumption is not None and (consumption.trouble is not None or consumption.ledger.next_due_ms <= now_ms):
+        if consumption is not None and (
+            consumption.trouble is not None
+            or consumption.ledger.next_due_ms <= now_ms
+            or (self._carrier is not None and self._carrier.is_due(now_ms))
+        ):
             self._touched(self)
-        if self.is_open and now_ms - self._used_ms >= IDLE_MS:
+        is_waiting = consumption is not None and (consumption.ledger.next_due_ms < NEVER or consumption.ledger.moves())
+        if self.is_open and not is_waiting and now_ms - self._used_ms >= IDLE_MS:
             self.close()
 
     def close(self) -> None:
@@ -161,7 +192,7 @@ class Queue:
             self._reader.close()
         if self._writer is not None:
             self._writer.close()
-        self._consumption = self._dispatcher = self._reader = self._writer = None
+        self._consumption = self._dispatcher = self._carrier = self._reader = self._writer = None
 
     def end_receivers(self, error: HeadgateError) -> None:
         """Nobody receives any more, for now."""

@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.moving import TargetKind
+from headgate.broker.topics.carrying import Carrier
+from headgate.broker.topics.dispatcher import Targets
+from headgate.broker.topics.moving import MovedCopies, TargetKind
 from headgate.broker.topics.queue import Queue
 from headgate.errors import HeadgateError, LogError
+from headgate.ledger import Ledger
 from headgate.topic import (
     DEFAULT_SETTINGS,
     SubscriptionName,
@@ -31,11 +34,20 @@ class Queues:
         now_ms: Callable[[], int],
         touch: Callable[[], None],
         write_in_worker: RunInWorker | None,
+        settings_of: Callable[[int], SubscriptionSettings],
+        targets_of: Callable[[int], Targets],
+        carrier_of: Callable[[Ledger, MovedCopies], Carrier],
     ) -> None:
+        """`settings_of` and `targets_of` tell those in force of a subscription, by its number; `carrier_of` gives what
+        carries deferred copies to its dead letters.
+        """
         self._stream = stream
         self._now_ms = now_ms
         self._touch = touch
         self._write_in_worker = write_in_worker
+        self._settings_of = settings_of
+        self._targets_of = targets_of
+        self._carrier_of = carrier_of
         self._queues: dict[tuple[TargetKind, int], Queue] = {}
         self._open: dict[Queue, None] = {}
         self._touched: dict[Queue, None] = {}
@@ -55,18 +67,25 @@ class Queues:
         return queue
 
     def _made(self, kind: TargetKind, version: SubscriptionVersion) -> Queue:
-        topic, stream = self._stream.name, self._stream.stream
+        topic, stream, number = self._stream.name, self._stream.stream, version.number
         if kind is TargetKind.DEAD_LETTERS:
-            name = str(SubscriptionName(topic, version.name, is_dead_letter=True))
-            folder = dead_letters_folder(stream, version.number)
-        else:
-            name = f"{SubscriptionName(topic, version.name)}/$Deferred"
-            folder = deferred_folder(stream, version.number)
+            return Queue(
+                str(SubscriptionName(topic, version.name, is_dead_letter=True)),
+                dead_letters_folder(stream, number),
+                storage=self._stream.storage,
+                settings=_settings,
+                now_ms=self._now_ms,
+                touched=self._was_touched,
+                guarded=self._stream.guarded,
+                write_in_worker=self._write_in_worker,
+            )
         return Queue(
-            name,
-            folder,
+            f"{SubscriptionName(topic, version.name)}/$Deferred",
+            deferred_folder(stream, number),
             storage=self._stream.storage,
-            settings=_settings,
+            settings=lambda: self._settings_of(number),
+            targets=lambda: self._targets_of(number),
+            carrier_of=self._carrier_of,
             now_ms=self._now_ms,
             touched=self._was_touched,
             guarded=self._stream.guarded,

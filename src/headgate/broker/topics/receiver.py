@@ -7,7 +7,8 @@ when `then` is called without an error, which is when that is on disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +17,11 @@ from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
     from headgate.broker.topics.dispatcher import Dispatcher
+
+Properties = Mapping[str, object]
+"""Application properties that a copy gets, plain or typed JSON."""
+
+NO_PROPERTIES: Properties = MappingProxyType({})
 
 Settled = Callable[[list[bool] | HeadgateError], None]
 """Called once, in the broker's thread: for each token whether its claim still stood, or why nothing was settled."""
@@ -50,10 +56,63 @@ class DeadLetterReason:
 
     reason: str | None = None
     description: str | None = None
-    properties: Mapping[str, object] | None = None
+    properties: Properties = field(default_factory=dict)
 
 
-class Receiver:
+class Settler:
+    """Settles copies of one subscription by their tokens, whoever received them; from `BrokerTopic.settler`."""
+
+    __slots__ = ("_dispatcher",)
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    @property
+    def lock_ms(self) -> int:
+        """How long a claim lasts."""
+        return self._dispatcher.settings().lock_ms
+
+    @property
+    def time_to_live_ms(self) -> int | None:
+        """How long copies live that do not say less themselves; None: for ever."""
+        return self._dispatcher.settings().default_time_to_live_ms
+
+    def complete(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
+        """Settle copies: they do not come back."""
+        self._dispatcher.complete(tokens, then)
+
+    def release(
+        self,
+        tokens: Sequence[bytes],
+        then: Settled = nobody_asks,
+        *,
+        counts: bool,
+        delay_ms: int | None = None,
+        properties: Properties = NO_PROPERTIES,
+    ) -> None:
+        """Give copies back. One that `counts` and was the last attempt allowed becomes a dead letter.
+
+        They are available after `delay_ms`; None: after the subscription's backoff where it `counts`, else at once.
+        When they are given out again they have `properties` in place of those of these names.
+        """
+        self._dispatcher.release(tokens, then, counts=counts, delay_ms=delay_ms, properties=properties)
+
+    def dead_letter(self, tokens: Sequence[bytes], then: Settled = nobody_asks, *, why: DeadLetterReason) -> None:
+        """Move copies to the dead letters. Dead letters themselves are only settled."""
+        self._dispatcher.dead_letter(tokens, then, why)
+
+    def defer(
+        self, tokens: Sequence[bytes], then: Settled = nobody_asks, *, properties: Properties = NO_PROPERTIES
+    ) -> None:
+        """Put copies aside: they are received by their number only, with `properties` as `release` says."""
+        self._dispatcher.defer(tokens, then, properties)
+
+    def renew(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> int:
+        """Claims end a lock time after now; gives that time, in milliseconds."""
+        return self._dispatcher.renew(tokens, then)
+
+
+class Receiver(Settler):
     """One link's receiver, from `BrokerTopic.receiver` to `close`.
 
     `deliver` is called with copies in order, at most as many as are wanted; `ran_out` when more are wanted than there
@@ -63,7 +122,6 @@ class Receiver:
 
     __slots__ = (
         "_deliver",
-        "_dispatcher",
         "_ended",
         "_ran_out",
         "delivered_bytes",
@@ -84,7 +142,7 @@ class Receiver:
         settles_first: bool,
         tag: str,
     ) -> None:
-        self._dispatcher = dispatcher
+        super().__init__(dispatcher)
         self._deliver = deliver
         self._ended = ended
         self._ran_out = ran_out
@@ -100,49 +158,12 @@ class Receiver:
         if count:
             self._dispatcher.touch()
 
-    @property
-    def lock_ms(self) -> int:
-        """How long a claim lasts."""
-        return self._dispatcher.settings().lock_ms
-
-    @property
-    def time_to_live_ms(self) -> int | None:
-        """How long copies live that do not say less themselves; None: for ever."""
-        return self._dispatcher.settings().default_time_to_live_ms
-
     def close(self) -> None:
         """It is given nothing more; what it has stays claimed until its time. Again is harmless."""
         if not self.is_closed:
             self.is_closed = True
             self.wanted = 0
             self._dispatcher.left(self)
-
-    # settling; tokens are those of any receiver of the same subscription
-
-    def complete(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
-        """Settle copies: they do not come back."""
-        self._dispatcher.complete(tokens, then)
-
-    def release(
-        self, tokens: Sequence[bytes], then: Settled = nobody_asks, *, counts: bool, delay_ms: int | None = None
-    ) -> None:
-        """Give copies back. One that `counts` and was the last attempt allowed becomes a dead letter.
-
-        They are available after `delay_ms`; None: after the subscription's backoff where it `counts`, else at once.
-        """
-        self._dispatcher.release(tokens, then, counts=counts, delay_ms=delay_ms)
-
-    def dead_letter(self, tokens: Sequence[bytes], then: Settled = nobody_asks, *, why: DeadLetterReason) -> None:
-        """Move copies to the dead letters. Dead letters themselves are only settled."""
-        self._dispatcher.dead_letter(tokens, then, why)
-
-    def defer(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
-        """Put copies aside: they are received by their number only."""
-        self._dispatcher.defer(tokens, then)
-
-    def renew(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> int:
-        """Claims end a lock time after now; gives that time, in milliseconds."""
-        return self._dispatcher.renew(tokens, then)
 
     # the dispatcher's side
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN, Dispatcher, Targets
+from headgate.broker.topics.dispatcher import COPIES_A_TURN, Dispatcher, Targets
 from headgate.broker.topics.moving import Movement
 from headgate.broker.topics.receiver import Delivery, Receiver, Settled, nobody_asks
 from headgate.broker.topics.session_index import SessionIndex
@@ -238,13 +238,13 @@ class SessionDispatcher(Dispatcher):
 
         self._ask(find, then)
 
-    def peek_session(self, session: str, from_copy: int, limit: int, then: Found[list[ReadCopy]]) -> None:
-        """See `BrokerTopic.peek_session`."""
+    def peek_session(self, session: str, from_copy: int, limit: int, then: Found[tuple[list[ReadCopy], int]]) -> None:
+        """As `peek`, of one session; told when all that is decided is known by session."""
 
-        def find() -> list[ReadCopy]:
+        def find() -> tuple[list[ReadCopy], int]:
             copies = self._index.unsettled(session)
             first = copies[copies >= from_copy][:limit]
-            return self.source.read(first, max_bytes=BYTES_A_TURN) if len(first) else []
+            return self._peeked(first, is_all=len(first) < limit)
 
         self._ask(find, then)
 
@@ -338,7 +338,7 @@ class SessionDispatcher(Dispatcher):
             self.counters.dead_lettered += len(copies)
             why = "the subscription gives copies out by session, and the copy has no session id of at most 512 bytes"
             movement = Movement(NO_SESSION, why, subscription=targets.subscription)
-            self.view.move_available(copies, targets.dead_letters, movement.encode())
+            self._move_available(copies, targets.dead_letters, movement)
 
     def _accept(self, now_ms: int) -> None:
         """Give sessions to receivers that wait for any, those who came first first."""
@@ -361,7 +361,7 @@ class SessionDispatcher(Dispatcher):
         copies = self._index.take(session, min(receiver.wanted, COPIES_A_TURN))
         if not len(copies):
             return False
-        found = self.source.read(copies, max_bytes=BYTES_A_TURN)
+        found = self._read(copies)
         stop = found[-1].copy + 1 if found else int(copies[-1]) + 1
         self._index.put_back(copies[copies >= stop])
         taken = copies[copies < stop]
@@ -396,6 +396,9 @@ class SessionDispatcher(Dispatcher):
         """Claims ended: copies are available again, or become dead letters after too many attempts."""
         super().expired(expired)
         self._index.changed(expired.copies)
+
+    def _deleted(self, copies: NDArray[np.int64]) -> None:
+        self._index.changed(copies)
 
     def purge(self, then: Callable[[int | HeadgateError], None]) -> None:
         """Settle all copies that are there now; `then` gets how many, behind the commit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 from operator import attrgetter
 from typing import Protocol
 
@@ -41,12 +42,24 @@ class Found:
     searched: int
 
 
+class CopyState(IntEnum):
+    """What a copy waits for that nobody settled."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    """For who asks for it by its number."""
+    SCHEDULED = 2
+    """For its time."""
+
+
 class ReadCopy(msgspec.Struct, gc=False):
-    """One copy as it is delivered: its encoded message, and when it arrived."""
+    """One copy as it is delivered: its encoded message, and when it arrived; `attempts`: how often it was given out."""
 
     copy: int
     timestamp_ms: int
     message: bytes
+    attempts: int = 0
+    state: CopyState = CopyState.ACTIVE
 
 
 class CopySource(Protocol):

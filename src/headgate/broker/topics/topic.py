@@ -11,6 +11,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -19,18 +20,19 @@ from numpy.typing import NDArray
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
-from headgate.broker.topics.carrying import Carrier
+from headgate.broker.topics.carrying import Carrier, TopicCopies
 from headgate.broker.topics.changing import Changed, ChangeTopic, RuleChange
 from headgate.broker.topics.consumption import Consumption
+from headgate.broker.topics.deferred import AskedCopies, ReceivedDeferred
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, CopyCounts, Dispatcher, Targets, ViewCounters
 from headgate.broker.topics.following import Following
 from headgate.broker.topics.idling import Idler, Idling
-from headgate.broker.topics.lifetimes import Sweep
-from headgate.broker.topics.moving import Movement, TargetKind
+from headgate.broker.topics.lifetimes import Sweep, first_not_before
+from headgate.broker.topics.moving import MovedCopies, Movement, TargetKind
 from headgate.broker.topics.obeying import obey
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.queues import Queues
-from headgate.broker.topics.receiver import Delivery, Receiver, nobody_waits
+from headgate.broker.topics.receiver import Delivery, Receiver, Settler, nobody_waits
 from headgate.broker.topics.sessions import Found, SessionDispatcher, SessionReceiver
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
@@ -43,11 +45,12 @@ from headgate.errors import (
     PreconditionFailedError,
     ResourceNotFoundError,
 )
-from headgate.ledger import Ledger, copy_number, offset_of
+from headgate.ledger import NO_COPY, Ledger, copy_number, offset_of
 from headgate.log import OffsetSpecification, Pin, pinned_bytes, read_pin
 from headgate.scan.fetch import AppendedChunks
 from headgate.topic import (
     MAX_TIME_MS,
+    QUEUE_SUBSCRIPTION,
     Change,
     RemoveSubscription,
     RuleHistory,
@@ -162,22 +165,24 @@ class BrokerTopic:
             taken=self._take,
             failed=self._answer_changes,
         )
-        self._carrier = Carrier(
-            stream,
-            ledger,
-            self._following,
-            queue_of=self._queue_of,
-            name_of=self._name_of,
-            find=find,
-            know_ids=know_ids,
-            watch=watch,
-            now_ms=now_ms,
-        )
+        self._know_ids = know_ids
+        self._find = find
+        self._carrier = self._carrier_of(ledger, TopicCopies(stream, self._following))
         self._has_workers = run_in_worker is not None
         self._subscriptions: dict[int, _Subscription] = {}
         self._by_name: dict[str, _Subscription] = {}
         self._forwarding: list[_Subscription] = []
-        self._queues = Queues(stream, now_ms=now_ms, touch=touch, write_in_worker=write_in_worker)
+        self._queues = Queues(
+            stream,
+            now_ms=now_ms,
+            touch=touch,
+            write_in_worker=write_in_worker,
+            settings_of=lambda number: self._subscriptions[number].settings,
+            targets_of=lambda number: self._subscriptions[number].targets(),
+            carrier_of=self._carrier_of,
+        )
+        self._asked_deferred: list[tuple[int, AskedCopies]] = []
+        """Requests for deferred copies, with the number of the subscription."""
         self._history: RuleHistory | None = None
         self._editor: TopicEditor | None = None
         self._changed: list[tuple[Changed, int]] = []
@@ -332,9 +337,23 @@ class BrokerTopic:
     ) -> None:
         """At most `limit` copies of a session that are not settled, at or above a copy, whoever has them.
 
-        Called and raises as `sessions`.
+        Deferred ones are among them. Called and raises as `sessions`.
         """
-        self._by_session(self._subscription(subscription)).peek_session(session, from_copy, limit, then)
+        found = self._subscription(subscription)
+
+        def told(result: tuple[list[ReadCopy], int] | HeadgateError) -> None:
+            try:
+                if isinstance(result, HeadgateError):
+                    raise result
+                deferred = self._queues.get(TargetKind.DEFERRED, found.version).deferred()
+                parts = [result] if deferred is None else [result, deferred.peek(from_copy, limit, session)]
+                copies = _in_order(parts)[:limit]
+            except HeadgateError as error:
+                then(error)
+            else:
+                then(copies)
+
+        self._by_session(found).peek_session(session, from_copy, limit, told)
 
     def _by_session(self, found: _Subscription) -> SessionDispatcher:
         """What gives out its copies by session. Raises PreconditionFailedError."""
@@ -440,11 +459,20 @@ class BrokerTopic:
         return found
 
     def peek(self, subscription: str, from_copy: int, limit: int, *, dead_letters: bool = False) -> list[ReadCopy]:
-        """At most `limit` copies that are not settled, at or above a copy, whoever has them. Claims nothing."""
+        """At most `limit` copies that are not settled, at or above a copy, whoever has them. Claims nothing.
+
+        Deferred ones are among them, and those that are scheduled for a queue. Raises ResourceNotFoundError, LogError.
+        """
         found = self._subscription(subscription)
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
         with self._following.step_lock:
-            return dispatcher.peek(from_copy, limit)
+            parts = [dispatcher.peek(from_copy, limit)]
+        if not dead_letters:
+            deferred = self._queues.get(TargetKind.DEFERRED, found.version).deferred()
+            parts += [] if deferred is None else [deferred.peek(from_copy, limit)]
+        if found.version.name == QUEUE_SUBSCRIPTION and not dead_letters:
+            parts.append(self._waiting.peek(from_copy, limit))
+        return _in_order(parts)[:limit]
 
     def copies(self, subscription: str, from_copy: int, limit: int) -> tuple[list[ReadCopy], int]:
         """At most `limit` copies that a subscription has, settled or not, at or above a copy, as far as decided.
@@ -469,19 +497,99 @@ class BrokerTopic:
         with self._following.step_lock:
             dispatcher.purge(then)
 
+    def delete(
+        self,
+        subscription: str,
+        limit: int,
+        then: Callable[[int | HeadgateError], None],
+        *,
+        before_ms: int | None = None,
+        dead_letters: bool = False,
+    ) -> None:
+        """Settle at most `limit` copies that nobody has, the first ones; `then` gets how many when that is on disk.
+
+        With `before_ms` those whose messages arrived before. Raises ResourceNotFoundError, EntityDisabledError,
+        LogError. Cost: dead letters are read where a time is given.
+        """
+        found = self._enabled(subscription)
+        dispatcher = self._dispatcher(found, dead_letters=dead_letters)
+        with self._following.step_lock:
+            if dead_letters or before_ms is None:
+                dispatcher.delete(limit, NO_COPY, then, before_ms=before_ms)
+            else:
+                dispatcher.delete(limit, copy_number(first_not_before(self.stream, before_ms)), then)
+
+    # deferred copies
+
+    def receive_deferred(
+        self,
+        subscription: str,
+        copies: Sequence[int],
+        then: ReceivedDeferred,
+        *,
+        settles_first: bool = False,
+        session: str | None = None,
+    ) -> None:
+        """Receive deferred copies by their numbers; `then` gets those that nobody holds, in that order, or LogError.
+
+        They are claimed as long as other copies; `settler` settles them by their tokens, and what comes back is
+        deferred again. Their messages have 512 KiB at most, but for the first. With `settles_first` they are settled
+        before they are told, with `session` those of others are left out. Raises ResourceNotFoundError,
+        EntityDisabledError.
+        """
+        found = self._enabled(subscription)
+        self._asked_deferred.append((found.version.number, AskedCopies(copies, settles_first, session, then)))
+        self._touch()
+
+    def _give_deferred(self, now_ms: int) -> None:
+        """Do what was asked for, when copies are where they go that are being deferred."""
+        asked, self._asked_deferred = self._asked_deferred, []
+        for number, each in asked:
+            found = self._subscriptions.get(number)
+            moves = self.consumption.ledger.moves().get(TargetKind.DEFERRED.named(number), ())
+            if (
+                found is not None
+                and self._following.is_busy
+                and not {move.copy for move in moves}.isdisjoint(each.copies)
+            ):
+                self._asked_deferred.append((number, each))
+                continue
+            try:
+                queue = None if found is None else self._queues.get(TargetKind.DEFERRED, found.version)
+                dispatcher = None if queue is None else queue.deferred()
+            except LogError as error:
+                each.then(error)
+                continue
+            if dispatcher is None:
+                each.then([])
+            else:
+                dispatcher.receive(each, now_ms)
+
+    def settler(self, subscription: str, *, dead_letters: bool = False, deferred: bool = False) -> Settler:
+        """What settles copies of a subscription, its dead letters, or its deferred copies (`is_deferred`), by tokens.
+
+        Raises ResourceNotFoundError, EntityDisabledError, LogError.
+        """
+        found = self._enabled(subscription)
+        if deferred and not dead_letters:
+            return Settler(self._queues.get(TargetKind.DEFERRED, found.version).dispatcher())
+        return Settler(self._dispatcher(found, dead_letters=dead_letters))
+
     # messages whose time has not come
 
     def schedule(self, messages: Sequence[bytes], due_ms: Sequence[int], then: Scheduled) -> None:
         """Publish encoded messages when their times come, `(messages,)` milliseconds each; all of them, or none.
 
-        `then` gets the number of each, for `cancel`, when they are on disk; or MessageError, PreconditionFailedError
-        for a time that cannot be, LogError. A message is published at the first tick after its time, once, whatever
-        crashes; who is due together, by number. It says when it was due (`x-opt-scheduled-enqueue-time`).
+        A time of 0 is: at once. `then` gets the number of each, for `cancel`, when they are on disk; or MessageError,
+        EntityDisabledError, PreconditionFailedError for a time that cannot be, LogError. A message is published at the
+        first tick after its time, once, whatever crashes; who is due together, by number. It says when it was due
+        (`x-opt-scheduled-enqueue-time`). A number is like that of a copy: it lies above those of copies that are there,
+        and below those of later ones, but for the first message of all.
         """
         self._waiting.schedule(messages, due_ms, then)
 
     def cancel(self, numbers: Sequence[int], then: Canceled) -> None:
-        """Forget scheduled messages; `then` gets for each number whether its message still waited, or LogError."""
+        """Forget scheduled messages if all of them still wait; `then` gets whether they did, or LogError."""
         self._waiting.cancel(numbers, then)
 
     @property
@@ -642,6 +750,7 @@ class BrokerTopic:
                 self._touch()
             self.consumption.commit(now_ms)
         self._waiting.turn(now_ms)
+        self._give_deferred(now_ms)
         self._queues.turn(now_ms)
 
     @property
@@ -733,7 +842,7 @@ class BrokerTopic:
             target = TargetKind.STREAM.named(found.version.forward_to)
             if found.dispatcher.counts().active and self._carrier.takes_more(target):
                 movement = Movement(subscription=found.version.number, is_forward=True)
-                if found.dispatcher.forward(target, movement.encode(), now_ms):
+                if found.dispatcher.forward(target, movement, now_ms):
                     self._touch()
 
     def _forwards_now(self, found: _Subscription) -> bool:
@@ -758,6 +867,20 @@ class BrokerTopic:
             for number, each in self._subscriptions.items()
             if each.version.settings.auto_delete_on_idle_ms is not None
         ]
+
+    def _carrier_of(self, ledger: Ledger, copies: MovedCopies) -> Carrier:
+        """What carries out the moves of one of its ledgers."""
+        return Carrier(
+            f"topic {self.stream.name!r}",
+            ledger,
+            copies,
+            queue_of=self._queue_of,
+            name_of=self._name_of,
+            find=self._find,
+            know_ids=self._know_ids,
+            watch=self._watch,
+            now_ms=self._now_ms,
+        )
 
     def _queue_of(self, kind: TargetKind, number: int) -> Queue | None:
         found = self._subscriptions.get(number)
@@ -899,6 +1022,12 @@ def _targets(version: SubscriptionVersion) -> Targets:
         TargetKind.DEAD_LETTERS.named(version.number) if elsewhere is None else TargetKind.STREAM.named(elsewhere)
     )
     return Targets(dead_letters, TargetKind.DEFERRED.named(version.number), version.number)
+
+
+def _in_order(parts: Sequence[tuple[list[ReadCopy], int]]) -> list[ReadCopy]:
+    """Copies of several parts in one order, as far as all parts were searched."""
+    stop = min(searched for _, searched in parts)
+    return sorted((each for found, _ in parts for each in found if each.copy < stop), key=attrgetter("copy"))
 
 
 def _copies_of(step: Step, number: int) -> NDArray[np.int64]:

@@ -5,6 +5,9 @@
                       └──► move ──► the topic's stream, exactly once ──► decided like every other message
 
 Until it is moved, nobody's rules see a message, so a subscription that is created meanwhile gets it, too.
+
+A waiting message has a number, in the annotation of moved copies: 2^19 above that of the topic's last message, or one
+above the last one given. So numbers rise with the place in the stream, where they are searched.
 """
 
 from __future__ import annotations
@@ -19,24 +22,29 @@ from numpy.typing import NDArray
 
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.consumption import Consumption
+from headgate.broker.topics.dispatcher import BYTES_A_TURN
 from headgate.broker.topics.moving import TargetKind, append_to_stream
 from headgate.broker.topics.queue import IDLE_MS, small_stream
-from headgate.broker.topics.sources import StreamSource
+from headgate.broker.topics.sources import CopyState, ReadCopy, StreamSource
 from headgate.broker.topics.trouble import Trouble
-from headgate.errors import HeadgateError, MessageError, PreconditionFailedError
-from headgate.ledger import MAX_OFFSET, NO_COPY, Ledger, Move, copy_number, offset_of
-from headgate.log import Writer
+from headgate.errors import HeadgateError, PreconditionFailedError
+from headgate.ledger import NO_COPY, Ledger, Move, copy_number, offset_of
+from headgate.log import MAX_MESSAGES, Entries, Run, Writer, decode_headers
 from headgate.message import AmqpType, AmqpValue, FieldReference, Message, Section
 from headgate.scan import MessageReader
-from headgate.topic import MAX_TIME_MS, QUEUE_VIEW, waiting_folder
+from headgate.topic import COPY_ANNOTATION, MAX_TIME_MS, QUEUE_VIEW, waiting_folder
 
 Scheduled = Callable[[list[int] | HeadgateError], None]
 """Called once, in the broker's thread: the number of each message, or why none is scheduled."""
 
-Canceled = Callable[[list[bool] | HeadgateError], None]
-"""Called once, in the broker's thread: for each number whether its message was canceled, or why none was."""
+Canceled = Callable[[bool | HeadgateError], None]
+"""Called once, in the broker's thread: whether all messages waited, and are canceled; else none is."""
 
 _DUE = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-opt-scheduled-enqueue-time")
+_NUMBER = FieldReference(Section.MESSAGE_ANNOTATIONS, key=COPY_ANNOTATION.encode())
+_FIRST_RULE = 1 << 19
+"""Numbers lie above those of copies that are there, below those of later ones; no topic makes so many rules."""
+
 _MOVED_A_TURN = 512
 _READ_BYTES = 1 << 20
 
@@ -76,8 +84,10 @@ class WaitingMessages:
     def schedule(self, messages: Sequence[bytes], due_ms: Sequence[int], then: Scheduled) -> None:
         """See `BrokerTopic.schedule`."""
         try:
+            if self._stream.refusal is not None:
+                raise self._stream.refusal
             marked = [_with_due(message, due) for message, due in zip(messages, due_ms, strict=True)]
-        except (MessageError, PreconditionFailedError) as error:
+        except HeadgateError as error:
             then(error)
             return
         self._asked.append(_Asked(marked, then))
@@ -87,7 +97,7 @@ class WaitingMessages:
     def cancel(self, numbers: Sequence[int], then: Canceled) -> None:
         """See `BrokerTopic.cancel`."""
         if not self._may_wait:
-            then([False] * len(numbers))
+            then(False)
             return
         try:
             waiting = self._opened()
@@ -95,7 +105,18 @@ class WaitingMessages:
         except HeadgateError as error:
             then(error)
             return
-        waiting.consumption.answer(then, held)
+        waiting.consumption.answer(
+            lambda result: then(result if isinstance(result, HeadgateError) else all(result)), [held]
+        )
+
+    def peek(self, from_number: int, limit: int) -> tuple[list[ReadCopy], int]:
+        """At most `limit` messages that wait, at or above a number, and up to which one there are no others.
+
+        Their times are those at which they are due. Raises LogError.
+        """
+        if not self._may_wait:
+            return [], NO_COPY
+        return self._opened().peek(from_number, limit)
 
     @property
     def count(self) -> int:
@@ -133,10 +154,8 @@ class WaitingMessages:
         """Append what is asked for, with one write; what that changes is told behind the commit."""
         if not asked:
             return
-        numbers = waiting.keep([message for each in asked for message in each.messages], now_ms)
-        for each in asked:
-            waiting.answer(each.then, numbers[: len(each.messages)])
-            del numbers[: len(each.messages)]
+        for each, numbers in zip(asked, waiting.keep([each.messages for each in asked], now_ms), strict=True):
+            waiting.answer(each.then, numbers)
         asked.clear()
 
     def _carry_out(self, waiting: _Waiting, now_ms: int) -> None:
@@ -197,10 +216,11 @@ class WaitingMessages:
 class _Waiting:
     """The open files of waiting messages: a stream, and a ledger with one view."""
 
-    def __init__(self, writer: Writer, consumption: Consumption) -> None:
+    def __init__(self, writer: Writer, consumption: Consumption, topic: BrokerStream) -> None:
         self.consumption = consumption
         self._view = consumption.ledger.view(QUEUE_VIEW, 0)
         self._writer = writer
+        self._topic = topic
         self._reader = MessageReader(writer.stream)
         self._source = StreamSource(writer.stream, self._reader, lambda: writer.next_offset)
         self._read: dict[int, bytes] = {}
@@ -208,6 +228,7 @@ class _Waiting:
         self._has_more = True
         """Whether some may be due that are not on their way."""
         self._find_unknown()
+        self._last_number = self._number_at(writer.next_offset - 1)
 
     @staticmethod
     def open(folder: Path, stream: BrokerStream, *, now_ms: int, touched: Callable[[], None]) -> _Waiting:
@@ -221,7 +242,7 @@ class _Waiting:
             ledger = opened.enter_context(
                 Ledger.open(small, now_ms=now_ms, durability=storage.durability, open_file=storage.open_file)
             )
-            waiting = _Waiting(writer, Consumption(ledger, touched, stream.guarded, None))
+            waiting = _Waiting(writer, Consumption(ledger, touched, stream.guarded, None), stream)
             opened.pop_all()
         return waiting
 
@@ -244,15 +265,62 @@ class _Waiting:
         counts = self._view.counts()
         return counts.waiting + counts.available
 
-    def keep(self, messages: list[bytes], now_ms: int) -> list[int]:
-        """Append messages, which wait; their numbers. Raises LogError: some of them may be there all the same."""
+    def keep(self, asked: list[list[bytes]], now_ms: int) -> list[list[int]]:
+        """Append messages, which wait; the numbers of each part. A part is there as a whole, or not at all.
+
+        Raises LogError: some of the parts may be there all the same.
+        """
         if self.consumption.trouble is not None:
             raise self.consumption.trouble
-        appended = self._writer.append([(message, None) for message in messages], now_ms=now_ms)
-        offsets = appended.offsets()
-        self._postpone(offsets * copy_number(1), messages, stop=copy_number(appended.next_offset))
-        numbers: list[int] = offsets.tolist()
+        numbers = [[self._next_number() for _ in part] for part in asked]
+        messages = [
+            _with_number(message, number)
+            for part, own in zip(asked, numbers, strict=True)
+            for message, number in zip(part, own, strict=True)
+        ]
+        rows = iter(messages)
+        runs = [Run([Entries.of([next(rows) for _ in part])], None, None, is_whole=True) for part in asked]
+        built, _ = self._writer.append_runs(
+            runs, max_messages=MAX_MESSAGES, max_bytes=_READ_BYTES, now_ms=now_ms, filter_source=None
+        )
+        headers = decode_headers(built.data, built.positions)
+        offsets = np.concatenate(
+            [first + np.arange(count) for first, count in zip(headers.chunk_id, headers.num_records, strict=True)]
+        )
+        self._postpone(offsets * copy_number(1), messages, stop=copy_number(self._writer.next_offset))
         return numbers
+
+    def _next_number(self) -> int:
+        last = copy_number(max(self._topic.next_offset - 1, 0), _FIRST_RULE)
+        self._last_number = max(last, self._last_number + 1)
+        return self._last_number
+
+    def _number_at(self, offset: int) -> int:
+        """The number of the first message from an offset on; −1 without one."""
+        found = self._source.find(copy_number(max(offset, 0)), NO_COPY, 1)
+        return -1 if not len(found.copies) else _number_of(self._source.read(found.copies, max_bytes=1)[0].message)
+
+    def _first_from(self, number: int) -> int:
+        """The first place of a message that may have this number, or a higher one. Cost: some 20 reads of a message."""
+        first, behind = offset_of(self._view.floor), self._writer.next_offset
+        while first < behind:
+            middle = (first + behind) // 2
+            if self._number_at(middle) < number:
+                first = middle + 1
+            else:
+                behind = middle
+        return copy_number(min(first, self._writer.next_offset))
+
+    def peek(self, from_number: int, limit: int) -> tuple[list[ReadCopy], int]:
+        """See `WaitingMessages`."""
+        copies = self._view.unsettled(self._first_from(from_number), limit)
+        read = self._source.read(copies, max_bytes=BYTES_A_TURN) if len(copies) else []
+        found = [
+            ReadCopy(_number_of(each.message), _due_of(each.message), each.message, state=CopyState.SCHEDULED)
+            for each in read
+        ]
+        is_all = len(found) == len(copies) < limit
+        return found, NO_COPY if is_all or not found else found[-1].copy + 1
 
     def _find_unknown(self) -> None:
         """Messages that were appended, while the ledger was not told, wait like others."""
@@ -276,15 +344,19 @@ class _Waiting:
         """Tell numbers behind the commit."""
         self.consumption.answer(lambda result: then(result if isinstance(result, HeadgateError) else numbers), [])
 
-    def cancel(self, numbers: Sequence[int]) -> list[bool]:
-        """Forget messages; whether each waited. Raises LogError."""
-        held = []
-        for number in numbers:
-            copy = copy_number(number) if 0 <= number <= MAX_OFFSET else NO_COPY
-            held.append(self._view.unsettled(copy, 1).tolist() == [copy])
-            if held[-1]:
-                self._view.complete_ranges([(copy, copy + 1)])
-        return held
+    def cancel(self, numbers: Sequence[int]) -> bool:
+        """Forget messages if all of them wait; whether they did. Raises LogError."""
+        places = [self._place_of(number) for number in set(numbers)]
+        if NO_COPY in places:
+            return False
+        self._view.complete_ranges([(place, place + 1) for place in sorted(places)])
+        return True
+
+    def _place_of(self, number: int) -> int:
+        """Where a message with a number waits; NO_COPY where none does."""
+        place = self._first_from(number)
+        is_here = self._view.unsettled(place, 1).tolist() == [place] and self._number_at(offset_of(place)) == number
+        return place if is_here else NO_COPY
 
     # what is due
 
@@ -314,7 +386,7 @@ class _Waiting:
         if found is None:
             (read,) = self._source.read(np.array([move.copy], dtype=np.int64), max_bytes=1)
             found = read.message
-        return found
+        return Message.decode(found).with_changes([(_NUMBER, None)]).encode()
 
     def drop_settled(self) -> None:
         """Messages are in the topic: delete a file of which none waits any more. Raises LogError."""
@@ -323,14 +395,23 @@ class _Waiting:
 
 
 def _with_due(message: bytes, due_ms: int) -> bytes:
-    """The message, which says when it is due. Raises MessageError, PreconditionFailedError."""
+    """The message, which says when it is due, unless it is at once. Raises MessageError, PreconditionFailedError."""
     if not 0 <= due_ms <= MAX_TIME_MS:
         raise PreconditionFailedError(f"a message is scheduled for {due_ms} ms; expected 0 to {MAX_TIME_MS}")
     decoded = Message.decode(message)
     due = AmqpValue(AmqpType.TIMESTAMP, due_ms)
-    return message if decoded.value(_DUE) == due else decoded.with_changes([(_DUE, due)]).encode()
+    return message if decoded.value(_DUE) == due or not due_ms else decoded.with_changes([(_DUE, due)]).encode()
 
 
 def _due_of(message: bytes) -> int:
     found = Message.decode(message).value(_DUE)
-    return 1 if found is None else max(int(found.value), 1)
+    return max(int(found.value), 1) if found is not None and found.type is AmqpType.TIMESTAMP else 1
+
+
+def _with_number(message: bytes, number: int) -> bytes:
+    return Message.decode(message).with_changes([(_NUMBER, AmqpValue(AmqpType.LONG, number))]).encode()
+
+
+def _number_of(message: bytes) -> int:
+    found = Message.decode(message).value(_NUMBER)
+    return -1 if found is None else int(found.value)

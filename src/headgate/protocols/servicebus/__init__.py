@@ -2,7 +2,8 @@
 
     Address, Part, parse_address, is_cbs, covers   entities and what belongs to them, as addresses
     SharedAccessToken, parse_token, signed_token   shared-access signatures
-    RequestMessage                                 a request, what it asks for, and the responses to it
+    RequestMessage                                 a request, what it asks for, and the responses to it: `peeked`,
+                                                   `received`, `scheduled`, `deleted`, `renewed`, `enumerated`
     RuleDescription, CorrelationDescription        rules as clients describe them; `told_rule` tells of one
     Refusal, refusal_of                            condition, status and text of every error; `LOCK_LOST` and others
     stored, delivered, Given                       messages as they are stored, and as receivers get them
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     )
     from headgate.protocols.servicebus.refusals import (
         LOCK_LOST,
+        MESSAGE_NOT_FOUND,
         NO_SESSION,
         SESSION_LOCK_LOST,
         Refusal,
@@ -56,11 +58,14 @@ if TYPE_CHECKING:
     )
     from headgate.protocols.servicebus.requests import (
         RequestMessage,
+        deleted,
         enumerated,
         listed_sessions,
         peeked,
+        received,
         renewed,
         renewed_session,
+        scheduled,
         told_state,
     )
     from headgate.protocols.servicebus.resources import Resource, ResourceKind, parse_resource

@@ -11,7 +11,7 @@ from headgate.message import NULL, AmqpType, AmqpValue
 Arguments: TypeAlias = Mapping[str, AmqpValue]
 
 TEXTS = (AmqpType.STRING, AmqpType.SYMBOL)
-_INTEGERS = frozenset(
+INTEGERS = frozenset(
     {AmqpType.UBYTE, AmqpType.USHORT, AmqpType.UINT, AmqpType.ULONG}
     | {AmqpType.BYTE, AmqpType.SHORT, AmqpType.INT, AmqpType.LONG}
 )
@@ -54,6 +54,6 @@ def integer(given: Arguments, name: str, *, default: int | None = None) -> int:
     value = given.get(name, NULL)
     if value.type is AmqpType.NULL and default is not None:
         return default
-    if value.type not in _INTEGERS:
+    if value.type not in INTEGERS:
         raise ConfigError(f"{name} is an integer, found {value.type.value}")
     return int(value.value)

@@ -36,9 +36,6 @@ STATE = "x-opt-message-state"
 DEAD_LETTER_SOURCE = "x-opt-deadletter-source"
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
 
-ACTIVE = 0
-"""The state of a message that waits for receivers."""
-
 _OF_THE_BROKER = (SEQUENCE_NUMBER, ENQUEUED_SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, STATE, DEAD_LETTER_SOURCE)
 _ID = FieldReference(Section.PROPERTIES, position=0)
 _EXPIRY_TIME = FieldReference(Section.PROPERTIES, position=8)
@@ -50,6 +47,7 @@ _IDENTIFIERS = {
     "a partition key": FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-opt-partition-key"),
 }
 _TIME_TO_LIVE = FieldReference(Section.HEADER, position=2)
+_MAX_UINT = (1 << 32) - 1
 _MAX_TIME_MS = 253_402_300_799_999
 """The end of the year 9999: some clients cannot show a later time."""
 
@@ -132,7 +130,7 @@ class Given:
     """What the broker says of a copy that it gives out; `locked_until_ms` is None where it is not locked.
 
     `enqueued_sequence_number` is the number that the message had first, `delivery_count` how often it was given out
-    before, `time_to_live_ms` the default of where it is.
+    before, `time_to_live_ms` the default of where it is, `state` 0 (active), 1 (deferred) or 2 (scheduled).
     """
 
     sequence_number: int
@@ -141,6 +139,7 @@ class Given:
     delivery_count: int
     locked_until_ms: int | None = None
     time_to_live_ms: int | None = None
+    state: int = 0
 
 
 def delivered(data: bytes, given: Given, *, left_out: Sequence[str]) -> bytes:
@@ -149,7 +148,7 @@ def delivered(data: bytes, given: Given, *, left_out: Sequence[str]) -> bytes:
         SEQUENCE_NUMBER: AmqpValue(AmqpType.LONG, given.sequence_number),
         ENQUEUED_SEQUENCE_NUMBER: AmqpValue(AmqpType.LONG, given.enqueued_sequence_number),
         ENQUEUED_TIME: AmqpValue(AmqpType.TIMESTAMP, given.enqueued_ms),
-        STATE: AmqpValue(AmqpType.INT, ACTIVE),
+        STATE: AmqpValue(AmqpType.INT, given.state),
     }
     if given.locked_until_ms is not None:
         annotations[LOCKED_UNTIL] = AmqpValue(AmqpType.TIMESTAMP, given.locked_until_ms)
@@ -167,14 +166,17 @@ def delivered(data: bytes, given: Given, *, left_out: Sequence[str]) -> bytes:
 
 
 def _expiry(message: Message, given: Given) -> list[Change]:
-    """When the message was made and when it expires, if it ever does."""
+    """When the message was made, when it expires, if it ever does, and how long it lives: clients count with that."""
     said = message.value(_TIME_TO_LIVE)
     lifetimes = [given.time_to_live_ms, said.value if said is not None and said.type is AmqpType.UINT else None]
     found = [each for each in lifetimes if each]
     if not found:
         return []
-    expires_ms = min(given.enqueued_ms + min(found), _MAX_TIME_MS)
+    lives_ms = min(found)
+    expires_ms = min(given.enqueued_ms + lives_ms, _MAX_TIME_MS)
+    fits = lives_ms <= _MAX_UINT
     return [
+        *([(_TIME_TO_LIVE, AmqpValue(AmqpType.UINT, lives_ms))] if fits else []),
         (_EXPIRY_TIME, AmqpValue(AmqpType.TIMESTAMP, expires_ms)),
         (_CREATION_TIME, AmqpValue(AmqpType.TIMESTAMP, given.enqueued_ms)),
     ]

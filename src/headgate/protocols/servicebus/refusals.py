@@ -94,6 +94,13 @@ NO_SESSION = Refusal(
 )
 
 
+MESSAGE_NOT_FOUND = Refusal(
+    ServiceBusCondition.MESSAGE_NOT_FOUND,
+    404,
+    "There is no such message that could be received or canceled by its sequence number.",
+)
+
+
 def refusal_of(error: errors.HeadgateError, entity: str = "") -> Refusal:
     """What a client is told of an error; `entity` is what it asked about, where the error does not say that."""
     kinds = (_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)

@@ -16,8 +16,8 @@ from typing import TypeAlias
 from headgate.errors import ConfigError
 from headgate.message import NULL, AmqpArray, AmqpType, AmqpValue, Body, Message, Section
 from headgate.protocols.amqp10 import in_standard_order
-from headgate.protocols.servicebus.arguments import TEXTS, Arguments, entries, integer, optional_text, text
-from headgate.protocols.servicebus.locks import token_of
+from headgate.protocols.servicebus.arguments import INTEGERS, TEXTS, Arguments, entries, integer, optional_text, text
+from headgate.protocols.servicebus.locks import TOKEN_BYTES, guid_of, token_of
 from headgate.protocols.servicebus.refusals import Refusal
 from headgate.protocols.servicebus.rules import RuleDescription, read_rule
 
@@ -108,6 +108,38 @@ class ListSessions:
 
 
 @dataclass(frozen=True, slots=True)
+class ReceiveDeferred:
+    """Asks for deferred messages by their sequence numbers, locked or done with."""
+
+    sequence_numbers: list[int]
+    settles_first: bool
+    session: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleMessages:
+    """Sends messages that say themselves when they are due."""
+
+    messages: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelScheduled:
+    """Takes back messages whose time has not come, by the numbers that scheduling them gave."""
+
+    sequence_numbers: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteMessages:
+    """Deletes messages that nobody holds, the oldest first, as far as they came before a time; None: any time."""
+
+    count: int
+    before_ms: int | None
+    session: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class AddRule:
     """Adds a rule to the subscription."""
 
@@ -144,6 +176,10 @@ Operation: TypeAlias = (
     | GetSessionState
     | SetSessionState
     | ListSessions
+    | ReceiveDeferred
+    | ScheduleMessages
+    | CancelScheduled
+    | DeleteMessages
     | AddRule
     | RemoveRule
     | EnumerateRules
@@ -243,6 +279,33 @@ def peeked(messages: Sequence[bytes]) -> dict[str, AmqpValue]:
     return {"messages": AmqpValue(AmqpType.LIST, found)}
 
 
+def received(messages: Sequence[tuple[bytes, bytes]]) -> dict[str, AmqpValue]:
+    """The body of a response with messages and their lock tokens; the token of one that is done with is empty."""
+    nobody = bytes(TOKEN_BYTES)
+    found = tuple(
+        AmqpValue(
+            AmqpType.MAP,
+            (
+                (_string("lock-token"), AmqpValue(AmqpType.UUID, guid_of(token or nobody))),
+                (_string("message"), AmqpValue(AmqpType.BINARY, message)),
+            ),
+        )
+        for token, message in messages
+    )
+    return {"messages": AmqpValue(AmqpType.LIST, found)}
+
+
+def scheduled(sequence_numbers: Sequence[int]) -> dict[str, AmqpValue]:
+    """The body of a response with the numbers of scheduled messages."""
+    numbers = tuple(AmqpValue(AmqpType.LONG, number) for number in sequence_numbers)
+    return {"sequence-numbers": AmqpValue(AmqpType.ARRAY, AmqpArray(AmqpType.LONG, numbers))}
+
+
+def deleted(count: int) -> dict[str, AmqpValue]:
+    """The body of a response that says how many messages were deleted."""
+    return {"message-count": _int(count)}
+
+
 def renewed(count: int, until_ms: int) -> dict[str, AmqpValue]:
     """The body of a response with the times until which renewed locks hold."""
     times = (AmqpValue(AmqpType.TIMESTAMP, until_ms),) * count
@@ -318,6 +381,35 @@ def _read_list_sessions(given: Arguments) -> Operation:
     return ListSessions(None if is_any else after.value, max(skip, 0), max(top, 0))
 
 
+def _read_receive(given: Arguments) -> Operation:
+    mode = integer(given, "receiver-settle-mode", default=1)
+    if mode not in (0, 1):
+        raise ConfigError(f"receiver-settle-mode is {mode}; expected 0 or 1")
+    return ReceiveDeferred(_sequence_numbers(given), mode == 0, optional_text(given, "session-id"))
+
+
+def _read_schedule(given: Arguments) -> Operation:
+    found: list[bytes] = []
+    for each in _members(given, "messages"):
+        message = entries(each, "a message to schedule").get("message", NULL)
+        if message.type is not AmqpType.BINARY:
+            raise ConfigError(f"a message to schedule is binary, found {message.type.value}")
+        found.append(message.value)
+    return ScheduleMessages(found)
+
+
+def _read_cancel(given: Arguments) -> Operation:
+    return CancelScheduled(_sequence_numbers(given))
+
+
+def _read_delete(given: Arguments) -> Operation:
+    before = given.get("enqueued-time-utc", NULL)
+    if before.type not in (AmqpType.NULL, AmqpType.TIMESTAMP):
+        raise ConfigError(f"enqueued-time-utc is a timestamp, found {before.type.value}")
+    before_ms = before.value if before.type is AmqpType.TIMESTAMP else None
+    return DeleteMessages(integer(given, "message-count"), before_ms, optional_text(given, "session-id"))
+
+
 def _read_add_rule(given: Arguments) -> Operation:
     described = entries(given.get("rule-description", NULL), "rule-description")
     name = optional_text(given, "rule-name") or optional_text(described, "rule-name")
@@ -343,6 +435,10 @@ _OPERATIONS: Mapping[str, Callable[[Arguments], Operation]] = {
     "get-session-state": lambda given: GetSessionState(_read_session(given)),
     "set-session-state": _read_set_state,
     "get-message-sessions": _read_list_sessions,
+    "receive-by-sequence-number": _read_receive,
+    "schedule-message": _read_schedule,
+    "cancel-scheduled-message": _read_cancel,
+    "batch-delete-messages": _read_delete,
     "add-rule": _read_add_rule,
     "remove-rule": _read_remove_rule,
     "enumerate-rules": _read_enumerate,
@@ -350,14 +446,31 @@ _OPERATIONS: Mapping[str, Callable[[Arguments], Operation]] = {
 
 
 def _tokens(given: Arguments) -> list[bytes]:
-    value = given.get("lock-tokens", NULL)
-    found: list[bytes] = []
-    if value.type is AmqpType.ARRAY or value.type is AmqpType.LIST:
-        members = value.value.elements if value.type is AmqpType.ARRAY else value.value
-        found = [token_of(member.value) for member in members if isinstance(member.value, uuid.UUID)]
-        if found and len(found) == len(members):
-            return found
-    raise ConfigError("lock-tokens is an array of one uuid or more")
+    members = _members(given, "lock-tokens")
+    found = [token_of(member.value) for member in members if isinstance(member.value, uuid.UUID)]
+    if len(found) < len(members):
+        raise ConfigError("lock-tokens is an array of uuids")
+    return found
+
+
+def _sequence_numbers(given: Arguments) -> list[int]:
+    members = _members(given, "sequence-numbers")
+    if any(member.type not in INTEGERS for member in members):
+        raise ConfigError("sequence-numbers is an array of integers")
+    return [member.value for member in members]
+
+
+def _members(given: Arguments, name: str) -> Sequence[AmqpValue]:
+    """The members of an array or a list, at least one."""
+    value = given.get(name, NULL)
+    members: Sequence[AmqpValue] = ()
+    if value.type is AmqpType.ARRAY:
+        members = value.value.elements
+    elif value.type is AmqpType.LIST:
+        members = value.value
+    if not members:
+        raise ConfigError(f"{name} is an array of one member or more")
+    return members
 
 
 def _int(number: int) -> AmqpValue:

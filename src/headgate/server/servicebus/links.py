@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headgate.broker import Entity, Right
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, PreconditionFailedError
+from headgate.message import AmqpType, AmqpValue, to_json
 from headgate.protocols.amqp10 import NO_INFO, Condition, Error, Link
 from headgate.protocols.servicebus import Address, Part, Refusal, refusal_of
 from headgate.server.amqp10 import ServedLink
@@ -23,6 +27,9 @@ class RefusedError(HeadgateError):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.text)
         self.refusal = refusal
+
+
+_NOT_SIMPLE = (AmqpType.MAP, AmqpType.LIST, AmqpType.ARRAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,20 @@ class Place:
         entity = self.entity
         found = entity.queue if self.subscription is None else entity.subscription(self.subscription)
         return found.time_to_live_ms
+
+    def kept(self, properties: Mapping[str, AmqpValue]) -> dict[str, object]:
+        """Properties that a message there gets, as the broker keeps them.
+
+        Raises PreconditionFailedError for those that no message may have.
+        """
+        for name, value in properties.items():
+            if value.type in _NOT_SIMPLE:
+                raise PreconditionFailedError(f"the property {name!r} is a {value.type.value}", subject=str(self))
+        found: dict[str, object] = {name: to_json(value) for name, value in properties.items()}
+        most = self.entity.limits.content.properties_bytes
+        if (size := len(msgspec.json.encode(found))) > most:
+            raise PreconditionFailedError(f"properties of {size} bytes; at most {most} are allowed", subject=str(self))
+        return found
 
     @property
     def receivable(self) -> SubscriptionName:

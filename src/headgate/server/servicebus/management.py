@@ -5,42 +5,59 @@ Source: servicebus_wire, sections 3 and 7.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from headgate.broker import ReadCopy, Receiver, Right, SessionReceiver, copy_of
+from headgate.broker import (
+    CopyState,
+    Delivery,
+    ReadCopy,
+    Right,
+    SessionReceiver,
+    Settler,
+    copy_of,
+    is_deferred,
+    sequence_number,
+)
 from headgate.errors import AuthenticationError, ConfigError, HeadgateError
-from headgate.message import AmqpValue
+from headgate.message import AmqpValue, EncodedMessages
 from headgate.protocols.amqp10 import Condition, Coordinator, Link
 from headgate.protocols.servicebus import (
     LOCK_LOST,
+    MESSAGE_NOT_FOUND,
     SESSION_LOCK_LOST,
     Refusal,
     RequestMessage,
     ServiceBusCondition,
+    deleted,
     enumerated,
     listed_sessions,
     not_implemented,
     peeked,
+    received,
     refusal_of,
     renewed,
     renewed_session,
+    scheduled,
     told_rule,
     told_state,
 )
 from headgate.protocols.servicebus.requests import (
     NO_CONTENT,
     AddRule,
+    CancelScheduled,
+    DeleteMessages,
     Disposition,
     EnumerateRules,
     GetSessionState,
     ListSessions,
     PeekMessages,
+    ReceiveDeferred,
     RemoveRule,
     RenewLocks,
     RenewSession,
+    ScheduleMessages,
     SetSessionState,
     UnknownOperation,
     UpdateDispositions,
@@ -49,6 +66,7 @@ from headgate.server.amqp10 import Request, RequestNode
 from headgate.server.servicebus.descriptions import rule_definition, rule_description
 from headgate.server.servicebus.links import Place, RefusedError
 from headgate.server.servicebus.receiving import given_message, reason_of
+from headgate.server.servicebus.sending import Outgoing
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
@@ -59,6 +77,9 @@ T = TypeVar("T")
 
 MOST_PEEKED = 1_000
 """At most so many messages are in one response."""
+
+MOST_DELETED = 4_000
+"""At most so many messages are deleted by one request."""
 
 
 class _ReplyingNode(RequestNode):
@@ -109,18 +130,31 @@ class ManagementNode(_ReplyingNode):
             return message.refused(refusal_of(error, str(self._place)))
 
     def _respond(self, message: RequestMessage, later: Callable[[bytes], None]) -> bytes | None:
-        self._service.access.check(Right.LISTEN, self._place.path)
-        match message.operation():
+        operation = message.operation()
+        sends = isinstance(operation, ScheduleMessages | CancelScheduled)
+        self._service.access.check(Right.SEND if sends else Right.LISTEN, self._place.path)
+        match operation:
             case PeekMessages() as asked:
                 return self._peek(message, asked, later)
             case RenewLocks(tokens):
-                with self._receiver(None) as receiver:
-                    until: list[int] = []
-                    answer = self._answer(message, later, lambda: renewed(len(tokens), until[0]))
-                    until.append(receiver.renew(tokens, answer))
+                settler, until = self._settler(tokens), list[int]()
+                answer = self._answer(message, later, lambda: renewed(len(tokens), until[0]))
+                until.append(settler.renew(tokens, answer))
                 return None
             case UpdateDispositions() as asked:
                 self._settle(asked, self._answer(message, later, dict))
+                return None
+            case ReceiveDeferred() as asked:
+                self._receive_deferred(message, asked, later)
+                return None
+            case ScheduleMessages(messages):
+                self._schedule(message, messages, later)
+                return None
+            case CancelScheduled(numbers):
+                self._cancel(message, numbers, later)
+                return None
+            case DeleteMessages() as asked:
+                self._delete(message, asked, later)
                 return None
             case RenewSession(session):
                 held = self._held(session)
@@ -169,35 +203,106 @@ class ManagementNode(_ReplyingNode):
         time_to_live_ms = self._place.time_to_live_ms
         return message.answered(peeked([given_message(self._place, copy, time_to_live_ms) for copy in copies]))
 
-    @contextlib.contextmanager
-    def _receiver(self, session: str | None) -> Iterator[Receiver]:
-        """A receiver that only settles; locks are known by their tokens, whoever received the messages.
+    def _settler(self, tokens: Sequence[bytes], session: str | None = None) -> Settler:
+        """What settles messages by their tokens, whoever received them.
 
-        With a session the one that has it on this connection: those tokens end with its lock.
+        With a session the receiver that has it on this connection: its locks are those of the messages, unless they are
+        deferred.
         """
-        if session is not None:
-            yield self._held(session)
-            return
-        receiver = self._service.session.receiver(
-            self._place.receivable, deliver=_not_asked_for, ended=_not_asked_for, tag="$management"
+        if session is not None and not any(map(is_deferred, tokens)):
+            return self._held(session)
+        name, kinds = self._place.receivable, set(map(is_deferred, tokens))
+        if len(kinds) > 1:
+            raise _refusal("locks of deferred messages and of others are for two requests")
+        return self._place.entity.topic.settler(
+            name.subscription, dead_letters=name.is_dead_letter, deferred=kinds == {True}
         )
-        try:
-            yield receiver
-        finally:
-            receiver.close()
 
     def _settle(self, asked: UpdateDispositions, answer: Callable[[list[bool] | HeadgateError], None]) -> None:
-        with self._receiver(asked.session) as receiver:
-            match asked.disposition:
-                case Disposition.COMPLETED:
-                    receiver.complete(asked.tokens, answer)
-                case Disposition.ABANDONED:
-                    receiver.release(asked.tokens, answer, counts=True)
-                case Disposition.SUSPENDED:
-                    why = reason_of(dict(asked.properties), asked.reason, asked.description)
-                    receiver.dead_letter(asked.tokens, answer, why=why)
-                case Disposition.DEFERRED:
-                    receiver.defer(asked.tokens, answer)
+        settler = self._settler(asked.tokens, asked.session)
+        properties = self._place.kept(asked.properties)
+        match asked.disposition:
+            case Disposition.COMPLETED:
+                settler.complete(asked.tokens, answer)
+            case Disposition.ABANDONED:
+                settler.release(asked.tokens, answer, counts=True, properties=properties)
+            case Disposition.SUSPENDED:
+                why = reason_of(self._place, asked.properties, asked.reason, asked.description)
+                settler.dead_letter(asked.tokens, answer, why=why)
+            case Disposition.DEFERRED:
+                settler.defer(asked.tokens, answer, properties=properties)
+
+    def _receive_deferred(
+        self, message: RequestMessage, asked: ReceiveDeferred, later: Callable[[bytes], None]
+    ) -> None:
+        name, time_to_live_ms = self._place.receivable, self._place.time_to_live_ms
+        if name.is_dead_letter:
+            raise RefusedError(MESSAGE_NOT_FOUND)
+        if asked.session is not None:
+            self._held(asked.session)
+
+        def told(result: list[Delivery]) -> bytes:
+            if not result:
+                return message.refused(MESSAGE_NOT_FOUND)
+            state = CopyState.DEFERRED
+            found = [(each.token, given_message(self._place, each, time_to_live_ms, state=state)) for each in result]
+            return message.answered(received(found))
+
+        self._place.entity.topic.receive_deferred(
+            name.subscription,
+            [number - 1 for number in asked.sequence_numbers],
+            self._told(message, later, told),
+            settles_first=asked.settles_first,
+            session=asked.session,
+        )
+
+    def _delete(self, message: RequestMessage, asked: DeleteMessages, later: Callable[[bytes], None]) -> None:
+        if asked.session is not None:
+            raise RefusedError(not_implemented("messages of a session are not deleted apart"))
+        if not 1 <= asked.count <= MOST_DELETED:
+            text = f"message-count is {asked.count}; expected 1 to {MOST_DELETED}"
+            raise RefusedError(Refusal(ServiceBusCondition.ARGUMENT_OUT_OF_RANGE, 400, text))
+        name = self._place.receivable
+
+        def told(count: int) -> bytes:
+            return message.answered(deleted(count)) if count else message.answered(status=NO_CONTENT)
+
+        self._place.entity.topic.delete(
+            name.subscription,
+            asked.count,
+            self._told(message, later, told),
+            before_ms=asked.before_ms,
+            dead_letters=name.is_dead_letter,
+        )
+
+    # messages whose time has not come
+
+    def _schedule(self, message: RequestMessage, messages: list[bytes], later: Callable[[bytes], None]) -> None:
+        self._check_sendable()
+        outgoing = Outgoing.of(EncodedMessages.of(messages), self._place)
+        if outgoing.refused:
+            raise outgoing.refused[min(outgoing.refused)]
+
+        def told(numbers: list[int]) -> bytes:
+            return message.answered(scheduled([sequence_number(number) for number in numbers]))
+
+        self._place.entity.topic.schedule(
+            outgoing.messages.all_bytes(), outgoing.due_ms().tolist(), self._told(message, later, told)
+        )
+
+    def _cancel(self, message: RequestMessage, numbers: list[int], later: Callable[[bytes], None]) -> None:
+        self._check_sendable()
+
+        def told(are_canceled: bool) -> bytes:
+            return message.answered() if are_canceled else message.refused(MESSAGE_NOT_FOUND)
+
+        self._place.entity.topic.cancel([number - 1 for number in numbers], self._told(message, later, told))
+
+    def _check_sendable(self) -> None:
+        if self._place.subscription is not None or self._place.is_dead_letter:
+            raise _refusal(f"{self._place}: messages are scheduled for a topic or a queue")
+
+    # answers
 
     def _answer(
         self,
@@ -250,9 +355,7 @@ class ManagementNode(_ReplyingNode):
     def _subscription(self) -> tuple[str, str]:
         """Topic and subscription. Raises RefusedError for a place without rules."""
         if self._place.subscription is None:
-            raise RefusedError(
-                Refusal(ServiceBusCondition.ARGUMENT_ERROR, 400, f"{self._place} is no subscription, it has no rules")
-            )
+            raise _refusal(f"{self._place} is no subscription, it has no rules")
         return self._place.entity.name, self._place.subscription
 
     def _enumerate(self, message: RequestMessage, asked: EnumerateRules) -> bytes:
@@ -275,5 +378,5 @@ def _target(link: Link) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _not_asked_for(_given: object) -> None:
-    """A receiver that only settles wants no messages, and its end tells it nothing."""
+def _refusal(text: str) -> RefusedError:
+    return RefusedError(Refusal(ServiceBusCondition.ARGUMENT_ERROR, 400, text))

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from headgate.broker import (
+    CopyState,
     DeadLetterReason,
     Delivery,
     ReadCopy,
@@ -33,7 +35,7 @@ from headgate.errors import (
     ResourceNotFoundError,
     SessionLockedError,
 )
-from headgate.message import AmqpType, AmqpValue, Message, to_json
+from headgate.message import AmqpType, AmqpValue, FieldReference, Message, Section
 from headgate.protocols.amqp10 import (
     Accepted,
     Condition,
@@ -60,7 +62,7 @@ from headgate.protocols.servicebus import (
 from headgate.server.amqp10 import ReceiverLink, RefusedAttachError
 from headgate.server.servicebus.links import EntityLink, Place, error_of
 from headgate.server.servicebus.sending import OF_MOVES
-from headgate.topic import ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, COPY_ANNOTATION, FIRST_NUMBER_ANNOTATION
+from headgate.topic import FIRST_NUMBER_ANNOTATION, origin_of
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
@@ -69,7 +71,7 @@ if TYPE_CHECKING:
 REASON = "DeadLetterReason"
 DESCRIPTION = "DeadLetterErrorDescription"
 
-_COPY_OCTETS = COPY_ANNOTATION.encode()
+_FIRST = FieldReference(Section.MESSAGE_ANNOTATIONS, key=FIRST_NUMBER_ANNOTATION.encode())
 _FIRST_OCTETS = FIRST_NUMBER_ANNOTATION.encode()
 _UNLOCKED_TAG = struct.Struct(">qq")
 
@@ -144,20 +146,32 @@ class ReceivingLink(EntityLink, ReceiverLink):
                 self._link.settle([number for number, held in by_id if not held], Rejected(error_of(LOCK_LOST)))
             self._handler.flush()
 
+        try:
+            if not self._settle(state, tokens, answered):
+                self._link.settle(ids, Rejected(error_of(not_implemented("transactions are not served"))))
+        except PreconditionFailedError as error:
+            # The properties that the messages were to get. They stay locked, and may be settled by management.
+            answered(error)
+
+    def _settle(
+        self, state: DeliveryState | None, tokens: list[bytes], answered: Callable[[list[bool] | HeadgateError], None]
+    ) -> bool:
+        """Do what an outcome says; whether that is served. Raises PreconditionFailedError for wrong properties."""
+        receiver, kept = self._receiver, self._place.kept
         match state:
             case Accepted():
-                self._receiver.complete(tokens, answered)
+                receiver.complete(tokens, answered)
             case Modified(undeliverable_here=True):
-                self._receiver.defer(tokens, answered)
+                receiver.defer(tokens, answered, properties=kept(_told(state.message_annotations)))
             case Modified():
-                self._receiver.release(tokens, answered, counts=True)
+                receiver.release(tokens, answered, counts=True, properties=kept(_told(state.message_annotations)))
             case Rejected():
-                self._receiver.dead_letter(tokens, answered, why=_reason(state.error))
+                receiver.dead_letter(tokens, answered, why=_reason(self._place, state.error))
             case Released() | None:
-                self._receiver.release(tokens, answered, counts=False)
+                receiver.release(tokens, answered, counts=False)
             case _:
-                self._tokens.update(found)
-                self._link.settle(ids, Rejected(error_of(not_implemented("transactions are not served"))))
+                return False
+        return True
 
 
 class SessionLink(ReceivingLink):
@@ -222,25 +236,29 @@ class SessionLink(ReceivingLink):
         super().close()
 
 
-def given_message(place: Place, copy: Delivery | ReadCopy, time_to_live_ms: int | None) -> bytes:
-    """A copy as a client gets it: given out, or only read."""
+def given_message(
+    place: Place, copy: Delivery | ReadCopy, time_to_live_ms: int | None, *, state: CopyState = CopyState.ACTIVE
+) -> bytes:
+    """A copy as a client gets it: given out, or only read. `state` is that of one that is given out."""
     number = first = sequence_number(copy.copy)
     arrived_ms, before = copy.timestamp_ms, 0
-    if _COPY_OCTETS in copy.message or _FIRST_OCTETS in copy.message:
+    origin = origin_of(copy.message)
+    if origin is not None:
         # It was moved: dead letters have numbers of their own, and keep what happened before.
-        noted = _noted(copy.message)
-        if FIRST_NUMBER_ANNOTATION in noted:
-            first = noted[FIRST_NUMBER_ANNOTATION].value
-        elif COPY_ANNOTATION in noted:
-            first = sequence_number(noted[COPY_ANNOTATION].value)
+        first = sequence_number(origin.copy)
         if place.is_dead_letter:
-            # A message that rules failed on was never received: its letter says no time.
-            arrived_ms = (noted[ARRIVED_ANNOTATION].value if ARRIVED_ANNOTATION in noted else 0) or arrived_ms
-            before = noted[ATTEMPTS_ANNOTATION].value if ATTEMPTS_ANNOTATION in noted else 0
+            arrived_ms, before = origin.arrived_ms, origin.attempts
+    if _FIRST_OCTETS in copy.message:
+        # It was forwarded, and keeps the number that it had first.
+        noted = _noted_first(copy.message)
+        first = first if noted is None else noted
     locked_until_ms = None
     if isinstance(copy, Delivery):
         before += copy.attempt - 1
         locked_until_ms = copy.locked_until_ms if copy.token else None
+    else:
+        before += copy.attempts
+        state = copy.state
     given = Given(
         sequence_number=number,
         enqueued_sequence_number=first,
@@ -248,15 +266,17 @@ def given_message(place: Place, copy: Delivery | ReadCopy, time_to_live_ms: int 
         delivery_count=before,
         locked_until_ms=locked_until_ms,
         time_to_live_ms=None if place.is_dead_letter else time_to_live_ms,
+        state=state.value,
     )
     return delivered(copy.message, given, left_out=OF_MOVES)
 
 
-def _noted(message: bytes) -> dict[str, AmqpValue]:
+def _noted_first(message: bytes) -> int | None:
     try:
-        return Message.decode(message).message_annotations or {}
+        found = Message.decode(message).value(_FIRST)
     except MessageError:
-        return {}
+        return None
+    return None if found is None else int(found.value)
 
 
 def _echo(state: DeliveryState | None) -> DeliveryState | None:
@@ -269,22 +289,23 @@ def _echo(state: DeliveryState | None) -> DeliveryState | None:
     return state
 
 
-def _reason(error: Error | None) -> DeadLetterReason:
+def _told(map_: AmqpValue | None) -> dict[str, AmqpValue]:
+    return {} if map_ is None else {str(key.value): value for key, value in map_.value}
+
+
+def _reason(place: Place, error: Error | None) -> DeadLetterReason:
     """What a rejected message says of why it is a dead letter."""
     if error is None:
         return DeadLetterReason()
-    info = {} if error.info is None else {key.value: value for key, value in error.info.value}
-    return reason_of(
-        info, None if error.condition == ServiceBusCondition.DEAD_LETTER else error.condition, error.description
-    )
+    condition = None if error.condition == ServiceBusCondition.DEAD_LETTER else error.condition
+    return reason_of(place, _told(error.info), condition, error.description)
 
 
-def reason_of(properties: dict[str, AmqpValue], reason: str | None, description: str | None) -> DeadLetterReason:
+def reason_of(
+    place: Place, properties: Mapping[str, AmqpValue], reason: str | None, description: str | None
+) -> DeadLetterReason:
     """Reason and description, which `properties` say or else the arguments, and the other properties."""
-    texts = {name: properties.pop(name) for name in (REASON, DESCRIPTION) if name in properties}
+    texts = {name: properties[name] for name in (REASON, DESCRIPTION) if name in properties}
     said = {name: str(value.value) for name, value in texts.items() if value.type is not AmqpType.NULL}
-    return DeadLetterReason(
-        said.get(REASON, reason),
-        said.get(DESCRIPTION, description),
-        {name: to_json(value) for name, value in properties.items()},
-    )
+    others = {name: value for name, value in properties.items() if name not in texts}
+    return DeadLetterReason(said.get(REASON, reason), said.get(DESCRIPTION, description), place.kept(others))

@@ -1,6 +1,7 @@
 """Links on which clients send to topics and queues: messages one by one, or batches that are stored as a whole.
 
-    accepted    it is in the entity, and rules decide who gets it; also where nobody does
+    accepted    it is in the entity, and rules decide who gets it; also where nobody does. One that says that it is for
+                later waits, and is decided then
     rejected    it is not, and the error says why; of a batch no message is
 
 Source: servicebus_wire, sections 5 and 6.
@@ -10,12 +11,15 @@ from __future__ import annotations
 
 import functools
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.broker import PublishBatch, Publisher, Right
-from headgate.errors import EntityDisabledError, HeadgateError, LimitExceededError, MessageError, UnsupportedError
+from headgate.errors import EntityDisabledError, HeadgateError, LimitExceededError, MessageError
 from headgate.log import Entries, FilterValues
 from headgate.message import AmqpType, EncodedMessages, FieldReference, Message, Section
 from headgate.protocols.amqp10 import Accepted, DeliveryState, Link, Rejected
@@ -48,6 +52,45 @@ OF_MOVES = (COPY_ANNOTATION, ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, HOPS_ANNOT
 _SCHEDULED = FieldReference(Section.MESSAGE_ANNOTATIONS, key=SCHEDULED_TIME.encode())
 _SCHEDULED_OCTETS = SCHEDULED_TIME.encode()
 _ACCEPTED = Accepted()
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Messages of a sender as they are stored, and by row why some of them are not taken."""
+
+    messages: EncodedMessages
+    filter_values: FilterValues | None
+    refused: dict[int, HeadgateError]
+
+    @staticmethod
+    def of(messages: EncodedMessages, place: Place) -> Outgoing:
+        """Those of messages that came for a place."""
+        entity = place.entity
+        found = stored(messages, left_out=OF_MOVES, new_id=_new_id)
+        refused: dict[int, HeadgateError] = dict(found.refused)
+        beyond = beyond_limits(messages, entity.limits.content)
+        refused |= {row: error for row, error in beyond.items() if row not in refused}
+        if entity.kind is TopicKind.QUEUE and entity.queue.settings.requires_session:
+            # Without a session id it could not be received.
+            refused |= {row: RefusedError(NO_SESSION) for row in without_session(messages) if row not in refused}
+        return Outgoing(found.messages, found.filter_values, refused)
+
+    def take(self, rows: Sequence[int]) -> Outgoing:
+        """Some rows, of which none is refused."""
+        places, values = np.array(rows, dtype=np.int64), self.filter_values
+        if values is not None:
+            values = FilterValues(values.data, values.starts[places], values.lengths[places])
+        return Outgoing(self.messages.take(places), values, {})
+
+    def due_ms(self) -> NDArray[np.int64]:
+        """`(rows,)`: when each message is due, by what it says; 0 for one that does not. None is refused."""
+        due_ms = np.zeros(len(self.messages), dtype=np.int64)
+        if _SCHEDULED_OCTETS in self.messages.data.tobytes():
+            for row in range(len(self.messages)):
+                value = Message.decode(self.messages.message(row)).value(_SCHEDULED)
+                if value is not None and value.type is AmqpType.TIMESTAMP:
+                    due_ms[row] = max(value.value, 0)
+        return due_ms
 
 
 class SendingLink(EntityLink):
@@ -115,52 +158,48 @@ class SendingLink(EntityLink):
 
     def _publish(self, messages: EncodedMessages, ids: list[int | None], *, is_whole: bool = False) -> None:
         """Queue messages, one for each id, or all for the only one; what is refused is answered at once."""
-        found = stored(messages, left_out=OF_MOVES, new_id=_new_id)
-        refused: dict[int, HeadgateError] = dict(found.refused)
-        limits = self._place.entity.limits.content
-        refused |= {row: error for row, error in beyond_limits(messages, limits).items() if row not in refused}
-        if self._takes_sessions_only:
-            refused |= {row: RefusedError(NO_SESSION) for row in without_session(messages) if row not in refused}
-        refused |= self._not_taken(messages, refused)
+        outgoing = Outgoing.of(messages, self._place)
+        refused = outgoing.refused
         if refused and is_whole:
             self._answer(ids, self._rejected(refused[min(refused)]))
             return
-        kept, values = found.messages, found.filter_values
         for row, error in refused.items():
             self._answer([ids[row]], self._rejected(error))
         if refused:
-            rows = np.array([row for row in range(len(ids)) if row not in refused], dtype=np.int64)
-            ids = [ids[row] for row in rows.tolist()]
-            kept = kept.take(rows)
-            values = None if values is None else FilterValues(values.data, values.starts[rows], values.lengths[rows])
-        if ids:
-            entries = Entries(kept.data, kept.starts, kept.lengths, values)
-            written = functools.partial(self._written, ids)
-            self._publisher.publish(PublishBatch(entries, written, is_whole=is_whole))
+            rows = [row for row in range(len(ids)) if row not in refused]
+            ids, outgoing = [ids[row] for row in rows], outgoing.take(rows)
+        if not ids:
+            return
+        is_later = outgoing.due_ms() > self._handler.context.clock.now_ms()
+        if not is_later.any():
+            self._publish_now(outgoing, ids, is_whole=is_whole)
+        elif is_whole:
+            # All of it goes one way, so that all of it is there, or nothing.
+            self._schedule(outgoing, ids)
+        else:
+            for chosen, publish in ((~is_later, self._publish_now), (is_later, self._schedule)):
+                places = np.flatnonzero(chosen).tolist()
+                if places:
+                    publish(outgoing.take(places), [ids[place] for place in places])
 
-    def _not_taken(self, messages: EncodedMessages, refused: dict[int, HeadgateError]) -> dict[int, HeadgateError]:
-        """The messages that are right, and are not served: those for later."""
-        if _SCHEDULED_OCTETS not in messages.data.tobytes():
-            return {}
-        now_ms = self._handler.context.clock.now_ms()
-        found: dict[int, HeadgateError] = {}
-        for row in range(len(messages)):
-            if row in refused:
-                continue
-            value = Message.decode(messages.message(row)).value(_SCHEDULED)
-            if value is not None and value.type is AmqpType.TIMESTAMP and value.value > now_ms:
-                found[row] = UnsupportedError("messages for later are not served", subject=str(self._place))
-        return found
+    def _publish_now(self, outgoing: Outgoing, ids: list[int | None], *, is_whole: bool = False) -> None:
+        messages = outgoing.messages
+        entries = Entries(messages.data, messages.starts, messages.lengths, outgoing.filter_values)
+        written = functools.partial(self._written, ids)
+        self._publisher.publish(PublishBatch(entries, written, is_whole=is_whole))
+
+    def _schedule(self, outgoing: Outgoing, ids: list[int | None]) -> None:
+        due_ms = outgoing.due_ms()
+        due_ms[due_ms <= self._handler.context.clock.now_ms()] = 0
+
+        def scheduled(result: list[int] | HeadgateError) -> None:
+            self._written(ids, result if isinstance(result, HeadgateError) else None)
+
+        self._place.entity.topic.schedule(outgoing.messages.all_bytes(), due_ms.tolist(), scheduled)
 
     def _written(self, ids: list[int | None], error: HeadgateError | None) -> None:
         self._answer(ids, _ACCEPTED if error is None else self._rejected(error))
         self._handler.flush()
-
-    @property
-    def _takes_sessions_only(self) -> bool:
-        """Whether a message without a session id could not be received."""
-        entity = self._place.entity
-        return entity.kind is TopicKind.QUEUE and entity.queue.settings.requires_session
 
     def _rejected(self, error: HeadgateError) -> Rejected:
         refusal = error.refusal if isinstance(error, RefusedError) else refusal_of(error, str(self._place))

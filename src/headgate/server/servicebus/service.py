@@ -108,9 +108,10 @@ class ServiceBusService:
         return self._receiving(link, answer, place_of(entity, address))
 
     def _managing(self, link: Link, place: Place) -> ServedLink:
-        node = self._management.get(place.path)
+        # That of dead letters is another one.
+        node = self._management.get(str(place))
         if node is None:
-            node = self._management[place.path] = ManagementNode(self._handler, self, place)
+            node = self._management[str(place)] = ManagementNode(self._handler, self, place)
         return node.serve(link)
 
     def _sending(self, link: Link, attach: Attach, entity: Entity, address: Address) -> ServedLink:

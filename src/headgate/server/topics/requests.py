@@ -401,7 +401,7 @@ def _settling(
         case bodies.Outcome.ABANDON:
             return partial(receiver.release, tokens, counts=True, delay_ms=body.delay_ms), until
         case bodies.Outcome.DEAD_LETTER:
-            why = DeadLetterReason(body.reason, body.description, body.properties)
+            why = DeadLetterReason(body.reason, body.description, body.properties or {})
             return partial(receiver.dead_letter, tokens, why=why), until
         case bodies.Outcome.DEFER:
             return partial(receiver.defer, tokens), until

@@ -180,6 +180,7 @@ def copy_row(copy: ReadCopy, *, encoded: bool) -> Row:
         "offset": offset_of(copy.copy),
         "rule": rule_of(copy.copy),
         "timestamp_ms": copy.timestamp_ms,
+        "state": copy.state.name.lower(),
         **_content(copy.message, encoded=encoded),
     }
 

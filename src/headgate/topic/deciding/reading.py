@@ -87,22 +87,24 @@ class CopyReader:
             messages = changed if len(acting) == len(offsets) else _placed(messages, acting, changed)
         return CopyBatch(messages, offsets, rules, times)
 
-    def dead_letter(self, subscription: int, offset: int, rules: Iterable[int]) -> bytes:
+    def dead_letter(self, subscription: int, offset: int, rules: Iterable[int]) -> tuple[bytes, int]:
         """The dead letter of a subscription that `Postings.failures` names by offset and all its rules; 0 is each rule.
 
-        Raises as `read`.
+        Also when its message arrived. Raises as `read`.
         """
         found = self._messages.read(np.array([offset], dtype=np.int64))
         (piece,) = self._postings.history.ranges(offset, offset + 1)
         in_force = self._rules_at(subscription, piece.since, offset)
         numbers = set(rules)
         failed = [rule for number, rule in in_force.items() if number in numbers or PLAIN in numbers]
-        return letter_of(
+        arrived_ms = int(found.timestamps_ms[0])
+        letter = letter_of(
             found.messages.message(0),
             failed,
-            now_ms=int(found.timestamps_ms[0]),
+            now_ms=arrived_ms,
             identity_of=lambda rule: copy_identity(self._stream, offset, subscription, rule.number),
         )
+        return letter, arrived_ms
 
     def _changed(
         self,

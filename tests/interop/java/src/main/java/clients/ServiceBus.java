@@ -19,16 +19,22 @@ import com.azure.messaging.servicebus.administration.models.RuleFilter;
 import com.azure.messaging.servicebus.administration.models.RuleProperties;
 import com.azure.messaging.servicebus.administration.models.SqlRuleAction;
 import com.azure.messaging.servicebus.administration.models.SqlRuleFilter;
+import com.azure.messaging.servicebus.models.AbandonOptions;
 import com.azure.messaging.servicebus.models.DeadLetterOptions;
+import com.azure.messaging.servicebus.models.DeferOptions;
 import com.azure.messaging.servicebus.models.ServiceBusReceiveMode;
 import com.azure.messaging.servicebus.models.SubQueue;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.time.Instant;
+import java.time.OffsetDateTime;
+import java.time.ZoneOffset;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -53,6 +59,9 @@ public final class ServiceBus {
           return null;
         });
     commands.put("send", ServiceBus::send);
+    commands.put("schedule", ServiceBus::schedule);
+    commands.put("cancel", ServiceBus::cancel);
+    commands.put("receive_deferred", ServiceBus::receiveDeferred);
     commands.put("open", ServiceBus::open);
     commands.put("receive", ServiceBus::receive);
     commands.put("settle", ServiceBus::settle);
@@ -109,13 +118,52 @@ public final class ServiceBus {
     if (fields.has("session")) {
       message.setSessionId(fields.text("session"));
     }
+    if (fields.has("ttl_ms")) {
+      message.setTimeToLive(Duration.ofMillis(((Number) fields.any("ttl_ms")).longValue()));
+    }
+    if (fields.has("due_ms")) {
+      message.setScheduledEnqueueTime(due(fields));
+    }
     message.getApplicationProperties().putAll(fields.map("properties"));
     return message;
   }
 
+  private static OffsetDateTime due(Fields fields) {
+    return Instant.ofEpochMilli(((Number) fields.any("due_ms")).longValue()).atOffset(ZoneOffset.UTC);
+  }
+
+  private static ServiceBusSenderClient sender(Fields fields) {
+    return SENDERS.computeIfAbsent(fields.text("entity"), name -> builder().sender().queueName(name).buildClient());
+  }
+
+  private static Object schedule(Fields fields) {
+    List<ServiceBusMessage> messages = fields.list("messages").stream().map(ServiceBus::made).toList();
+    List<Long> numbers = new ArrayList<>();
+    sender(fields).scheduleMessages(messages, due(fields)).forEach(numbers::add);
+    return numbers;
+  }
+
+  private static Object cancel(Fields fields) {
+    sender(fields).cancelScheduledMessages(numbers(fields));
+    return null;
+  }
+
+  private static List<Long> numbers(Fields fields) {
+    return ((List<?>) fields.any("numbers")).stream().map(each -> ((Number) each).longValue()).toList();
+  }
+
+  private static Object receiveDeferred(Fields fields) {
+    List<Map<String, Object>> found = new ArrayList<>();
+    ServiceBusReceiverClient receiver = RECEIVERS.get(fields.text("id"));
+    for (ServiceBusReceivedMessage message : receiver.receiveDeferredMessageBatch(numbers(fields))) {
+      HELD.put(fields.text("id") + "/" + message.getSequenceNumber(), message);
+      found.add(told(message));
+    }
+    return found;
+  }
+
   private static Object send(Fields fields) {
-    ServiceBusSenderClient sender =
-        SENDERS.computeIfAbsent(fields.text("entity"), name -> builder().sender().queueName(name).buildClient());
+    ServiceBusSenderClient sender = sender(fields);
     if (!fields.flag("batch")) {
       fields.list("messages").forEach(each -> sender.sendMessage(made(each)));
       return null;
@@ -263,6 +311,12 @@ public final class ServiceBus {
     result.put("enqueued_sequence_number", message.getEnqueuedSequenceNumber());
     result.put("delivery_count", message.getDeliveryCount());
     result.put("session", message.getSessionId());
+    result.put("state", message.getState().toString().toLowerCase(Locale.ROOT));
+    result.put(
+        "expires_after_ms",
+        message.getExpiresAt() == null
+            ? null
+            : Duration.between(message.getEnqueuedTime(), message.getExpiresAt()).toMillis());
     result.put("subject", message.getSubject());
     result.put("correlation_id", message.getCorrelationId());
     result.put("properties", message.getApplicationProperties());
@@ -276,8 +330,9 @@ public final class ServiceBus {
     ServiceBusReceivedMessage message = held(fields);
     switch (fields.text("how")) {
       case "complete" -> receiver.complete(message);
-      case "abandon" -> receiver.abandon(message);
-      case "defer" -> receiver.defer(message);
+      case "abandon" ->
+          receiver.abandon(message, new AbandonOptions().setPropertiesToModify(fields.map("properties")));
+      case "defer" -> receiver.defer(message, new DeferOptions().setPropertiesToModify(fields.map("properties")));
       default -> {
         DeadLetterOptions options =
             new DeadLetterOptions()

@@ -1,0 +1,264 @@
+"""Deferred copies of one subscription: they wait in a small stream until somebody asks for one by its number.
+
+    defer ──► move ──► deferred/ stream ──► noted: its number, and where it is
+                                                │ receive(numbers)
+                                                └──► claim ──► commit ──► deliveries
+
+A copy keeps the number that it had. Its tokens are marked, as its claims are those of another ledger. An index by
+number is made when the stream is opened. Cost: reading what is deferred, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN, Dispatcher, Targets
+from headgate.broker.topics.moving import Movement
+from headgate.broker.topics.receiver import NO_PROPERTIES, Delivery, Properties, Settled
+from headgate.broker.topics.sources import CopySource, CopyState, ReadCopy
+from headgate.errors import HeadgateError, LogError, MessageError
+from headgate.ledger import NO_COPY, Expired, Move, Standing, Tokens, View
+from headgate.message import FieldReference, Message, Section
+from headgate.topic import Origin, SubscriptionSettings, origin_of
+
+if TYPE_CHECKING:
+    from headgate.broker.topics.consumption import Consumption
+
+ReceivedDeferred: TypeAlias = Callable[[list[Delivery] | HeadgateError], None]
+"""Called once, in the broker's thread: the copies that are its own now, or why none are."""
+
+_GROUP_ID = FieldReference(Section.PROPERTIES, position=10)
+_PEEKED_AT_ONCE = 64
+_EVERY = 1 << 31
+_MARK = 0x80
+"""Copies have 63 bits, so the first bit of their tokens is free."""
+
+
+def is_deferred(token: bytes) -> bool:
+    """Whether a token is that of a deferred copy."""
+    return bool(token) and token[0] >= _MARK
+
+
+def _turned(token: bytes) -> bytes:
+    """A token with the mark, or one that had it without: so the tokens of other copies hold nothing here."""
+    return bytes((token[0] ^ _MARK,)) + token[1:] if token else token
+
+
+def _session_of(message: bytes) -> str | None:
+    try:
+        found = Message.decode(message).value(_GROUP_ID)
+    except MessageError:
+        return None
+    return None if found is None else found.text()
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCopies:
+    """A request for deferred copies, by the numbers that they have; those of it that nobody holds are given out.
+
+    With a `session` only those whose group id that is.
+    """
+
+    copies: Sequence[int]
+    settles_first: bool
+    session: str | None
+    then: ReceivedDeferred
+
+
+class DeferredDispatcher(Dispatcher):
+    """Gives out deferred copies by number, and settles them; nobody receives them in any other way."""
+
+    def __init__(
+        self,
+        name: str,
+        view: View,
+        source: CopySource,
+        consumption: Consumption,
+        *,
+        settings: Callable[[], SubscriptionSettings],
+        targets: Callable[[], Targets],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Raises LogError."""
+        super().__init__(
+            name, view, source, consumption, settings=settings, targets=targets, now_ms=now_ms, outlives=True
+        )
+        self._places: dict[int, int] = {}
+        """Where a copy is, by its number."""
+        self._origins: dict[int, Origin] = {}
+        """What a copy was, by where it is."""
+        self._index(view.unsettled(0, _EVERY))
+
+    def count_unseen(self) -> None:
+        """Note what came; later, where the ledger takes nothing now."""
+        super().count_unseen()
+        with contextlib.suppress(LogError):
+            self._note()
+
+    def _note(self) -> None:
+        """Let copies be known that came since. Raises LogError."""
+        while self.view.next_copy < self.source.end:
+            found = self.source.find(self.view.next_copy, NO_COPY, COPIES_A_TURN)
+            self.view.postpone(found.copies, 0, covered=[(self.view.next_copy, found.searched)])
+            self._index(found.copies)
+        self.unseen = 0
+
+    def _index(self, copies: NDArray[np.int64]) -> None:
+        while len(copies):
+            read = self.source.read(copies, max_bytes=BYTES_A_TURN)
+            if not read:
+                return
+            for each in read:
+                origin = self._origins[each.copy] = origin_of(each.message) or Origin(each.copy, each.timestamp_ms, 0)
+                self._places[origin.copy] = each.copy
+            copies = copies[copies > read[-1].copy]
+
+    def _forget_settled(self, copies: Iterable[int]) -> None:
+        places = np.array(sorted(set(copies) & self._origins.keys()), dtype=np.int64)
+        for place in places[self.view.standings(places) == Standing.SETTLED].tolist():
+            self._places.pop(self._origins.pop(place).copy, None)
+
+    # giving out
+
+    def receive(self, asked: AskedCopies, now_ms: int) -> None:
+        """Claim the copies that are asked for and that nobody holds, as many as fit; tell it behind the commit."""
+        self.used_ms = now_ms
+        try:
+            deliveries = self._claim_asked(asked, now_ms)
+        except LogError as error:
+            asked.then(error)
+            return
+        self._consumption.answer(
+            lambda result: asked.then(result if isinstance(result, HeadgateError) else deliveries), []
+        )
+
+    def _claim_asked(self, asked: AskedCopies, now_ms: int) -> list[Delivery]:
+        self._note()
+        known = np.array(sorted({self._places[copy] for copy in asked.copies if copy in self._places}), dtype=np.int64)
+        free = known[self.view.standings(known) == Standing.AVAILABLE]
+        if not len(free):
+            return []
+        read = self._without_outlived(self._read(free), now_ms)
+        if asked.session is not None:
+            read = [each for each in read if _session_of(each.message) == asked.session]
+        until_ms = now_ms + self.settings().lock_ms
+        claim = self.view.claim([each.copy for each in read], until_ms)
+        deliveries = [
+            self._delivery(each, token, attempt, until_ms)
+            for each, token, attempt in zip(read, claim.tokens.pack(), claim.attempts.tolist(), strict=True)
+        ]
+        if asked.settles_first:
+            self.view.complete(claim.tokens)
+            for delivery in deliveries:
+                delivery.token = b""
+        self._forget_settled(free.tolist())
+        order = {copy: place for place, copy in enumerate(asked.copies)}
+        return sorted(deliveries, key=lambda delivery: order[delivery.copy])
+
+    def _delivery(self, read: ReadCopy, token: bytes, attempt: int, until_ms: int) -> Delivery:
+        origin = self._origins[read.copy]
+        return Delivery(
+            _turned(token), origin.copy, origin.attempts + attempt, origin.arrived_ms, until_ms, read.message
+        )
+
+    def _without_outlived(self, found: list[ReadCopy], now_ms: int) -> list[ReadCopy]:
+        """Those that are still alive, by when they arrived in their topic; gives up the others."""
+        for each in found:
+            each.timestamp_ms = self._origins[each.copy].arrived_ms
+        return super()._without_outlived(found, now_ms)
+
+    def peek(self, from_copy: int, limit: int, session: str | None = None) -> tuple[list[ReadCopy], int]:
+        """As for other copies, by the numbers that they had; with `session` those of others are left out."""
+        self.used_ms = self._now_ms()
+        numbers = sorted(number for number in self._places if number >= from_copy)
+        found: list[ReadCopy] = []
+        size_bytes = first = 0
+        while first < len(numbers) and len(found) < limit and size_bytes < BYTES_A_TURN:
+            part = numbers[first : first + min(_PEEKED_AT_ONCE, limit - len(found))]
+            read = self._read_by_number(part)
+            size_bytes += sum(len(each.message) for each in read)
+            found += [each for each in read if session is None or _session_of(each.message) == session]
+            first += len(part)
+        return found, numbers[first] if first < len(numbers) else NO_COPY
+
+    def _read_by_number(self, numbers: Sequence[int]) -> list[ReadCopy]:
+        places = np.array(sorted(self._places[number] for number in numbers), dtype=np.int64)
+        attempts = dict(zip(places.tolist(), self.view.attempts_of(places).tolist(), strict=True))
+        found: list[ReadCopy] = []
+        while len(found) < len(places):
+            read = self._read(places[len(found) :])
+            if not read:
+                raise LogError(f"the message of copy {places[len(found)]} is missing", path=self.name)
+            found += read
+        for each in found:
+            origin = self._origins[each.copy]
+            each.attempts, each.state = origin.attempts + attempts[each.copy], CopyState.DEFERRED
+            each.copy, each.timestamp_ms = origin.copy, origin.arrived_ms
+        return sorted(found, key=attrgetter("copy"))
+
+    # settling
+
+    def release(
+        self,
+        tokens: Sequence[bytes],
+        then: Settled,
+        *,
+        counts: bool,
+        delay_ms: int | None,
+        properties: Properties = NO_PROPERTIES,
+    ) -> None:
+        """They stay deferred, and are there again at once."""
+        super().release(tokens, then, counts=counts, delay_ms=0, properties=properties)
+
+    def defer(self, tokens: Sequence[bytes], then: Settled, properties: Properties) -> None:
+        """They stay deferred, however often they were given out."""
+
+        def settle(given: Tokens) -> NDArray[np.bool_]:
+            self._keep_properties(given, properties)
+            return self.view.release(given, counts=True)
+
+        self._settle(tokens, then, settle)
+
+    def _attempts(self, tokens: Tokens) -> NDArray[np.int64]:
+        attempts = super()._attempts(tokens)
+        held = attempts > 0
+        attempts[held] += self._attempts_before(tokens.copies[held])
+        return attempts
+
+    def _attempts_before(self, copies: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.array([self._origins[copy].attempts for copy in copies.tolist()], dtype=np.int64)
+
+    def _settle(self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]) -> None:
+        def settle_and_forget(given: Tokens) -> NDArray[np.bool_]:
+            held = settle(given)
+            self._forget_settled(given.copies[held].tolist())
+            return held
+
+        super()._settle([_turned(token) for token in tokens], then, settle_and_forget)
+
+    def expired(self, expired: Expired) -> None:
+        """Claims ended: copies are there again, or become dead letters after too many attempts."""
+        attempts = expired.attempts + self._attempts_before(expired.copies)
+        super().expired(Expired(expired.view, expired.copies, attempts))
+        self._forget_settled(expired.copies.tolist())
+
+    # carrying out its moves: see `MovedCopies`
+
+    def read_ahead(self, moves: Sequence[Move]) -> None:
+        """They are few."""
+
+    def forget(self) -> None:
+        """Nothing was kept."""
+
+    def moved(self, move: Move, _movement: Movement) -> tuple[bytes, Origin]:
+        """The message of a move to the dead letters, and what it was. Raises LogError."""
+        (read,) = self.source.read(np.array([move.copy], dtype=np.int64), max_bytes=1)
+        origin = origin_of(read.message) or Origin(read.copy, read.timestamp_ms, 0)
+        return read.message, replace(origin, attempts=origin.attempts + move.attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,15 @@ from headgate.broker.topics.sources import CopyState
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.ledger import copy_number
 from headgate.message import AmqpType, AmqpValue, Message
-from headgate.topic import AddRule, ChangeSubscription, CreateSubscription, RuleDefinition, SubscriptionSettings
+from headgate.topic import (
+    AddRule,
+    ChangeSubscription,
+    CreateSubscription,
+    RuleDefinition,
+    SubscriptionSettings,
+    origin_of,
+)
+from log_streams import FailingFiles, Killed, quick_folder
 from topic_lab import Lab, Link
 
 LOCK_MS = 10_000
@@ -236,3 +245,69 @@ def test_who_asks_of_what_is_not_there_is_told(lab: Lab) -> None:
     lab.change(ChangeSubscription("s", settings=SubscriptionSettings(lock_ms=5_000)))
     (found,) = ask(lab, 0)
     assert found.locked_until_ms == lab.clock.now + 5_000
+
+
+def scenario(lab: Lab, told: list[str]) -> None:
+    """Defer, receive, give back with a property, settle in each way; `told` is what was answered."""
+    link = lab.link("orders/Subscriptions/s", want=9)
+    lab.publish(*map(message, range(4)))
+    link.receiver.defer(link.tokens, lambda _: told.append("deferred"))
+    lab.turn()
+    found = ask(lab, 0, 1, 2)
+    told.append("received")
+    ways: list[tuple[str, dict[str, object]]] = [
+        ("complete", {}),
+        ("dead_letter", {"why": DeadLetterReason("R")}),
+        ("release", {"counts": True, "properties": {"n": 7}}),
+    ]
+    for delivery, (how, more) in zip(found, ways, strict=True):
+        settle(lab, how, delivery.token, **more)
+        told.append(how)
+
+
+@pytest.mark.slow
+def test_a_broker_that_dies_at_any_byte_keeps_what_was_told_and_each_copy_once() -> None:
+    with quick_folder() as name:
+        root = Path(name) / "root"
+        first = Lab(root)
+        first.topic(CreateSubscription("s"), AddRule("s", RuleDefinition("All", sql="1=1")))
+        first.broker.close()
+        budget, is_done = 0, False
+        while not is_done:
+            copy = shutil.copytree(root, Path(name) / "copy")
+            told: list[str] = []
+            try:
+                scenario(Lab(copy, open_file=FailingFiles(Killed(), budget=budget)), told)
+                is_done = True
+            except Killed:
+                pass
+            # A dead process holds no locks: its files are taken as they are.
+            found = shutil.copytree(copy, Path(name) / "found")
+            check_what_is_left(found, told)
+            for each in (copy, found):
+                shutil.rmtree(each)
+            budget += 61
+
+
+def check_what_is_left(root: Path, told: list[str]) -> None:
+    lab = Lab(root)
+    lab.clock.now += 3_600_000
+    for _ in range(4):
+        topic(lab).subscription("s")
+        lab.turn(100)
+    active = {each.copy: each for each in topic(lab).peek("s", 0, 10) if each.state is CopyState.ACTIVE}
+    aside = {each.copy: each for each in topic(lab).peek("s", 0, 10) if each.state is CopyState.DEFERRED}
+    dead = [origin_of(each.message) for each in topic(lab).peek("s", 0, 10, dead_letters=True)]
+    numbers = [*active, *aside, *(each.copy for each in dead if each is not None)]
+    assert len(numbers) == len(set(numbers)) and deferred(lab) == len(aside)
+    zero, one, two, three = map(copy_number, range(4))
+    if "deferred" in told:
+        assert not active and three in aside and {one, two} <= set(numbers)
+    if "complete" in told:
+        assert zero not in numbers
+    if "dead_letter" in told:
+        assert one not in aside
+    if "release" in told:
+        assert aside[two].attempts == 2 and properties(aside[two].message)["n"] == 7
+        assert [each.copy for each in ask(lab, 0, 1, 2, 3)] == [two, three]
+    lab.broker.close()

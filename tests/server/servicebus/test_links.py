@@ -10,7 +10,7 @@ import pytest
 from headgate.broker import EntityDeclaration
 from headgate.message import AmqpType, AmqpValue, Body, Message, amqp_value
 from headgate.protocols.amqp10 import Link
-from headgate.protocols.amqp10.events import Detached
+from headgate.protocols.amqp10.events import Detached, StateChanged
 from headgate.protocols.amqp10.performatives import SETTLED, Transfer
 from headgate.protocols.amqp10.terminus import (
     Accepted,
@@ -148,6 +148,26 @@ def test_a_lock_that_is_lost_settles_nothing(client: Client, entities: ServedEnt
     state = settle(client, link, first.id, first.id, Accepted())
     assert isinstance(state, Rejected) and state.error.condition == "com.microsoft:message-lock-lost"
     assert settle(client, link, again.id, kept.id, Accepted()) == Accepted()
+
+
+def test_a_client_that_settles_nothing_is_given_no_more_than_is_kept_for_it(
+    client: Client, entities: ServedEntities, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.server.servicebus.receiving.MOST_UNSETTLED", 3)
+    entities.queue(name, lock_ms=1_000)
+    _send(client, name, *(_message(b"%d" % number) for number in range(5)))
+    link = peek_lock(client, name, credit=9)
+    first, *_ = client.receive(link, 3)
+    assert client.drain(link) == [] and link.credit == 0
+    link.grant(9)
+    settle(client, link, first.id, first.id, Accepted())
+    (fourth,) = client.receive(link, 1)
+    assert fourth.message.body.octets() == b"3"
+    # Locks end: the client is told so, and given what came back.
+    again = client.receive(link, 3)
+    assert {one.message.header["delivery-count"].value for one in again} <= {0, 1}
+    lost = [each for each in client.of(StateChanged) if isinstance(each.state, Rejected)]
+    assert lost and all(each.state.error.condition == "com.microsoft:message-lock-lost" for each in lost)
 
 
 def test_locks_outlive_their_link(client: Client, entities: ServedEntities, name: str) -> None:

@@ -324,3 +324,30 @@ def test_messages_of_a_session_are_settled_by_management(
         assert settle_by("suspended", tokens[2], "a") == 200
         assert _counts(client.drain(link)) == [(b"1", 1)]
         assert bodies(client, peek_lock(client, f"{queue}/$DeadLetterQueue"), 1) == [b"2"]
+
+
+def test_deferred_messages_are_received_by_who_has_their_session(client: Client, queue: str) -> None:
+    _send(client, queue, "a", "b")
+    links = {each: session_link(client, queue, each, credit=1)[0] for each in "ab"}
+    for link in links.values():
+        (one,) = client.receive(link, 1)
+        settle(client, link, one.id, one.id, Modified(None, True))
+    requests = Requests(client, f"{queue}/$management")
+    longs = tuple(AmqpValue(AmqpType.LONG, (number << 20) + 1) for number in range(2))
+    numbers = AmqpValue(AmqpType.ARRAY, AmqpArray(AmqpType.LONG, longs))
+
+    def receive(session: str | None) -> tuple[int, list[bytes], list[uuid.UUID]]:
+        status, found = requests.do("receive-by-sequence-number", sequence_numbers=numbers, session_id=session)
+        messages = found.get("messages", [])
+        bodies = [Message.decode(each["message"]).body.octets() for each in messages]
+        return status, bodies, [each["lock-token"] for each in messages]
+
+    assert [receive(each)[0] for each in (None, "no")] == [400, 410]
+    status, found, (token,) = receive("b")
+    assert (status, found) == (200, [b"1"])
+    array = AmqpValue(AmqpType.ARRAY, AmqpArray(AmqpType.UUID, (amqp_value(token),)))
+    asked = {"disposition_status": "completed", "lock_tokens": array, "session_id": "b"}
+    assert [requests.do("update-disposition", **asked)[0] for _ in range(2)] == [200, 410]
+    _, peeked = requests.do("peek-message", from_sequence_number=1, message_count=9, session_id="a")
+    (message,) = peeked["messages"]
+    assert Message.decode(message["message"]).message_annotations["x-opt-message-state"].value == 1

@@ -547,6 +547,11 @@ class Dispatcher:
 
     # settling
 
+    def holds(self, tokens: Sequence[bytes]) -> list[bool]:
+        """See `Receiver.holds`."""
+        held: list[bool] = self.view.holds(Tokens.unpack(tokens)).tolist()
+        return held
+
     def complete(self, tokens: Sequence[bytes], then: Settled) -> None:
         """See `Receiver.complete`."""
 

@@ -77,6 +77,10 @@ class Settler:
         """How long copies live that do not say less themselves; None: for ever."""
         return self._dispatcher.settings().default_time_to_live_ms
 
+    def holds(self, tokens: Sequence[bytes]) -> list[bool]:
+        """For each token whether its claim still stands."""
+        return self._dispatcher.holds(tokens)
+
     def complete(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
         """Settle copies: they do not come back."""
         self._dispatcher.complete(tokens, then)

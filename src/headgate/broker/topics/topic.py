@@ -535,9 +535,11 @@ class BrokerTopic:
         They are claimed as long as other copies; `settler` settles them by their tokens, and what comes back is
         deferred again. Their messages have 512 KiB at most, but for the first. With `settles_first` they are settled
         before they are told, with `session` those of others are left out. Raises ResourceNotFoundError,
-        EntityDisabledError.
+        EntityDisabledError, PreconditionFailedError without a session where copies are given by session.
         """
         found = self._enabled(subscription)
+        if session is None and found.version.settings.requires_session:
+            raise PreconditionFailedError("the copies are received by session", subject=found.dispatcher.name)
         self._asked_deferred.append((found.version.number, AskedCopies(copies, settles_first, session, then)))
         self._touch()
 
@@ -568,11 +570,14 @@ class BrokerTopic:
     def settler(self, subscription: str, *, dead_letters: bool = False, deferred: bool = False) -> Settler:
         """What settles copies of a subscription, its dead letters, or its deferred copies (`is_deferred`), by tokens.
 
-        Raises ResourceNotFoundError, EntityDisabledError, LogError.
+        Raises ResourceNotFoundError, EntityDisabledError, PreconditionFailedError for a subscription that gives its
+        copies by session, which the receivers of these settle, LogError.
         """
         found = self._enabled(subscription)
         if deferred and not dead_letters:
             return Settler(self._queues.get(TargetKind.DEFERRED, found.version).dispatcher())
+        if not dead_letters and found.version.settings.requires_session:
+            raise PreconditionFailedError("the copies are received by session", subject=found.dispatcher.name)
         return Settler(self._dispatcher(found, dead_letters=dead_letters))
 
     # messages whose time has not come

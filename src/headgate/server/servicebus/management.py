@@ -206,11 +206,11 @@ class ManagementNode(_ReplyingNode):
     def _settler(self, tokens: Sequence[bytes], session: str | None = None) -> Settler:
         """What settles messages by their tokens, whoever received them.
 
-        With a session the receiver that has it on this connection: its locks are those of the messages, unless they are
-        deferred.
+        With a session the receiver that has it on this connection: its lock is that of messages that are not deferred.
         """
-        if session is not None and not any(map(is_deferred, tokens)):
-            return self._held(session)
+        held = None if session is None else self._held(session)
+        if held is not None and not any(map(is_deferred, tokens)):
+            return held
         name, kinds = self._place.receivable, set(map(is_deferred, tokens))
         if len(kinds) > 1:
             raise _refusal("locks of deferred messages and of others are for two requests")

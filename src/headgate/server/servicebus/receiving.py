@@ -73,6 +73,9 @@ DESCRIPTION = "DeadLetterErrorDescription"
 
 _FIRST = FieldReference(Section.MESSAGE_ANNOTATIONS, key=FIRST_NUMBER_ANNOTATION.encode())
 _FIRST_OCTETS = FIRST_NUMBER_ANNOTATION.encode()
+MOST_UNSETTLED = 16_384
+"""A link is given no more messages while so many are not settled: those whose locks end make room."""
+
 _UNLOCKED_TAG = struct.Struct(">qq")
 
 logger = logging.getLogger("headgate.server.servicebus")
@@ -111,6 +114,31 @@ class ReceivingLink(EntityLink, ReceiverLink):
         super().close()
         self._receiver.close()
 
+    def tick(self, now_ms: int) -> None:
+        """Settle what the client left until its lock ended, where that is too much to keep."""
+        super().tick(now_ms)
+        if self._is_full and self.may_speak:
+            held = self._receiver.holds(list(self._tokens.values()))
+            lost = [number for number, holds in zip(self._tokens, held, strict=True) if not holds]
+            for number in lost:
+                del self._tokens[number]
+            self._link.settle(lost, Rejected(error_of(LOCK_LOST)))
+            self.go_on()
+            self._handler.flush()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._tokens) >= MOST_UNSETTLED
+
+    def _room(self) -> int:
+        return min(super()._room(), max(MOST_UNSETTLED - len(self._tokens), 0))
+
+    def credit_changed(self) -> None:
+        """The peer granted credit, or wants it used up: at once where it may have no more."""
+        super().credit_changed()
+        if self._link.drain and self._is_full:
+            self._link.use_up_credit()
+
     def _encoded(self, delivery: Delivery) -> bytes:
         return given_message(self._place, delivery, self._receiver.time_to_live_ms)
 
@@ -132,6 +160,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
         state = outcomes.state
         if isinstance(state, Received) or (state is None and not outcomes.settled):
             return
+        was_full = self._is_full
         found = [(number, self._tokens.pop(number)) for number in outcomes.ids if number in self._tokens]
         ids, tokens = [number for number, _ in found], [token for _, token in found]
 
@@ -152,6 +181,8 @@ class ReceivingLink(EntityLink, ReceiverLink):
         except PreconditionFailedError as error:
             # The properties that the messages were to get. They stay locked, and may be settled by management.
             answered(error)
+        if was_full:
+            self.go_on()
 
     def _settle(
         self, state: DeliveryState | None, tokens: list[bytes], answered: Callable[[list[bool] | HeadgateError], None]

@@ -207,6 +207,11 @@ def test_transactions_are_refused(client: Client, entities: ServedEntities, name
     assert isinstance(state, Rejected) and state.error.condition == "amqp:not-implemented"
     coordinator = client.attach(False, target=Coordinator(), source=Source())
     assert client.detached(coordinator)[0] == "amqp:not-implemented"
+    sender = client.sender(name)
+    inside = Transfer(sender.handle, sender.session.next_delivery_id, b"t", 0, state=TransactionalState(b"t", None))
+    sender.session.send(inside, _message(b"2"))
+    assert client.detached(sender)[0] == "amqp:not-implemented"
+    assert client.drain(link) == []
 
 
 # batches

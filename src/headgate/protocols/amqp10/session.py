@@ -51,7 +51,7 @@ from headgate.protocols.amqp10.states import (
     received,
     sent,
 )
-from headgate.protocols.amqp10.terminus import NO_INFO, Accepted, DeliveryState, Error, Rejected
+from headgate.protocols.amqp10.terminus import NO_INFO, Accepted, DeliveryState, Error, Rejected, TransactionalState
 from headgate.protocols.amqp10.transfers import encode_accepted, skip_frames
 
 if TYPE_CHECKING:
@@ -352,6 +352,10 @@ class Session:
             link.count_received(1)
         if transfer.resume:
             yield self._fail_link(link, Condition.NOT_IMPLEMENTED, "deliveries are not resumed")
+            return
+        if isinstance(transfer.state, TransactionalState):
+            # It would be taken at once, and its sender could not take it back.
+            yield self._fail_link(link, Condition.NOT_IMPLEMENTED, "transactions are not served")
             return
         is_too_large = link.is_too_large or link.partial_bytes + len(payload) > link.max_message_size
         if is_too_large and not link.rejects_large:

@@ -279,6 +279,18 @@ class LedgerMachine(RuleBasedStateMachine):
 
             self.both(change)
 
+    @rule(to=TARGETS, count=st.integers(1, 4))
+    def redirect_moves(self, to: str, count: int) -> None:
+        """The first moves to a target go to the other one; those of views that are gone, nowhere."""
+        (other,) = {"dead", "later"} - {to}
+        moves = self.ledger.moves().get(to, [])[:count]
+        views = {view.number for view in self.ledger.views()}
+        self.carry_out_moves(to, count)
+        for move in moves:
+            self.ledger.redirect(move, other, b"refused")
+        found = [(other, move.view, move.copy, b"refused") for move in moves if move.view in views]
+        self.both(lambda model: model.unplaced.extend(found))
+
     # sessions
 
     @rule(key=KEYS, session=SESSIONS, delay=DELAYS)
@@ -509,6 +521,7 @@ def test_a_long_walk(seed: int) -> None:
             lambda: machine.move_available(key, some(1), to),
             lambda: machine.complete_ranges(key, span()) if random.random() < 0.2 else None,
             lambda: machine.carry_out_moves(to, 2),
+            lambda: machine.redirect_moves(to, 2),
             lambda: machine.lock_session(key, session, delay()),
             lambda: (
                 machine.use_session_lock(0, delay(), random.choice(["renew", "unlock", "state", "no state"]))

@@ -197,6 +197,7 @@ def test_few_copies_wait_in_memory_for_a_target_that_cannot_be_written(
         lab.publish(RED, RED)
     info = lab.broker.topics.get("orders").subscription("on")
     assert (info.forwarding, info.counts.active) == (4, 6)
+    assert lab.broker.entities.find("orders").subscription("on").counts().transfer == 4
     paid.is_writing = False
     lab.turn(after_ms=100)
     assert len(stored(lab.root, "paid")) == 10

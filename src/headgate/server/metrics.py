@@ -280,6 +280,7 @@ SUBSCRIPTION: tuple[Family[SubscriptionInfo], ...] = (
     Family("headgate_subscription_waiting", "Copies that wait for their backoff.", lambda s: s.counts.waiting),
     Family("headgate_subscription_deferred", "Copies put aside.", lambda s: s.deferred),
     Family("headgate_subscription_dead_lettered", "Dead letters.", lambda s: s.dead_lettered),
+    Family("headgate_subscription_forwarding", "Copies on their way to other streams.", lambda s: s.forwarding),
     Family("headgate_subscription_receivers", "Receivers.", lambda s: s.receivers),
     *(
         Family(

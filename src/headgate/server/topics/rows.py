@@ -119,6 +119,7 @@ def subscription_row(topic: BrokerTopic, info: SubscriptionInfo, held: HeldBack)
         "waiting": info.counts.waiting,
         "deferred": info.deferred,
         "dead_lettered": info.dead_lettered,
+        "forwarding": info.forwarding,
         "receivers": info.receivers,
         "pins": info.pins,
         "pinned_bytes": held.behind(info.pins),

@@ -248,6 +248,42 @@ def test_messages_for_later_count_from_when_they_are_sent(lab: Lab) -> None:
     assert ids_of(lab.root) == ["0", "2", "1"]
 
 
+def test_messages_for_later_are_looked_at_when_they_are_sent(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = lab.broker.topics.get("orders")
+    lab.publish(message(0))
+
+    def scheduled(*numbers: int) -> list[object]:
+        told: list[object] = []
+        due_ms = lab.clock.now + 1_000
+        topic.schedule(list(map(message, numbers)), [due_ms] * len(numbers), told.append)
+        lab.turn()
+        return told
+
+    ((first, *others),) = scheduled(1, 0, 1)  # type: ignore[misc]
+    assert first > 0 and others == [-1, -1]
+    assert scheduled(1, 1) == [[-1, -1]]
+
+    def full(*_: object, **__: object) -> None:
+        raise StorageFullError("no room", path=lab.root)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Writer, "append_runs", full)
+        (refused,) = scheduled(2)
+        assert isinstance(refused, StorageFullError)
+    lab.turn(after_ms=1_000)
+    assert len(scheduled(2)) == 1
+    lab.publish(message(1), message(2), message(3))
+    lab.turn(after_ms=1_000)
+    lab.turn(after_ms=100)
+    assert ids_of(lab.root) == ["0", "1", "3", "2"]
+    stream = topic.stream
+    stream.is_writing = True
+    assert scheduled(4) == []
+    stream.is_writing = False
+    lab.turn(after_ms=100)
+    assert topic.waiting_count == 1
+
+
 def test_another_process_that_has_the_topic_changes_nothing(lab: Lab) -> None:
     lab.publish(message(1))
     lab.broker.topics.get("orders").stream.close_writer()

@@ -78,7 +78,7 @@ class RecentIds:
     def set_window(self, window_ms: int) -> None:
         """Ids count for another time. Those that count again with a longer one are read from the stream."""
         if window_ms > self.window_ms:
-            self.known_until = None
+            self.doubt()
         self.window_ms = window_ms
 
     def holds(self, digest: bytes, now_ms: int) -> bool:
@@ -97,6 +97,10 @@ class RecentIds:
         """Nothing is known."""
         self._times.clear()
         self._order.clear()
+        self.known_until = None
+
+    def doubt(self) -> None:
+        """Something may be there that was not noted: all ids are read from the stream before they are asked for."""
         self.known_until = None
 
     def expire(self, now_ms: int) -> None:
@@ -153,8 +157,12 @@ class NewIds:
             )
         return self.new(digests_of(with_slack(*entries.columns)))
 
+    def kept(self) -> None:
+        """What was to be written is kept beside the stream, for later."""
+        self._ids.note(self.taken, self._now_ms)
+
     def written(self, writer: Writer) -> None:
-        """What was to be written is there, and nothing else."""
+        """What was to be written is in the stream, and nothing else."""
         if self._known_until is not None and self._ids.known_until == self._known_until:
             self._ids.note(self.taken, self._now_ms)
             self._ids.known_until = writer.next_offset

@@ -197,7 +197,7 @@ class BrokerTopic:
         """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
         self._sweep = Sweep(stream, self._receivable, touch)
         self._idling = Idling(self._idlers, lambda name, then: change(stream.name, [RemoveSubscription(name)], then))
-        self._waiting = WaitingMessages(stream, now_ms=now_ms, touched=touch, watch=watch)
+        self._waiting = WaitingMessages(stream, now_ms=now_ms, touched=touch, watch=watch, know_ids=know_ids)
         self._follow_rules()
         self._sweep_removed()
         self._sweep_failures()
@@ -589,7 +589,7 @@ class BrokerTopic:
         EntityDisabledError, PreconditionFailedError for a time that cannot be, LogError. A message is published at the
         first tick after its time, once, whatever crashes; who is due together, by number. It says when it was due
         (`x-opt-scheduled-enqueue-time`). A number is like that of a copy: it lies above those of copies that are there,
-        and below those of later ones, but for the first message of all.
+        and below those of later ones, but for the first message of all; −1 is that of a duplicate, which is left out.
         """
         self._waiting.schedule(messages, due_ms, then)
 

@@ -4,7 +4,8 @@
                       │ due
                       └──► move ──► the topic's stream, exactly once ──► decided like every other message
 
-Until it is moved, nobody's rules see a message, so a subscription that is created meanwhile gets it, too.
+Whether it is a duplicate is found out when it is scheduled. Until it is moved, nobody's rules see a message, so a
+subscription that is created meanwhile gets it, too.
 
 A waiting message has a number, in the annotation of moved copies: 2^19 above that of the topic's last message, or one
 above the last one given. So numbers rise with the place in the stream, where they are searched.
@@ -13,6 +14,7 @@ above the last one given. So numbers rise with the place in the stream, where th
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.duplicates import digests_of
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.dispatcher import BYTES_A_TURN
@@ -27,10 +30,10 @@ from headgate.broker.topics.moving import TargetKind, append_to_stream
 from headgate.broker.topics.queue import IDLE_MS, small_stream
 from headgate.broker.topics.sources import CopyState, ReadCopy, StreamSource
 from headgate.broker.topics.trouble import Trouble
-from headgate.errors import HeadgateError, PreconditionFailedError
+from headgate.errors import HeadgateError, LogError, PreconditionFailedError
 from headgate.ledger import NO_COPY, Ledger, Move, copy_number, offset_of
 from headgate.log import MAX_MESSAGES, Entries, Run, Writer, decode_headers
-from headgate.message import AmqpType, AmqpValue, FieldReference, Message, Section
+from headgate.message import AmqpType, AmqpValue, EncodedMessages, FieldReference, Message, Section
 from headgate.scan import MessageReader
 from headgate.topic import COPY_ANNOTATION, MAX_TIME_MS, QUEUE_VIEW, waiting_folder
 
@@ -39,6 +42,9 @@ Scheduled = Callable[[list[int] | HeadgateError], None]
 
 Canceled = Callable[[bool | HeadgateError], None]
 """Called once, in the broker's thread: whether all messages waited, and are canceled; else none is."""
+
+DUPLICATE = -1
+"""The number of a message that is left out, because one with its id was there."""
 
 _DUE = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-opt-scheduled-enqueue-time")
 _NUMBER = FieldReference(Section.MESSAGE_ANNOTATIONS, key=COPY_ANNOTATION.encode())
@@ -65,12 +71,14 @@ class WaitingMessages:
         now_ms: Callable[[], int],
         touched: Callable[[], None],
         watch: Callable[[BrokerStream], None],
+        know_ids: Callable[[BrokerStream], bool],
     ) -> None:
-        """`touched` asks for a turn; `watch` as for `BrokerTopic`."""
+        """`touched` asks for a turn; `watch` and `know_ids` as for `BrokerTopic`."""
         self._stream = stream
         self._now_ms = now_ms
         self._touched = touched
         self._watch = watch
+        self._know_ids = know_ids
         self._folder = waiting_folder(stream.stream)
         self._target = TargetKind.STREAM.named(stream.name)
         self._may_wait = self._folder.exists()
@@ -129,7 +137,9 @@ class WaitingMessages:
 
     def turn(self, now_ms: int) -> None:
         """Keep what is asked for, move what is due, write it down, tell."""
-        asked, self._asked = self._asked, []
+        asked: list[_Asked] = []
+        if self._asked and self._may_keep():
+            asked, self._asked = self._asked, []
         if not asked and not self._has_work(now_ms):
             return
         try:
@@ -150,12 +160,47 @@ class WaitingMessages:
         if waiting.is_broken:
             self.close()
 
+    def _may_keep(self) -> bool:
+        """Whether duplicates are known among what is asked for; a worker may read them, and the next tick asks again.
+
+        Where they cannot be read what is asked for is refused.
+        """
+        if self._stream.recent_ids is None or self._know_ids(self._stream):
+            return True
+        if not self._stream.is_writing:
+            asked, self._asked = self._asked, []
+            for each in asked:
+                each.then(LogError("the message ids of the stream cannot be read", path=self._stream.stream.path))
+        return False
+
     def _keep(self, waiting: _Waiting, asked: list[_Asked], now_ms: int) -> None:
-        """Append what is asked for, with one write; what that changes is told behind the commit."""
+        """Append what is asked for, with one write; what that changes is told behind the commit.
+
+        Duplicates are left out here, and not when they are due.
+        """
         if not asked:
             return
-        for each, numbers in zip(asked, waiting.keep([each.messages for each in asked], now_ms), strict=True):
-            waiting.answer(each.then, numbers)
+        recent = self._stream.recent_ids
+        ids = None if recent is None else recent.about_to_write(now_ms)
+        new = [
+            np.ones(len(each.messages), dtype=np.bool_)
+            if ids is None
+            else ids.new(digests_of(EncodedMessages.of(each.messages)))
+            for each in asked
+        ]
+        parts = [list(itertools.compress(each.messages, mask)) for each, mask in zip(asked, new, strict=True)]
+        try:
+            kept = iter(waiting.keep([part for part in parts if part], now_ms) if any(parts) else [])
+        except HeadgateError:
+            if recent is not None:
+                recent.doubt()
+            raise
+        if ids is not None:
+            ids.kept()
+        for each, part, mask in zip(asked, parts, new, strict=True):
+            numbers = np.full(len(mask), DUPLICATE, dtype=np.int64)
+            numbers[mask] = next(kept) if part else []
+            waiting.answer(each.then, numbers.tolist())
         asked.clear()
 
     def _carry_out(self, waiting: _Waiting, now_ms: int) -> None:
@@ -185,7 +230,7 @@ class WaitingMessages:
 
     def tick(self, now_ms: int) -> None:
         """Ask for a turn when something is due; close files when nothing has waited for long."""
-        if self._has_work(now_ms):
+        if self._asked or self._has_work(now_ms):
             self._touched()
         elif self._open is not None and not self._open.count and now_ms - self._used_ms >= IDLE_MS:
             self.close()

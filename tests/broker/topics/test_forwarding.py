@@ -11,8 +11,9 @@ import pytest
 from brokers import stored
 from headgate.broker import DeadLetterReason, sequence_number
 from headgate.errors import LogError, PreconditionFailedError
+from headgate.ledger import Ledger
 from headgate.ledger import ledger as ledger_module
-from headgate.message import AmqpValue, Message
+from headgate.message import AmqpType, AmqpValue, Message
 from headgate.topic import (
     MAX_HOPS,
     AddRule,
@@ -246,3 +247,40 @@ def test_what_was_appended_before_a_crash_is_no_dead_letter_after_it(lab: Lab, m
     lab.turn(after_ms=2_000)
     assert lab.counts("on") == (0, 0, 0, 0)
     assert len(stored(lab.root, "paid")) == 1
+
+
+def test_a_copy_that_says_a_later_time_waits_with_the_messages_of_its_target(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target(lab)
+    forwarding(lab)
+    annotations = {"x-opt-scheduled-enqueue-time": AmqpValue(AmqpType.TIMESTAMP, lab.clock.now + 5_000)}
+    later = Message(b"l", application_properties={"color": "red"}, message_annotations=annotations).encode()
+    lab.publish(RED, later, RED, later)
+    lab.turn(after_ms=100)
+    lab.turn(after_ms=100)
+    paid = lab.broker.topics.get("paid")
+    assert (len(stored(lab.root, "paid")), paid.waiting_count, lab.counts("on")) == (2, 2, (0, 0, 0, 0))
+
+    moved = ledger_module.Ledger.moved
+
+    def dies(ledger: Ledger, target: str, sequence: int) -> None:
+        if target.startswith("waiting/"):
+            raise LogError("the process dies before it notes what it appended", path=lab.root)
+        moved(ledger, target, sequence)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger_module.Ledger, "moved", dies)
+        lab.publish(later)
+    lab.restart()
+    lab.broker.topics.get("orders")
+    lab.turn(after_ms=2_000)
+    lab.turn(after_ms=100)
+    assert lab.broker.topics.get("paid").waiting_count == 3
+    lab.turn(after_ms=5_000)
+    lab.turn(after_ms=100)
+    bodies = [Message.decode(each).body.octets() for each in stored(lab.root, "paid")]
+    assert bodies == [b"b", b"b", b"l", b"l", b"l"]
+    lab.change(SEND_DISABLED, topic="paid")
+    lab.publish(later)
+    assert lab.counts("on") == (0, 0, 0, 1)

@@ -2,6 +2,7 @@
 
 small stream of a subscription   dead letters, deferred copies: with where they come from
 stream of the root               as one of its publishers would; what it does not take become dead letters
+messages of a topic for later    what is forwarded, and says a time to come
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from headgate.broker.topics.numbers import sequence_number
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
+from headgate.broker.topics.waiting import WaitingMessages, due_of
 from headgate.errors import HeadgateError, LogError, StreamFullError
 from headgate.ledger import Elsewhere, Ledger, Move, offset_of, redirect_moves, rule_of
 from headgate.topic import Origin, forwarded, with_origin
@@ -30,8 +32,8 @@ class Carrier:
 
     `name` is for logs; `copies` gives what is moved; `queue_of` the small stream of a kind of a subscription, by its
     number, or None where that was removed; `name_of` what users call a subscription; `find` a stream of the root, which
-    knows whether it takes messages; `know_ids` says whether a stream knows its message ids; `watch` is told of a stream
-    whose writer is taken.
+    knows whether it takes messages; `waiting_of` gives the messages for later of a stream that is a topic; `know_ids`
+    says whether a stream knows its message ids; `watch` is told of a stream whose writer is taken.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Carrier:
         queue_of: Callable[[TargetKind, int], Queue | None],
         name_of: Callable[[int], str],
         find: Callable[[str], BrokerStream | None],
+        waiting_of: Callable[[BrokerStream], WaitingMessages | None],
         know_ids: Callable[[BrokerStream], bool],
         watch: Callable[[BrokerStream], None],
         now_ms: Callable[[], int],
@@ -55,6 +58,7 @@ class Carrier:
         self._queue_of = queue_of
         self._name_of = name_of
         self._find = find
+        self._waiting_of = waiting_of
         self._know_ids = know_ids
         self._watch = watch
         self._now_ms = now_ms
@@ -78,7 +82,7 @@ class Carrier:
         return sum(
             move.view == view
             for target, moves in self._ledger.moves().items()
-            if TargetKind.parse(target)[0] is TargetKind.STREAM
+            if TargetKind.parse(target)[0].is_elsewhere
             for move in moves
         )
 
@@ -107,6 +111,8 @@ class Carrier:
         ledger = self._ledger
         if kind is TargetKind.STREAM:
             return self._forward(name, target)
+        if kind is TargetKind.WAITING:
+            return self._forward_later(name, target)
         queue = self._queue_of(kind, int(name))
         if queue is None:
             # Its subscription was removed, and all it had with it.
@@ -132,12 +138,29 @@ class Carrier:
         if not self._know_ids(found):
             return 0
         self._copies.read_ahead(self._ledger.moves()[target])
+        now_ms, waits = self._now_ms(), TargetKind.WAITING.named(name)
+
+        def made(move: Move) -> bytes | Elsewhere:
+            message = self._forwarded(move)
+            if isinstance(message, Elsewhere) or due_of(message) <= now_ms or self._waiting_of(found) is None:
+                return message
+            return Elsewhere(waits, move.change)
+
         try:
-            return append_to_stream(
-                found, self._ledger, target, self._forwarded, ids=found.recent_ids, now_ms=self._now_ms()
-            )
+            return append_to_stream(found, self._ledger, target, made, ids=found.recent_ids, now_ms=now_ms)
         except StreamFullError:
             return self._redirect(target, Refused.FULL, last_sequence)
+
+    def _forward_later(self, name: str, target: str) -> int:
+        """Let moves wait with the messages of another topic, or let them be dead letters."""
+        found = self._find(name)
+        waiting = None if found is None else self._waiting_of(found)
+        if found is None or waiting is None:
+            return self._redirect(target, Refused.MISSING, lambda _publisher: None)
+        if found.refusal is not None:
+            return self._redirect(target, Refused.DISABLED, waiting.last_sequence)
+        self._copies.read_ahead(self._ledger.moves()[target])
+        return waiting.take(self._ledger, target, self._forwarded)
 
     def _redirect(self, target: str, why: Refused, last_sequence: Callable[[str], int | None]) -> int:
         return redirect_moves(
@@ -207,7 +230,7 @@ class TopicCopies:
 def _subscription(move: Move, movement: Movement) -> int:
     """The number of the subscription whose copy a move takes."""
     kind, name = TargetKind.parse(move.target)
-    return movement.subscription if kind is TargetKind.STREAM else int(name)
+    return movement.subscription if kind.is_elsewhere else int(name)
 
 
 def _dead_letter(move: Move, why: Refused) -> Elsewhere:

@@ -1,8 +1,8 @@
 """Carrying out the moves of a topic's ledger: dead letters, deferred copies, copies for another topic.
 
 A move is an intent in the ledger. It names its target by kind and name: `dead-letters/3` and `deferred/3` are the small
-streams of the subscription with that number, `stream/orders` is a stream of the root. Where a stream takes no copies,
-these become dead letters of their own subscription.
+streams of the subscription with that number, `stream/orders` is a stream of the root, `waiting/orders` the messages of
+that topic whose time has not come. Where a stream takes no copies, these become dead letters of their own subscription.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ class TargetKind(StrEnum):
     DEAD_LETTERS = "dead-letters"
     DEFERRED = "deferred"
     STREAM = "stream"
+    WAITING = "waiting"
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is not of the subscription that the copies come from."""
+        return self in (TargetKind.STREAM, TargetKind.WAITING)
 
     def named(self, name: object) -> str:
         """The target of that name, as the ledger keeps it."""

@@ -144,6 +144,7 @@ class BrokerTopic:
         run_in_worker: RunInWorker | None,
         write_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
+        waiting_of: Callable[[BrokerStream], WaitingMessages | None],
         know_ids: Callable[[BrokerStream], bool],
         change: ChangeTopic,
     ) -> None:
@@ -167,6 +168,7 @@ class BrokerTopic:
         )
         self._know_ids = know_ids
         self._find = find
+        self._waiting_of = waiting_of
         self._carrier = self._carrier_of(ledger, TopicCopies(stream, self._following))
         self._has_workers = run_in_worker is not None
         self._subscriptions: dict[int, _Subscription] = {}
@@ -197,7 +199,8 @@ class BrokerTopic:
         """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
         self._sweep = Sweep(stream, self._receivable, touch)
         self._idling = Idling(self._idlers, lambda name, then: change(stream.name, [RemoveSubscription(name)], then))
-        self._waiting = WaitingMessages(stream, now_ms=now_ms, touched=touch, watch=watch, know_ids=know_ids)
+        self.waiting = WaitingMessages(stream, now_ms=now_ms, touched=touch, watch=watch, know_ids=know_ids)
+        """Its messages for later."""
         self._follow_rules()
         self._sweep_removed()
         self._sweep_failures()
@@ -212,13 +215,15 @@ class BrokerTopic:
         run_in_worker: RunInWorker | None,
         write_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
+        waiting_of: Callable[[BrokerStream], WaitingMessages | None],
         know_ids: Callable[[BrokerStream], bool],
         change: ChangeTopic,
     ) -> BrokerTopic:
         """Open ledger and postings of a stream that is a topic; moves that were begun go on.
 
         `run_in_worker` is for deciding, `write_in_worker` for ledgers; without, both are done at once. `know_ids` says
-        whether the message ids of a stream are known that duplicates are known by.
+        whether the message ids of a stream are known that duplicates are known by; `waiting_of` gives the messages for
+        later of a stream that is a topic.
 
         Raises RuleNotFoundError for another stream, StreamLockedError that names who has them open, LogError.
         """
@@ -248,6 +253,7 @@ class BrokerTopic:
                     run_in_worker=run_in_worker,
                     write_in_worker=write_in_worker,
                     find=find,
+                    waiting_of=waiting_of,
                     know_ids=know_ids,
                     change=change,
                 )
@@ -471,7 +477,7 @@ class BrokerTopic:
             deferred = self._queues.get(TargetKind.DEFERRED, found.version).deferred()
             parts += [] if deferred is None else [deferred.peek(from_copy, limit)]
         if found.version.name == QUEUE_SUBSCRIPTION and not dead_letters:
-            parts.append(self._waiting.peek(from_copy, limit))
+            parts.append(self.waiting.peek(from_copy, limit))
         return _in_order(parts)[:limit]
 
     def copies(self, subscription: str, from_copy: int, limit: int) -> tuple[list[ReadCopy], int]:
@@ -591,16 +597,16 @@ class BrokerTopic:
         (`x-opt-scheduled-enqueue-time`). A number is like that of a copy: it lies above those of copies that are there,
         and below those of later ones, but for the first message of all; −1 is that of a duplicate, which is left out.
         """
-        self._waiting.schedule(messages, due_ms, then)
+        self.waiting.schedule(messages, due_ms, then)
 
     def cancel(self, numbers: Sequence[int], then: Canceled) -> None:
         """Forget scheduled messages if all of them still wait; `then` gets whether they did, or LogError."""
-        self._waiting.cancel(numbers, then)
+        self.waiting.cancel(numbers, then)
 
     @property
     def waiting_count(self) -> int:
         """How many scheduled messages wait for their time. Raises LogError."""
-        return self._waiting.count
+        return self.waiting.count
 
     # rules
 
@@ -754,7 +760,7 @@ class BrokerTopic:
             if self._carrier.carry_out(now_ms):
                 self._touch()
             self.consumption.commit(now_ms)
-        self._waiting.turn(now_ms)
+        self.waiting.turn(now_ms)
         self._give_deferred(now_ms)
         self._queues.turn(now_ms)
 
@@ -882,6 +888,7 @@ class BrokerTopic:
             queue_of=self._queue_of,
             name_of=self._name_of,
             find=self._find,
+            waiting_of=self._waiting_of,
             know_ids=self._know_ids,
             watch=self._watch,
             now_ms=self._now_ms,
@@ -923,7 +930,7 @@ class BrokerTopic:
         if not self._changed and not self.stream.is_writing:
             self._idling.tick(now_ms)
         self._keep_pinned_in_time(now_ms)
-        self._waiting.tick(now_ms)
+        self.waiting.tick(now_ms)
         self._queues.tick(now_ms)
 
     def keep_pinned(self, now_ms: int) -> None:
@@ -987,7 +994,7 @@ class BrokerTopic:
     def end(self, error: HeadgateError) -> None:
         """The stream is gone: receivers are told, files are closed."""
         self.consumption.end(error)
-        self._waiting.end(error)
+        self.waiting.end(error)
         self._queues.end(error)
         self.close()
 
@@ -997,7 +1004,7 @@ class BrokerTopic:
             return
         self.consumption.stop()
         self.consumption.commit(self._now_ms())
-        self._waiting.close()
+        self.waiting.close()
         self._queues.close()
         self.consumption.close()
         self._is_closed = True

@@ -11,6 +11,7 @@ from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.changing import ChangeTopic
 from headgate.broker.topics.obeying import obey
 from headgate.broker.topics.topic import BrokerTopic
+from headgate.broker.topics.waiting import WaitingMessages
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import STREAMS_FOLDER, name_of_folder
 from headgate.topic import JOURNAL_NAME, RuleHistory
@@ -90,6 +91,7 @@ class Topics:
                 run_in_worker=self._run_in_worker,
                 write_in_worker=self._write_in_worker,
                 find=self._target,
+                waiting_of=self._waiting_of,
                 know_ids=self._know_ids,
                 change=self._change,
             )
@@ -104,6 +106,10 @@ class Topics:
         if stream is not None:
             self.know_status(stream)
         return stream
+
+    def _waiting_of(self, stream: BrokerStream) -> WaitingMessages | None:
+        """The messages for later of a topic, None for another stream. Raises as `get`."""
+        return self._opened(stream).waiting if self.is_topic(stream) else None
 
     def touch(self, stream: BrokerStream) -> None:
         """A topic has something to do in the next turn."""

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.duplicates import digests_of
+from headgate.broker.duplicates import RecentIds, digests_of
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.dispatcher import BYTES_A_TURN
@@ -31,7 +31,7 @@ from headgate.broker.topics.queue import IDLE_MS, small_stream
 from headgate.broker.topics.sources import CopyState, ReadCopy, StreamSource
 from headgate.broker.topics.trouble import Trouble
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError
-from headgate.ledger import NO_COPY, Ledger, Move, copy_number, offset_of
+from headgate.ledger import NO_COPY, Elsewhere, Ledger, Made, Move, append_moves, copy_number, offset_of
 from headgate.log import MAX_MESSAGES, Entries, Run, Writer, decode_headers
 from headgate.message import AmqpType, AmqpValue, EncodedMessages, FieldReference, Message, Section
 from headgate.scan import MessageReader
@@ -46,7 +46,8 @@ Canceled = Callable[[bool | HeadgateError], None]
 DUPLICATE = -1
 """The number of a message that is left out, because one with its id was there."""
 
-_DUE = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-opt-scheduled-enqueue-time")
+_DUE_OCTETS = b"x-opt-scheduled-enqueue-time"
+_DUE = FieldReference(Section.MESSAGE_ANNOTATIONS, key=_DUE_OCTETS)
 _NUMBER = FieldReference(Section.MESSAGE_ANNOTATIONS, key=COPY_ANNOTATION.encode())
 _FIRST_RULE = 1 << 19
 """Numbers lie above those of copies that are there, below those of later ones; no topic makes so many rules."""
@@ -101,6 +102,17 @@ class WaitingMessages:
         self._asked.append(_Asked(marked, then))
         self._may_wait = True
         self._touched()
+
+    def take(self, ledger: Ledger, target: str, made: Callable[[Move], bytes | Elsewhere]) -> int:
+        """Let the pending moves of another ledger wait, each once; how many are over. Raises LogError."""
+        if not self._know_ids(self._stream):
+            return 0
+        self._may_wait = True
+        return self._opened().take(ledger, target, made, ids=self._stream.recent_ids, now_ms=self._now_ms())
+
+    def last_sequence(self, publisher: str) -> int | None:
+        """The last sequence of a publisher whose moves wait. Raises LogError."""
+        return self._opened().last_sequence(publisher)
 
     def cancel(self, numbers: Sequence[int], then: Canceled) -> None:
         """See `BrokerTopic.cancel`."""
@@ -335,6 +347,39 @@ class _Waiting:
         self._postpone(offsets * copy_number(1), messages, stop=copy_number(self._writer.next_offset))
         return numbers
 
+    def take(
+        self,
+        ledger: Ledger,
+        target: str,
+        made: Callable[[Move], bytes | Elsewhere],
+        *,
+        ids: RecentIds | None,
+        now_ms: int,
+    ) -> int:
+        """See `WaitingMessages`."""
+        if self.consumption.trouble is not None:
+            raise self.consumption.trouble
+        new_ids = None if ids is None else ids.about_to_write(now_ms)
+
+        def numbered(move: Move) -> Made:
+            message = made(move)
+            if isinstance(message, Elsewhere):
+                return message
+            if new_ids is not None and new_ids.is_duplicate(*digests_of(EncodedMessages.of([message]))):
+                return None
+            return _with_number(message, self._next_number()), None
+
+        taken = append_moves(ledger, target, self._writer, made=numbered, now_ms=now_ms)
+        if new_ids is not None:
+            new_ids.kept()
+        self._find_unknown()
+        self.consumption.touch()
+        return taken
+
+    def last_sequence(self, publisher: str) -> int | None:
+        """See `WaitingMessages`."""
+        return self._writer.last_sequence(publisher)
+
     def _next_number(self) -> int:
         last = copy_number(max(self._topic.next_offset - 1, 0), _FIRST_RULE)
         self._last_number = max(last, self._last_number + 1)
@@ -361,7 +406,7 @@ class _Waiting:
         copies = self._view.unsettled(self._first_from(from_number), limit)
         read = self._source.read(copies, max_bytes=BYTES_A_TURN) if len(copies) else []
         found = [
-            ReadCopy(_number_of(each.message), _due_of(each.message), each.message, state=CopyState.SCHEDULED)
+            ReadCopy(_number_of(each.message), due_of(each.message), each.message, state=CopyState.SCHEDULED)
             for each in read
         ]
         is_all = len(found) == len(copies) < limit
@@ -379,7 +424,7 @@ class _Waiting:
 
     def _postpone(self, copies: NDArray[np.int64], messages: list[bytes], *, stop: int) -> None:
         """Let messages wait for their times; they are all that there is up to a copy."""
-        due_ms = np.array([_due_of(message) for message in messages], dtype=np.int64)
+        due_ms = np.array([due_of(message) for message in messages], dtype=np.int64)
         for due in np.unique(due_ms).tolist():
             self._view.postpone(copies[due_ms == due], due)
         if self._view.next_copy < stop:
@@ -448,7 +493,10 @@ def _with_due(message: bytes, due_ms: int) -> bytes:
     return message if decoded.value(_DUE) == due or not due_ms else decoded.with_changes([(_DUE, due)]).encode()
 
 
-def _due_of(message: bytes) -> int:
+def due_of(message: bytes) -> int:
+    """When a message is for, in milliseconds; 1 where it says no time: at once. Cost: a search for bytes then."""
+    if _DUE_OCTETS not in message:
+        return 1
     found = Message.decode(message).value(_DUE)
     return max(int(found.value), 1) if found is not None and found.type is AmqpType.TIMESTAMP else 1
 

@@ -22,7 +22,7 @@ from harness import Measurement, report
 from messages import event_batch
 from streams import RARE_FILTER
 
-from headgate.broker import Broker, ConsumerOptions, Delivery, MessageConsumer, PublishBatch, Receiver, Session
+from headgate.broker import Broker, ConsumerOptions, GivenCopies, MessageConsumer, PublishBatch, Receiver, Session
 from headgate.errors import HeadgateError
 from headgate.evaluate import Filter
 from headgate.ledger import Ledger, copy_number
@@ -108,9 +108,9 @@ class Peer:
         assert name is not None
         self.receiver = self.loop.session.receiver(name, deliver=self._take, ended=_refuse)
 
-    def _take(self, deliveries: Sequence[Delivery]) -> None:
+    def _take(self, deliveries: GivenCopies) -> None:
         self.taken += len(deliveries)
-        self.waiting += [delivery.token for delivery in deliveries]
+        self.waiting += deliveries.packed_tokens()
 
     def settle(self) -> None:
         """Settle what was given, and want as much again."""

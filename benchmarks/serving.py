@@ -40,14 +40,15 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(*listeners: str) -> Iterator[Served]:
-    """A broker with these listeners (`amqp`, `stream`, `stomp`) on free ports, over a folder that goes away."""
+def served(*listeners: str, root: Path | None = None) -> Iterator[Served]:
+    """A broker with these listeners (`amqp`, `stream`, `stomp`) on free ports, over `root` or a temporary folder."""
     ports = {name: "0" if name in listeners else "off" for name in ("amqp", "stream", "stomp", "http", "servicebus")}
     settings = {f"HEADGATE_SERVER__LISTENERS__{name.upper()}": port for name, port in ports.items()}
     settings["HEADGATE_SERVER__LISTENERS__HOST"] = "127.0.0.1"
     environment = os.environ | settings
-    with tempfile.TemporaryDirectory() as root:
-        command = [sys.executable, "-m", "headgate.cli", "serve", "--root", root]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = temporary if root is None else str(root)
+        command = [sys.executable, "-m", "headgate.cli", "serve", "--root", folder]
         quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         # Linux shares processors out by session first, and other servers have one of their own.
         with subprocess.Popen(command, env=environment, text=True, start_new_session=True, **quiet) as process:

@@ -27,6 +27,7 @@ EXCEPTIONS = {
     "headgate.kernels.vectors": "compiled: bit maps for kernels; imports numba",
     "headgate.evaluate.kernel": "compiled: kernels of `scan` call it for each chunk",
     "headgate.message.lookup.kernel": "compiled: kernels of `protocols` call it for each message",
+    "headgate.protocols.amqp10.sections.kernel": "compiled: kernels of `protocols` call it for each message",
     # Tables: many constants or small classes of one kind, imported by name or as a module under a short name.
     "headgate.broker.arguments": "table: the arguments of streams as clients name them",
     "headgate.evaluate.layout": "table: verdicts and opcodes as kernels know them",

@@ -14,8 +14,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from headgate.errors import HeadgateError
-from headgate.message import AmqpType, AmqpValue, Body, Message
+from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, Message
 from headgate.protocols.amqp10 import Accepted, Error, Link, Modified, Rejected, Released, annotated_message
 from headgate.protocols.amqp10.events import Deliveries, Outcomes
 from headgate.protocols.amqp10.performatives import RECEIVER, Attach
@@ -195,11 +197,12 @@ class BoxReceiver(ServedLink):
                 "x-opt-locked-until": AmqpValue(AmqpType.TIMESTAMP, LOCKED_UNTIL_MS),
             }
             data = annotated_message(item.data, annotations, delivery_count=item.failures)
-            if link.settled:
-                link.send(data, tag=item.number.to_bytes(16, "big"))
-            else:
-                token = box.lock(item)
-                self._tokens[link.send(data, tag=token)] = token
+            tag = item.number.to_bytes(16, "big") if link.settled else box.lock(item)
+            (number,) = link.send_tagged(
+                EncodedMessages.of([data]), np.frombuffer(tag, np.uint8)[np.newaxis], settled=link.settled
+            )
+            if not link.settled:
+                self._tokens[number] = tag
             written += len(data)
         if link.drain and link.is_attached:
             link.use_up_credit()

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headgate import Message
-from headgate.broker import DeadLetterReason, Delivery
+from headgate.broker import DeadLetterReason, GivenCopies, ReadCopies
 from headgate.errors import HeadgateError, LogError
+from headgate.ledger import Tokens
+from headgate.message import EncodedMessages
 from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp10.terminus import Accepted
 from headgate.server.holding import HOLD_LIMIT_MS, Holding, Verdict
@@ -55,13 +58,19 @@ class FakeReceiver:
         self.settled.append(("renew", list(tokens)))
         return self.now_ms + self.lock_ms
 
-    def given(self, number: int) -> Delivery:
-        return Delivery(b"%d" % number, number, 1, self.now_ms, self.now_ms + self.lock_ms, b"")
+    def given(self, number: int) -> GivenCopies:
+        copies, first = np.array([number]), np.array([1])
+        read = ReadCopies(copies, np.array([self.now_ms]), EncodedMessages.of([b""]))
+        return GivenCopies(read, Tokens(copies, first), first, self.now_ms + self.lock_ms)
 
     def turn(self) -> None:
         calls, self.calls = self.calls, []
         for call in calls:
             call()
+
+
+def token(number: int) -> bytes:
+    return Tokens.of([(number, 1)]).pack()[0]
 
 
 def holding_of(
@@ -84,16 +93,16 @@ def test_what_is_settled_is_settled_once_and_by_one_call(verdict, is_dead_letter
     receiver = FakeReceiver()
     holding = holding_of(receiver, pytest.fail, is_dead_letter=is_dead_letter)
     for number in range(3):
-        holding.add(number, receiver.given(number))
+        holding.add([number], receiver.given(number))
     answers: list[int] = []
     holding.settle([0, 2, 7], verdict, then=lambda: answers.append(1))
     receiver.turn()
     holding.settle([0], verdict, then=lambda: answers.append(2))
     receiver.turn()
-    assert receiver.settled == [(expected, [b"0", b"2"])]
+    assert receiver.settled == [(expected, [token(0), token(2)])]
     assert (answers, len(holding)) == ([1, 2], 1)
     holding.give_back(Verdict.FAIL)
-    assert receiver.settled[1:] == [("fail", [b"1"])]
+    assert receiver.settled[1:] == [("fail", [token(1)])]
 
 
 def test_what_is_completed_in_one_turn_is_completed_together_also_where_the_client_goes_then():
@@ -101,17 +110,17 @@ def test_what_is_completed_in_one_turn_is_completed_together_also_where_the_clie
     holding = holding_of(receiver, pytest.fail)
     answers: list[int] = []
     for number in range(4):
-        holding.add(number, receiver.given(number))
+        holding.add([number], receiver.given(number))
     for number in range(2):
         holding.settle([number], Verdict.COMPLETE, then=lambda number=number: answers.append(number))
     assert receiver.settled == []
     receiver.turn()
-    assert receiver.settled == [("complete", [b"0", b"1"])]
+    assert receiver.settled == [("complete", [token(0), token(1)])]
     assert answers == [0, 1]
     holding.settle([2], Verdict.COMPLETE)
     holding.give_back(Verdict.FAIL)
     receiver.turn()
-    assert receiver.settled[1:] == [("complete", [b"2"]), ("fail", [b"3"])]
+    assert receiver.settled[1:] == [("complete", [token(2)]), ("fail", [token(3)])]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.COMPLETE, Verdict.RELEASE])
@@ -119,7 +128,7 @@ def test_a_settlement_that_is_not_on_disk_is_told(verdict):
     receiver = FakeReceiver(error=LogError("no space left", path=Path("ledger")))
     failures: list[HeadgateError] = []
     holding = holding_of(receiver, failures.append)
-    holding.add(1, receiver.given(1))
+    holding.add([1], receiver.given(1))
     holding.settle([1], verdict, then=pytest.fail)
     receiver.turn()
     assert failures == [receiver.error]
@@ -128,18 +137,18 @@ def test_a_settlement_that_is_not_on_disk_is_told(verdict):
 def test_what_is_held_is_renewed_half_way_for_half_an_hour():
     receiver = FakeReceiver()
     holding = holding_of(receiver, pytest.fail)
-    holding.add(1, receiver.given(1))
+    holding.add([1], receiver.given(1))
     renewed_ms = []
     for receiver.now_ms in range(0, 2 * HOLD_LIMIT_MS, 500):
         if receiver.now_ms == 600_000:
-            holding.add(2, receiver.given(2))
+            holding.add([2], receiver.given(2))
         before = len(receiver.settled)
         holding.tick(receiver.now_ms)
         renewed_ms += [(receiver.now_ms, tokens) for _, tokens in receiver.settled[before:]]
-    assert renewed_ms[0] == (LOCK_MS // 2, [b"1"])
+    assert renewed_ms[0] == (LOCK_MS // 2, [token(1)])
     assert all(later - earlier == LOCK_MS // 2 for (earlier, _), (later, _) in itertools.pairwise(renewed_ms))
-    assert max(now_ms for now_ms, tokens in renewed_ms if b"1" in tokens) == HOLD_LIMIT_MS - LOCK_MS // 2
-    assert max(now_ms for now_ms, tokens in renewed_ms if b"2" in tokens) == HOLD_LIMIT_MS + 600_000 - LOCK_MS // 2
+    assert max(now_ms for now_ms, tokens in renewed_ms if token(1) in tokens) == HOLD_LIMIT_MS - LOCK_MS // 2
+    assert max(now_ms for now_ms, tokens in renewed_ms if token(2) in tokens) == HOLD_LIMIT_MS + 600_000 - LOCK_MS // 2
 
 
 # clients that do not read

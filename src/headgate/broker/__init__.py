@@ -12,7 +12,7 @@ The same commands serve every protocol; time comes in as an argument or through 
     Declared                           what a declaration found
     Binding, Headers                   a route from an exchange to a stream or an exchange; gives a message's headers
     BrokerTopic, SubscriptionInfo      one topic, and what its subscriptions have; `QueueDepth`: one as a queue
-    Receiver, Delivery                 takes the copies of a subscription, and settles them
+    Receiver, GivenCopies, Delivery    takes the copies of a subscription, and settles them; `ReadCopies`: only read
     Entities, Entity                   topics and queues as Service Bus has them; `EntitySubscription`, `EntityRule`,
                                        `EntityCounts`; `sequence_number` and `copy_of`
     EntityDeclaration                  what one is to be, with `SubscriptionDeclaration`; `in_steps`: in which order;
@@ -59,7 +59,9 @@ if TYPE_CHECKING:
         CopyState,
         DeadLetterReason,
         Delivery,
+        GivenCopies,
         QueueDepth,
+        ReadCopies,
         ReadCopy,
         Receiver,
         SessionReceiver,

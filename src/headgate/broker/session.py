@@ -25,7 +25,7 @@ from headgate.broker.groups import Group
 from headgate.broker.publishers import Publisher
 from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics import BrokerTopic, Changed, Delivery, QueueDepth, Receiver, SessionReceiver
+from headgate.broker.topics import BrokerTopic, Changed, GivenCopies, QueueDepth, Receiver, SessionReceiver
 from headgate.broker.users import Permission
 from headgate.errors import (
     AccessRefusedError,
@@ -280,7 +280,7 @@ class Session:
         self,
         name: SubscriptionName,
         *,
-        deliver: Callable[[Sequence[Delivery]], None],
+        deliver: Callable[[GivenCopies], None],
         ended: Callable[[HeadgateError], None],
         ran_out: Callable[[], None] = lambda: None,
         settles_first: bool = False,
@@ -308,7 +308,7 @@ class Session:
         session: str | None,
         *,
         accepted: Callable[[SessionReceiver], None],
-        deliver: Callable[[Sequence[Delivery]], None],
+        deliver: Callable[[GivenCopies], None],
         ended: Callable[[HeadgateError], None],
         ran_out: Callable[[], None] = lambda: None,
         settles_first: bool = False,

@@ -78,6 +78,12 @@ class Tokens:
         """16 bytes per token, as a delivery tag or a receipt handle carries them."""
         return list(map(_TOKEN.pack, self.copies.tolist(), self.claims.tolist()))
 
+    def octets(self) -> NDArray[np.uint8]:
+        """The same in rows, `(tokens, 16)`."""
+        columns = np.empty((len(self.copies), 2), dtype=">i8")
+        columns[:, 0], columns[:, 1] = self.copies, self.claims
+        return columns.view(np.uint8)
+
     def take(self, rows: NDArray[np.bool_]) -> Tokens:
         """The tokens selected by a mask."""
         return Tokens(self.copies[rows], self.claims[rows])

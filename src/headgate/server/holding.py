@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from headgate.broker import DeadLetterReason, Delivery, Receiver
+from headgate.broker import DeadLetterReason, GivenCopies, Receiver
 from headgate.errors import HeadgateError, ResourceExistsError
 
 HOLD_LIMIT_MS = 30 * 60_000
@@ -80,11 +80,13 @@ class Holding:
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, number: int, delivery: Delivery) -> None:
-        """The client has a copy, under that number."""
-        locked_until_ms = delivery.locked_until_ms
+    def add(self, numbers: Iterable[int], given: GivenCopies) -> None:
+        """The client has copies that it is to settle, under these numbers."""
+        locked_until_ms = given.locked_until_ms
         lock_ms = self.receiver.lock_ms
-        self._held[number] = _Held(delivery.token, locked_until_ms - lock_ms + HOLD_LIMIT_MS)
+        until_ms = locked_until_ms - lock_ms + HOLD_LIMIT_MS
+        for number, token in zip(numbers, given.packed_tokens(), strict=True):
+            self._held[number] = _Held(token, until_ms)
         if self._renew_at_ms is None:
             self._renew_at_ms = locked_until_ms - lock_ms // 2
 

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.broker import BrokerTopic, DeadLetterReason, Delivery
 from headgate.broker.topics.queue import IDLE_MS
-from headgate.broker.topics.sources import CopyState
+from headgate.broker.topics.copies import CopyState
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.ledger import copy_number
 from headgate.message import AmqpType, AmqpValue, Message

@@ -125,7 +125,7 @@ def peeked(lab: Lab, session: str, start: int = 0, limit: int = 9) -> object:
     lab.broker.topics.get("orders").peek_session("red", session, copy_number(start), limit, found.append)
     lab.turn()
     (answer,) = found
-    return [offset_of(each.copy) for each in answer] if isinstance(answer, list) else answer
+    return answer if isinstance(answer, HeadgateError) else [offset_of(each.copy) for each in answer]
 
 
 def link(lab: Lab, session: str | None = None, want: int = 10, **more: object) -> SessionLink:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from headgate.message import EncodedMessages
 from headgate.protocols.amqp10.codes import SaslCode
 from headgate.protocols.amqp10.connection import Connection, ConnectionSettings
 from headgate.protocols.amqp10.events import (
@@ -130,3 +133,10 @@ class Pair:
                 if other.name == link.name and other.role is not link.role:
                     return other
         raise AssertionError(f"the server has no link {link.name}")
+
+
+def send_tagged(link: Link, message: bytes, tag: bytes) -> int:
+    """Send one message with a tag of the caller's own; gives its delivery id."""
+    tags = np.frombuffer(tag, dtype=np.uint8)[np.newaxis]
+    (number,) = link.send_tagged(EncodedMessages.of([message]), tags, settled=link.settled)
+    return number

@@ -33,7 +33,7 @@ from headgate.protocols.amqp10.performatives import (
     Transfer,
 )
 from headgate.protocols.amqp10.terminus import Accepted, Modified, Rejected
-from protocols.amqp10.pairs import Pair, Side, accept_all
+from protocols.amqp10.pairs import Pair, Side, accept_all, send_tagged
 
 MESSAGE = Message(b"m").encode()
 MODULUS = 2**32
@@ -41,7 +41,7 @@ MODULUS = 2**32
 
 def _tagged(pair: Pair, far: Link, count: int) -> list[int]:
     """The ids of deliveries that the server sends with tags of its own, heard by the client."""
-    ids = [far.send(MESSAGE, tag=b"own %d" % number) for number in range(count)]
+    ids = [send_tagged(far, MESSAGE, b"own %d" % number) for number in range(count)]
     pair.exchange()
     return ids
 
@@ -73,7 +73,7 @@ def _transfer(frame: bytes) -> Transfer:
 def test_a_delivery_has_the_tag_that_it_is_given(tag: bytes) -> None:
     pair = Pair()
     _, far = _consumer(pair)
-    far.send(MESSAGE, tag=tag)
+    send_tagged(far, MESSAGE, tag)
     transfer = _transfer(pair.server.output())
     assert (transfer.delivery_tag, transfer.message_format, transfer.settled) == (tag, 0, False)
 
@@ -82,7 +82,7 @@ def test_a_tag_above_the_standards_limit_is_our_own_error() -> None:
     pair = Pair()
     _, far = _consumer(pair)
     with pytest.raises(LocalProtocolError, match="at most 32"):
-        far.send(MESSAGE, tag=b"t" * 33)
+        send_tagged(far, MESSAGE, b"t" * 33)
     assert far.credit == 100 and pair.server.output() == b""
 
 
@@ -90,9 +90,10 @@ def test_what_is_said_of_tagged_deliveries_is_told_apart_for_each_link() -> None
     pair = Pair()
     (link, one), (_, two), (_, plain) = (_consumer(pair, name) for name in ("one", "two", "plain"))
     sent = [one, plain, two, two, one, plain]
-    assert [far.send(MESSAGE, tag=None if far is plain else b"t" * number) for number, far in enumerate(sent)] == list(
-        range(6)
-    )
+    assert [
+        far.send(MESSAGE) if far is plain else send_tagged(far, MESSAGE, b"t" * number)
+        for number, far in enumerate(sent)
+    ] == list(range(6))
     link.session.send(Disposition(RECEIVER, 0, 6, False, Accepted()))
     pair.exchange()
     assert _outcomes(pair.server) == [("one", [0, 4], False, Accepted()), ("two", [2, 3], False, Accepted())]
@@ -154,7 +155,7 @@ def test_every_delivery_in_a_range_is_told_once(base: int, kinds: list[int], fir
     fars = [_consumer(pair, name)[1] for name in ("plain", "one", "two")]
     session = fars[0].session
     session.next_delivery_id = base
-    owners = {fars[kind].send(MESSAGE, tag=b"t" if kind else None): kind for kind in kinds}
+    owners = {send_tagged(fars[kind], MESSAGE, b"t") if kind else fars[kind].send(MESSAGE): kind for kind in kinds}
     pair.exchange()
     asked = [(base + first + step) % MODULUS for step in range(count + 1)]
     pair.client.connection.sessions[0].send(Disposition(RECEIVER, asked[0], asked[-1], False, Accepted()))
@@ -307,7 +308,7 @@ def test_credit_counts_before_the_attach_is_answered() -> None:
     pair.exchange()
     assert (far.credit, pair.server.of(CreditChanged)) == (3, [])
     far.start(far.attach)
-    far.send(MESSAGE, tag=b"t")
+    send_tagged(far, MESSAGE, b"t")
     pair.exchange()
     assert link.is_attached and len(pair.client.messages) == 1
 

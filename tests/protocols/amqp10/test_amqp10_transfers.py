@@ -20,6 +20,7 @@ from headgate.protocols.amqp10.transfers import (
     TransferRoom,
     encode_accepted,
     frame_messages,
+    frame_tagged,
     parse_run,
     skip_frames,
     split_message,
@@ -80,6 +81,24 @@ def test_without_kernels_framing_gives_the_same_messages(monkeypatch: pytest.Mon
     fast = _read(frame_messages(messages, np.arange(3), _room(max_frame_size=512))[0])
     monkeypatch.setattr(kernels, "load", lambda module: None)
     assert _read(frame_messages(messages, np.arange(3), _room(max_frame_size=512))[0]) == fast
+
+
+@given(st.lists(st.binary(max_size=900), max_size=6), st.sampled_from((512, 65_536)), st.sampled_from((5, 300)))
+def test_messages_with_tags_are_framed_as_they_are(messages: list[bytes], max_frame: int, handle: int) -> None:
+    tags = np.arange(16 * len(messages), dtype=np.uint8).reshape(-1, 16)
+    room = _room(max_frame_size=max_frame, handle=handle, delivery_id=2**32 - 2)
+    data, frames = frame_tagged(EncodedMessages.of(messages), tags, room)
+    expected = [
+        frame
+        for row, message in enumerate(messages)
+        for frame in split_message(
+            3,
+            Transfer(handle, (2**32 - 2 + row) % 2**32, tags[row].tobytes(), 0, True),
+            message,
+            max_frame,
+        )
+    ]
+    assert _read(data) == _read(b"".join(expected)) and frames == len(expected)
 
 
 _transfers = st.builds(

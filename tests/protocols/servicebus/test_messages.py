@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqp_strategies import amqp_messages
+from headgate import kernels
 from headgate.errors import MessageError
 from headgate.language.servicebus import Limits
 from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, Message, amqp_value
-from headgate.protocols.servicebus import Given, beyond_limits, delivered, stored, unbatched
+from headgate.protocols.servicebus import (
+    Given,
+    GivenMessages,
+    beyond_limits,
+    delivered,
+    delivered_messages,
+    stored,
+    unbatched,
+)
 from strategies import damaged_messages
 
 GIVEN = Given(sequence_number=11, enqueued_sequence_number=10, enqueued_ms=1_000, delivery_count=2)
 OURS = ("x-inside",)
 
 
+def _ids(count: int) -> bytes:
+    return b"".join(b"%032d" % number for number in range(count))
+
+
 def _stored(*messages: Message) -> list[Message]:
-    numbers = itertools.count()
     found = stored(
         EncodedMessages.of([message.encode() for message in messages]),
         left_out=OURS,
-        new_id=lambda: f"id-{next(numbers)}",
+        new_ids=_ids,
     )
     assert not found.refused and found.filter_values is None
     return [Message.decode(found.messages.message(row)) for row in range(len(messages))]
@@ -34,7 +47,8 @@ def _stored(*messages: Message) -> list[Message]:
 def test_a_message_without_an_id_gets_one() -> None:
     sent = [Message(b"a"), Message(b"b", subject="s"), Message(b"c", message_id="mine"), Message(b"d", message_id=7)]
     found = _stored(*sent)
-    assert [each.properties["message-id"].value for each in found] == ["id-0", "id-1", "mine", 7]
+    made = _ids(2).decode()
+    assert [each.properties["message-id"].value for each in found] == [made[:32], made[32:], "mine", 7]
     assert found[1].properties["subject"].value == "s"
     assert [each.body for each in found] == [each.body for each in sent]
 
@@ -53,13 +67,13 @@ def test_what_only_the_broker_says_is_not_stored() -> None:
 
 
 def test_bytes_that_are_no_message_are_refused_alone() -> None:
-    found = stored(EncodedMessages.of([b"\x01", Message(b"a").encode()]), left_out=(), new_id=lambda: "i")
+    found = stored(EncodedMessages.of([b"\x01", Message(b"a").encode()]), left_out=(), new_ids=_ids)
     assert list(found.refused) == [0] and isinstance(found.refused[0], MessageError)
 
 
 @given(st.lists(damaged_messages(), min_size=1, max_size=5))
 def test_damaged_messages_are_stored_or_refused_and_delivered_whatever_they_are(damaged: list[bytes]) -> None:
-    found = stored(EncodedMessages.of(damaged), left_out=OURS, new_id=lambda: "i")
+    found = stored(EncodedMessages.of(damaged), left_out=OURS, new_ids=_ids)
     beyond_limits(EncodedMessages.of(damaged), Limits(identifier_characters=4, property_bytes=10, properties_bytes=15))
     for row, data in enumerate(damaged):
         given_out = [data] if row in found.refused else [data, found.messages.message(row)]
@@ -77,7 +91,7 @@ def test_what_is_no_batch_is_refused(damaged: bytes, messages: list[bytes]) -> N
 
 def test_a_message_whose_properties_are_not_what_they_announce_is_refused_and_delivered_as_it_is() -> None:
     wrong = b"\x00\x53\x73\xc0\x03\x02\x40\xa0" + Message(b"x").encode()
-    found = stored(EncodedMessages.of([wrong, Message(b"y").encode()]), left_out=OURS, new_id=lambda: "i")
+    found = stored(EncodedMessages.of([wrong, Message(b"y").encode()]), left_out=OURS, new_ids=_ids)
     assert list(found.refused) == [0] and isinstance(found.refused[0], MessageError)
     assert delivered(wrong, GIVEN, left_out=OURS).endswith(wrong)
 
@@ -140,10 +154,114 @@ def test_what_others_stored_without_an_id_has_one_that_stays() -> None:
 
 def test_a_batch_is_its_messages() -> None:
     parts = [Message(b"%d" % number).encode() for number in range(3)]
-    assert unbatched(Message(Body.data(*parts), message_id="envelope").encode()) == parts
+    assert unbatched(Message(Body.data(*parts), message_id="envelope").encode()).all_bytes() == parts
 
 
 @pytest.mark.parametrize("data", [b"", Message(Body.value("x")).encode(), Message(None, subject="s").encode()])
 def test_other_bytes_are_no_batch(data: bytes) -> None:
     with pytest.raises(MessageError):
         unbatched(data)
+
+
+_ANNOTATIONS = st.sampled_from(
+    ("x-opt-partition-key", "x-exchange", "x-inside", "x-opt-locked-until", "x-moved", "x-a")
+)
+_MESSAGES = st.one_of(
+    amqp_messages(),
+    st.binary(max_size=40),
+    st.builds(
+        lambda ttl, identity, annotations: Message(
+            b"a",
+            header=None if ttl is None else {"ttl": ttl},
+            properties=None if identity is None else {"message-id": identity, "subject": "s"},
+            message_annotations=annotations,
+            application_properties={"a": 1},
+        ).encode(),
+        st.sampled_from((None, 0, 5, 600, 70_000)),
+        st.sampled_from((None, "m", 7)),
+        st.dictionaries(_ANNOTATIONS, st.text(max_size=3), max_size=4),
+    ),
+)
+
+
+@given(st.lists(_MESSAGES, max_size=6), st.none() | st.integers(1, 2**42), st.sampled_from((None, 100, 2**49)))
+def test_many_are_told_what_one_is(messages: list[bytes], locked_until_ms: int | None, lifetime_ms: int | None) -> None:
+    numbers = np.arange(len(messages)) * 2**40 + 1
+    times, counts = np.full(len(messages), 1_700_000_000_000), np.array([0, 1, 255, 256, 0, 3])[: len(messages)]
+    columns = numbers.tolist(), times.tolist(), counts.tolist()
+    expected = [
+        delivered(
+            message,
+            Given(number, number, time, count, locked_until_ms, lifetime_ms),
+            left_out=("x-inside", "x-moved"),
+        )
+        for message, number, time, count in zip(messages, *columns, strict=True)
+    ]
+    left_open: list[int] = []
+
+    def alone(row: int) -> bytes:
+        left_open.append(row)
+        return expected[row]
+
+    found = delivered_messages(
+        EncodedMessages.of(messages),
+        GivenMessages(numbers, times, counts, locked_until_ms, lifetime_ms),
+        left_out=("x-inside", "x-moved"),
+        moved_by="x-moved",
+        alone=alone,
+    )
+    assert list(map(_content, found.all_bytes())) == list(map(_content, expected))
+    for row, message in enumerate(messages):
+        if b"x-moved" in message:
+            assert row in left_open
+
+
+def test_the_common_forms_of_messages_are_told_at_once() -> None:
+    messages = [
+        Message(b"a").encode(),
+        Message(b"a", header={"ttl": 5}, properties={"message-id": "m"}).encode(),
+        Message(b"a", message_annotations={"x-exchange": "e", "x-routing-key": "k"}).encode(),
+    ]
+
+    def refused(row: int) -> bytes:
+        raise AssertionError(row)
+
+    ones = np.ones(3, dtype=np.int64)
+    given = GivenMessages(ones, ones, ones, None, None)
+    found = delivered_messages(EncodedMessages.of(messages), given, left_out=OURS, moved_by="x-moved", alone=refused)
+    assert len(found) == 3
+
+
+@given(st.lists(_MESSAGES, min_size=1, max_size=6))
+def test_many_get_the_ids_that_one_does(messages: list[bytes]) -> None:
+    batch = EncodedMessages.of(messages)
+    found = stored(batch, left_out=OURS, new_ids=_ids)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "load", lambda module: None)
+        slow = stored(batch, left_out=OURS, new_ids=_ids)
+    assert found.refused.keys() == slow.refused.keys()
+    assert list(map(_content, found.messages.all_bytes())) == list(map(_content, slow.messages.all_bytes()))
+
+
+def _content(data: bytes) -> object:
+    """A message without the form of its encoding; None for a damaged one."""
+    try:
+        return Message.decode(data).describe(typed=True)
+    except MessageError:
+        return None
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=5), st.integers(0, 60), st.integers(0, 255))
+def test_damaged_batches_are_batches_for_both_or_for_none(parts: list[bytes], place: int, octet: int) -> None:
+    whole = bytearray(Message(Body.data(*parts), message_id="envelope").encode())
+    whole[place % len(whole)] = octet
+    results = []
+    for is_fast in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not is_fast:
+                patch.setattr(kernels, "load", lambda module: None)
+            try:
+                results.append(unbatched(bytes(whole)).all_bytes())
+            except MessageError:
+                results.append(None)
+    assert results[0] == results[1]

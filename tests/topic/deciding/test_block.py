@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headgate.errors import CorruptSidecarError
 from headgate.log import ENTRY_DTYPE
 from headgate.topic.deciding.block import BLOCK_OFFSETS, CHUNK_DTYPE, Block, BlockContent, Shared, encode_block
+from headgate.topic.deciding.entries import Entries
 from headgate.topic.deciding.pairs import Pairs
 from headgate.topic.deciding.rule_states import RuleState
 from headgate.topic.deciding.runs import CopyRuns
@@ -57,8 +58,9 @@ def sessions_of(named: Named) -> SessionIds:
 def content_of(
     copies: Triples, failures: Triples, sound: list[Shared], malformed: list[Shared], sessions: Named
 ) -> BlockContent:
-    entries = np.zeros(BLOCK_OFFSETS, dtype=ENTRY_DTYPE)
-    entries["crc"] = np.arange(BLOCK_OFFSETS)
+    some = np.zeros(len(SOME), dtype=ENTRY_DTYPE)
+    some["crc"] = SOME
+    entries = Entries(BASE + SOME, some)
     chunks = np.array([(BASE - 5, 1), (BASE + 9, 2**32 - 1)], dtype=CHUNK_DTYPE)
     rules = (RuleState(BASE, "a"), RuleState(BASE + 7, "b"))
     return BlockContent(
@@ -74,6 +76,10 @@ def content_of(
         malformed,
         sessions_of(sessions),
     )
+
+
+SOME = np.append(np.arange(0, 128, 2), BLOCK_OFFSETS - 2)
+"""Messages that somebody has a copy of."""
 
 
 def opened(data: bytes, *, before: bytes = b"before") -> Block:
@@ -100,7 +106,7 @@ def test_what_is_written_is_read(
     rows = block.rows()
     assert [state.name for state in block.directory.rules] == ["a", "b"]
     assert block.chunks().tolist() == [(BASE - 5, 1), (BASE + 9, 2**32 - 1)]
-    assert block.entries(BASE + 7, BASE + 9)["crc"].tolist() == [7, 8]
+    assert block.entries(BASE + np.array([6, 7, 8, 9, 65_534]))["crc"].tolist() == [6, 0, 8, 0, 65_534]
     for number in (1, 2, 5, 70_000):
 
         def expected(triples: Triples, groups: list[Shared], number: int = number) -> list[tuple[int, int]]:
@@ -143,7 +149,7 @@ def everything(block: Block) -> list[object]:
         block.directory,
         rows.tolist(),
         block.chunks().tolist(),
-        block.entries(BASE, BASE + BLOCK_OFFSETS).tobytes(),
+        block.entries(BASE + SOME).tobytes(),
         [(listed(each.copies), listed(each.failures)) for each in found],
         session_ids(block, 1, [(offset, rule) for offset in range(8) for rule in (0, 2)]),
     ]

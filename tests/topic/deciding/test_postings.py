@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headgate.errors import RuleNotFoundError, StorageFullError, StreamLockedError
@@ -138,7 +139,7 @@ def test_postings_say_where_each_message_lies(decided: Stream) -> None:
     raw = segment.segment_path.read_bytes()
     with Postings.open(decided) as found:
         for offset, data in read_messages(decided):
-            (entry,) = found.entries(offset, offset + 1)
+            (entry,) = found.entries(np.array([offset]))
             if data == NO_MESSAGE:
                 assert (entry["position"], entry["crc"]) == (0, 0)
                 continue

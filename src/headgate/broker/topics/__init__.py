@@ -2,11 +2,12 @@
 
     Topics                the topics of a broker: opened when they are asked for, and the turn that they share
     BrokerTopic           one topic: its decider, its ledger, its subscriptions, their dead letters
-    Receiver, Delivery    takes the copies of one subscription, or of its dead letters, for one link, and settles them
+    Receiver              takes the copies of one subscription, or of its dead letters, for one link, and settles them
+    GivenCopies           copies that it is given, in columns; each is a `Delivery`
     SessionReceiver       a receiver of one session, with its lock and state
     SubscriptionInfo      a subscription as users see it: settings, `CopyCounts`, `ViewCounters`
     Settler, is_deferred  settles copies by their tokens, whoever received them
-    ReadCopy, CopyState   a copy that was read, and not claimed; what it waits for
+    ReadCopies, ReadCopy  copies that were read, and not claimed; `CopyState`: what one waits for
     QueueDepth            how many copies a subscription has, as a queue of RabbitMQ's
     sequence_number       the number of a copy that clients of Service Bus see, and back: `copy_of`
     RuleChange, Changed   a change of rules as a job for the stream's writer, and who hears of it
@@ -21,12 +22,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.broker.topics.changing import Changed, RuleChange
+    from headgate.broker.topics.copies import CopyState, Delivery, GivenCopies, ReadCopies, ReadCopy
     from headgate.broker.topics.deferred import is_deferred
     from headgate.broker.topics.dispatcher import CopyCounts, ViewCounters
     from headgate.broker.topics.numbers import copy_of, sequence_number
-    from headgate.broker.topics.receiver import DeadLetterReason, Delivery, Receiver, Settler
+    from headgate.broker.topics.receiver import DeadLetterReason, Receiver, Settler
     from headgate.broker.topics.sessions import SessionReceiver
-    from headgate.broker.topics.sources import CopyState, ReadCopy
     from headgate.broker.topics.topic import BrokerTopic, QueueDepth, SubscriptionInfo
     from headgate.broker.topics.topics import Topics
 else:

@@ -14,12 +14,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.copies import ReadCopy
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN
 from headgate.broker.topics.following import Following
 from headgate.broker.topics.moving import MovedCopies, Movement, Refused, TargetKind, append_to_stream
 from headgate.broker.topics.numbers import sequence_number
 from headgate.broker.topics.queue import Queue
-from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
+from headgate.broker.topics.sources import FAILED_RULES, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
 from headgate.broker.topics.waiting import WaitingMessages, due_of
 from headgate.errors import HeadgateError, LogError, StreamFullError

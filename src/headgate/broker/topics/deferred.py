@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.topics.copies import CopyState, Delivery, ReadCopies, ReadCopy
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN, Dispatcher, Targets
 from headgate.broker.topics.moving import Movement
-from headgate.broker.topics.receiver import NO_PROPERTIES, Delivery, Properties, Settled
-from headgate.broker.topics.sources import CopySource, CopyState, ReadCopy
+from headgate.broker.topics.receiver import NO_PROPERTIES, Properties, Settled
+from headgate.broker.topics.sources import CopySource
 from headgate.errors import HeadgateError, LogError, MessageError
 from headgate.ledger import NO_COPY, Expired, Move, Standing, Tokens, View
 from headgate.message import FieldReference, Message, Section
@@ -147,9 +148,9 @@ class DeferredDispatcher(Dispatcher):
             return []
         read = self._without_outlived(self._read(free), now_ms)
         if asked.session is not None:
-            read = [each for each in read if _session_of(each.message) == asked.session]
+            read = read.take(np.array([_session_of(each.message) == asked.session for each in read], dtype=np.bool_))
         until_ms = now_ms + self.settings().lock_ms
-        claim = self.view.claim([each.copy for each in read], until_ms)
+        claim = self.view.claim(read.copies, until_ms)
         deliveries = [
             self._delivery(each, token, attempt, until_ms)
             for each, token, attempt in zip(read, claim.tokens.pack(), claim.attempts.tolist(), strict=True)
@@ -168,11 +169,12 @@ class DeferredDispatcher(Dispatcher):
             _turned(token), origin.copy, origin.attempts + attempt, origin.arrived_ms, until_ms, read.message
         )
 
-    def _without_outlived(self, found: list[ReadCopy], now_ms: int) -> list[ReadCopy]:
+    def _without_outlived(self, found: ReadCopies, now_ms: int) -> ReadCopies:
         """Those that are still alive, by when they arrived in their topic; gives up the others."""
-        for each in found:
-            each.timestamp_ms = self._origins[each.copy].arrived_ms
-        return super()._without_outlived(found, now_ms)
+        arrived_ms = [self._origins[copy].arrived_ms for copy in found.copies.tolist()]
+        return super()._without_outlived(
+            ReadCopies(found.copies, np.array(arrived_ms, dtype=np.int64), found.messages), now_ms
+        )
 
     def peek(self, from_copy: int, limit: int, session: str | None = None) -> tuple[list[ReadCopy], int]:
         """As for other copies, by the numbers that they had; with `session` those of others are left out."""

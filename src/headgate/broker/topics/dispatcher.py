@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.topics.copies import GivenCopies, ReadCopies, ReadCopy
 from headgate.broker.topics.lifetimes import outlived
 from headgate.broker.topics.moving import Movement, noted, with_note
 from headgate.broker.topics.receiver import (
     NO_PROPERTIES,
     DeadLetterReason,
-    Delivery,
     Properties,
     Receiver,
     Settled,
     nobody_asks,
 )
-from headgate.broker.topics.sources import CopySource, ReadCopy
+from headgate.broker.topics.sources import CopySource
+from headgate.columns import total
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError
 from headgate.ledger import NO_COPY, Claim, Expired, Tokens, View
+from headgate.message import EncodedMessages
 from headgate.topic import SubscriptionSettings, origin_of
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ class Dispatcher:
         self._targets = targets
         self._now_ms = now_ms
         self._outlives = outlives
-        self._given: list[tuple[Receiver, list[Delivery]]] = []
+        self._given: list[tuple[Receiver, GivenCopies]] = []
         self._has_run_out = False
         self._may_have_more = True
         """Whether something came, or came back, that no search found yet."""
@@ -185,7 +187,7 @@ class Dispatcher:
             if whose is not receiver:
                 self._given.append((whose, deliveries))
             elif not receiver.settles_first and self._consumption.trouble is None:
-                self.release([each.token for each in deliveries], nobody_asks, counts=False, delay_ms=0)
+                self.release(deliveries.packed_tokens(), nobody_asks, counts=False, delay_ms=0)
 
     @property
     def is_wanted(self) -> bool:
@@ -242,43 +244,43 @@ class Dispatcher:
             self._may_have_more = self._search_was_empty(available)
             return self._may_have_more
         found = self._read(copies)
-        stop = found[-1].copy + 1 if found else int(copies[-1]) + 1
-        if stop <= int(copies[-1]):
+        last = int(copies[-1])
+        stop = int(found.copies[-1]) + 1 if len(found) else last + 1
+        if stop <= last:
             # The rest has its turn later: it counts as not searched.
             available = available.below(stop)
         if len(found) < len(available.copies):
             # Retention deleted the messages of the others.
-            gone = np.setdiff1d(available.copies, [each.copy for each in found])
+            gone = np.setdiff1d(available.copies, found.copies)
             self.view.complete_ranges([(copy, copy + 1) for copy in gone.tolist()])
         if self._outlives:
             found = self._without_outlived(found, now_ms)
-        claimed = np.array([each.copy for each in found], dtype=np.int64)
         until_ms = now_ms + settings.lock_ms
-        claim = self.view.claim(claimed, until_ms, covered=available.covered)
+        claim = self.view.claim(found.copies, until_ms, covered=available.covered)
         self.unseen -= available.fresh
         self._share(found, claim, until_ms)
         self._consumption.give(self)
         self._may_have_more = not available.is_all or len(available.copies) < len(copies)
         return self.is_wanted and self._may_have_more
 
-    def _read(self, copies: NDArray[np.int64]) -> list[ReadCopy]:
+    def _read(self, copies: NDArray[np.int64]) -> ReadCopies:
         """The first of some copies, as `CopySource.read` says, with the properties that they got meanwhile."""
         found = self.source.read(copies, max_bytes=BYTES_A_TURN)
         notes = self.view.notes
-        if notes:
-            for each in found:
-                if each.copy in notes:
-                    each.message = with_note(each.message, notes[each.copy])
+        if notes and any(copy in notes for copy in found.copies.tolist()):
+            messages = [
+                with_note(each.message, notes[each.copy]) if each.copy in notes else each.message for each in found
+            ]
+            return ReadCopies(found.copies, found.timestamps_ms, EncodedMessages.of(messages))
         return found
 
-    def _without_outlived(self, found: list[ReadCopy], now_ms: int) -> list[ReadCopy]:
+    def _without_outlived(self, found: ReadCopies, now_ms: int) -> ReadCopies:
         """Those that are still alive; gives up the others."""
         gone = outlived(found, self.settings().default_time_to_live_ms, now_ms)
-        if not gone:
+        if gone is None:
             return found
-        self._give_up(np.array(gone, dtype=np.int64))
-        given_up = set(gone)
-        return [each for each in found if each.copy not in given_up]
+        self._give_up(found.copies[gone])
+        return found.take(~gone)
 
     def outlive(self, stop: int) -> bool:
         """Give up some of the available copies below one; whether there may be more. Raises LogError."""
@@ -398,8 +400,9 @@ class Dispatcher:
         """The first of some copies as they are looked at, and up to which copy there are no others."""
         if not len(copies):
             return [], NO_COPY
-        found = self._read(copies)
-        for each, attempts in zip(found, self.view.attempts_of(_numbers(found)).tolist(), strict=True):
+        read = self._read(copies)
+        found = list(read)
+        for each, attempts in zip(found, self.view.attempts_of(read.copies).tolist(), strict=True):
             each.attempts = attempts
         if found and found[-1].copy < copies[-1]:
             return found, found[-1].copy + 1
@@ -500,44 +503,44 @@ class Dispatcher:
         copies = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return _Available(copies, covered, fresh, is_all=is_all and limit > 0)
 
-    def _share(self, found: Sequence[ReadCopy], claim: Claim, until_ms: int) -> None:
+    def _share(self, found: ReadCopies, claim: Claim, until_ms: int) -> None:
         """Each receiver that wants some gets its part, in order, the one that waited longest first."""
-        tokens = claim.tokens
-        packed, attempts = tokens.pack(), claim.attempts.tolist()
-        row = 0
-        while row < len(found):
+        given = GivenCopies(found, claim.tokens, claim.attempts, until_ms)
+        row, count = 0, len(given)
+        while row < count:
             waiting = [receiver for receiver in self.receivers if receiver.wanted > 0]
-            share = -(-(len(found) - row) // len(waiting))
+            share = -(-(count - row) // len(waiting))
             for receiver in waiting:
-                stop = min(row + min(receiver.wanted, share), len(found))
+                stop = min(row + min(receiver.wanted, share), count)
                 if stop == row:
                     break
-                part = slice(row, stop)
-                own = [b""] * (stop - row) if receiver.settles_first else packed[part]
-                deliveries = [
-                    Delivery(token, each.copy, attempt, each.timestamp_ms, until_ms, each.message)
-                    for token, attempt, each in zip(own, attempts[part], found[part], strict=True)
-                ]
-                self._given.append((receiver, deliveries))
-                if receiver.settles_first:
-                    self.counters.completed += stop - row
-                    self.view.complete(Tokens(tokens.copies[row:stop], tokens.claims[row:stop]))
-                receiver.wanted -= stop - row
+                self._give(receiver, given if stop - row == count else given.take(slice(row, stop)))
                 row = stop
                 # Who got something waits behind the others.
                 self.receivers.remove(receiver)
                 self.receivers.append(receiver)
 
+    def _give(self, receiver: Receiver, given: GivenCopies) -> None:
+        """Claimed copies are for a receiver, behind the commit."""
+        count = len(given)
+        if receiver.settles_first:
+            assert given.tokens is not None
+            self.counters.completed += count
+            self.view.complete(given.tokens)
+            given.tokens = None
+        receiver.wanted -= count
+        self._given.append((receiver, given))
+
     def deliver(self, *, check: bool) -> None:
         """The claims are on disk: give out what was claimed. `check`: that took long, and claims may have ended."""
         given, self._given = self._given, []
         for receiver, deliveries in given:
-            if check and not receiver.settles_first:
-                held = self.view.holds(Tokens.unpack([each.token for each in deliveries]))
-                deliveries = [each for each, holds in zip(deliveries, held.tolist(), strict=True) if holds]
-            if deliveries and not receiver.is_closed:
-                size_bytes = sum([len(each.message) for each in deliveries])
-                self.counters.delivered += len(deliveries)
+            if check and deliveries.tokens is not None:
+                deliveries = deliveries.take(self.view.holds(deliveries.tokens))
+            count = len(deliveries)
+            if count and not receiver.is_closed:
+                size_bytes = total(deliveries.read.messages.lengths)
+                self.counters.delivered += count
                 self.counters.delivered_bytes += size_bytes
                 receiver.given(deliveries, size_bytes)
         has_run_out, self._has_run_out = self._has_run_out, False
@@ -686,10 +689,6 @@ class Dispatcher:
             if len(over):
                 self.counters.dead_lettered += len(over)
                 self._move_available(over, target, _too_many(settings.max_delivery_count, targets.subscription))
-
-
-def _numbers(copies: Sequence[ReadCopy]) -> NDArray[np.int64]:
-    return np.array([each.copy for each in copies], dtype=np.int64)
 
 
 def _backoff_ms(settings: SubscriptionSettings, attempt: int) -> int:

@@ -10,14 +10,19 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
-from headgate.broker.topics.sources import ReadCopy
+from headgate.broker.topics.copies import ReadCopies
 from headgate.broker.topics.trouble import Trouble
+from headgate.columns import FEW_ROWS
 from headgate.errors import HeadgateError, MessageError
 from headgate.ledger import copy_number
 from headgate.log import OffsetSpecification
-from headgate.message import AmqpType, FieldReference, Message, Section
+from headgate.log.format import windows
+from headgate.message import AmqpType, EncodedMessages, FieldReference, Message, Section
 
 if TYPE_CHECKING:
     from headgate.broker.topics.dispatcher import Dispatcher
@@ -27,19 +32,49 @@ SWEEP_MS = 1_000
 _TTL = FieldReference(Section.HEADER, position=2)
 _WITHOUT_HEADER = tuple(bytes((0x00, 0x53, each)) for each in Section if each > Section.HEADER)
 _SHORT_HEADER = bytes((0x00, 0x53, Section.HEADER, 0xC0))
-_SIZE_AT = len(_SHORT_HEADER)
-"""Where it says how many bytes the header has more."""
+_SHORT = int.from_bytes(_SHORT_HEADER, "big")
+_DESCRIBED = 0x0053
+_SIZE_AT, _COUNT_AT, _DURABLE_AT, _PRIORITY_AT = 4, 5, 6, 7
+"""Where a header of the short form says how many bytes and fields it has more, and where these begin."""
+_TTL_FIELDS = 3
+"""A header with fewer fields has no time to live."""
+_FIRST_BYTES = np.dtype((np.void, _PRIORITY_AT + 3))
+_NULL, _UBYTE = 0x40, 0x50
+_FOREVER_MS = (1 << 63) - 1
 
 
-def outlived(copies: Iterable[ReadCopy], default_ms: int | None, now_ms: int) -> list[int]:
-    """The copies whose lifetime is over. Cost: half a microsecond each."""
-    gone = []
-    for each in copies:
-        # A time to live of 0 is none: who writes it means that.
-        lifetime_ms = _said_ms(each.message) or default_ms
-        if lifetime_ms and now_ms >= each.timestamp_ms + min(lifetime_ms, default_ms or lifetime_ms):
-            gone.append(each.copy)
-    return gone
+def outlived(copies: ReadCopies, default_ms: int | None, now_ms: int) -> NDArray[np.bool_] | None:
+    """The copies whose lifetime is over, `(copies,)`; None: none's is. Cost: half a microsecond for who says one."""
+    messages = copies.messages
+    # A time to live of 0 is none: who writes it means that.
+    said_ms = {row: said for row in _saying(messages) if (said := _said_ms(messages.message(row)))}
+    if not said_ms and not default_ms:
+        return None
+    lifetimes_ms = np.full(len(copies), default_ms or _FOREVER_MS, dtype=np.int64)
+    for row, said in said_ms.items():
+        lifetimes_ms[row] = min(said, lifetimes_ms[row])
+    gone = now_ms - copies.timestamps_ms >= lifetimes_ms
+    return gone if gone.any() else None
+
+
+def _saying(messages: EncodedMessages) -> list[int]:
+    """The rows that may say a time to live: few of those that do not are among them."""
+    count = len(messages)
+    if count <= FEW_ROWS:
+        return list(range(count))
+    first = windows(messages.data, _FIRST_BYTES)
+    # Nothing shorter than that says anything.
+    heads = first[np.minimum(messages.starts, len(first) - 1)].view(np.uint8).reshape(count, -1)
+    begin = heads[:, :_SIZE_AT].copy().view(">u4")[:, 0]
+    is_short = begin == _SHORT
+    # A time to live lies behind durable, of one byte, and a priority, null or of two bytes.
+    priority = heads[:, _PRIORITY_AT]
+    behind = np.where(priority == _NULL, heads[:, _PRIORITY_AT + 1], heads[:, _PRIORITY_AT + 2])
+    is_plain = (heads[:, _DURABLE_AT] - np.uint8(_NULL) <= 2) & ((priority == _NULL) | (priority == _UBYTE))
+    is_none = (heads[:, _COUNT_AT] < _TTL_FIELDS) | (is_plain & (behind == _NULL))
+    has_no_header = (begin >> 16 == _DESCRIBED) & ((begin >> 8 & 0xFF) > Section.HEADER)
+    rows: list[int] = np.flatnonzero(~(has_no_header | (is_short & is_none))).tolist()
+    return rows
 
 
 def _said_ms(message: bytes) -> int:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
 
-def sequence_number(copy: int) -> int:
+import numpy as np
+from numpy.typing import NDArray
+
+Number = TypeVar("Number", int, NDArray[np.int64])
+
+
+def sequence_number(copy: Number) -> Number:
     """The number of a copy (offset · 2^20 + rule): one more than that, so above 0 and below 2^63.
 
     It grows with the offset, then with the rule, which is the order of the copies of a message: the plain copy is that

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from headgate.broker.topics.copies import GivenCopies
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
@@ -33,21 +32,6 @@ def nobody_asks(_result: list[bool] | HeadgateError) -> None:
 
 def nobody_waits() -> None:
     """For who need not know that there is nothing more for now."""
-
-
-class Delivery(msgspec.Struct, gc=False):
-    """One copy on its way to a peer: `message` is its encoded AMQP 1.0 message, with the action of its rule applied.
-
-    `token` (16 bytes) settles it; it is empty where the copy is settled already. `copy` is offset · 2^20 + rule,
-    `attempt` 1 for the first. It arrived in its topic at `timestamp_ms`, and is this peer's until `locked_until_ms`.
-    """
-
-    token: bytes
-    copy: int
-    attempt: int
-    timestamp_ms: int
-    locked_until_ms: int
-    message: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +124,7 @@ class Receiver(Settler):
         self,
         dispatcher: Dispatcher,
         *,
-        deliver: Callable[[Sequence[Delivery]], None],
+        deliver: Callable[[GivenCopies], None],
         ended: Callable[[HeadgateError], None],
         ran_out: Callable[[], None],
         settles_first: bool,
@@ -171,7 +155,7 @@ class Receiver(Settler):
 
     # the dispatcher's side
 
-    def given(self, deliveries: Sequence[Delivery], size_bytes: int) -> None:
+    def given(self, deliveries: GivenCopies, size_bytes: int) -> None:
         """Copies whose claims are on disk are its own; their messages have so many bytes."""
         self.delivered_messages += len(deliveries)
         self.delivered_bytes += size_bytes

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.topics.copies import GivenCopies, ReadCopy
 from headgate.broker.topics.dispatcher import COPIES_A_TURN, Dispatcher, Targets
 from headgate.broker.topics.moving import Movement
-from headgate.broker.topics.receiver import Delivery, Receiver, Settled, nobody_asks
+from headgate.broker.topics.receiver import Receiver, Settled, nobody_asks
 from headgate.broker.topics.session_index import SessionIndex
-from headgate.broker.topics.sources import ReadCopy, SubscriptionSource
+from headgate.broker.topics.sources import SubscriptionSource
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError, SessionLockedError, SessionLockLostError
-from headgate.ledger import Claim, Expired, Tokens, View
+from headgate.ledger import Expired, Tokens, View
 from headgate.topic import SubscriptionSettings
 from headgate.topic.deciding import MAX_SESSION_ID_BYTES
 
@@ -50,7 +51,7 @@ class SessionReceiver(Receiver):
         dispatcher: SessionDispatcher,
         *,
         accepted: Callable[[SessionReceiver], None],
-        deliver: Callable[[Sequence[Delivery]], None],
+        deliver: Callable[[GivenCopies], None],
         ended: Callable[[HeadgateError], None],
         ran_out: Callable[[], None],
         settles_first: bool,
@@ -285,7 +286,7 @@ class SessionDispatcher(Dispatcher):
         self._accept(now_ms)
         for receiver in list(self.receivers):
             if isinstance(receiver, SessionReceiver) and receiver.session is not None and receiver.wanted > 0:
-                may_have_more |= self._give(receiver, receiver.session, now_ms)
+                may_have_more |= self._give_next(receiver, receiver.session, now_ms)
         return may_have_more
 
     def _index_known(self) -> bool:
@@ -356,28 +357,24 @@ class SessionDispatcher(Dispatcher):
             assert session is not None
             self._locked(receiver, session, lock, until_ms)
 
-    def _give(self, receiver: SessionReceiver, session: str, now_ms: int) -> bool:
+    def _give_next(self, receiver: SessionReceiver, session: str, now_ms: int) -> bool:
         """Claim the next copies of a session for its receiver; whether there may be more for it."""
         copies = self._index.take(session, min(receiver.wanted, COPIES_A_TURN))
         if not len(copies):
             return False
         found = self._read(copies)
-        stop = found[-1].copy + 1 if found else int(copies[-1]) + 1
+        stop = int(found.copies[-1]) + 1 if len(found) else int(copies[-1]) + 1
         self._index.put_back(copies[copies >= stop])
         taken = copies[copies < stop]
-        gone = np.setdiff1d(taken, [each.copy for each in found])
+        gone = np.setdiff1d(taken, found.copies)
         if len(gone):
             # Retention deleted their messages.
             self.view.complete_ranges([(copy, copy + 1) for copy in gone.tolist()])
         found = self._without_outlived(found, now_ms)
-        if found:
+        if len(found):
             until_ms = receiver.locked_until_ms
-            claim = self.view.claim([each.copy for each in found], until_ms, session=session)
-            self._given.append((receiver, _deliveries(found, claim, until_ms, is_settled=receiver.settles_first)))
-            if receiver.settles_first:
-                self.counters.completed += len(found)
-                self.view.complete(claim.tokens)
-            receiver.wanted -= len(found)
+            claim = self.view.claim(found.copies, until_ms, session=session)
+            self._give(receiver, GivenCopies(found, claim.tokens, claim.attempts, until_ms))
             self._consumption.give(self)
         self._index.changed(taken)
         return receiver.wanted > 0
@@ -404,11 +401,3 @@ class SessionDispatcher(Dispatcher):
         """Settle all copies that are there now; `then` gets how many, behind the commit."""
         super().purge(then)
         self._index.all_changed()
-
-
-def _deliveries(found: Sequence[ReadCopy], claim: Claim, until_ms: int, *, is_settled: bool) -> list[Delivery]:
-    tokens = [b""] * len(found) if is_settled else claim.tokens.pack()
-    return [
-        Delivery(token, copy.copy, attempt, copy.timestamp_ms, until_ms, copy.message)
-        for token, copy, attempt in zip(tokens, found, claim.attempts.tolist(), strict=True)
-    ]

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
-from operator import attrgetter
 from typing import Protocol
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.topics.copies import ReadCopies
+from headgate.columns import total
 from headgate.errors import LogError, OffsetOutOfRangeError
 from headgate.ledger import MAX_RULE, copy_number, offset_of, rule_of
 from headgate.log import MessageCounts, Stream
 from headgate.message import EncodedMessages
+from headgate.message.lookup import MessageCollector
 from headgate.scan import MessageReader
 from headgate.topic.deciding import CopyReader, Decider
 
@@ -32,6 +31,7 @@ _READ_FACTOR = 4
 _AHEAD = 1024
 _KEPT_BYTES = 64 << 10
 _NOTHING = np.empty(0, dtype=np.int64)
+_NO_COPIES = ReadCopies(_NOTHING, _NOTHING, EncodedMessages.of([]))
 
 
 @dataclass(slots=True)
@@ -42,33 +42,13 @@ class Found:
     searched: int
 
 
-class CopyState(IntEnum):
-    """What a copy waits for that nobody settled."""
-
-    ACTIVE = 0
-    DEFERRED = 1
-    """For who asks for it by its number."""
-    SCHEDULED = 2
-    """For its time."""
-
-
-class ReadCopy(msgspec.Struct, gc=False):
-    """One copy as it is delivered: its encoded message, and when it arrived; `attempts`: how often it was given out."""
-
-    copy: int
-    timestamp_ms: int
-    message: bytes
-    attempts: int = 0
-    state: CopyState = CopyState.ACTIVE
-
-
 class CopySource(Protocol):
     """What a dispatcher asks for copies; not for several threads at once."""
 
     def find(self, start: int, stop: int, limit: int) -> Found:
         """At most `limit` copies at or above `start` and below `stop`, as far as they are decided."""
 
-    def read(self, copies: Int64Array, *, max_bytes: int) -> list[ReadCopy]:
+    def read(self, copies: Int64Array, *, max_bytes: int) -> ReadCopies:
         """The first of these copies, at least one if any is still there, up to so many bytes; deleted ones left out.
 
         The last one says how far was read: up to damage, if there is some. Raises LogError where it begins with damage.
@@ -96,7 +76,9 @@ class SubscriptionSource:
         self._reader = reader
         self._ahead_start = 0
         self._ahead = Found(_NOTHING, 0)
-        self._read_ahead: dict[int, ReadCopy] = {}
+        self._read_ahead = _NO_COPIES
+        self._given_ahead = 0
+        """How many of those that were read ahead were given."""
         self._read_first = _READ_FIRST
         """How many copies the next read begins with; it follows from the size of the last ones."""
 
@@ -150,38 +132,58 @@ class SubscriptionSource:
         found = np.concatenate(parts) if parts else _NOTHING
         return Found(found, stop if left else int(found[-1]) + 1)
 
-    def read(self, copies: Int64Array, *, max_bytes: int) -> list[ReadCopy]:
+    def read(self, copies: Int64Array, *, max_bytes: int) -> ReadCopies:
         """See `CopySource`."""
-        known = self._read_ahead
-        found = []
-        for copy in copies.tolist():
-            read = known.pop(copy, None)
-            if read is None:
-                break
-            found.append(read)
-            max_bytes -= len(read.message)
-        left = copies[len(found) :]
-        if not len(left) or max_bytes <= 0:
-            return found
-        known.clear()
-        if len(left) < self._read_first:
-            left = self._with_next(left)
+        known, copies = self._known(copies, max_bytes)
+        max_bytes -= total(known.messages.lengths)
+        if not len(copies) or max_bytes <= 0:
+            return known
+        wanted = copies if len(copies) >= self._read_first else self._with_next(copies)
 
-        def read_part(part: Int64Array) -> list[ReadCopy]:
+        def read_part(part: Int64Array) -> tuple[Int64Array, EncodedMessages]:
             batch = self._reader.read(self._number, part >> _RULE_BITS, part & MAX_RULE)
-            return _read_copies(part, batch.timestamps_ms, batch.messages)
+            return batch.timestamps_ms, batch.messages
 
-        read_now, size_bytes = _read_some(
-            left,
+        read = _read_some(
+            wanted,
             read_part,
             first=self._read_first,
             max_bytes=max_bytes,
             first_offset=lambda: self._decider.first_offset,
+            behind=known,
         )
-        self._read_first = max(_READ_FIRST, min(_KEPT_BYTES * len(read_now) // (size_bytes + 1), _MOST_READ_FIRST))
-        asked = bisect.bisect_right(read_now, int(copies[-1]), key=attrgetter("copy"))
-        self._read_ahead = {each.copy: each for each in read_now[asked:]}
-        return found + read_now[:asked]
+        size_bytes = total(read.messages.lengths)
+        self._read_first = max(_READ_FIRST, min(_KEPT_BYTES * len(read) // (size_bytes + 1), _MOST_READ_FIRST))
+        asked = int(read.copies.searchsorted(copies[-1], side="right"))
+        if asked == len(read):
+            self._forget_ahead()
+            return read
+        self._read_ahead, self._given_ahead = read, asked
+        return read.take(slice(asked))
+
+    def _forget_ahead(self) -> None:
+        self._read_ahead, self._given_ahead = _NO_COPIES, 0
+
+    def _known(self, copies: Int64Array, max_bytes: int) -> tuple[ReadCopies, Int64Array]:
+        """The first of some copies, if they were read before, up to so many bytes, and those that are to be read."""
+        ahead, first = self._read_ahead, self._given_ahead
+        if first == len(ahead):
+            return _NO_COPIES, copies
+        if ahead.copies[first] != copies[0]:
+            first = int(ahead.copies.searchsorted(copies[0]))
+        known = ahead.take(slice(first, first + len(copies)))
+        if len(copies) > 1:
+            differs = known.copies != copies[: len(known)]
+            count = int(differs.argmax()) if differs.any() else len(known)
+            count = min(count, int(np.cumsum(known.messages.lengths[:count]).searchsorted(max_bytes)) + 1)
+            known = known.take(slice(count))
+        elif len(known) and known.copies[0] != copies[0]:
+            known = _NO_COPIES
+        # What is asked for goes on behind what is given now.
+        self._given_ahead = first + len(known)
+        if self._given_ahead == len(ahead):
+            self._forget_ahead()
+        return known, copies[len(known) :]
 
     def _with_next(self, copies: Int64Array) -> Int64Array:
         """A few copies, and those that are likely to be asked for next."""
@@ -251,16 +253,15 @@ class StreamSource:
             searched = more if len(offsets) < limit else int(offsets[-1]) + 1
         return Found(offsets << _RULE_BITS, max(start, copy_number(searched)))
 
-    def read(self, copies: Int64Array, *, max_bytes: int) -> list[ReadCopy]:
+    def read(self, copies: Int64Array, *, max_bytes: int) -> ReadCopies:
         """See `CopySource`."""
 
-        def read(part: Int64Array) -> list[ReadCopy]:
+        def read(part: Int64Array) -> tuple[Int64Array, EncodedMessages]:
             batch = self._reader.read(part >> _RULE_BITS)
-            return _read_copies(part, batch.timestamps_ms, batch.messages)
+            return batch.timestamps_ms, batch.messages
 
         first_offset = self._stream.first_offset
-        found, _ = _read_some(copies, read, first=_READ_FIRST, max_bytes=max_bytes, first_offset=first_offset)
-        return found
+        return _read_some(copies, read, first=_READ_FIRST, max_bytes=max_bytes, first_offset=first_offset)
 
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
@@ -279,32 +280,34 @@ class StreamSource:
         return copy_number(self._next_offset())
 
 
-def _read_copies(copies: Int64Array, timestamps_ms: Int64Array, messages: EncodedMessages) -> list[ReadCopy]:
-    return list(map(ReadCopy, copies.tolist(), timestamps_ms.tolist(), messages.all_bytes()))
-
-
 def _read_some(
     copies: Int64Array,
-    read: Callable[[Int64Array], list[ReadCopy]],
+    read: Callable[[Int64Array], tuple[Int64Array, EncodedMessages]],
     *,
     first: int,
     max_bytes: int,
     first_offset: Callable[[], int],
-) -> tuple[list[ReadCopy], int]:
+    behind: ReadCopies = _NO_COPIES,
+) -> ReadCopies:
     """Read the first of some copies, `first` of them at once, then more, as nobody knows how large they are.
 
-    Also gives the bytes of all that was read.
+    They are given with those that they lie `behind`.
     """
-    found: list[ReadCopy] = []
-    size_bytes = 0
+    collector = MessageCollector()
+    found, times = [], []
+    if len(behind):
+        collector.add(behind.messages)
+        found.append(behind.copies)
+        times.append(behind.timestamps_ms)
+    stop_bytes = collector.size_bytes + max_bytes
     begin, count = 0, first
-    while begin < len(copies) and size_bytes < max_bytes:
-        part = copies[begin : begin + count]
+    while begin < len(copies) and collector.size_bytes < stop_bytes:
+        part = kept = copies[begin : begin + count]
         try:
-            read_now = read(part)
+            timestamps_ms, messages = read(part)
         except OffsetOutOfRangeError:
             kept = part[part >= copy_number(first_offset())]
-            read_now = read(kept) if len(kept) else []
+            timestamps_ms, messages = read(kept) if len(kept) else (_NOTHING, EncodedMessages.of([]))
         except LogError:
             # What lies before the damage is read one by one.
             if len(part) == 1 and not found:
@@ -313,9 +316,12 @@ def _read_some(
                 break
             count = 1
             continue
-        found += read_now
-        size_bytes += sum([len(each.message) for each in read_now])
+        collector.add(messages)
+        found.append(kept)
+        times.append(timestamps_ms)
         begin += len(part)
         if count > 1:
             count *= _READ_FACTOR
-    return found, size_bytes
+    if len(found) == 1:
+        return ReadCopies(found[0], times[0], collector.take())
+    return ReadCopies(np.concatenate(found), np.concatenate(times), collector.take()) if found else _NO_COPIES

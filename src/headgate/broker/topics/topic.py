@@ -23,6 +23,7 @@ from headgate.broker.timing import is_over
 from headgate.broker.topics.carrying import Carrier, TopicCopies
 from headgate.broker.topics.changing import Changed, ChangeTopic, RuleChange
 from headgate.broker.topics.consumption import Consumption
+from headgate.broker.topics.copies import GivenCopies, ReadCopy
 from headgate.broker.topics.deferred import AskedCopies, ReceivedDeferred
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, CopyCounts, Dispatcher, Targets, ViewCounters
 from headgate.broker.topics.following import Following
@@ -32,9 +33,9 @@ from headgate.broker.topics.moving import MovedCopies, Movement, TargetKind
 from headgate.broker.topics.obeying import obey
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.queues import Queues
-from headgate.broker.topics.receiver import Delivery, Receiver, Settler, nobody_waits
+from headgate.broker.topics.receiver import Receiver, Settler, nobody_waits
 from headgate.broker.topics.sessions import Found, SessionDispatcher, SessionReceiver
-from headgate.broker.topics.sources import FAILED_RULES, ReadCopy, SubscriptionSource
+from headgate.broker.topics.sources import FAILED_RULES, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
 from headgate.broker.topics.waiting import Canceled, Scheduled, WaitingMessages
 from headgate.errors import (
@@ -268,7 +269,7 @@ class BrokerTopic:
         self,
         subscription: str,
         *,
-        deliver: Callable[[Sequence[Delivery]], None],
+        deliver: Callable[[GivenCopies], None],
         ended: Callable[[HeadgateError], None],
         ran_out: Callable[[], None] = nobody_waits,
         dead_letters: bool = False,
@@ -298,7 +299,7 @@ class BrokerTopic:
         session: str | None,
         *,
         accepted: Callable[[SessionReceiver], None],
-        deliver: Callable[[Sequence[Delivery]], None],
+        deliver: Callable[[GivenCopies], None],
         ended: Callable[[HeadgateError], None],
         ran_out: Callable[[], None] = nobody_waits,
         settles_first: bool = False,
@@ -339,7 +340,7 @@ class BrokerTopic:
         self._by_session(self._subscription(subscription)).sessions(then, set_after_ms=set_after_ms)
 
     def peek_session(
-        self, subscription: str, session: str, from_copy: int, limit: int, then: Found[list[ReadCopy]]
+        self, subscription: str, session: str, from_copy: int, limit: int, then: Found[Sequence[ReadCopy]]
     ) -> None:
         """At most `limit` copies of a session that are not settled, at or above a copy, whoever has them.
 
@@ -480,7 +481,7 @@ class BrokerTopic:
             parts.append(self.waiting.peek(from_copy, limit))
         return _in_order(parts)[:limit]
 
-    def copies(self, subscription: str, from_copy: int, limit: int) -> tuple[list[ReadCopy], int]:
+    def copies(self, subscription: str, from_copy: int, limit: int) -> tuple[Sequence[ReadCopy], int]:
         """At most `limit` copies that a subscription has, settled or not, at or above a copy, as far as decided.
 
         Also up to which copy there are no others. Raises ResourceNotFoundError, LogError.

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from headgate.broker.duplicates import RecentIds, digests_of
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.consumption import Consumption
+from headgate.broker.topics.copies import CopyState, ReadCopy
 from headgate.broker.topics.dispatcher import BYTES_A_TURN
 from headgate.broker.topics.moving import TargetKind, append_to_stream
 from headgate.broker.topics.queue import IDLE_MS, small_stream
-from headgate.broker.topics.sources import CopyState, ReadCopy, StreamSource
+from headgate.broker.topics.sources import StreamSource
 from headgate.broker.topics.trouble import Trouble
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError
 from headgate.ledger import NO_COPY, Elsewhere, Ledger, Made, Move, append_moves, copy_number, offset_of

@@ -297,6 +297,57 @@ def store_messages(block: int) -> int:
 
 
 @kernel("int64(int64)")
+def frame_tagged(block: int) -> int:
+    """Write messages as transfers of one frame each, up to the first that does not fit into one; gives their number.
+
+    Words of `block`: data, starts, lengths, first row, rows, channel, handle, delivery id of the first row written,
+    tags, bytes of a tag, settled, largest frame, target; the last word gets the bytes written.
+    """
+    data: int = load_i64(block)
+    starts: int = load_i64(block + 8)
+    lengths: int = load_i64(block + 16)
+    first: int = load_i64(block + 24)
+    count: int = load_i64(block + 32)
+    channel: int = load_i64(block + 40)
+    handle: int = load_i64(block + 48)
+    delivery_id: int = load_i64(block + 56)
+    tags: int = load_i64(block + 64)
+    tag_bytes: int = load_i64(block + 72)
+    settled: int = load_i64(block + 80)
+    max_frame_size: int = load_i64(block + 88)
+    target: int = load_i64(block + 96)
+    frame = target
+    done = 0
+    head_bytes = FRAME_BYTES - 8 + tag_bytes
+    for row in range(first, count):
+        at = row << 3
+        length: int = load_i64(lengths + at)
+        if head_bytes + length > max_frame_size:
+            break
+        store_be_u32(frame, head_bytes + length)
+        store_be_u16(frame + 4, 0x0200)
+        store_be_u16(frame + 6, channel)
+        store_be_u32(frame + 8, 0x005314C0)
+        store_u8(frame + 12, head_bytes - 13)
+        store_u8(frame + 13, 5)
+        store_u8(frame + 14, 0x52)
+        store_u8(frame + 15, handle)
+        store_u8(frame + 16, 0x70)
+        store_be_u32(frame + 17, (delivery_id + done) & 0xFFFFFFFF)
+        store_u8(frame + 21, 0xA0)
+        store_u8(frame + 22, tag_bytes)
+        copy_bytes(frame + 23, tags + row * tag_bytes, tag_bytes)
+        place = frame + 23 + tag_bytes
+        store_u8(place, 0x43)
+        store_u8(place + 1, 0x41 if settled else 0x42)
+        copy_bytes(place + 2, data + load_i64(starts + at), length)
+        frame = place + 2 + length
+        done += 1
+    store_i64(block + 104, frame - target)
+    return done
+
+
+@kernel("int64(int64)")
 def frame_messages(block: int) -> int:
     """Write messages as transfers of one frame each, up to the first that Python has to look at; gives their number.
 

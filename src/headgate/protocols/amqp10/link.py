@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.errors import LocalProtocolError
 from headgate.message import EncodedMessages
@@ -24,7 +25,7 @@ from headgate.protocols.amqp10.performatives import (
 )
 from headgate.protocols.amqp10.states import LINK_SENT, LinkState, sent
 from headgate.protocols.amqp10.terminus import DeliveryState, Error
-from headgate.protocols.amqp10.transfers import TAG, TransferRoom, frame_messages
+from headgate.protocols.amqp10.transfers import TAG, TransferRoom, frame_messages, frame_tagged
 
 if TYPE_CHECKING:
     from headgate.protocols.amqp10.events import Int64Array
@@ -144,29 +145,35 @@ class Link:
         self.drain = False
         self.session.send_flow(self, drain=True)
 
-    def send(self, message: bytes, *, settled: bool | None = None, tag: bytes | None = None) -> int:
-        """Send one message, in as many frames as it needs; gives its delivery id.
-
-        With a tag of the caller's own, of at most 32 bytes, an unsettled delivery is kept until either end settles it:
-        what the peer says of it comes as `Outcomes`. Raises LocalProtocolError.
-        """
+    def send(self, message: bytes, *, settled: bool | None = None) -> int:
+        """Send one message, in as many frames as it needs; gives its delivery id. Raises LocalProtocolError."""
         self._check_sending(1)
-        if tag is not None and len(tag) > MAX_TAG_BYTES:
-            raise LocalProtocolError(f"a delivery tag of {len(tag)} bytes; at most {MAX_TAG_BYTES} are allowed")
         delivery_id = self.session.next_delivery_id
-        transfer = Transfer(
-            self.handle,
-            delivery_id,
-            TAG.pack(self.delivery_count) if tag is None else tag,
-            0,
-            self.settled if settled is None else settled,
-        )
+        is_settled = self.settled if settled is None else settled
+        transfer = Transfer(self.handle, delivery_id, TAG.pack(self.delivery_count), 0, is_settled)
         frames = self.session.connection.transfer_frames(self.session.channel, transfer, message)
         self._count_sent(1)
-        if tag is not None and not transfer.settled:
-            self.session.keep(delivery_id, self)
         self.session.send_transfers(self, b"".join(frames), len(frames))
         return delivery_id
+
+    def send_tagged(self, messages: EncodedMessages, tags: NDArray[np.uint8], *, settled: bool) -> list[int]:
+        """Send messages with tags of the caller's own, `(messages, bytes)` of at most 32; gives their delivery ids.
+
+        What is not `settled` is kept until either end settles it: what the peer says of it comes as `Outcomes`. One
+        kernel call for all. Raises LocalProtocolError for more messages than there is credit.
+        """
+        count = len(messages)
+        self._check_sending(count)
+        if tags.shape[1] > MAX_TAG_BYTES:
+            raise LocalProtocolError(f"delivery tags of {tags.shape[1]} bytes; at most {MAX_TAG_BYTES} are allowed")
+        room = self._room(settled=settled)
+        data, frames = frame_tagged(messages, tags, room)
+        self._count_sent(count)
+        ids = [number & _MASK for number in range(room.delivery_id, room.delivery_id + count)]
+        if not settled:
+            self.session.keep(ids, self)
+        self.session.send_transfers(self, data, frames)
+        return ids
 
     def settle(self, ids: Iterable[int], state: DeliveryState | None) -> None:
         """Settle deliveries that are kept, in the order they were sent; those that are not any more are passed over."""
@@ -180,18 +187,21 @@ class Link:
         """
         count = len(messages)
         self._check_sending(count)
-        room = TransferRoom(
-            channel=self.session.channel,
-            handle=self.handle,
-            delivery_id=self.session.next_delivery_id,
-            tag=self.delivery_count,
-            settled=self.settled,
-            max_frame_size=self.session.connection.remote_max_frame_size,
-        )
+        room = self._room(settled=self.settled)
         data, frames = frame_messages(messages, offsets, room)
         self._count_sent(count)
         self.session.send_transfers(self, data, frames)
         return len(data)
+
+    def _room(self, *, settled: bool) -> TransferRoom:
+        return TransferRoom(
+            channel=self.session.channel,
+            handle=self.handle,
+            delivery_id=self.session.next_delivery_id,
+            tag=self.delivery_count,
+            settled=settled,
+            max_frame_size=self.session.connection.remote_max_frame_size,
+        )
 
     def _check_sending(self, count: int) -> None:
         if self.role is not SENDER:

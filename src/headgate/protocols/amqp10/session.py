@@ -162,9 +162,9 @@ class Session:
         else:
             self.send(Disposition(role, first, last, True, state))
 
-    def keep(self, delivery_id: int, link: Link) -> None:
-        """Tell the link of what the peer says of its delivery, until that is settled."""
-        self._kept[delivery_id] = link
+    def keep(self, ids: Iterable[int], link: Link) -> None:
+        """Tell the link of what the peer says of its deliveries, until they are settled."""
+        self._kept.update(dict.fromkeys(ids, link))
 
     def settle_kept(self, ids: Iterable[int], state: DeliveryState | None) -> None:
         """Settle those of the deliveries that are kept, with the same state."""

@@ -30,6 +30,7 @@ _SMALLEST_FRAME_BYTES = 24
 _MAX_RUN = 16_384
 _STATE_WORDS = 3
 _BLOCK_WORDS, _SCRATCH_WORDS = 18, 12
+_TAGGED_WORDS = 14
 _BLOCK = struct.Struct(f"={_BLOCK_WORDS}q")
 _ACCEPTED = struct.Struct(">6sH8sIBI5s")
 _ACCEPTED_HEAD = b"\x00\x00\x00\x1e\x02\x00"
@@ -153,6 +154,43 @@ def frame_messages(messages: EncodedMessages, offsets: Int64Array, room: Transfe
         done += taken
         frames += taken
     return memoryview(b"".join(pieces)), frames
+
+
+def frame_tagged(messages: EncodedMessages, tags: NDArray[np.uint8], room: TransferRoom) -> tuple[memoryview, int]:
+    """Messages as frames of transfers with tags `(messages, bytes)`, in a separate buffer, and the number of frames.
+
+    The tag of the room is not used.
+    """
+    kernel = kernels.load(KERNEL)
+    count, tag_bytes = tags.shape
+    tags = np.ascontiguousarray(tags)
+    pieces: list[bytes | memoryview] = []
+    frames = done = 0
+    if kernel is not None and room.handle <= 0xFF:
+        starts, lengths = np.ascontiguousarray(messages.starts), np.ascontiguousarray(messages.lengths)
+        target = np.empty(total(lengths) + count * _ROOM_PER_MESSAGE + 8 * _TAGGED_WORDS, dtype=np.uint8)
+        block = target[: 8 * _TAGGED_WORDS].view(np.int64)
+        address = kernels.address_of
+        written = 8 * _TAGGED_WORDS
+    while done < count:
+        if kernel is not None and room.handle <= 0xFF:
+            block[:] = (
+                *(address(messages.data), address(starts), address(lengths), done, count),
+                *(room.channel, room.handle, (room.delivery_id + done) & _MASK, address(tags), tag_bytes),
+                *(int(room.settled), room.max_frame_size, address(target) + written, 0),
+            )
+            taken = kernel.frame_tagged(address(block))
+            size = int(block[_TAGGED_WORDS - 1])
+            pieces.append(target[written : written + size].data)
+            written, done, frames = written + size, done + taken, frames + taken
+            if done == count:
+                break
+        transfer = Transfer(room.handle, (room.delivery_id + done) & _MASK, tags[done].tobytes(), 0, room.settled)
+        split = split_message(room.channel, transfer, messages.message(done), room.max_frame_size)
+        pieces += split
+        frames += len(split)
+        done += 1
+    return pieces[0] if len(pieces) == 1 and isinstance(pieces[0], memoryview) else memoryview(b"".join(pieces)), frames
 
 
 _OFFSET_KEY = np.frombuffer(symbol(OFFSET), dtype=np.uint8)

@@ -7,6 +7,7 @@
     RuleDescription, CorrelationDescription        rules as clients describe them; `told_rule` tells of one
     Refusal, refusal_of                            condition, status and text of every error; `LOCK_LOST` and others
     stored, delivered, Given                       messages as they are stored, and as receivers get them
+    delivered_messages, GivenMessages              many of them at once
     beyond_limits, without_session                 those that are larger than allowed, or name no session
     BATCH_FORMAT, unbatched                        many messages in one delivery
     guid_of, token_of                              lock tokens
@@ -40,8 +41,10 @@ if TYPE_CHECKING:
     from headgate.protocols.servicebus.messages import (
         SCHEDULED_TIME,
         Given,
+        GivenMessages,
         beyond_limits,
         delivered,
+        delivered_messages,
         stored,
         without_session,
     )

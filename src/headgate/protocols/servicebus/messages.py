@@ -7,14 +7,19 @@ for other protocols stays inside. Source: servicebus_wire, section 6.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from headgate.errors import MessageError, PreconditionFailedError
+from headgate import kernels
+from headgate.columns import rows_of, smallest, total
+from headgate.errors import HeadgateError, MessageError, PreconditionFailedError
 from headgate.language.servicebus import Limits
 from headgate.message import (
+    SLACK_BYTES,
     AmqpType,
     AmqpValue,
     Change,
@@ -27,6 +32,7 @@ from headgate.message import (
 )
 from headgate.message.lookup import locate_bytes
 from headgate.protocols.amqp10 import BROKER_ANNOTATIONS, StoredMessages, annotated_message, store_messages
+from headgate.protocols.servicebus.batches import KERNEL, widths
 
 SEQUENCE_NUMBER = "x-opt-sequence-number"
 ENQUEUED_SEQUENCE_NUMBER = "x-opt-enqueue-sequence-number"
@@ -35,6 +41,9 @@ LOCKED_UNTIL = "x-opt-locked-until"
 STATE = "x-opt-message-state"
 DEAD_LETTER_SOURCE = "x-opt-deadletter-source"
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
+
+_TOLD = (SEQUENCE_NUMBER, ENQUEUED_SEQUENCE_NUMBER, ENQUEUED_TIME, STATE)
+"""What each delivery says, in the order of the kernel; behind them that it is locked."""
 
 _OF_THE_BROKER = (SEQUENCE_NUMBER, ENQUEUED_SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, STATE, DEAD_LETTER_SOURCE)
 _ID = FieldReference(Section.PROPERTIES, position=0)
@@ -51,29 +60,62 @@ _MAX_UINT = (1 << 32) - 1
 _MAX_TIME_MS = 253_402_300_799_999
 """The end of the year 9999: some clients cannot show a later time."""
 
+ID_BYTES = 32
+"""A message id that is made here: hexadecimal digits."""
 
-def stored(messages: EncodedMessages, *, left_out: Sequence[str], new_id: Callable[[], str]) -> StoredMessages:
-    """The stored form of messages, in a separate buffer; one without an id gets one by `new_id`.
+_ROOM_OF_ID = 96
+_ROOM_OF_DELIVERY = 384
+_BLOCK_WORDS, _SCRATCH_WORDS = 20, 17
+_ID_WORD = 12
+"""Where the scratch has room for an id, and a time to live."""
 
-    A sender may not say what only the broker does, nor give annotations that are `left_out`.
+
+def stored(messages: EncodedMessages, *, left_out: Sequence[str], new_ids: Callable[[int], bytes]) -> StoredMessages:
+    """The stored form of messages, in a separate buffer; those without an id get one of `new_ids`.
+
+    `new_ids` gives so many ids of 32 letters or digits. A sender may not say what only the broker does, nor give
+    annotations that are `left_out`.
     """
     kept = store_messages(messages, routing=None, user=None, left_out=(*_OF_THE_BROKER, *left_out))
     _, lengths = locate_bytes(kept.messages, _ID)
-    changed: dict[int, bytes] = {}
+    if smallest(lengths) >= 0:
+        return kept
     refused = dict(kept.refused)
-    for row in np.flatnonzero(lengths < 0).tolist():
-        if row not in refused:
-            message = Message.decode(kept.messages.message(row))
-            try:
-                if _is_missing(message, _ID):
-                    changed[row] = message.with_changes([(_ID, AmqpValue(AmqpType.STRING, new_id()))]).encode()
-            except MessageError as error:
-                refused[row] = error
-    if not changed:
-        return StoredMessages(kept.messages, kept.filter_values, refused)
-    count = len(kept.messages)
-    rows = [changed[row] if row in changed else kept.messages.message(row) for row in range(count)]
-    return StoredMessages(EncodedMessages.of(rows), kept.filter_values, refused)
+    messages = _with_ids(kept.messages, new_ids(len(kept.messages)), lengths < 0, refused)
+    return StoredMessages(messages, kept.filter_values, refused)
+
+
+def _with_ids(
+    messages: EncodedMessages, ids: bytes, asked: NDArray[np.bool_], refused: dict[int, HeadgateError]
+) -> EncodedMessages:
+    """Stored messages, in a separate buffer, each with an id; those of no bytes stay so.
+
+    Of those that may have none, the `asked`, the ones whose properties are not what they announce are `refused`.
+    """
+    count = len(messages)
+    block = _Block(count, total(messages.lengths) + count * _ROOM_OF_ID)
+    kernel = kernels.load(KERNEL)
+    if kernel is None:
+        open_rows = rows_of(messages.lengths)
+    else:
+        octets = np.frombuffer(ids, dtype=np.uint8)
+        block.fill(messages, kernels.address_of(widths()), kernels.address_of(octets), *block.outputs())
+        kernel.with_ids(block.address)
+        open_rows = rows_of(block.status)
+
+    def alone(row: int) -> bytes:
+        data = messages.message(row)
+        try:
+            message = Message.decode(data)
+            if not asked[row] or not _is_missing(message, _ID):
+                return data
+            identity = ids[row * ID_BYTES : (row + 1) * ID_BYTES].decode()
+            return message.with_changes([(_ID, AmqpValue(AmqpType.STRING, identity))]).encode()
+        except MessageError as error:
+            refused[row] = error
+            return b""
+
+    return block.written(open_rows, alone)
 
 
 def beyond_limits(messages: EncodedMessages, limits: Limits) -> dict[int, PreconditionFailedError]:
@@ -163,6 +205,108 @@ def delivered(data: bytes, given: Given, *, left_out: Sequence[str]) -> bytes:
     except MessageError:
         # Another protocol stored it: its properties hold something else than they announce, and stay as they are.
         return message
+
+
+@dataclass(slots=True)
+class GivenMessages:
+    """What the broker says of copies that it gives out together, columns `(copies,)` int64; see `Given`."""
+
+    sequence_numbers: NDArray[np.int64]
+    enqueued_ms: NDArray[np.int64]
+    delivery_counts: NDArray[np.int64]
+    locked_until_ms: int | None
+    time_to_live_ms: int | None
+
+
+def delivered_messages(
+    messages: EncodedMessages,
+    given: GivenMessages,
+    *,
+    left_out: Sequence[str],
+    moved_by: str,
+    alone: Callable[[int], bytes],
+) -> EncodedMessages:
+    """What a receiver gets of many stored messages, in a separate buffer: one kernel call.
+
+    `alone` gives the form of a row that the kernel leaves open: what is no message, or notes by the annotation
+    `moved_by`, or by one of the number that it had first, that it comes from elsewhere.
+    """
+    count = len(messages)
+    block = _Block(count, total(messages.lengths) + count * _ROOM_OF_DELIVERY)
+    kernel = kernels.load(KERNEL)
+    open_rows = list(range(count))
+    if kernel is not None:
+        told = _TOLD if given.locked_until_ms is None else (*_TOLD, LOCKED_UNTIL)
+        table = _names(moved_by, *told, *BROKER_ANNOTATIONS, *left_out)
+        columns = [
+            np.ascontiguousarray(column, dtype=np.int64)
+            for column in (given.sequence_numbers, given.enqueued_ms, given.delivery_counts)
+        ]
+        block.fill(
+            messages,
+            *(kernels.address_of(widths()), kernels.address_of(table), len(table)),
+            *map(kernels.address_of, columns),
+            *(given.locked_until_ms or 0, given.time_to_live_ms or 0, _MAX_TIME_MS),
+            *block.outputs(),
+            block.address + 8 * (_BLOCK_WORDS + _ID_WORD),
+        )
+        kernel.deliver(block.address)
+        open_rows = rows_of(block.status)
+    return block.written(open_rows, alone)
+
+
+@functools.lru_cache(maxsize=64)
+def _names(*listed: str) -> NDArray[np.uint8]:
+    """Names as kernels compare them: rows of 32 bytes, the length in front."""
+    rows = np.zeros((len(listed), 32), dtype=np.uint8)
+    for row, name in zip(rows, listed, strict=True):
+        row[0] = len(name)
+        row[1 : 1 + len(name)] = np.frombuffer(name.encode(), dtype=np.uint8)
+    return rows
+
+
+class _Block:
+    """What a kernel is told, and where it writes messages: one array, as each costs as much as a message."""
+
+    __slots__ = ("_lengths", "_read", "_starts", "_target", "_words", "address", "status")
+
+    def __init__(self, count: int, capacity: int) -> None:
+        begin = _BLOCK_WORDS + _SCRATCH_WORDS
+        target = begin + 3 * count
+        self._words = np.empty(target + (capacity + SLACK_BYTES + 7) // 8, dtype=np.int64)
+        self._starts, self._lengths = self._words[begin : begin + count], self._words[begin + count : target - count]
+        self.status = self._words[target - count : target]
+        self._target = self._words[target:].view(np.uint8)
+        self.address = kernels.address_of(self._words)
+        self._starts[:] = self._lengths[:] = 0
+
+    def fill(self, messages: EncodedMessages, *words: int) -> None:
+        """Say which messages, and what else the kernel is told behind these four words."""
+        self._read = starts, lengths = np.ascontiguousarray(messages.starts), np.ascontiguousarray(messages.lengths)
+        self._words[:4] = [
+            kernels.address_of(messages.data),
+            kernels.address_of(starts),
+            kernels.address_of(lengths),
+            len(starts),
+        ]
+        self._words[4 : 4 + len(words)] = words
+
+    def outputs(self) -> tuple[int, ...]:
+        """Where target, starts, lengths, status and scratch are."""
+        count = len(self.status)
+        begin = self.address + 8 * (_BLOCK_WORDS + _SCRATCH_WORDS)
+        step = 8 * count
+        return begin + 3 * step, begin, begin + step, begin + 2 * step, self.address + 8 * _BLOCK_WORDS
+
+    def written(self, open_rows: Sequence[int], alone: Callable[[int], bytes]) -> EncodedMessages:
+        """The messages, with those that were left open."""
+        messages = EncodedMessages(self._target, self._starts, self._lengths)
+        if not open_rows:
+            return messages
+        parts = messages.all_bytes()
+        for row in open_rows:
+            parts[row] = alone(row)
+        return EncodedMessages.of(parts)
 
 
 def _expiry(message: Message, given: Given) -> list[Change]:

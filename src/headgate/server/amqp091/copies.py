@@ -10,10 +10,10 @@ quorum queues, where basic.nack with requeue and basic.recover do not count; her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headgate.broker import Delivery
+from headgate.broker import Delivery, GivenCopies
 from headgate.errors import HeadgateError, PreconditionFailedError
 from headgate.protocols.amqp091 import Table, Unacknowledged, encode_method, long, read_delivery
 from headgate.protocols.amqp091 import methods as m
@@ -86,20 +86,20 @@ class CopyConsumer(ChannelConsumer):
             return 0
         return self._prefetch if self._receiver.settles_first else max(self._prefetch - len(self._holding), 0)
 
-    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+    def _deliver(self, given: GivenCopies) -> None:
         core = self._handler.core
         if not (self.is_open and core.is_open(self.channel)):
             # It was stopped while the claims were being written.
-            tokens = [delivery.token for delivery in deliveries if delivery.token]
+            tokens = given.packed_tokens()
             if tokens:
                 self._receiver.release(tokens, counts=False)
             return
-        for delivery in deliveries:
-            if self._receiver.settles_first:
-                tag = self._unacknowledged.sent()
-            else:
-                tag = self._unacknowledged.delivered(self)
-                self._holding.add(tag, delivery)
+        if given.tokens is None:
+            tags = [self._unacknowledged.sent() for _ in given.attempts]
+        else:
+            tags = [self._unacknowledged.delivered(self) for _ in given.attempts]
+            self._holding.add(tags, given)
+        for delivery, tag in zip(given, tags, strict=True):
             self._send(delivery, tag)
         self._handler.flush()
         if self._room() != self._receiver.wanted:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
-from headgate.broker import Delivery, Receiver
+import numpy as np
+
+from headgate.broker import GivenCopies, Receiver
+from headgate.columns import largest
+from headgate.message import EncodedMessages
 from headgate.protocols.amqp10 import Condition, Error
 from headgate.server.amqp10.service import ServedLink
 
@@ -16,12 +19,12 @@ class ReceiverLink(ServedLink, ABC):
     _receiver: Receiver
 
     @abstractmethod
-    def _encoded(self, delivery: Delivery) -> bytes:
-        """A copy as it is sent."""
+    def _encoded(self, given: GivenCopies) -> EncodedMessages:
+        """Copies as they are sent."""
 
     @abstractmethod
-    def _send(self, delivery: Delivery, data: bytes) -> None:
-        """Send a copy, and keep what settles it."""
+    def _send(self, given: GivenCopies, messages: EncodedMessages) -> None:
+        """Send copies, and keep what settles them."""
 
     def credit_changed(self) -> None:
         """The peer granted credit, or wants it used up."""
@@ -38,37 +41,40 @@ class ReceiverLink(ServedLink, ABC):
         takes_more = link.is_attached and self._handler.is_writable and link.session.may_send
         return link.credit if takes_more else 0
 
-    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+    def _deliver(self, given: GivenCopies) -> None:
         link = self._link
-        sent = 0
-        for delivery in deliveries:
-            if not link.credit:
-                # It was taken back while claims were being written.
-                break
-            data = self._encoded(delivery)
-            if link.attach.max_message_size and len(data) > link.attach.max_message_size:
-                self._refuse_large(deliveries[sent:])
+        # Credit may have been taken back while claims were being written.
+        sent = min(len(given), link.credit)
+        if sent:
+            taken = given[:sent]
+            messages = self._encoded(taken)
+            limit = link.attach.max_message_size
+            if limit and largest(messages.lengths) > limit:
+                sent = int(np.argmax(messages.lengths > limit))
+                if sent:
+                    self._send(given[:sent], messages.take(slice(sent)))
+                self._refuse_large(given[sent:])
                 return
-            sent += 1
-            self._send(delivery, data)
-        self._give_back(deliveries[sent:])
+            self._send(taken, messages)
+        if sent < len(given):
+            self._give_back(given[sent:])
         if link.drain and not link.credit:
             link.use_up_credit()
         self._handler.flush()
         if self._room() != self._receiver.wanted:
             self.go_on()
 
-    def _give_back(self, unsent: Sequence[Delivery]) -> None:
-        tokens = [delivery.token for delivery in unsent if delivery.token]
+    def _give_back(self, unsent: GivenCopies) -> None:
+        tokens = unsent.packed_tokens()
         if tokens:
             self._receiver.release(tokens, counts=False)
 
-    def _refuse_large(self, unsent: Sequence[Delivery]) -> None:
+    def _refuse_large(self, unsent: GivenCopies) -> None:
         """The peer takes no message as large as the next one: that attempt failed, so that it ends as a dead letter."""
-        first, *rest = unsent
-        self._give_back(rest)
-        if first.token:
-            self._receiver.release([first.token], counts=True)
+        self._give_back(unsent[1:])
+        tokens = unsent[:1].packed_tokens()
+        if tokens:
+            self._receiver.release(tokens, counts=True)
         reason = f"the receiver takes at most {self._link.attach.max_message_size} bytes, the next message is larger"
         self._handler.detach(self._link, Error(Condition.MESSAGE_SIZE_EXCEEDED, reason))
 

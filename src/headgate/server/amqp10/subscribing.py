@@ -18,9 +18,9 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.broker import DeadLetterReason, Delivery
+from headgate.broker import DeadLetterReason, Delivery, GivenCopies
 from headgate.errors import HeadgateError, ResourceNotFoundError
-from headgate.message import AmqpType, AmqpValue
+from headgate.message import AmqpType, AmqpValue, EncodedMessages
 from headgate.protocols.amqp10 import (
     Accepted,
     Condition,
@@ -78,14 +78,16 @@ class SubscribingLink(ReceiverLink):
         """Keep what the client has not settled yet."""
         self._holding.tick(now_ms)
 
-    def _encoded(self, delivery: Delivery) -> bytes:
-        return _message(delivery)
+    def _encoded(self, given: GivenCopies) -> EncodedMessages:
+        return EncodedMessages.of(map(_message, given))
 
-    def _send(self, delivery: Delivery, data: bytes) -> None:
-        if self._receiver.settles_first:
-            self._link.send(data)
+    def _send(self, given: GivenCopies, messages: EncodedMessages) -> None:
+        if given.tokens is None:
+            for message in messages.all_bytes():
+                self._link.send(message)
         else:
-            self._holding.add(self._link.send(data, tag=delivery.token), delivery)
+            ids = self._link.send_tagged(messages, given.tags, settled=False)
+            self._holding.add(ids, given)
 
     def _ended(self, error: HeadgateError) -> None:
         self._holding.forget()

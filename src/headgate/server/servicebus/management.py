@@ -197,7 +197,7 @@ class ManagementNode(_ReplyingNode):
         topic.peek_session(name.subscription, asked.session, first, count, self._told(message, later, tell))
         return None
 
-    def _peeked(self, message: RequestMessage, copies: list[ReadCopy]) -> bytes:
+    def _peeked(self, message: RequestMessage, copies: Sequence[ReadCopy]) -> bytes:
         if not copies:
             return message.answered(status=NO_CONTENT)
         time_to_live_ms = self._place.time_to_live_ms

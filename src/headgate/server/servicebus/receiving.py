@@ -13,7 +13,6 @@ messages: that ends with the link. Source: servicebus_wire, sections 5 and 6.
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from headgate.broker import (
     CopyState,
     DeadLetterReason,
     Delivery,
+    GivenCopies,
     ReadCopy,
     Receiver,
     Right,
@@ -35,7 +35,7 @@ from headgate.errors import (
     ResourceNotFoundError,
     SessionLockedError,
 )
-from headgate.message import AmqpType, AmqpValue, FieldReference, Message, Section
+from headgate.message import AmqpType, AmqpValue, EncodedMessages, FieldReference, Message, Section
 from headgate.protocols.amqp10 import (
     Accepted,
     Condition,
@@ -52,9 +52,11 @@ from headgate.protocols.amqp10.performatives import Attach
 from headgate.protocols.servicebus import (
     LOCK_LOST,
     Given,
+    GivenMessages,
     ServiceBusCondition,
     SessionRequest,
     delivered,
+    delivered_messages,
     not_implemented,
     refusal_of,
     session_answer,
@@ -62,7 +64,7 @@ from headgate.protocols.servicebus import (
 from headgate.server.amqp10 import ReceiverLink, RefusedAttachError
 from headgate.server.servicebus.links import EntityLink, Place, error_of
 from headgate.server.servicebus.sending import OF_MOVES
-from headgate.topic import FIRST_NUMBER_ANNOTATION, origin_of
+from headgate.topic import COPY_ANNOTATION, FIRST_NUMBER_ANNOTATION, origin_of
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
@@ -76,7 +78,7 @@ _FIRST_OCTETS = FIRST_NUMBER_ANNOTATION.encode()
 MOST_UNSETTLED = 16_384
 """A link is given no more messages while so many are not settled: those whose locks end make room."""
 
-_UNLOCKED_TAG = struct.Struct(">qq")
+_ACCEPTED = Accepted()
 
 logger = logging.getLogger("headgate.server.servicebus")
 
@@ -91,6 +93,8 @@ class ReceivingLink(EntityLink, ReceiverLink):
         super().__init__(handler, link, service, place, Right.LISTEN)
         self._tokens: dict[int, bytes] = {}
         """The lock tokens of deliveries that the client has not settled."""
+        self._completed: list[tuple[int, bytes]] = []
+        """Deliveries that are completed at the end of the turn, and their tokens."""
         try:
             self._receiver = self._opened(settles_first=settles_first)
         except (EntityDisabledError, SessionLockedError):
@@ -112,6 +116,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
     def close(self) -> None:
         """The link has ended: what its client holds stays locked."""
         super().close()
+        self._complete()
         self._receiver.close()
 
     def tick(self, now_ms: int) -> None:
@@ -139,14 +144,13 @@ class ReceivingLink(EntityLink, ReceiverLink):
         if self._link.drain and self._is_full:
             self._link.use_up_credit()
 
-    def _encoded(self, delivery: Delivery) -> bytes:
-        return given_message(self._place, delivery, self._receiver.time_to_live_ms)
+    def _encoded(self, given: GivenCopies) -> EncodedMessages:
+        return given_messages(self._place, given, self._receiver.time_to_live_ms)
 
-    def _send(self, delivery: Delivery, data: bytes) -> None:
-        if delivery.token:
-            self._tokens[self._link.send(data, tag=delivery.token)] = delivery.token
-        else:
-            self._link.send(data, settled=True, tag=_UNLOCKED_TAG.pack(delivery.copy, delivery.attempt))
+    def _send(self, given: GivenCopies, messages: EncodedMessages) -> None:
+        ids = self._link.send_tagged(messages, given.tags, settled=given.tokens is None)
+        if given.tokens is not None:
+            self._tokens.update(zip(ids, given.packed_tokens(), strict=True))
 
     def _ended(self, error: HeadgateError) -> None:
         refusal = refusal_of(error, str(self._place))
@@ -163,46 +167,58 @@ class ReceivingLink(EntityLink, ReceiverLink):
         was_full = self._is_full
         found = [(number, self._tokens.pop(number)) for number in outcomes.ids if number in self._tokens]
         ids, tokens = [number for number, _ in found], [token for _, token in found]
+        if isinstance(state, Accepted):
+            # What is completed in one turn is completed together: clients settle message by message.
+            if not self._completed:
+                self._handler.call_soon(self._complete)
+            self._completed += found
+        else:
+            self._settle(state, ids, tokens)
+        if was_full:
+            self.go_on()
+
+    def _complete(self) -> None:
+        found, self._completed = self._completed, []
+        if found:
+            ids, tokens = [number for number, _ in found], [token for _, token in found]
+            self._receiver.complete(tokens, self._answered(ids, _ACCEPTED))
+
+    def _answered(self, ids: list[int], state: DeliveryState | None) -> Callable[[list[bool] | HeadgateError], None]:
+        """What tells a peer that waits for it what became of deliveries, when that is on disk."""
 
         def answered(result: list[bool] | HeadgateError) -> None:
-            if outcomes.settled or not self.may_speak:
+            if not self.may_speak:
                 return
             if isinstance(result, HeadgateError):
                 self._link.settle(ids, Rejected(error_of(refusal_of(result, str(self._place)))))
+            elif all(result):
+                self._link.settle(ids, _echo(state))
             else:
                 by_id = list(zip(ids, result, strict=True))
                 self._link.settle([number for number, held in by_id if held], _echo(state))
                 self._link.settle([number for number, held in by_id if not held], Rejected(error_of(LOCK_LOST)))
             self._handler.flush()
 
+        return answered
+
+    def _settle(self, state: DeliveryState | None, ids: list[int], tokens: list[bytes]) -> None:
+        """Do what an outcome says."""
+        receiver, kept, answered = self._receiver, self._place.kept, self._answered(ids, state)
         try:
-            if not self._settle(state, tokens, answered):
-                self._link.settle(ids, Rejected(error_of(not_implemented("transactions are not served"))))
+            match state:
+                case Modified(undeliverable_here=True):
+                    receiver.defer(tokens, answered, properties=kept(_told(state.message_annotations)))
+                case Modified():
+                    receiver.release(tokens, answered, counts=True, properties=kept(_told(state.message_annotations)))
+                case Rejected():
+                    receiver.dead_letter(tokens, answered, why=_reason(self._place, state.error))
+                case Released() | None:
+                    receiver.release(tokens, answered, counts=False)
+                case _:
+                    self._link.settle(ids, Rejected(error_of(not_implemented("transactions are not served"))))
         except PreconditionFailedError as error:
             # The properties that the messages were to get. They stay locked, and may be settled by management.
             answered(error)
-        if was_full:
-            self.go_on()
-
-    def _settle(
-        self, state: DeliveryState | None, tokens: list[bytes], answered: Callable[[list[bool] | HeadgateError], None]
-    ) -> bool:
-        """Do what an outcome says; whether that is served. Raises PreconditionFailedError for wrong properties."""
-        receiver, kept = self._receiver, self._place.kept
-        match state:
-            case Accepted():
-                receiver.complete(tokens, answered)
-            case Modified(undeliverable_here=True):
-                receiver.defer(tokens, answered, properties=kept(_told(state.message_annotations)))
-            case Modified():
-                receiver.release(tokens, answered, counts=True, properties=kept(_told(state.message_annotations)))
-            case Rejected():
-                receiver.dead_letter(tokens, answered, why=_reason(self._place, state.error))
-            case Released() | None:
-                receiver.release(tokens, answered, counts=False)
-            case _:
-                return False
-        return True
 
 
 class SessionLink(ReceivingLink):
@@ -265,6 +281,27 @@ class SessionLink(ReceivingLink):
         if self._session is not None and self._session.session is not None:
             self._service.sessions.pop((self._place.path, self._session.session), None)
         super().close()
+
+
+def given_messages(place: Place, given: GivenCopies, time_to_live_ms: int | None) -> EncodedMessages:
+    """Copies that are given out as a client gets them."""
+    read = given.read
+    if place.is_dead_letter:
+        return EncodedMessages.of([given_message(place, delivery, time_to_live_ms) for delivery in given])
+    told = GivenMessages(
+        sequence_number(read.copies),
+        read.timestamps_ms,
+        given.attempts - 1,
+        None if given.tokens is None else given.locked_until_ms,
+        time_to_live_ms,
+    )
+    return delivered_messages(
+        read.messages,
+        told,
+        left_out=OF_MOVES,
+        moved_by=COPY_ANNOTATION,
+        alone=lambda row: given_message(place, given[row], time_to_live_ms),
+    )
 
 
 def given_message(

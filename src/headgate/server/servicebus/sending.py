@@ -10,7 +10,7 @@ Source: servicebus_wire, sections 5 and 6.
 from __future__ import annotations
 
 import functools
-import uuid
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -66,7 +66,7 @@ class Outgoing:
     def of(messages: EncodedMessages, place: Place) -> Outgoing:
         """Those of messages that came for a place."""
         entity = place.entity
-        found = stored(messages, left_out=OF_MOVES, new_id=_new_id)
+        found = stored(messages, left_out=OF_MOVES, new_ids=_new_ids)
         refused: dict[int, HeadgateError] = dict(found.refused)
         beyond = beyond_limits(messages, entity.limits.content)
         refused |= {row: error for row, error in beyond.items() if row not in refused}
@@ -154,7 +154,7 @@ class SendingLink(EntityLink):
         except (MessageError, LimitExceededError) as error:
             self._answer([number], self._rejected(error))
             return
-        self._publish(EncodedMessages.of(messages), [number], is_whole=True)
+        self._publish(messages, [number], is_whole=True)
 
     def _publish(self, messages: EncodedMessages, ids: list[int | None], *, is_whole: bool = False) -> None:
         """Queue messages, one for each id, or all for the only one; what is refused is answered at once."""
@@ -228,5 +228,5 @@ class SendingLink(EntityLink):
             self._link.grant(granted)
 
 
-def _new_id() -> str:
-    return uuid.uuid4().hex
+def _new_ids(count: int) -> bytes:
+    return os.urandom(16 * count).hex().encode()

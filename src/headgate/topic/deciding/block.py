@@ -2,7 +2,7 @@
 
     Head, 16 bytes
     +------+------+------+------+
-    | HGPB | 0001 | D    | crc  |      magic, u32 format, u32 bytes of the directory, u32 CRC-32 of the directory
+    | HGPB | 0002 | D    | crc  |      magic, u32 format, u32 bytes of the directory, u32 CRC-32 of the directory
     +------+------+------+------+
     directory, D bytes                JSON of `Directory`: stream, offsets, rules, program, and where each area lies
     areas                             plain arrays, each with a CRC-32 per piece of 64 KiB in the directory
@@ -14,9 +14,10 @@
     runs        4 bytes per run           plain copies in a row: u16 first offset, u16 how many more
     acting      8 bytes per run           copies by a rule with an action: u16 first offset, u16 how many more, u32 rule
     failures    6 bytes per failure       u16 offset, u32 rule: the message is a dead letter of the subscription
-    entries     8 bytes per offset        as in the match index: u32 position of the entry in its segment, u32 CRC-32 of
-                                          the entry, head included; zeros: no entry of its own (in a sub-batch), or
-                                          nobody has a copy of it but those who have all
+    places      2 bytes per entry         u16 offset: the messages that somebody has a copy of, other than who has all,
+                                          and that have an entry of their own (not in a sub-batch)
+    entries     8 bytes per entry         as in the match index: u32 position of the entry in its segment, u32 CRC-32 of
+                                          the entry, head included
     sessions   10 bytes per copy          u16 offset, u32 rule, u32 number of its session id, counted from 0: the copies
                                           that have one; plain copies under subscription 0, once for all
     stops       4 bytes per session id    u32: where it ends among the names
@@ -43,12 +44,13 @@ from headgate.errors import CorruptSidecarError
 from headgate.log import ENTRY_DTYPE, Area, AreaParts, ChunkType, ReadBytes, crcs_of_ranges, read_area
 from headgate.log.format import CHUNK_HEADER_BYTES, HEADER_DTYPE
 from headgate.topic.copies import PLAIN
+from headgate.topic.deciding.entries import Entries
 from headgate.topic.deciding.pairs import NO_PAIRS, Pairs
 from headgate.topic.deciding.rule_states import EVALUATOR, RuleState
 from headgate.topic.deciding.runs import NOTHING, CopyRuns, Int64Array, run_starts, run_stops
 from headgate.topic.deciding.session_ids import OF_MESSAGES, SessionIds, find_places
 
-BLOCK_FORMAT = 1
+BLOCK_FORMAT = 2
 MAGIC = b"HGPB"
 BLOCK_OFFSETS = 1 << 16
 
@@ -93,6 +95,7 @@ class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runs: Area
     acting: Area
     failures: Area
+    places: Area
     entries: Area
     sessions: Area
     session_stops: Area
@@ -103,7 +106,7 @@ class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class BlockContent:
     """What is written: copies and failures as they were selected, `sound` and `malformed` shared by subscriptions.
 
-    `chunks` is `(chunks,)` of CHUNK_DTYPE, `entries` `(stop - start,)` of ENTRY_DTYPE.
+    `chunks` is `(chunks,)` of CHUNK_DTYPE.
     """
 
     identity: str
@@ -111,7 +114,7 @@ class BlockContent:
     stop: int
     rules: tuple[RuleState, ...]
     chunks: NDArray[np.void]
-    entries: NDArray[np.void]
+    entries: Entries
     copies: Pairs
     failures: Pairs
     sound: Sequence[Shared]
@@ -199,7 +202,8 @@ def encode_block(content: BlockContent) -> bytes:
         runs=areas.add(_runs(firsts, firsts + lengths, base, _RUN_DTYPE).tobytes()),
         acting=areas.add(acting_runs.tobytes()),
         failures=areas.add(failed.tobytes()),
-        entries=areas.add(content.entries.tobytes()),
+        places=areas.add((content.entries.offsets - base).astype(">u2").tobytes()),
+        entries=areas.add(content.entries.entries.tobytes()),
         sessions=areas.add(named.tobytes()),
         session_stops=areas.add(np.cumsum([len(each) for each in sessions.names]).astype(">u4").tobytes()),
         session_names=areas.add(b"".join(sessions.names)),
@@ -300,9 +304,12 @@ class Block:
         """The chunks that were decided, `(chunks,)` of CHUNK_DTYPE."""
         return self._array(self.directory.chunks, CHUNK_DTYPE, None)
 
-    def entries(self, start: int, stop: int) -> NDArray[np.void]:
-        """Where the messages of the offsets `start … stop` lie in their segments, `(offsets,)` of ENTRY_DTYPE."""
-        return self._array(self.directory.entries, ENTRY_DTYPE, slice(start - self.start, stop - self.start))
+    def entries(self, offsets: Int64Array) -> NDArray[np.void]:
+        """Where the messages of some offsets, ascending, lie in their segments, `(offsets,)` of ENTRY_DTYPE."""
+        places = self._array(self.directory.places, np.dtype(">u2"), None).astype(np.int64) + base_of(self.start)
+        first, stop = places.searchsorted((offsets[0], offsets[-1] + 1)).tolist()
+        part = slice(first, stop)
+        return Entries(places[part], self._array(self.directory.entries, ENTRY_DTYPE, part)).of(offsets)
 
     def postings(self, rows: NDArray[np.void], row: int) -> SubscriptionPostings:
         """What the block has for the subscription of a row of `rows`."""
@@ -404,7 +411,7 @@ def _check_directory(directory: Directory, path: Path, room: int) -> None:
     base = base_of(directory.start)
     if base < 0 or directory.stop != end_of(base):
         raise CorruptSidecarError(f"offsets {directory.start} to {directory.stop} are no block", path=path)
-    entries = (directory.stop - directory.start) * ENTRY_DTYPE.itemsize
+    entries = directory.places.length // 2 * ENTRY_DTYPE.itemsize
     lists = sum(directory.list_runs) * _RUN_DTYPE.itemsize
     sizes = [(directory.entries, entries), (directory.lists, lists)]
     sizes += [
@@ -413,6 +420,7 @@ def _check_directory(directory: Directory, path: Path, room: int) -> None:
             (directory.chunks, CHUNK_DTYPE),
             (directory.rows, ROW_DTYPE),
             (directory.plain, np.dtype(">u2")),
+            (directory.places, np.dtype(">u2")),
             (directory.runs, _RUN_DTYPE),
             (directory.acting, _ACTING_DTYPE),
             (directory.failures, _FAILURE_DTYPE),

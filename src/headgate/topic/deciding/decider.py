@@ -174,7 +174,7 @@ class Decider:
         for piece in self.postings.history.ranges(first, stop):
             part = batch.take(slice(*np.searchsorted(batch.offsets, (piece.start, piece.stop)).tolist()))
             selected = self._selector_at(piece.start).select(part.messages, part.offsets, part.timestamps_ms)
-            block.add(selected, part.offsets, part.entries(selected.copies.offsets))
+            block.add(selected, int(part.offsets[-1]) + 1, part.entries(selected.copies.offsets))
             yield selected
 
     def _selector_at(self, offset: int) -> Selector:

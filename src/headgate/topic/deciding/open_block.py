@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.columns import order_of
-from headgate.log import ENTRY_DTYPE
 from headgate.topic.deciding.block import (
     BlockContent,
     Shared,
@@ -17,6 +16,7 @@ from headgate.topic.deciding.block import (
     chunks_of,
     end_of,
 )
+from headgate.topic.deciding.entries import Entries
 from headgate.topic.deciding.pairs import NO_PAIRS, Pairs
 from headgate.topic.deciding.rule_states import RuleState
 from headgate.topic.deciding.runs import CopyRuns, Int64Array, Runs, joined_runs, run_starts, run_stops
@@ -26,7 +26,6 @@ from headgate.topic.deciding.session_ids import NO_SESSION_IDS, SessionIds, find
 _LARGE = 4096
 """Parts of this size are not joined any more."""
 
-Entries = tuple[Int64Array, NDArray[np.void]]
 SessionPart = tuple[int, SessionIds]
 """The offset behind those of some copies, and their session ids."""
 Part = TypeVar("Part")
@@ -61,15 +60,15 @@ class OpenBlock:
             self._headers += headers.tobytes()
             self._last_chunk_id = int(headers["chunk_id"][-1])
 
-    def add(self, selected: Selected, offsets: Int64Array, entries: NDArray[np.void] | None) -> None:
-        """Add what the next messages give; `entries` are those of their `offsets`, None where they are unknown."""
+    def add(self, selected: Selected, stop: int, entries: Entries) -> None:
+        """Add what the messages up to the offset `stop` give, and where those lie that somebody has a copy of."""
         self._copies.add(selected.copies)
         self._failures.add(selected.failures)
         self._sound.add(selected.taking_all, selected.sound)
         self._malformed.add(selected.failing_on_malformed, selected.malformed)
-        self._sessions.add(selected.sessions, int(offsets[-1]) + 1)
-        if entries is not None:
-            _add(self._entries, (offsets, entries), size=lambda part: len(part[0]), join=_joined_entries)
+        self._sessions.add(selected.sessions, stop)
+        if len(entries):
+            _add(self._entries, entries, size=len, join=Entries.joined)
 
     def count(self, subscription: int) -> int:
         """How many copies a subscription has so far."""
@@ -99,13 +98,9 @@ class OpenBlock:
         """The session ids of copies of a subscription, `(copies,)` by offset and rule, ascending."""
         return self._sessions.of(subscription, offsets, rules)
 
-    def entries(self, start: int, stop: int) -> NDArray[np.void]:
-        """Where the messages of the offsets `start … stop` lie in their segments, `(offsets,)` of ENTRY_DTYPE."""
-        found = np.zeros(stop - start, dtype=ENTRY_DTYPE)
-        for offsets, entries in self._entries:
-            first, last = np.searchsorted(offsets, (start, stop)).tolist()
-            found[offsets[first:last] - start] = entries[first:last]
-        return found
+    def entries(self, offsets: Int64Array) -> NDArray[np.void]:
+        """Where the messages of some offsets, ascending, lie in their segments, `(offsets,)` of ENTRY_DTYPE."""
+        return Entries.joined(self._entries).of(offsets)
 
     def chunks(self) -> NDArray[np.void]:
         """The chunks that were decided, `(chunks,)` of CHUNK_DTYPE."""
@@ -119,7 +114,7 @@ class OpenBlock:
             stop=self.stop,
             rules=rules,
             chunks=self.chunks(),
-            entries=self.entries(self.start, self.stop),
+            entries=Entries.joined(self._entries),
             copies=self._copies.joined(),
             failures=self._failures.joined(),
             sound=self._sound.groups(),
@@ -272,10 +267,6 @@ def _add(parts: list[Part], part: Part, *, size: Callable[[Part], int], join: Ca
 
 def _run_count(runs: Runs) -> int:
     return len(runs[0])
-
-
-def _joined_entries(parts: list[Entries]) -> Entries:
-    return np.concatenate([offsets for offsets, _ in parts]), np.concatenate([entries for _, entries in parts])
 
 
 def _copy_runs(pairs: Pairs, shared: list[Runs]) -> CopyRuns:

@@ -382,17 +382,18 @@ class Postings:
                 break
         return [None if each is None else each.decode("utf-8", "surrogateescape") for each in found]
 
-    def entries(self, start: int, stop: int) -> NDArray[np.void]:
-        """Where the messages of the offsets `start … stop` of one block lie in their segments, and their checksums.
+    def entries(self, offsets: Int64Array) -> NDArray[np.void]:
+        """Where the messages of some offsets of one block, ascending, lie in their segments, and their checksums.
 
         `(offsets,)` of ENTRY_DTYPE; zeros where there is none (see `block`). Raises CorruptSidecarError.
         """
+        start = int(offsets[0])
         block = self._verified(base_of(start))
         if block is not None:
-            return block.entries(start, stop)
+            return block.entries(offsets)
         if self.open_block is not None and base_of(self.open_block.start) == base_of(start):
-            return self.open_block.entries(start, stop)
-        raise CorruptSidecarError(f"offsets {start} to {stop} are not decided", path=self._folder)
+            return self.open_block.entries(offsets)
+        raise CorruptSidecarError(f"offsets from {start} on are not decided", path=self._folder)
 
     def _postings(self, subscription: int, offset: int, stop: int | None = None) -> Iterator[SubscriptionPostings]:
         base = base_of(offset)

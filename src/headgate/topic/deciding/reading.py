@@ -163,7 +163,7 @@ class CopyReader:
             stop = int(np.searchsorted(offsets, end_of(start)))
             part = offsets[first:stop]
             with contextlib.suppress(LogError, OSError):
-                found[first:stop] = self._postings.entries(start, int(part[-1]) + 1)[part - start]
+                found[first:stop] = self._postings.entries(part)
             first = stop
         return found
 

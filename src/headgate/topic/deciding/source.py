@@ -27,6 +27,7 @@ from headgate.scan import (
 from headgate.scan import Decider as ChunkDecider
 from headgate.scan.fetch import AppendedChunks
 from headgate.topic.deciding.block import chunks_of
+from headgate.topic.deciding.entries import NO_ENTRIES, Entries
 from headgate.topic.deciding.runs import Int64Array
 
 _MAPPED_FROM_BYTES = 1 << 20
@@ -37,37 +38,36 @@ _ALL = ScanRequest()
 class SourceBatch:
     """Messages in order, with offsets and times `(messages,)`; their bytes lie in a buffer of the next batch, too.
 
-    `positions` `(messages,)` are those of their entries in the segment; 0 in a sub-batch, where none has its own. None:
-    they are not known.
+    `window` are the chunks of their segment that they lie in, each with an entry of its own; None where they are not.
     """
 
     messages: EncodedMessages
     offsets: Int64Array
     timestamps_ms: Int64Array
-    positions: Int64Array | None
+    window: Window | None
 
     def take(self, part: slice) -> SourceBatch:
         """Some of the messages, in a row."""
-        messages, positions = self.messages.take(part), None if self.positions is None else self.positions[part]
-        return SourceBatch(messages, self.offsets[part], self.timestamps_ms[part], positions)
+        return SourceBatch(self.messages.take(part), self.offsets[part], self.timestamps_ms[part], self.window)
 
-    def entries(self, offsets: Int64Array) -> NDArray[np.void] | None:
-        """Where messages lie, and their checksums, `(messages,)` of ENTRY_DTYPE; zeros for other than these offsets."""
-        if self.positions is None:
-            return None
-        found = np.zeros(len(self.offsets), dtype=ENTRY_DTYPE)
-        if not len(offsets) or not self.positions.any():
-            return found
+    def entries(self, offsets: Int64Array) -> Entries:
+        """Where those of the messages lie that have one of some offsets, and their checksums, as far as it is known."""
+        window = self.window
+        if window is None or not len(offsets):
+            return NO_ENTRIES
         first = int(self.offsets[0])
         is_asked = np.zeros(int(self.offsets[-1]) + 1 - first, dtype=np.bool_)
         is_asked[offsets - first] = True
         is_whole = len(is_asked) == len(self.offsets)
         rows = np.flatnonzero(is_asked if is_whole else is_asked[self.offsets - first])
-        rows = rows[self.positions[rows] > 0]
+        # Of each chunk the rows lie side by side, and as far from their place in the file as all of it.
+        bounds = rows.searchsorted(np.append(self.offsets.searchsorted(window.chunks.chunk_ids), len(self.offsets)))
+        shifts = np.repeat(window.positions - window.headers.starts, np.diff(bounds))
         starts = self.messages.starts[rows] - ENTRY_HEAD_BYTES
-        found["position"][rows] = self.positions[rows]
-        found["crc"][rows] = crcs_of_ranges(self.messages.data, starts, self.messages.lengths[rows] + ENTRY_HEAD_BYTES)
-        return found
+        found = np.empty(len(rows), dtype=ENTRY_DTYPE)
+        found["position"] = starts + shifts
+        found["crc"] = crcs_of_ranges(self.messages.data, starts, self.messages.lengths[rows] + ENTRY_HEAD_BYTES)
+        return Entries(self.offsets[rows], found)
 
 
 class Source:
@@ -150,8 +150,9 @@ class Source:
                 yield window.headers.records
                 for batch in read_window(window, decider, ScanCounters()):
                     if len(batch):
-                        positions = _positions(window, batch.messages, batch.offsets)
-                        yield SourceBatch(batch.messages, batch.offsets, batch.timestamps_ms, positions)
+                        # Messages of a sub-batch lie in a buffer of their own.
+                        own = window if batch.messages.data is window.chunks.data else None
+                        yield SourceBatch(batch.messages, batch.offsets, batch.timestamps_ms, own)
 
     def _read_appended(self, window: Window, start: int, stop: int) -> Iterator[SourceBatch | NDArray[np.void]]:
         """The same out of memory. Where entries lie in their file is not known, as of those in a sub-batch."""
@@ -201,12 +202,3 @@ def _windows(reader: SegmentReader, first: int, last: int) -> Iterator[Window]:
         end = max(begin + 1, int(np.searchsorted(total, before + WINDOW_BYTES, side="right")))
         yield open_window(reader, table, rows[begin:end], stops[begin:end], None)
         begin = end
-
-
-def _positions(window: Window, messages: EncodedMessages, offsets: Int64Array) -> Int64Array:
-    """Where the entries of messages lie in the file."""
-    if messages.data is not window.chunks.data:
-        return np.zeros(len(offsets), dtype=np.int64)
-    bounds = np.append(np.searchsorted(offsets, window.chunks.chunk_ids), len(offsets))
-    shifts = window.positions - window.headers.starts - ENTRY_HEAD_BYTES
-    return messages.starts + np.repeat(shifts, np.diff(bounds))

@@ -1,0 +1,140 @@
+"""Copies on their way out of a broker: read, then claimed. Many are columns; one by one only for who asks so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import overload
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.ledger import Tokens
+from headgate.message import EncodedMessages
+
+Int64Array = NDArray[np.int64]
+Rows = slice | NDArray[np.bool_]
+
+
+class CopyState(IntEnum):
+    """What a copy waits for that nobody settled."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    """For who asks for it by its number."""
+    SCHEDULED = 2
+    """For its time."""
+
+
+class ReadCopy(msgspec.Struct, gc=False):
+    """One copy as it is delivered: its encoded message, and when it arrived; `attempts`: how often it was given out."""
+
+    copy: int
+    timestamp_ms: int
+    message: bytes
+    attempts: int = 0
+    state: CopyState = CopyState.ACTIVE
+
+
+class Delivery(msgspec.Struct, gc=False):
+    """One copy on its way to a peer: `message` is its encoded AMQP 1.0 message, with the action of its rule applied.
+
+    `token` (16 bytes) settles it; it is empty where the copy is settled already. `copy` is offset · 2^20 + rule,
+    `attempt` 1 for the first. It arrived in its topic at `timestamp_ms`, and is this peer's until `locked_until_ms`.
+    """
+
+    token: bytes
+    copy: int
+    attempt: int
+    timestamp_ms: int
+    locked_until_ms: int
+    message: bytes
+
+
+class ReadCopies(Sequence[ReadCopy]):
+    """Copies that were read, ascending: `copies` and `timestamps_ms`, `(copies,)` int64, and their messages.
+
+    The bytes are theirs: no later read overwrites them.
+    """
+
+    __slots__ = ("copies", "messages", "timestamps_ms")
+
+    def __init__(self, copies: Int64Array, timestamps_ms: Int64Array, messages: EncodedMessages) -> None:
+        self.copies = copies
+        self.timestamps_ms = timestamps_ms
+        self.messages = messages
+
+    def __len__(self) -> int:
+        return len(self.copies)
+
+    @overload
+    def __getitem__(self, row: int) -> ReadCopy: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> ReadCopies: ...
+
+    def __getitem__(self, row: int | slice) -> ReadCopy | ReadCopies:
+        if isinstance(row, slice):
+            return self.take(row)
+        return ReadCopy(int(self.copies[row]), int(self.timestamps_ms[row]), self.messages.message(row))
+
+    def __iter__(self) -> Iterator[ReadCopy]:
+        return map(ReadCopy, self.copies.tolist(), self.timestamps_ms.tolist(), self.messages.all_bytes())
+
+    def take(self, rows: Rows) -> ReadCopies:
+        """Those of some rows (a slice or a mask), over the same bytes."""
+        return ReadCopies(self.copies[rows], self.timestamps_ms[rows], self.messages.take(rows))
+
+
+class GivenCopies(Sequence[Delivery]):
+    """Copies on their way to one peer: what was read, `attempts` `(copies,)` int64, and how they are settled.
+
+    `tokens` is None where they are settled already. They are the peer's until `locked_until_ms`.
+    """
+
+    __slots__ = ("attempts", "locked_until_ms", "read", "tokens")
+
+    def __init__(self, read: ReadCopies, tokens: Tokens | None, attempts: Int64Array, locked_until_ms: int) -> None:
+        self.read = read
+        self.tokens = tokens
+        self.attempts = attempts
+        self.locked_until_ms = locked_until_ms
+
+    def __len__(self) -> int:
+        return len(self.attempts)
+
+    @overload
+    def __getitem__(self, row: int) -> Delivery: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> GivenCopies: ...
+
+    def __getitem__(self, row: int | slice) -> Delivery | GivenCopies:
+        if isinstance(row, slice):
+            return self.take(row)
+        return next(iter(self.take(slice(row, row + 1 or None))))
+
+    def __iter__(self) -> Iterator[Delivery]:
+        until_ms = self.locked_until_ms
+        tokens = self.packed_tokens() or [b""] * len(self)
+        return (
+            Delivery(token, each.copy, attempt, each.timestamp_ms, until_ms, each.message)
+            for token, attempt, each in zip(tokens, self.attempts.tolist(), self.read, strict=True)
+        )
+
+    def take(self, rows: Rows) -> GivenCopies:
+        """Those of some rows (a slice or a mask)."""
+        tokens = self.tokens
+        kept = None if tokens is None else Tokens(tokens.copies[rows], tokens.claims[rows])
+        return GivenCopies(self.read.take(rows), kept, self.attempts[rows], self.locked_until_ms)
+
+    @property
+    def tags(self) -> NDArray[np.uint8]:
+        """What tells each from all others, `(copies, 16)`: its token, or copy and attempt where it is settled."""
+        tokens = self.tokens or Tokens(self.read.copies, self.attempts)
+        return tokens.octets()
+
+    def packed_tokens(self) -> list[bytes]:
+        """The token of each; none where they are settled already."""
+        return [] if self.tokens is None else self.tokens.pack()

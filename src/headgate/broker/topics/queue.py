@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import Storage
 from headgate.broker.topics.consumption import Consumption
-from headgate.broker.topics.deferred import DeferredDispatcher
+from headgate.broker.topics.deferred import DeferredDispatcher, DeferredIndex
 from headgate.broker.topics.dispatcher import Dispatcher, Targets
 from headgate.broker.topics.moving import MovedCopies
 from headgate.broker.topics.sources import StreamSource
@@ -61,6 +61,7 @@ class Queue:
         self._consumption: Consumption | None = None
         self._dispatcher: Dispatcher | None = None
         self._carrier: Carrier | None = None
+        self._index = DeferredIndex()
         self._reader: MessageReader | None = None
         self._next_offset = 0
         self._count = None if folder.exists() else 0
@@ -129,17 +130,30 @@ class Queue:
             self._reader = MessageReader(stream)
             self._next_offset = read_tail(stream).next_offset
             self._consumption = Consumption(ledger, lambda: self._touched(self), self._guarded, self._write_in_worker)
-            dispatcher = (Dispatcher if self._carrier_of is None else DeferredDispatcher)(
-                self.name,
-                ledger.view(QUEUE_VIEW, 0),
-                StreamSource(stream, self._reader, lambda: self._next_offset),
-                self._consumption,
-                settings=self._settings,
-                targets=self._targets,
-                now_ms=self._now_ms,
-            )
-            if self._carrier_of is not None and isinstance(dispatcher, DeferredDispatcher):
-                self._carrier = self._carrier_of(ledger, dispatcher)
+            source = StreamSource(stream, self._reader, lambda: self._next_offset)
+            dispatcher: Dispatcher
+            if self._carrier_of is None:
+                dispatcher = Dispatcher(
+                    self.name,
+                    ledger.view(QUEUE_VIEW, 0),
+                    source,
+                    self._consumption,
+                    settings=self._settings,
+                    targets=self._targets,
+                    now_ms=self._now_ms,
+                )
+            else:
+                deferred = dispatcher = DeferredDispatcher(
+                    self.name,
+                    ledger.view(QUEUE_VIEW, 0),
+                    source,
+                    self._consumption,
+                    settings=self._settings,
+                    targets=self._targets,
+                    now_ms=self._now_ms,
+                    index=self._index,
+                )
+                self._carrier = self._carrier_of(ledger, deferred)
             self._dispatcher = dispatcher
             self._dispatcher.count_unseen()
             self._consumption.add(self._dispatcher)

@@ -112,6 +112,7 @@ def test_received_and_deleted_it_is_gone(lab: Lab) -> None:
     defer(lab, 0)
     (found,) = ask(lab, 0, settles_first=True)
     assert found.token == b"" and ask(lab, 0) == [] and deferred(lab) == 0
+    assert topic(lab).peek("s", 0, 10) == []
 
 
 def test_what_comes_back_stays_deferred_and_counts(lab: Lab) -> None:

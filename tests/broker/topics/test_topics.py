@@ -25,6 +25,7 @@ from headgate.topic import (
     RuleDefinition,
     SubscriptionSettings,
     TopicLimits,
+    dead_letters_folder,
 )
 from topic_lab import BLUE, NO_MESSAGE, RED, RED_ONLY, Lab
 
@@ -493,3 +494,28 @@ def test_dead_letters_are_deleted_by_the_time_at_which_their_messages_came(lab: 
     assert lab.counts()[3] == 2
     assert deleted(lab, 1, dead_letters=True) == 1 and deleted(lab, 9, dead_letters=True) == 1
     assert lab.counts()[3] == 0
+
+
+@pytest.mark.parametrize("is_idle_first", [False, True])
+def test_files_of_dead_letters_that_are_settled_go(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, *, is_idle_first: bool
+) -> None:
+    monkeypatch.setattr("headgate.broker.topics.queue._SEGMENT_BYTES", 1_000)
+    lab.topic(*RED_ONLY)
+    link = lab.link(want=20)
+    for _ in range(6):
+        lab.publish(RED)
+        link.receiver.dead_letter(link.tokens[-1:], why=DeadLetterReason("x" * 900))
+        lab.turn()
+    if is_idle_first:
+        lab.turn(IDLE_MS)
+    folder = dead_letters_folder(lab.broker.topics.get("orders").stream.stream, 1)
+    assert len(list(folder.glob("*.segment"))) > 3
+    dead = lab.link("orders/Subscriptions/red/$DeadLetterQueue", want=9)
+    dead.receiver.complete(dead.tokens[:4])
+    dead.receiver.close()
+    # Its files are used until the locks of the others end.
+    for _ in range(8):
+        lab.turn(IDLE_MS)
+    assert len(list(folder.glob("*.segment"))) == 2
+    assert len(lab.broker.topics.get("orders").peek("red", 0, 9, dead_letters=True)) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -14,8 +15,8 @@ from headgate.broker.topics.deferred import DeferredDispatcher, DeferredIndex
 from headgate.broker.topics.dispatcher import Dispatcher, Targets
 from headgate.broker.topics.moving import MovedCopies
 from headgate.broker.topics.sources import StreamSource
-from headgate.errors import HeadgateError
-from headgate.ledger import NEVER, Ledger, Move, append_moves
+from headgate.errors import HeadgateError, LogError
+from headgate.ledger import NEVER, Ledger, Move, append_moves, offset_of
 from headgate.log import Stream, StreamArguments, Writer, read_tail
 from headgate.scan import MessageReader
 from headgate.topic import QUEUE_VIEW, SubscriptionSettings
@@ -86,12 +87,7 @@ class Queue:
         """Append the pending moves of a ledger to it; how many are not pending any more. Raises LogError."""
         self._used_ms = now_ms = self._now_ms()
         if self._writer is None:
-            self._writer = Writer.open(
-                self._stream(),
-                now_ms=now_ms,
-                durability=self._storage.durability,
-                open_file=self._storage.open_file,
-            )
+            self._writer = self._opened_writer(now_ms)
             self._touched(self)
         try:
             moved = append_moves(ledger, target, self._writer, made=made, now_ms=now_ms)
@@ -110,6 +106,10 @@ class Queue:
                 self._dispatcher.wake()
                 self._touched(self)
         return moved
+
+    def _opened_writer(self, now_ms: int) -> Writer:
+        storage = self._storage
+        return Writer.open(self._stream(), now_ms=now_ms, durability=storage.durability, open_file=storage.open_file)
 
     def deferred(self) -> DeferredDispatcher | None:
         """What gives out deferred copies; None where there never were any. Raises as `dispatcher`."""
@@ -194,8 +194,26 @@ class Queue:
         ):
             self._touched(self)
         is_waiting = consumption is not None and (consumption.ledger.next_due_ms < NEVER or consumption.ledger.moves())
+        if self._writer is not None:
+            self._drop_settled(self._writer)
         if self.is_open and not is_waiting and now_ms - self._used_ms >= IDLE_MS:
+            with contextlib.suppress(LogError):  # the next time will do
+                self._drop_all_settled(now_ms)
             self.close()
+
+    def _drop_settled(self, writer: Writer) -> bool:
+        """Delete the first file if nothing of it is needed; whether it was."""
+        floor = None if self._dispatcher is None else self._dispatcher.view.floor
+        return floor is not None and writer.drop_first_below(offset_of(floor))
+
+    def _drop_all_settled(self, now_ms: int) -> None:
+        """The same for all files, where somebody settled something since they were opened."""
+        if self._dispatcher is None or len(self._stream().segments()) < 2:
+            return
+        if self._writer is None:
+            self._writer = self._opened_writer(now_ms)
+        while self._drop_settled(self._writer):
+            pass
 
     def close(self) -> None:
         """Close all files; again is harmless."""

@@ -21,9 +21,9 @@ from waiting import LIMIT_S
 SLOW_START = """
 import sys
 from headgate.cli import main
-from headgate.kernels import compiler, precompile
+from headgate.kernels import cache, precompile
 from headgate.server import process
-compiler.is_missing = lambda source: bool(compiler.kernel_count(source))
+cache.is_missing = lambda source: bool(cache.kernel_count(source))
 child = "import sys; open(sys.argv[1]).read(); [print(module, flush=True) for module in sys.argv[2:]]"
 precompile.CHILD = (sys.executable, "-c", child, sys.argv[1])
 process.KERNELS_WITHIN_S = 3600.0
@@ -153,14 +153,13 @@ def test_kernels_that_are_switched_off_are_an_error(run: Run, monkeypatch: pytes
 
 
 def test_kernels_ls_says_what_is_in_which_folder(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from headgate.kernels import compiler
+    from headgate.kernels import cache
 
     compiled, other = tmp_path / "compiled", tmp_path / "other"
     for folder in (compiled, other):
         folder.mkdir()
-    for number in range(9):
-        (compiled / f"{number}.nbc").write_bytes(b"")
-    monkeypatch.setattr(compiler, "cache_folder", lambda source: compiled if "log" in source.parts else other)
+    (compiled / "code").write_bytes(b"")
+    monkeypatch.setattr(cache, "cache_folder", lambda source: compiled if "log" in source.parts else other)
     rows = {row["module"]: row for row in run("kernels", "ls", "--json").json}
     assert set(rows) == set(kernels.kernel_modules())
     assert rows["headgate.log.kernel"] == {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -13,11 +12,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from headgate.log import without_flushing
 from headgate.server.context import HandlerFactory, ServerContext
 from headgate.server.listeners import ENCRYPTED, PLAIN, protocol_of
-from headgate.server.process import new_loop
 from headgate.server.serving import HANDLERS, Server
 from headgate.server.settings import ServerSettings
+from headgate.testing import ServerInThread, served
 from waiting import LIMIT_S, eventually
 
 T = TypeVar("T")
@@ -27,10 +27,16 @@ T = TypeVar("T")
 class RunningServer:
     """A server that accepts; `ports` by listener: `amqp`, `stream`, `stomp`, `http` and those with TLS."""
 
-    server: Server
-    loop: asyncio.AbstractEventLoop
+    started: ServerInThread
     host: str = "127.0.0.1"
-    _stopped: Future[None] | None = None
+
+    @property
+    def server(self) -> Server:
+        return self.started.server
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self.started.loop
 
     @property
     def ports(self) -> dict[str, int]:
@@ -55,9 +61,7 @@ class RunningServer:
 
     def stop(self) -> Future[None]:
         """Begins to stop; clients may answer while it does. The result is there when it has stopped."""
-        if self._stopped is None:
-            self._stopped = asyncio.run_coroutine_threadsafe(self.server.stop(), self.loop)
-        return self._stopped
+        return self.started.stop()
 
     def until(self, holds: Callable[[], object]) -> None:
         """Waits for something that holds in the loop's thread."""
@@ -72,27 +76,8 @@ def running_server(
 
     All listeners are open; with `handlers`, those of the protocols in it, and HTTP.
     """
-    given = _settings(tmp_path, handlers, settings)
-    loop = new_loop()
-    thread = threading.Thread(target=loop.run_forever, name="server")
-    thread.start()
-
-    async def start() -> Server:
-        server = Server(given, handlers=handlers)
-        await server.start()
-        return server
-
-    try:
-        server = asyncio.run_coroutine_threadsafe(start(), loop).result(LIMIT_S)
-        running = RunningServer(server, loop)
-        try:
-            yield running
-        finally:
-            running.stop().result(LIMIT_S)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(LIMIT_S)
-        loop.close()
+    with without_flushing(), served(_settings(tmp_path, handlers, settings), handlers=handlers) as started:
+        yield RunningServer(started)
 
 
 def _settings(

@@ -37,6 +37,7 @@ def serve(
     HEADGATE_SERVER__TABLE__KEY. Writes one line with `ready` when every listener accepts, and logs to standard error.
     SIGTERM or Ctrl-C stops it: what was accepted is written and confirmed first.
     """
+    from headgate.log import without_flushing
     from headgate.server import load_settings
     from headgate.server import serve as serve_until_stopped
 
@@ -51,5 +52,6 @@ def serve(
         if in_memory:
             folder = tempfile.TemporaryDirectory(prefix="headgate-", ignore_cleanup_errors=True)
             root = Path(ending.enter_context(folder))
+            ending.enter_context(without_flushing())
         serve_until_stopped(load_settings(config, os.environ, root=root), ready=ready)
     return 0

@@ -1,6 +1,7 @@
 """Compiled kernels: how they are declared, cached and guarded, and the raw loads and stores they are made of.
 
-Hides numba and its traps (`compiler.py`) and the memory intrinsics (`memory.py`). Kernels themselves live in the
+Hides numba and its traps (`compiler.py`), where compiled code is kept (`cache.py`) and how it is called without numba
+(`linking.py`), and the memory intrinsics (`memory.py`). Kernels themselves live in the
 module `kernel.py` of the package they belong to, take integers only (addresses, counts) and are reached through `load`,
 so that importing a package neither imports numba nor fails where numba cannot be used.
 
@@ -9,6 +10,7 @@ so that importing a package neither imports numba nor fails where numba cannot b
     missing, compile_missing             what has to be compiled before; `FILTER` and `READ` are what commands need
 """
 
+from headgate.kernels.byte_table import byte_table
 from headgate.kernels.loading import (
     KernelUnavailableWarning,
     address_of,
@@ -36,6 +38,7 @@ __all__ = [
     "READ",
     "SWITCH",
     "address_of",
+    "byte_table",
     "cache_entries",
     "compile_missing",
     "is_compiled",

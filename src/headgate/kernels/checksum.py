@@ -12,11 +12,9 @@ import platform
 from typing import Any
 
 import llvmlite.binding
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numpy.typing import NDArray
 
 from headgate.kernels.compiler import helper, kernel
 from headgate.kernels.memory import build_prefetch, intrinsic, load_i64, load_u8, store_i64
@@ -25,7 +23,6 @@ _FOLD_512 = (0x0154442BD4, 0x01C6E41596)
 _FOLD_128 = (0x01751997D0, 0x00CCAA009E)
 _FOLD_64 = 0x0163CD6124
 _BARRETT = (0x01DB710641, 0x01F7011641)
-_POLYNOMIAL = 0xEDB88320
 _BLOCK_BYTES = 64
 _PIECE_BYTES = 16
 _AHEAD_BYTES = 2048
@@ -40,16 +37,6 @@ HAS_CARRYLESS_MULTIPLY = platform.machine() in ("x86_64", "AMD64") and bool(
     llvmlite.binding.get_host_cpu_features().get("pclmul", False)
 )
 """Whether `crc32` is fast here; elsewhere the standard library's is faster than the byte-wise loop below."""
-
-
-def _byte_table() -> NDArray[np.int64]:
-    table = np.arange(256, dtype=np.int64)
-    for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ _POLYNOMIAL, table >> 1)
-    return table
-
-
-_TABLE = _byte_table()
 
 
 @intrinsic
@@ -169,8 +156,3 @@ def checksums(data: int, starts: int, sizes: int, found: int, count: int, table:
     for number in range(count):
         at = number << 3
         store_i64(found + at, crc32(data + load_i64(starts + at), load_i64(sizes + at), table))
-
-
-def byte_table() -> NDArray[np.int64]:
-    """The 256 words that `crc32` looks up, kept alive by this module."""
-    return _TABLE

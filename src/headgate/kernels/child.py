@@ -34,7 +34,7 @@ def main(modules: Sequence[str]) -> None:
 @contextlib.contextmanager
 def _alone_with(module: str) -> Iterator[None]:
     """Keep other compiling processes from the same module; a lock of the system, which ends with the process."""
-    folder = importlib.import_module("headgate.kernels.compiler").cache_folder(source_of(module))
+    folder = importlib.import_module("headgate.kernels.cache").cache_folder(source_of(module))
     with (folder / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import os
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from headgate.errors import HeadgateError
 from headgate.kernels import precompile
 
 
@@ -95,18 +97,36 @@ def _load(module: str) -> ModuleType | None:
     if precompile.is_switched_off():
         return None
     try:
-        compiler = importlib.import_module("headgate.kernels.compiler")
-        compiler.self_test()
-        count = compiler.count_to_compile(precompile.source_of(module))
-        if count:
-            precompile.tell_progress(0, count)
-        found = importlib.import_module(module)
-        if count:
-            precompile.tell_progress(count, count)
+        _self_test()
+        return _linked(module, precompile.tell_progress)
     except Exception as error:  # whatever keeps numba from compiling here, the reference serves
         _warn(f"{type(error).__name__}: {error}")
         return None
-    return found
+
+
+def _linked(module: str, tell: Callable[[int, int], None]) -> ModuleType:
+    """The kernels of a module from the cache, or compiled and kept there, which is told."""
+    # Importing LLVM and numba costs memory and time where kernels are switched off, and may fail.
+    cache = importlib.import_module("headgate.kernels.cache")
+    linking = importlib.import_module("headgate.kernels.linking")
+    source = precompile.source_of(module)
+    compiled = cache.read(source)
+    if compiled is None:
+        count = cache.kernel_count(source)
+        tell(0, count)
+        compiled = importlib.import_module("headgate.kernels.compiler").compile_kernels(module)
+        cache.keep(source, compiled)
+        tell(count, count)
+    made: ModuleType = linking.link(module, compiled)
+    return made
+
+
+@functools.cache
+def _self_test() -> None:
+    """Run a loop that needs the 128-bit helpers; raises when kernels cannot be trusted here."""
+    index_walk = _linked("headgate.kernels.self_test", lambda _done, _total: None).index_walk
+    if index_walk(0, 29 * 7) != 7 or index_walk(5, 33) != 0:
+        raise HeadgateError("the compiled self-test gave a wrong count")
 
 
 _warned: list[str] = []

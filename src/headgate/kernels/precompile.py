@@ -60,12 +60,12 @@ def served_modules() -> list[str]:
 def missing(modules: Iterable[str]) -> list[str]:
     """The modules whose kernels a process would have to compile first and could keep in the cache.
 
-    Empty where kernels are switched off or cannot be used. Cost: imports numba, a third of a second.
+    Empty where kernels are switched off or cannot be used. Cost: imports LLVM, a twentieth of a second.
     """
-    compiler = _compiler()
-    if compiler is None:
+    cache = _cache()
+    if cache is None:
         return []
-    return [module for module in modules if compiler.is_missing(source_of(module))]
+    return [module for module in modules if cache.is_missing(source_of(module))]
 
 
 class CacheEntry(NamedTuple):
@@ -79,17 +79,17 @@ class CacheEntry(NamedTuple):
 
 def cache_entries() -> list[CacheEntry]:
     """All modules with kernels. Raises HeadgateError where kernels cannot be used, with the reason."""
-    compiler = _compiler()
-    if compiler is None:
+    cache = _cache()
+    if cache is None:
         raise HeadgateError(
             "kernels are switched off, or numba cannot be imported here: reference implementations serve"
         )
     entries = []
     for module in kernel_modules():
         source = source_of(module)
-        folder = compiler.cache_folder(source)
-        compiled = folder is not None and not compiler.is_missing(source)
-        entries.append(CacheEntry(module, compiler.kernel_count(source), compiled, folder and str(folder)))
+        folder = cache.cache_folder(source)
+        compiled = folder is not None and not cache.is_missing(source)
+        entries.append(CacheEntry(module, cache.kernel_count(source), compiled, folder and str(folder)))
     return entries
 
 
@@ -99,11 +99,11 @@ def compile_missing(modules: Iterable[str]) -> None:
     Children do it, at a low priority, and continue when this process ends: the next one finds what they compiled. What
     they cannot compile stays missing. Raises OSError where no process can be started.
     """
-    compiler = _compiler()
+    cache = _cache()
     modules = missing(modules)
-    if compiler is None or not modules:
+    if cache is None or not modules:
         return
-    sizes = {module: compiler.kernel_count(source_of(module)) for module in modules}
+    sizes = {module: cache.kernel_count(source_of(module)) for module in modules}
     total = sum(sizes.values())
     left = dict(sizes)
     lock = threading.Lock()
@@ -156,13 +156,13 @@ def shares(modules: Iterable[str], count: int) -> list[list[str]]:
     Importing a module compiles the kernels of those that it imports, and helpers are compiled once per process: modules
     that import the same kernels stay together.
     """
-    compiler = importlib.import_module("headgate.kernels.compiler")
+    cache = importlib.import_module("headgate.kernels.cache")
     order = list(modules)
     groups: list[_Group] = []
     for module in order:
-        group = _Group([module], compiler.compiled_together(source_of(module)))
+        group = _Group([module], cache.compiled_together(source_of(module)))
         for other in list(groups):
-            if any(map(compiler.kernel_count, other.sources & group.sources)):
+            if any(map(cache.kernel_count, other.sources & group.sources)):
                 groups.remove(other)
                 group = _Group(other.modules + group.modules, other.sources | group.sources)
         groups.append(group)
@@ -184,12 +184,12 @@ def is_switched_off() -> bool:
     return os.environ.get(SWITCH, "").lower() == OFF
 
 
-def _compiler() -> ModuleType | None:
-    """The module that compiles; None where kernels are switched off or numba cannot be imported."""
+def _cache() -> ModuleType | None:
+    """The module that knows what is compiled; None where kernels are switched off or cannot be used."""
     if is_switched_off():
         return None
     try:
-        return importlib.import_module("headgate.kernels.compiler")
+        return importlib.import_module("headgate.kernels.cache")
     except (ImportError, OSError):
         return None
 

@@ -14,6 +14,7 @@ A reader never needs the writer, the writer never waits for a reader. What other
     derive     Area, AreaParts, read_area: bytes with checksums for parts of a derived file                areas
     look       stream_info, dump_chunks, verify_stream; recover, repair_stream         inspect, recovery, repair
     store      DiskFile, replace_file, remove_file, storage_error: files as all of Headgate writes them    files
+    in tests   without_flushing                                                                            files
 
 Hidden: how an append becomes visible or is taken back (`last_pair`), what a crash leaves (`recovery`, `roll_forward`),
 and what is kept (`retention`).
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from headgate.log.counting import MessageCounts
     from headgate.log.crash_points import CommitStep, reached
     from headgate.log.entries import SubBatch, entries_of, unpack_chunk, unpack_entries
-    from headgate.log.files import DiskFile, OpenFile, remove_file, replace_file, storage_error
+    from headgate.log.files import DiskFile, OpenFile, remove_file, replace_file, storage_error, without_flushing
     from headgate.log.format import ChunkHeader, ChunkHeaders, ChunkType, decode_headers
     from headgate.log.inspect import (
         ChunkDump,

@@ -319,7 +319,7 @@ def fill_chunks(
     address = kernels.address_of
     trailer = np.frombuffer(limits.trailer or b"\0", dtype=np.uint8)
     cache = np.full(kernel.CACHE_SLOTS * kernel.CACHE_WORDS, -1, dtype=np.int64)
-    table = address(checksum.byte_table()) if checksum.HAS_CARRYLESS_MULTIPLY else 0
+    table = address(kernels.byte_table()) if checksum.HAS_CARRYLESS_MULTIPLY else 0
     written: int = kernel.build_chunks(
         data,
         starts,

@@ -33,7 +33,7 @@ def first_mismatch(
     if kernel is not None and kernel.HAS_CARRYLESS_MULTIPLY:
         arrays = [np.ascontiguousarray(array, dtype=np.int64) for array in (starts, sizes, expected)]
         addresses = [kernels.address_of(array) for array in arrays]
-        table = kernel.byte_table()
+        table = kernels.byte_table()
         number = kernel.first_mismatch(kernels.address_of(data), *addresses, len(starts), kernels.address_of(table))
         return None if number == len(starts) else int(number)
     view = data.data
@@ -51,7 +51,7 @@ def crcs_of_ranges(data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: ND
         begins, lengths = (np.ascontiguousarray(array, dtype=np.int64) for array in (starts, sizes))
         address = kernels.address_of
         kernel.checksums(
-            address(data), address(begins), address(lengths), address(found), len(found), address(kernel.byte_table())
+            address(data), address(begins), address(lengths), address(found), len(found), address(kernels.byte_table())
         )
         return found
     view = data.data

@@ -166,7 +166,7 @@ class Decider:
         chunk_count = len(chunks)
         if self._verifies:
             if checksum.HAS_CARRYLESS_MULTIPLY:
-                table = kernels.address_of(checksum.byte_table())
+                table = kernels.address_of(kernels.byte_table())
             else:
                 chunk_count = self._first_wrong_checksum(chunks, first_chunk)
         buffers, within = self.buffers, self.within

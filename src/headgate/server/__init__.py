@@ -1,6 +1,7 @@
 """The broker on the network: listeners and one driver for all protocols, configuration, metrics, health.
 
-    serve, load_settings, Authentication     run a server; its settings from a file
+    serve, load_settings, Authentication     run a server as this process; its settings from a file
+    Server, settings_of, new_loop            run one in a loop of one's own; its settings from tables
     stored_rows, user_rows, change_user      lists and changes that the command line shares with `/api`
     TopicRequests, TopicRequest              what `/api/topics` answers, also for commands that work on files
     escaped                                  text of strangers, safe for a log or a terminal
@@ -12,11 +13,13 @@ commands of the broker (`broker`).
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.server.configuration import load_settings
+    from headgate.server.configuration import load_settings, settings_of
+    from headgate.server.context import HandlerFactory
     from headgate.server.listings import UserChange, change_user, stored_rows, user_rows
     from headgate.server.logs import escaped
-    from headgate.server.process import serve
-    from headgate.server.settings import Authentication
+    from headgate.server.process import KERNELS_WITHIN_S, new_loop, serve
+    from headgate.server.serving import Server
+    from headgate.server.settings import Authentication, ServerSettings
     from headgate.server.topics import Answer, TopicRequest, TopicRequests
 else:
     from headgate.faces import lazy

@@ -44,6 +44,13 @@ def load_settings(path: Path | None, environment: Mapping[str, str], *, root: Pa
     return settings
 
 
+def settings_of(tables: Mapping[str, Any], *, source: str) -> ServerSettings:
+    """The settings in tables as the file has them; raises ConfigError that begins with `source`."""
+    settings = _converted(tables, source)
+    _check(settings, source)
+    return settings
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

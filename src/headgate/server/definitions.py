@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from headgate.broker import EVERYTHING, Broker, EntityDeclaration, Permissions, Users, in_steps, is_damage
@@ -58,9 +59,8 @@ def declared_entities(settings: ServerSettings) -> list[EntityDeclaration]:
     return declared
 
 
-async def declare_entities(broker: Broker, settings: ServerSettings) -> None:
-    """Make the topics and queues of the file, or change them to what it says. Raises ConfigError that names one."""
-    declared = declared_entities(settings)
+async def declare_entities(broker: Broker, declared: Sequence[EntityDeclaration]) -> None:
+    """Make topics and queues, or change them to what is said. Raises ConfigError that names one."""
     for each in in_steps(declared, broker.topics.names()) if declared else ():
         try:
             await told(functools.partial(broker.entities.declare, each))

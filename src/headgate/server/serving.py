@@ -7,17 +7,17 @@ import importlib
 import logging
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headgate.broker import Broker, BrokerSettings
+from headgate.broker import Broker, BrokerSettings, EntityDeclaration
 from headgate.errors import ConfigError, StreamLockedError
 from headgate.log import HTTP_NOTE, PRIVATE_FOLDER, Durability, StreamLock, lock_root
 from headgate.server.authenticator import Authenticator
 from headgate.server.certificates import own_certificate, server_context
 from headgate.server.connections import Connections
 from headgate.server.context import Clock, HandlerFactory, ServerContext, SystemClock
-from headgate.server.definitions import apply_definitions, declare_entities
+from headgate.server.definitions import apply_definitions, declare_entities, declared_entities
 from headgate.server.driver import Driver
 from headgate.server.http import site
 from headgate.server.listeners import ENCRYPTED, open_listeners, protocol_of, tls_context
@@ -53,8 +53,11 @@ class Server:
         *,
         clock: Clock | None = None,
         handlers: Mapping[str, HandlerFactory] | None = None,
+        entities: Sequence[EntityDeclaration] = (),
     ) -> None:
         self._settings = settings
+        self._entities = entities
+        """Beside those of the settings."""
         self._clock = clock or SystemClock()
         self._handlers = handlers
         self._driver = Driver(asyncio.get_running_loop())
@@ -98,7 +101,7 @@ class Server:
         self.context.ports.update({name: listening.getsockname()[1] for name, listening in sockets.items()})
         self._driver.start(self.context)
         try:
-            await declare_entities(broker, self._settings)
+            await declare_entities(broker, [*declared_entities(self._settings), *self._entities])
         except BaseException:
             for listening in sockets.values():
                 listening.close()
@@ -118,8 +121,7 @@ class Server:
         self._driver.stop_accepting()
         await self._until_written()
         await self._driver.end_connections()
-        for http in self._http:
-            await http.stop()
+        await asyncio.gather(*(http.stop() for http in self._http))
         try:
             self.context.broker.close()
         finally:

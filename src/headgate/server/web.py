@@ -282,10 +282,21 @@ class HttpServer:
 
     async def stop(self) -> None:
         """End requests and close."""
-        if self._task is not None:
-            self._server.should_exit = True
+        if self._task is None:
+            return
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
             await self._task
+        state = self._server.server_state
+        if state.connections or state.tasks:
             await self._server.shutdown(sockets=[self._socket])
+            return
+        # uvicorn would wait a tenth of a second for nobody.
+        for server in self._server.servers:
+            server.close()
+        self._socket.close()
+        for server in self._server.servers:
+            await server.wait_closed()
 
 
 def peer_of(request: Request) -> Peer:

@@ -380,7 +380,7 @@ def _checksums(data: NDArray[np.uint8], starts: Int64Array, sizes: Int64Array) -
         columns = [np.ascontiguousarray(column, dtype=np.int64) for column in (starts, sizes)]
         found = np.empty(len(starts), dtype=np.int64)
         addresses = [kernels.address_of(array) for array in (*columns, found)]
-        table = kernels.address_of(checksum.byte_table())
+        table = kernels.address_of(kernels.byte_table())
         kernel.checksums(kernels.address_of(data), *addresses, len(starts), table)
         return found
     view = data.data

@@ -143,7 +143,7 @@ def read_entries(
         address(data),
         *(address(column) for column in columns),
         len(starts),
-        address(checksum.byte_table()) if request.verify_checksums else 0,
+        address(kernels.byte_table()) if request.verify_checksums else 0,
         0 if program is None else address(program.words),
         layout.CODE_SELECT,
         0 if program is None else address(program.pool),

@@ -1,0 +1,151 @@
+"""Compiled kernels on disk: one file per module, in a folder that is named after all that its code depends on.
+
+    kernels-<digest>/code     SHA-256 of the rest, length of the table (8 bytes), the table (JSON), object code
+    kernels-<digest>/lock     held by the process that compiles them
+
+The table names the kernels and has the whole numbers among the module's constants, so that a process which uses
+compiled kernels imports neither their module nor numba. The digest is over versions, the kind of processor and all
+sources that a module may use: itself, and what it imports from this package.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import llvmlite.binding
+
+CACHE_VARIABLE = "HEADGATE_CACHE"
+"""Environment variable: folder for compiled kernels; default is `headgate` in the user's cache folder."""
+
+_PACKAGE = Path(__file__).parent.parent
+_IMPORTS = re.compile(r"^from headgate\.([a-z_0-9.]+) import (\w*)", re.MULTILINE)
+_KERNELS = re.compile(r"^@kernel\(", re.MULTILINE)
+_DIGEST_BYTES = 32
+_LENGTH_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernels:
+    """Machine code of the kernels of a module."""
+
+    names: tuple[str, ...]
+    constants: dict[str, int]
+    """Whole numbers of the module, truth values among them, that those who call its kernels may want."""
+    code: bytes
+    """An object file; the function that Python calls for a kernel is `python.NAME`."""
+
+    def to_bytes(self) -> bytes:
+        """What a file holds."""
+        table = json.dumps({"names": self.names, "constants": self.constants}).encode()
+        rest = len(table).to_bytes(_LENGTH_BYTES, "little") + table + self.code
+        return hashlib.sha256(rest).digest() + rest
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CompiledKernels | None:
+        """What `to_bytes` made; None for anything else."""
+        digest, rest = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+        if hashlib.sha256(rest).digest() != digest:
+            return None
+        end = _LENGTH_BYTES + int.from_bytes(rest[:_LENGTH_BYTES], "little")
+        table = json.loads(rest[_LENGTH_BYTES:end])
+        return cls(tuple(table["names"]), table["constants"], rest[end:])
+
+
+def read(source: Path) -> CompiledKernels | None:
+    """The kernels of a module; None where they are not in the cache, or their file is damaged."""
+    folder = cache_folder(source)
+    try:
+        return None if folder is None else CompiledKernels.from_bytes((folder / "code").read_bytes())
+    except OSError:
+        return None
+
+
+def keep(source: Path, compiled: CompiledKernels) -> None:
+    """Put the kernels of a module into the cache; where nothing can be written, they are not kept."""
+    folder = cache_folder(source)
+    if folder is None:
+        return
+    written = folder / f"code.{os.getpid()}"
+    try:
+        written.write_bytes(compiled.to_bytes())
+        written.replace(folder / "code")
+    except OSError:
+        written.unlink(missing_ok=True)
+
+
+@functools.cache
+def cache_folder(source: Path) -> Path | None:
+    """Where the kernels of a module are kept; None where nothing can be written."""
+    digest = hashlib.sha256(f"{_numba()} {llvmlite.__version__} {sys.version} {_processor()}".encode())
+    for part in sorted(compiled_together(source)):
+        digest.update(part.read_bytes())
+    base = os.environ.get(CACHE_VARIABLE)
+    candidates = (
+        [Path(base)]
+        if base
+        else [
+            Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate",
+            Path(tempfile.gettempdir()) / f"headgate-cache-{os.getuid()}",
+        ]
+    )
+    for candidate in candidates:
+        folder = candidate / f"kernels-{digest.hexdigest()[:16]}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK | os.X_OK):
+                return folder
+        except OSError:
+            continue
+    return None
+
+
+@functools.cache
+def _numba() -> str:
+    """What says which numba it is, without importing it: that takes a quarter of a second. Raises ImportError."""
+    found = importlib.util.find_spec("numba")
+    if found is None or found.origin is None:
+        raise ImportError("numba is not installed")
+    return Path(found.origin).with_name("_version.py").read_text(encoding="utf-8")
+
+
+@functools.cache
+def _processor() -> str:
+    """What is compiled for: code for one model does not serve another."""
+    return f"{llvmlite.binding.get_host_cpu_name()} {llvmlite.binding.get_host_cpu_features().flatten()}"
+
+
+@functools.cache
+def kernel_count(source: Path) -> int:
+    """How many kernels a module declares."""
+    return len(_KERNELS.findall(source.read_text(encoding="utf-8")))
+
+
+def is_missing(source: Path) -> bool:
+    """Whether kernels of a module are not in the cache, although they could be kept there."""
+    folder = cache_folder(source) if kernel_count(source) else None
+    return folder is not None and not (folder / "code").exists()
+
+
+@functools.cache
+def compiled_together(source: Path) -> frozenset[Path]:
+    """The module, the modules of this package that it imports, those that they import, and so on."""
+    found: set[Path] = set()
+    waiting = [source]
+    while waiting:
+        module = waiting.pop()
+        if module not in found and module.is_file():
+            found.add(module)
+            for name, imported in _IMPORTS.findall(module.read_text(encoding="utf-8")):
+                # What is imported is a name of a module, or a module of a package.
+                place = _PACKAGE.joinpath(*name.split("."))
+                waiting += [place.with_suffix(".py"), place / f"{imported}.py"]
+    return frozenset(found)

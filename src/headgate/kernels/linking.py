@@ -1,0 +1,95 @@
+"""Object code of kernels becomes functions that Python calls: LLVM links it, nothing is compiled, numba is not needed.
+
+Guards against a trap of LLVM that was met in practice (docs/design/kernels.md): it leaves the 128-bit division helpers
+of the C compiler's runtime unresolved, and an innocent loop with a step that is no power of two then jumps into
+nowhere. They are registered before anything is compiled or linked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+from types import ModuleType
+from typing import Any
+
+import llvmlite.binding
+
+from headgate.kernels.cache import CompiledKernels
+
+_DIVISION_SYMBOLS = ("__udivti3", "__divti3", "__umodti3", "__modti3")
+_METH_FASTCALL = 0x80
+
+
+class _MethodDefinition(ctypes.Structure):
+    """`PyMethodDef` of CPython."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("documentation", ctypes.c_char_p),
+    )
+
+
+_new_function = ctypes.pythonapi.PyCFunction_NewEx
+_new_function.argtypes = [ctypes.POINTER(_MethodDefinition), ctypes.c_void_p, ctypes.c_void_p]
+_new_function.restype = ctypes.py_object
+
+
+def _register_division_symbols() -> None:
+    try:
+        runtime = ctypes.CDLL("libgcc_s.so.1")
+    except OSError:
+        # Looking for it starts a process.
+        runtime = ctypes.CDLL(ctypes.util.find_library("gcc_s"))
+    for symbol in _DIVISION_SYMBOLS:
+        llvmlite.binding.add_symbol(symbol, ctypes.cast(getattr(runtime, symbol), ctypes.c_void_p).value)
+
+
+_register_division_symbols()
+
+_definitions: list[_MethodDefinition] = []
+"""Functions of Python point into them as long as the process lives."""
+
+
+def link(module: str, compiled: CompiledKernels) -> ModuleType:
+    """A module of that name with the kernels, which run without the interpreter lock, and the constants."""
+    engine = _engine()
+    engine.add_object_file(llvmlite.binding.ObjectFileRef.from_data(compiled.code))
+    engine.finalize_object()
+    made = ModuleType(module)
+    made.__dict__.update(compiled.constants)
+    for name in compiled.names:
+        address = engine.get_function_address(symbol_of(module, name))
+        definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
+        _definitions.append(definition)
+        made.__dict__[name] = _new_function(definition, None, None)
+    return made
+
+
+def symbol_of(module: str, name: str) -> str:
+    """What the function that Python calls is named in the object code; all modules share one table of symbols."""
+    return f"python.{module}.{name}"
+
+
+def target_machine() -> Any:
+    """What code is made for: this processor."""
+    llvmlite.binding.initialize_native_target()
+    llvmlite.binding.initialize_native_asmprinter()
+    target = llvmlite.binding.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=llvmlite.binding.get_host_cpu_name(),
+        features=llvmlite.binding.get_host_cpu_features().flatten(),
+        opt=3,
+        reloc="static" if target.name.startswith("x86") else "default",
+        codemodel="jitdefault",
+        jit=True,
+    )
+
+
+@functools.cache
+def _engine() -> Any:
+    """Linked code lives as long as the process, and so does what linked it."""
+    machine = target_machine()
+    return llvmlite.binding.create_mcjit_compiler(llvmlite.binding.parse_assembly(""), machine)

@@ -41,6 +41,8 @@ _MOST_STEPS = {"sent": 200, "settled": 60, "changes": 8}
 _MODULUS = 5
 """A rule takes every fifth message."""
 _GROUP = 20
+_MOST_SENT = 600
+"""In one round: what nobody has received is no better test for being more."""
 _RULES = 4
 _LOCK_MS = 1_000
 
@@ -125,7 +127,8 @@ class Load:
         """Wait until so many more answers of a kind have come."""
         steps += self._account.steps[kind]
         eventually(
-            lambda: self._account.steps[kind] >= steps or self.failures, lambda: f"stuck at {self._account.steps}"
+            lambda: self._account.steps[kind] >= steps or self.failures,
+            lambda: f"stuck at {self._account.steps}, waiting for {kind} up to {steps}",
         )
 
     def join(self) -> None:
@@ -145,7 +148,8 @@ class Load:
 
     def _send(self, client: Client, chance: random.Random) -> None:
         account, link = self._account, client.sender(TOPIC)
-        while True:
+        before = len(account.sent)
+        while len(account.sent) < before + _MOST_SENT:
             numbers = [len(account.sent) + at for at in range(chance.randint(1, _GROUP))]
             is_batch = chance.random() < 0.3
             began = account.clock()
@@ -165,6 +169,7 @@ class Load:
             account.steps["sent"] += len(numbers)
             client.outcomes.clear()
             client.events.clear()
+        client.pump(lambda: False)
 
     def _settle(self, client: Client, chance: random.Random) -> None:
         account, link = self._account, peek_lock(client, f"{TOPIC}/Subscriptions/{ALL}", credit=_GROUP)

@@ -81,6 +81,20 @@ class _HttpConnection(H11Protocol):
         self._all_open.pop(self, None)
         super().connection_lost(exc)
 
+    def send_400_response(self, msg: str) -> None:
+        """What comes is no HTTP. Whoever is at answering a request learns that its client has gone.
+
+        uvicorn would let both answer, and fail at the second.
+        """
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def _should_upgrade(self) -> bool:
         return self._get_upgrade() == b"websocket" and self.scope["method"] == "GET" and self._upper is not None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import logging
 import os
 import random
 import socket
@@ -19,6 +21,7 @@ from headgate.message import Message
 from headgate.protocols.amqp10.terminus import Accepted, Rejected
 from headgate.protocols.servicebus import signed_token
 from headgate.protocols.servicebus.atom import ATOM, SERVICE_BUS
+from headgate.server.metrics import open_descriptors, resident_bytes
 from headgate.server.servicebus import administration
 from server.amqp10_client import client_of
 from server.running import RunningServer, running_server
@@ -418,6 +421,55 @@ def test_requests_that_break_off_or_are_too_long_leave_no_trace(site: Site) -> N
     assert site.listed("/$Resources/topics") == []
     assert site.refused("PUT", "/orders", b" " * 300_000)[0] == 413
     assert site.listed("/$Resources/topics") == []
+
+
+def test_lengths_that_are_wrong_and_chunks_that_are_garbage_are_refused_and_leave_nothing(
+    running: RunningServer, site: Site, caplog: pytest.LogCaptureFixture, seed: int
+) -> None:
+    chance, port = random.Random(seed), running.ports["servicebus"]
+    lengths = ("-1", "0x10", "1, 2", "9" * 30, "", "1e3", str(len(TOPIC) - 1), str(len(TOPIC) + 1), "999999999999")
+    heads = [f"Content-Length: {length}".encode() for length in lengths]
+    heads += [b"Transfer-Encoding: " + coding for coding in (b"chunked", b"gzip, chunked", b"chunked, chunked", b"x")]
+    heads += [b"Transfer-Encoding: chunked\r\nContent-Length: 5", b"Expect: 100-continue\r\nContent-Length: 9"]
+
+    def chunk(size: bytes, data: bytes) -> bytes:
+        return size + b"\r\n" + data + b"\r\n"
+
+    bodies = [
+        TOPIC, TOPIC[:50], chunk(b"%x" % len(TOPIC), TOPIC) + b"0\r\n\r\n", chunk(b"ffffffffffffffff", TOPIC),
+        chunk(b"-5", TOPIC), chunk(b"zz", TOPIC), chunk(b"5;" + b"x" * 70_000, b"abcde"), chunk(b"3", TOPIC),
+        b"\r\n" * 99, chunk(b"1", b"x") * 2_000 + b"0\r\n\r\n", chunk(b"10000", bytes(65536)) * 20 + b"0\r\n\r\n",
+    ]  # fmt: skip
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            method = chance.choice((b"PUT", b"GET", b"DELETE", b"PATCH", b"P\xffT", b"get"))
+            path = chance.choice(
+                (b"/orders", b"/a/subscriptions/b", b"/%ff%00/..", b"/" + b"x" * 300, b"*", b"//", b"/\xff")
+            )
+            said = b"%s %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n" % (method, path, chance.choice(heads))
+            said += chance.choice(bodies)
+            if chance.random() < 0.3:
+                place = chance.randrange(len(said))
+                said = said[:place] + chance.randbytes(chance.choice((1, 30))) + said[place:]
+            with socket.create_connection(("127.0.0.1", port), LIMIT_S) as client:
+                # The server may have closed before all of it came.
+                with contextlib.suppress(OSError):
+                    client.sendall(said[: chance.choice((len(said), chance.randrange(len(said))))])
+                    client.shutdown(socket.SHUT_WR)
+                answer = until_closed(client)
+            assert not answer or answer.startswith(b"HTTP/1.1 "), answer
+            assert b"HTTP/1.1 500" not in answer, (said, answer)
+
+    with caplog.at_level(logging.ERROR):
+        rounds(30)
+        descriptors, memory = open_descriptors(), resident_bytes()
+        rounds(150)
+    assert not caplog.records, caplog.text
+    running.until(lambda: open_descriptors() <= descriptors)
+    assert resident_bytes() < memory + 16_000_000
+    # Only a whole request makes something.
+    assert site.listed("/$Resources/topics") in ([], ["orders"]) and site.raw("GET", "/health")[0] == 200
 
 
 def test_altered_documents_are_taken_or_refused_and_never_a_fault(site: Site) -> None:

@@ -11,6 +11,7 @@ import datetime
 import gc
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,25 +30,37 @@ DEAD_LETTERS = servicebus.ServiceBusSubQueue.DEAD_LETTER
 NEXT_SESSION = servicebus.NEXT_AVAILABLE_SESSION
 
 
+_WITHOUT_KEEP_ALIVE = {"keep_alive": 0}
+"""The thread that keeps a connection alive looks once a second whether it is to end, and `close` waits for it."""
+
+
+_closing = ThreadPoolExecutor(4)
+"""Where receivers are closed while tests go on: they have that thread in any case."""
+
+
 @pytest.fixture(scope="module")
 def client(served: Served) -> Iterator[Any]:
     if served.is_original:
         pytest.skip("RabbitMQ has no topics of Service Bus")
-    with servicebus.ServiceBusClient.from_connection_string(connection_string(served), retry_total=0) as client:
+    text = connection_string(served)
+    with servicebus.ServiceBusClient.from_connection_string(text, retry_total=0) as client, _closing:
         yield client
 
 
 def _send(client: Any, topic: str, *messages: Any) -> None:
-    with client.get_topic_sender(topic) as sender:
+    with client.get_topic_sender(topic, **_WITHOUT_KEEP_ALIVE) as sender:
         for message in messages:
             sender.send_messages(message)
 
 
 def _received(client: Any, topic: str, subscription: str, count: int) -> list[Any]:
     """The next messages of a subscription, and nothing else."""
-    with client.get_subscription_receiver(topic, subscription, receive_mode=DELETE) as receiver:
+    receiver = client.get_subscription_receiver(topic, subscription, receive_mode=DELETE)
+    try:
         found = _next(receiver, count)
         assert receiver.peek_messages(1, sequence_number=1) == []
+    finally:
+        _closing.submit(receiver.close)
     return found
 
 
@@ -109,7 +122,7 @@ def test_what_a_message_carries_comes_back_with_its_types(client: Any, served: S
         b"body", application_properties=properties, subject="s", correlation_id="c", to="t", reply_to="r",
         content_type="text/plain", message_id="mine", partition_key="p", time_to_live=datetime.timedelta(hours=1),
     )  # fmt: skip
-    with client.get_queue_sender(name) as sender:
+    with client.get_queue_sender(name, **_WITHOUT_KEEP_ALIVE) as sender:
         sender.send_messages(sent)
     with client.get_queue_receiver(name) as receiver:
         (found,) = receiver.receive_messages(1, max_wait_time=10)
@@ -156,7 +169,7 @@ def test_a_batch_has_all_its_messages_in_order(client: Any, served: Served, name
 def test_a_lock_that_is_lost_is_told_on_the_link_and_by_management(served: Served, client: Any, name: str) -> None:
     """Where settling on the link fails, the client asks management: that must refuse it, too."""
     declare_queue(served, name, lock_ms=1_000)
-    with client.get_queue_sender(name) as sender:
+    with client.get_queue_sender(name, **_WITHOUT_KEEP_ALIVE) as sender:
         sender.send_messages(Message("m"))
     with client.get_queue_receiver(name) as receiver, client.get_queue_receiver(name) as other:
         (first,) = receiver.receive_messages(1, max_wait_time=10)
@@ -177,7 +190,7 @@ def _in_sessions(sessions: str, count: int) -> list[Any]:
 
 def test_sessions(client: Any, served: Served, name: str) -> None:
     declare_queue(served, name, requires_session=True)
-    with client.get_queue_sender(name) as sender:
+    with client.get_queue_sender(name, **_WITHOUT_KEEP_ALIVE) as sender:
         sender.send_messages(_in_sessions("ab", 3))
         with pytest.raises(exceptions.ServiceBusError, match="SessionId was not set"):
             sender.send_messages(Message("none"))
@@ -373,7 +386,7 @@ def test_the_asynchronous_client(served: Served, name: str) -> None:
     async def use() -> None:
         text = connection_string(served)
         async with aio.ServiceBusClient.from_connection_string(text, retry_total=0) as client:
-            async with client.get_topic_sender(name) as sender:
+            async with client.get_topic_sender(name, **_WITHOUT_KEEP_ALIVE) as sender:
                 await asyncio.gather(*(sender.send_messages(Message(f"m{number}")) for number in range(5)))
                 await sender.send_messages([Message("b0"), Message("b1")])
             async with client.get_subscription_receiver(name, "s") as receiver:
@@ -399,9 +412,12 @@ def test_the_asynchronous_client(served: Served, name: str) -> None:
 
 def test_blue_and_quantity_ten(client: Any, served: Served, name: str) -> None:
     declare_topic(served, name, s=[{"name": "r", "sql": "color = 'blue' AND quantity = 10"}])
-    for color, quantity in (("blue", 10), ("blue", 9), ("red", 10)):
-        _send(client, name, Message("m", application_properties={"color": color, "quantity": quantity}))
-    _send(client, name, Message("end", application_properties={"COLOR": "blue", "Quantity": 10}))
+    orders = (("blue", 10), ("blue", 9), ("red", 10))
+    _send(
+        client, name,
+        *(Message("m", application_properties={"color": color, "quantity": number}) for color, number in orders),
+        Message("end", application_properties={"COLOR": "blue", "Quantity": 10}),
+    )  # fmt: skip
     assert _bodies(_received(client, name, "s", 2)) == ["m", "end"]
 
 
@@ -482,7 +498,7 @@ def test_system_properties_and_the_operators_of_the_page(client: Any, served: Se
 
 def test_duplicates_are_accepted_and_dropped(client: Any, served: Served, name: str) -> None:
     declare_queue(served, name, {"requires_duplicate_detection": True})
-    with client.get_queue_sender(name) as sender:
+    with client.get_queue_sender(name, **_WITHOUT_KEEP_ALIVE) as sender:
         sender.send_messages(Message("first", message_id="1"))
         sender.send_messages(Message("again", message_id="1", session_id="another", correlation_id="other"))
         batch = sender.create_message_batch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from headgate.topic import (
     TopicSettings,
     TopicStatus,
 )
+from log_streams import FailingFiles, Killed, quick_folder
 from topic_lab import BLUE, RED, RED_ONLY, Lab
 
 EVERY = RuleDefinition("All", sql="1=1")
@@ -284,3 +286,71 @@ def test_a_copy_that_says_a_later_time_waits_with_the_messages_of_its_target(
     lab.change(SEND_DISABLED, topic="paid")
     lab.publish(later)
     assert lab.counts("on") == (0, 0, 0, 1)
+
+
+def later(lab: Lab, due_ms: int) -> bytes:
+    """A message whose property says when its copy is to be scheduled for."""
+    due = AmqpValue(AmqpType.TIMESTAMP, due_ms)
+    return Message(b"b", application_properties={"color": "red", "due": due}).encode()
+
+
+def scheduling(lab: Lab) -> None:
+    """The topic `orders`, whose action schedules copies: those of `here` stay, those of `on` are forwarded."""
+    rule = RuleDefinition("Later", sql="color = 'red'", action="SET sys.ScheduledEnqueueTimeUtc = due")
+    on, here = CreateSubscription("on", forward_to="paid"), CreateSubscription("here")
+    lab.topic(on, AddRule("on", rule), here, AddRule("here", rule))
+
+
+def test_a_copy_that_is_scheduled_by_an_action_waits_where_it_is_forwarded_to(lab: Lab) -> None:
+    target(lab)
+    scheduling(lab)
+    due_ms = lab.clock.now + 5_000
+    here, there = lab.link("orders/Subscriptions/here", want=9), lab.link("paid/Subscriptions/all", want=9)
+    lab.publish(later(lab, due_ms), later(lab, 1), later(lab, due_ms + 1))
+    assert len(here.deliveries) == 3, "where it is made, the time is ignored"
+    assert len(there.deliveries) == 1
+    paid = lab.broker.topics.get("paid")
+    assert paid.waiting_count == 2 and lab.counts("on") == (0, 0, 0, 0)
+    lab.restart()
+    there = lab.link("paid/Subscriptions/all", want=9)
+    lab.turn(after_ms=5_000)
+    (one,) = there.deliveries
+    assert one.timestamp_ms == due_ms
+    lab.turn(after_ms=100)
+    assert [values(Message.decode(each.message).application_properties)["due"] for each in there.deliveries] == [
+        due_ms, due_ms + 1,
+    ]  # fmt: skip
+    assert lab.broker.topics.get("paid").waiting_count == 0
+
+
+def test_a_copy_for_later_waits_once_whenever_the_process_dies(lab: Lab) -> None:
+    with quick_folder() as name:
+        root = Path(name) / "root"
+        first = Lab(root)
+        target(first)
+        scheduling(first)
+        due_ms = first.clock.now + 5_000
+        first.broker.close()
+        budget, is_done = 0, False
+        while not is_done:
+            copy = shutil.copytree(root, Path(name) / "copy")
+            confirmed = False
+            try:
+                killed = Lab(copy, open_file=FailingFiles(Killed(), budget=budget))
+                killed.publish(later(killed, due_ms), later(killed, due_ms))
+                confirmed = True
+                killed.turn(after_ms=100)
+                is_done = True
+            except Killed:
+                pass
+            found = Lab(shutil.copytree(copy, Path(name) / "found"))
+            for _ in range(3):
+                found.broker.topics.get("paid")
+                found.broker.topics.get("orders")
+                found.turn(after_ms=3_000)
+            came = len(stored(found.root, "paid"))
+            assert came == len(stored(found.root, "orders")) == 2 if confirmed else came in (0, 2)
+            found.broker.close()
+            for each in ("copy", "found"):
+                shutil.rmtree(Path(name) / each)
+            budget += 97

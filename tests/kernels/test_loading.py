@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from headgate.errors import HeadgateError
-from headgate.kernels import address_of, load
+from headgate.kernels import address_of, cache, checksum, load
 
 USE_A_FILTER = """
 import warnings
@@ -79,6 +80,18 @@ def test_where_no_cache_folder_can_be_made_kernels_are_compiled_in_memory(tmp_pa
 
 
 @needs_kernels
+def test_code_from_a_folder_that_others_may_write_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(cache.CACHE_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no folder"))
+    (tmp_path / "no folder").write_bytes(b"")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    source = Path(checksum.__file__)
+    found = cache.cache_folder.__wrapped__(source)
+    assert found is not None and found.parent.parent == tmp_path
+    found.parent.chmod(0o777)
+    assert cache.cache_folder.__wrapped__(source) is None
+
+
 def test_compiled_kernels_are_kept_in_the_given_folder_and_used_again_without_numba(tmp_path: Path) -> None:
     code = (
         "import sys\n"

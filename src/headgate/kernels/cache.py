@@ -100,12 +100,19 @@ def cache_folder(source: Path) -> Path | None:
     for candidate in candidates:
         folder = candidate / f"kernels-{digest.hexdigest()[:16]}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if os.access(folder, os.W_OK | os.X_OK):
+            candidate.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
+            if os.access(folder, os.W_OK | os.X_OK) and (base or _is_own(candidate)):
                 return folder
         except OSError:
             continue
     return None
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether only this user and root can have put code there: anybody may make folders among temporary files."""
+    found = folder.stat()
+    return found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o002
 
 
 @functools.cache

@@ -370,7 +370,9 @@ def test_metrics_count_what_became_of_copies(topic: RunningServer) -> None:
 
 def test_entities_are_declared_all_in_one_and_listed_for_who_may_read_them(running: RunningServer) -> None:
     rule = {"name": "Red", "sql": "color = 'red'"}
-    declared = {"subscriptions": [{"name": "red", "rules": [rule]}], "settings": {"user_metadata": "ours"}}
+    settings: dict[str, object] = {"user_metadata": "ours"}
+    declared = {"subscriptions": [{"name": "red", "rules": [rule]}], "settings": settings}
+    settings["authorization_rules"] = [{"name": "app", "rights": ["Send"], "primary_key": "hidden"}]
     path = "/api/entities/shop%2Forders"
     assert ask(running, "PUT", path, declared, user=ANNA)[0] == 403
     assert ask(running, "PUT", path, declared) == (200, {"name": "shop/orders"})
@@ -378,7 +380,8 @@ def test_entities_are_declared_all_in_one_and_listed_for_who_may_read_them(runni
     told = [EntityDeclaration.of(row) for row in ask(running, "GET", "/api/entities")[1]]
     assert told[0] == EntityDeclaration.of({"name": "jobs", "max_size_megabytes": 1024, "settings": {"kind": "queue"}})
     assert told[1] == EntityDeclaration.of({"name": "shop/orders", "max_size_megabytes": 1024, **declared})
-    assert [row["name"] for row in ask(running, "GET", "/api/entities", user=ANNA)[1]] == ["shop/orders"]
+    (row,) = ask(running, "GET", "/api/entities", user=ANNA)[1]
+    assert (row["name"], row["settings"]) == ("shop/orders", {"user_metadata": "ours"})
     for wrong in ({"settings": {"kind": "queue"}}, {"name": "other"}, {"delivery": {"lock_ms": 1_000}}, {"x": 1}):
         assert ask(running, "PUT", path, wrong)[0] == 400
     assert ask(running, "PUT", "/api/entities/JOBS", {})[0] == 400

@@ -325,8 +325,17 @@ class TopicRequests:
 
     async def _entities(self, asked: _Asked) -> Answer:
         users, user = self._broker.users, asked.session.user
-        declared = self._broker.entities.declarations()
-        return Answer([msgspec.to_builtins(each) for each in declared if may_read(users, user, each.name)])
+        declared = [each for each in self._broker.entities.declarations() if may_read(users, user, each.name)]
+        return Answer(
+            [msgspec.to_builtins(each if self._may_change(user, each) else _public(each)) for each in declared]
+        )
+
+    def _may_change(self, user: str, entity: EntityDeclaration) -> bool:
+        try:
+            self._broker.users.check(user, Permission.CONFIGURE, entity.name)
+        except AccessRefusedError:
+            return False
+        return True
 
     async def _put_entity(self, asked: _Asked) -> Answer:
         self._broker.users.check(asked.session.user, Permission.CONFIGURE, asked.topic)
@@ -407,6 +416,12 @@ def _settling(
             return partial(receiver.defer, tokens), until
         case bodies.Outcome.RENEW:
             return lambda then: until.append(receiver.renew(tokens, then)), until
+
+
+def _public(entity: EntityDeclaration) -> EntityDeclaration:
+    """An entity without the keys of its authorization rules."""
+    replace = msgspec.structs.replace
+    return replace(entity, settings=replace(entity.settings, authorization_rules=()))
 
 
 def _not_asked_for(_given: object) -> None:

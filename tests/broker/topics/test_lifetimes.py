@@ -44,6 +44,16 @@ def test_a_copy_is_given_out_in_its_lifetime_only(lab: Lab) -> None:
     assert lab.counts() == (0, 3, 0, 0)
 
 
+def test_many_copies_are_looked_at_together_as_each_alone(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    wide = Message(b"b", durable=True, ttl=500, delivery_count=3, application_properties={"color": "red"}).encode()
+    with_priority = Message(b"b", header={"priority": 7, "ttl": 500}, application_properties={"color": "red"}).encode()
+    headers = [red(None), red(500), red(0), RED, wide, with_priority, red(70_000), red(200), red(None)]
+    lab.publish(*headers * 2)
+    lab.turn(after_ms=500)
+    assert lab.link(want=20).offsets == [0, 2, 3, 6, 8, 9, 11, 12, 15, 17]
+
+
 def test_the_shorter_lifetime_counts_and_the_settings_of_the_moment_do(lab: Lab) -> None:
     lab.topic(*RED_ONLY, ChangeSubscription("red", settings=MINUTE))
     lab.publish(red(70_000), red(50_000))

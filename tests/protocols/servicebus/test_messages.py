@@ -216,20 +216,27 @@ def test_many_are_told_what_one_is(messages: list[bytes], locked_until_ms: int |
             assert row in left_open
 
 
-def test_the_common_forms_of_messages_are_told_at_once() -> None:
+@pytest.mark.parametrize(
+    ("said", "default", "lives"), [(None, 700, 700), (500, None, 500), (500, 700, 500), (500, 300, 300)]
+)
+def test_the_common_forms_of_messages_are_told_at_once(said: int | None, default: int | None, lives: int) -> None:
+    ttl = {} if said is None else {"ttl": AmqpValue(AmqpType.UINT, said)}
     messages = [
-        Message(b"a").encode(),
-        Message(b"a", header={"ttl": 5}, properties={"message-id": "m"}).encode(),
-        Message(b"a", message_annotations={"x-exchange": "e", "x-routing-key": "k"}).encode(),
+        Message(b"a", header=ttl).encode(),
+        Message(b"a", header=ttl, properties={"message-id": "m"}).encode(),
+        Message(b"a", header=ttl, message_annotations={"x-exchange": "e", "x-routing-key": "k"}).encode(),
     ]
 
     def refused(row: int) -> bytes:
         raise AssertionError(row)
 
-    ones = np.ones(3, dtype=np.int64)
-    given = GivenMessages(ones, ones, ones, None, None)
+    numbers, times = np.array([1, 2, 3]), np.array([1_000, 2_000, 3_000])
+    given = GivenMessages(numbers, times, numbers, None, default)
     found = delivered_messages(EncodedMessages.of(messages), given, left_out=OURS, moved_by="x-moved", alone=refused)
-    assert len(found) == 3
+    told = [Message.decode(each) for each in found.all_bytes()]
+    assert [each.properties["absolute-expiry-time"].value for each in told] == (times + lives).tolist()
+    assert {each.header["ttl"].value for each in told} == {lives}
+    assert [each.properties["message-id"].value for each in told] == [f"{1:032x}", "m", f"{3:032x}"]
 
 
 @given(st.lists(_MESSAGES, min_size=1, max_size=6))

@@ -10,8 +10,8 @@ import pytest
 from headgate.broker import EntityDeclaration
 from headgate.message import AmqpType, AmqpValue, Body, Message, amqp_value
 from headgate.protocols.amqp10 import Link
-from headgate.protocols.amqp10.events import Detached, StateChanged
-from headgate.protocols.amqp10.performatives import SETTLED, Transfer
+from headgate.protocols.amqp10.events import Closed, Detached, StateChanged
+from headgate.protocols.amqp10.performatives import RECEIVER, SETTLED, Disposition, Transfer
 from headgate.protocols.amqp10.terminus import (
     Accepted,
     Coordinator,
@@ -177,6 +177,23 @@ def test_locks_outlive_their_link(client: Client, entities: ServedEntities, name
     client.receive(link, 1)
     link.detach()
     client.pump(lambda: bool(client.of(Detached, link)))
+    assert client.drain(peek_lock(client, name, credit=0)) == []
+
+
+def test_what_a_client_completes_before_it_goes_is_completed(
+    server: RunningServer, client: Client, entities: ServedEntities, name: str
+) -> None:
+    entities.queue(name, lock_ms=1_000)
+    _send(client, name, _message(b"1"), _message(b"2"))
+    with client_of(server.ports["amqp"], mechanism="ANONYMOUS", response=b"\0RootManageSharedAccessKey") as other:
+        link = peek_lock(other, name)
+        first, _ = other.receive(link, 2)
+        link.session.send(Disposition(RECEIVER, first.id, first.id, True, Accepted()))
+        # In the same bytes, so that nothing happens between.
+        other.connection.close()
+        other.pump(lambda: bool(other.of(Closed)))
+    # The lock of the other one ends.
+    assert bodies(client, peek_lock(client, name, credit=2), 1) == [b"2"]
     assert client.drain(peek_lock(client, name, credit=0)) == []
 
 

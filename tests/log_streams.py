@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import zlib
@@ -68,6 +69,18 @@ def quick_folder() -> tempfile.TemporaryDirectory[str]:
 
 class Killed(BaseException):
     """Stands for the death of the process in the middle of a write."""
+
+
+@contextlib.contextmanager
+def killed_process() -> Iterator[None]:
+    """What is done inside is done by a process that `Killed` may end; the kernel closes the files it had open."""
+    before = set(os.listdir("/proc/self/fd"))
+    with contextlib.suppress(Killed):
+        yield
+    for descriptor in set(os.listdir("/proc/self/fd")) - before:
+        # That of the list is closed already.
+        with contextlib.suppress(OSError):
+            os.close(int(descriptor))
 
 
 @dataclass

@@ -22,7 +22,7 @@ from headgate.topic import (
     SubscriptionSettings,
     origin_of,
 )
-from log_streams import FailingFiles, Killed, quick_folder
+from log_streams import FailingFiles, Killed, killed_process, quick_folder
 from topic_lab import Lab, Link
 
 LOCK_MS = 10_000
@@ -277,11 +277,9 @@ def test_a_broker_that_dies_at_any_byte_keeps_what_was_told_and_each_copy_once()
         while not is_done:
             copy = shutil.copytree(root, Path(name) / "copy")
             told: list[str] = []
-            try:
+            with killed_process():
                 scenario(Lab(copy, open_file=FailingFiles(Killed(), budget=budget)), told)
                 is_done = True
-            except Killed:
-                pass
             # A dead process holds no locks: its files are taken as they are.
             found = shutil.copytree(copy, Path(name) / "found")
             check_what_is_left(found, told)

@@ -29,7 +29,7 @@ from headgate.topic import (
     TopicSettings,
     TopicStatus,
 )
-from log_streams import FailingFiles, Killed, quick_folder
+from log_streams import FailingFiles, Killed, killed_process, quick_folder
 from topic_lab import BLUE, RED, RED_ONLY, Lab
 
 EVERY = RuleDefinition("All", sql="1=1")
@@ -335,14 +335,12 @@ def test_a_copy_for_later_waits_once_whenever_the_process_dies(lab: Lab) -> None
         while not is_done:
             copy = shutil.copytree(root, Path(name) / "copy")
             confirmed = False
-            try:
+            with killed_process():
                 killed = Lab(copy, open_file=FailingFiles(Killed(), budget=budget))
                 killed.publish(later(killed, due_ms), later(killed, due_ms))
                 confirmed = True
                 killed.turn(after_ms=100)
                 is_done = True
-            except Killed:
-                pass
             found = Lab(shutil.copytree(copy, Path(name) / "found"))
             for _ in range(3):
                 found.broker.topics.get("paid")

@@ -26,7 +26,7 @@ from headgate.topic import (
     TopicStatus,
     waiting_folder,
 )
-from log_streams import FailingFiles, Killed, quick_folder, read_messages
+from log_streams import FailingFiles, Killed, killed_process, quick_folder, read_messages
 from topic_lab import BLUE, NO_MESSAGE, RED, RED_ONLY, Lab
 
 ALL = (CreateSubscription("all"), AddRule("all", RuleDefinition("All", sql="1=1")))
@@ -335,11 +335,10 @@ def test_a_broker_that_dies_at_any_byte_publishes_what_was_confirmed_and_each_me
 
 
 def run_until_killed(root: Path, files: OpenFile, confirmed: list[object]) -> bool:
-    try:
+    with killed_process():
         scenario(Schedule(Lab(root, open_file=files)), confirmed)
-    except Killed:
-        return False
-    return True
+        return True
+    return False
 
 
 def check_what_is_left(root: Path, confirmed: list[object]) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from brokers import publish, stored
+from brokers import Background, publish, stored
 from headgate.broker import DeadLetterReason
 from headgate.broker.topics.queue import IDLE_MS
 from headgate.errors import PreconditionFailedError, ResourceNotFoundError, StreamFullError
 from headgate.ledger import offset_of, rule_of
-from headgate.log import Pin, read_pin, stream_folder
+from headgate.log import Pin, Stream, read_pin, stream_folder
 from headgate.message import Message
 from headgate.topic import (
     AddRule,
@@ -26,6 +27,7 @@ from headgate.topic import (
     SubscriptionSettings,
     TopicLimits,
     dead_letters_folder,
+    postings_folder,
 )
 from topic_lab import BLUE, NO_MESSAGE, RED, RED_ONLY, Lab
 
@@ -519,3 +521,22 @@ def test_files_of_dead_letters_that_are_settled_go(
         lab.turn(IDLE_MS)
     assert len(list(folder.glob("*.segment"))) == 2
     assert len(lab.broker.topics.get("orders").peek("red", 0, 9, dead_letters=True)) == 2
+
+
+def test_a_worker_decides_fewer_messages_at_once_while_that_takes_long(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    lab.publish(*[RED] * 40_000)
+    worker = lab.worker = Background()
+    lab.broker.close()
+    shutil.rmtree(postings_folder(Stream.open(stream_folder(lab.root, "orders"))))
+    lab.opened()
+    following = lab.broker.topics.get("orders")._following
+    following.decide(lab.clock.now, has_new_rules=False)
+    steps: list[int] = []
+    for took_ms in (1_000, 1_000, 1_000, 100, 10, 10):
+        before = following.decided_until
+        lab.clock.now += took_ms
+        worker.run_one()
+        steps.append(following.decided_until - before)
+        following.decide(lab.clock.now, has_new_rules=False)
+    assert steps == [16_384, 4_096, 1_024, 256, 256, 1_024]

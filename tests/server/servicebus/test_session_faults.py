@@ -153,7 +153,8 @@ def withstands(
         attack(seed + rounds // 3, rounds - rounds // 3)
         assert totals.failed == 0
         server.until(lambda: open_descriptors() <= descriptors)
-        server.until(lambda: objects() == there)
+        # What tests before left behind may go meanwhile.
+        server.until(lambda: all(count <= there[kind] for kind, count in objects().items()))
         assert resident_bytes() < memory + _KEPT_BYTES
         (handler,) = server.call(lambda: [*server.context.connections])
         assert handler.listener == "amqp"

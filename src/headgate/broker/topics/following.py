@@ -21,7 +21,12 @@ DECIDED_HERE = 512
 """At most so many messages are decided in the loop's own turn."""
 
 DECIDED_A_STEP = 16_384
-"""Messages that a worker decides at once; while it does, the topic's copies wait."""
+"""At most so many messages are decided by a worker at once; while it does, the topic's copies wait."""
+
+_LEAST_STEP = 64
+_LONG_STEP_MS = 200
+"""A worker's step that takes longer is followed by one of a quarter of its messages, until steps are short again:
+before kernels are compiled a message takes some hundred times as long."""
 
 _REST = 9
 _MOST_REST_MS = 500
@@ -66,6 +71,8 @@ class Following:
         self._appended: AppendedChunks | None = None
         self._appends = 0
         """Appends since the last step."""
+        self._step_messages = DECIDED_A_STEP
+        """How many a worker decides at once."""
         self._first_rest_ms = 0
         """The rest before a first step: it may be a whole one."""
         self._rest_until_ms = 0
@@ -118,10 +125,11 @@ class Following:
         self.is_busy = True
         self._appended, self._appends = None, 0
         steps: list[Step] = []
+        most = self._step_messages
 
         def decide() -> None:
             with self.step_lock:
-                steps.append(self.decider.step(DECIDED_A_STEP, now_ms=now_ms))
+                steps.append(self.decider.step(most, now_ms=now_ms))
 
         run_in_worker(decide, lambda error: self._decided(steps, error, begun_ms=now_ms))
 
@@ -138,7 +146,12 @@ class Following:
         for step in steps:
             self._take(step)
         ended_ms = self._now_ms()
-        rest_ms = min(_REST * (ended_ms - begun_ms), _MOST_REST_MS)
+        took_ms = ended_ms - begun_ms
+        if took_ms > _LONG_STEP_MS:
+            self._step_messages = max(self._step_messages // 4, _LEAST_STEP)
+        elif 4 * took_ms <= _LONG_STEP_MS:
+            self._step_messages = min(self._step_messages * 4, DECIDED_A_STEP)
+        rest_ms = min(_REST * took_ms, _MOST_REST_MS)
         self._rest_until_ms = ended_ms + rest_ms if self._appends else 0
         if steps and steps[0].stop - steps[0].start == DECIDED_A_STEP:
             self._first_rest_ms = rest_ms

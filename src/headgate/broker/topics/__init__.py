@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from headgate.broker.topics.numbers import copy_of, sequence_number
     from headgate.broker.topics.receiver import DeadLetterReason, Receiver, Settler
     from headgate.broker.topics.sessions import SessionReceiver
-    from headgate.broker.topics.topic import BrokerTopic, QueueDepth, SubscriptionInfo
+    from headgate.broker.topics.subscription import QueueDepth, SubscriptionInfo
+    from headgate.broker.topics.topic import BrokerTopic
     from headgate.broker.topics.topics import Topics
 else:
     from headgate.faces import lazy

@@ -10,7 +10,7 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 
 import msgspec
@@ -19,27 +19,26 @@ from numpy.typing import NDArray
 
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
-from headgate.broker.timing import is_over
 from headgate.broker.topics.carrying import Carrier, TopicCopies
 from headgate.broker.topics.changing import Changed, ChangeTopic, RuleChange
 from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.copies import GivenCopies, ReadCopy
 from headgate.broker.topics.deferred import AskedCopies, ReceivedDeferred
-from headgate.broker.topics.dispatcher import BYTES_A_TURN, CopyCounts, Dispatcher, Targets, ViewCounters
+from headgate.broker.topics.dispatcher import BYTES_A_TURN, Dispatcher
 from headgate.broker.topics.following import Following
 from headgate.broker.topics.idling import Idler, Idling
 from headgate.broker.topics.lifetimes import Sweep, first_not_before
 from headgate.broker.topics.moving import MovedCopies, Movement, TargetKind
 from headgate.broker.topics.obeying import obey
+from headgate.broker.topics.pinning import Pinning, needed_at_opening, wanted_pin
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.queues import Queues
 from headgate.broker.topics.receiver import Receiver, Settler, nobody_waits
 from headgate.broker.topics.sessions import Found, SessionDispatcher, SessionReceiver
 from headgate.broker.topics.sources import FAILED_RULES, SubscriptionSource
-from headgate.broker.topics.trouble import Trouble
+from headgate.broker.topics.subscription import QueueDepth, ServedSubscription, SubscriptionInfo
 from headgate.broker.topics.waiting import Canceled, Scheduled, WaitingMessages
 from headgate.errors import (
-    BrokerError,
     EntityDisabledError,
     HeadgateError,
     LogError,
@@ -47,7 +46,7 @@ from headgate.errors import (
     ResourceNotFoundError,
 )
 from headgate.ledger import NO_COPY, Ledger, copy_number, offset_of
-from headgate.log import OffsetSpecification, Pin, pinned_bytes, read_pin
+from headgate.log import Pin
 from headgate.scan.fetch import AppendedChunks
 from headgate.topic import (
     MAX_TIME_MS,
@@ -67,59 +66,7 @@ from headgate.topic import (
 )
 from headgate.topic.deciding import Decider, Step
 
-_PIN_MS = 1_000
-_PIN_WITHOUT_WRITER_MS = 10_000
-
 logger = logging.getLogger("headgate.broker")
-
-
-@dataclass(slots=True)
-class SubscriptionInfo:
-    """A subscription as users see it; `pins` is the lowest offset that it needs, None if it needs none.
-
-    `dead_lettered` and `deferred` are None where only files know them that were not to be opened.
-    """
-
-    name: str
-    number: int
-    settings: SubscriptionSettings
-    counts: CopyCounts
-    dead_lettered: int | None
-    deferred: int | None
-    receivers: int
-    forwarding: int
-    """Copies and dead letters on their way to other streams."""
-    pins: int | None
-    counters: ViewCounters
-
-
-@dataclass(frozen=True, slots=True)
-class QueueDepth:
-    """How many copies wait for a receiver, also those that wait for their time, and how many receivers there are."""
-
-    message_count: int
-    consumer_count: int
-
-
-@dataclass(slots=True)
-class _Subscription:
-    version: SubscriptionVersion
-    settings: SubscriptionSettings
-    """Those that are in force, with what the topic says."""
-    source: SubscriptionSource
-    dispatcher: Dispatcher = field(init=False)
-
-    def settings_in_force(self) -> SubscriptionSettings:
-        """Asked for whenever they count: a change of them does at once."""
-        return self.settings
-
-    def targets(self) -> Targets:
-        """Where its copies go that it gives up."""
-        return _targets(self.version)
-
-    def forwards(self) -> bool:
-        """Whether its copies are not for receivers."""
-        return self.version.forward_to is not None
 
 
 @dataclass(slots=True)
@@ -172,9 +119,9 @@ class BrokerTopic:
         self._waiting_of = waiting_of
         self._carrier = self._carrier_of(ledger, TopicCopies(stream, self._following))
         self._has_workers = run_in_worker is not None
-        self._subscriptions: dict[int, _Subscription] = {}
-        self._by_name: dict[str, _Subscription] = {}
-        self._forwarding: list[_Subscription] = []
+        self._subscriptions: dict[int, ServedSubscription] = {}
+        self._by_name: dict[str, ServedSubscription] = {}
+        self._forwarding: list[ServedSubscription] = []
         self._queues = Queues(
             stream,
             now_ms=now_ms,
@@ -191,9 +138,7 @@ class BrokerTopic:
         self._changed: list[tuple[Changed, int]] = []
         """Changes that are made, and not known to the decider."""
         self._is_closed = False
-        self._pin_trouble = Trouble()
-        self._pinned = read_pin(stream.stream.path)
-        self._pinned_ms = 0
+        self._pinning = Pinning(stream)
         self._needless_below = 0
         """Nobody needs anything below: a view that had none of it has its floor there all the same."""
         self._failing: dict[int, int] = {}
@@ -237,7 +182,7 @@ class BrokerTopic:
                 decider = Decider.open(
                     stream.stream,
                     now_ms=now_ms(),
-                    floor=_needed_from(stream, ledger),
+                    floor=needed_at_opening(stream, ledger),
                     open_file=storage.open_file,
                 )
             except BaseException:
@@ -362,13 +307,13 @@ class BrokerTopic:
 
         self._by_session(found).peek_session(session, from_copy, limit, told)
 
-    def _by_session(self, found: _Subscription) -> SessionDispatcher:
+    def _by_session(self, found: ServedSubscription) -> SessionDispatcher:
         """What gives out its copies by session. Raises PreconditionFailedError."""
         if not isinstance(found.dispatcher, SessionDispatcher):
             raise PreconditionFailedError("the copies are not received by session", subject=found.dispatcher.name)
         return found.dispatcher
 
-    def _enabled(self, name: str) -> _Subscription:
+    def _enabled(self, name: str) -> ServedSubscription:
         """A subscription, for a receiver that comes. Raises ResourceNotFoundError, EntityDisabledError."""
         self.used_ms = self._now_ms()
         found = self._subscription(name)
@@ -377,9 +322,9 @@ class BrokerTopic:
             raise disabled
         return found
 
-    def _check_receivable(self, found: _Subscription) -> None:
+    def _check_receivable(self, found: ServedSubscription) -> None:
         if found.version.forward_to is not None:
-            raise _forwards(found)
+            raise found.refusal()
 
     def subscriptions(self) -> list[SubscriptionInfo]:
         """All subscriptions, in order of creation, with their counts. Raises LogError for damaged dead letters."""
@@ -397,11 +342,11 @@ class BrokerTopic:
         """One subscription; ResourceNotFoundError, LogError."""
         return self._counted(self._subscription(name))
 
-    def _counted(self, found: _Subscription) -> SubscriptionInfo:
+    def _counted(self, found: ServedSubscription) -> SubscriptionInfo:
         count, number = self._queues.count, found.version.number
         return self._info(found, count(TargetKind.DEAD_LETTERS, number), count(TargetKind.DEFERRED, number))
 
-    def _dispatcher(self, found: _Subscription, *, dead_letters: bool) -> Dispatcher:
+    def _dispatcher(self, found: ServedSubscription, *, dead_letters: bool) -> Dispatcher:
         """What gives out a subscription's copies, or its dead letters. Raises LogError."""
         if not dead_letters:
             return found.dispatcher
@@ -441,9 +386,9 @@ class BrokerTopic:
         counts = dispatcher.counts()
         return QueueDepth(counts.active + counts.waiting, len(dispatcher.receivers))
 
-    def _info(self, found: _Subscription, dead_lettered: int | None, deferred: int | None) -> SubscriptionInfo:
+    def _info(self, found: ServedSubscription, dead_lettered: int | None, deferred: int | None) -> SubscriptionInfo:
         dispatcher = found.dispatcher
-        needed_from = self._needed_from(found)
+        needed_from = found.needed_from(self._following.decided_until)
         return SubscriptionInfo(
             found.version.name,
             found.version.number,
@@ -457,7 +402,7 @@ class BrokerTopic:
             counters=dispatcher.counters,
         )
 
-    def _subscription(self, name: str) -> _Subscription:
+    def _subscription(self, name: str) -> ServedSubscription:
         found = self._by_name.get(folded(name))
         if found is None:
             raise ResourceNotFoundError(
@@ -675,13 +620,13 @@ class BrokerTopic:
                 self._subscriptions[number].dispatcher.end(disabled)
                 self._queues.end_receivers(number, disabled)
             elif version.forward_to is not None:
-                self._subscriptions[number].dispatcher.end(_forwards(self._subscriptions[number]))
+                self._subscriptions[number].dispatcher.end(self._subscriptions[number].refusal())
         obey(self.stream, history.settings)
         self._pinned_ms = 0
         self._by_name = {folded(each.version.name): each for each in self._subscriptions.values()}
         self._forwarding = [each for each in self._subscriptions.values() if self._forwards_now(each)]
 
-    def _disabled(self, found: _Subscription) -> HeadgateError | None:
+    def _disabled(self, found: ServedSubscription) -> HeadgateError | None:
         """What receivers of a subscription, or of its dead letters, are refused with."""
         for what, status in (("topic", self.history.settings.status), ("subscription", found.version.settings.status)):
             if not status.gives_copies:
@@ -695,12 +640,12 @@ class BrokerTopic:
             return of_subscription
         return msgspec.structs.replace(of_subscription, default_time_to_live_ms=of_topic)
 
-    def _add(self, version: SubscriptionVersion, created_at: int) -> _Subscription:
+    def _add(self, version: SubscriptionVersion, created_at: int) -> ServedSubscription:
         number = version.number
         view = self.consumption.ledger.view(view_key(number), copy_number(created_at))
         name = str(SubscriptionName(self.stream.name, version.name))
         source = SubscriptionSource(number, self._following.decider, self._following.reader)
-        subscription = _Subscription(version, self._settings(version), source)
+        subscription = ServedSubscription(version, self._settings(version), source)
         dispatcher = subscription.dispatcher = (
             SessionDispatcher(
                 name,
@@ -730,7 +675,7 @@ class BrokerTopic:
         dispatcher.wake()
         return subscription
 
-    def _remove(self, found: _Subscription) -> None:
+    def _remove(self, found: ServedSubscription) -> None:
         gone = ResourceNotFoundError("the subscription was removed", subject=found.dispatcher.name)
         found.dispatcher.end(gone)
         self.consumption.remove(found.dispatcher.view)
@@ -840,7 +785,7 @@ class BrokerTopic:
         copies = copies[view.unseen(copies)]
         if len(copies):
             # What failed, and why, is found out again when the message is moved.
-            target = _targets(found.version).dead_letters
+            target = found.targets().dead_letters
             assert target is not None
             view.move_available(copies, target, Movement(subscription=number).encode())
             found.dispatcher.close_holes()
@@ -857,7 +802,7 @@ class BrokerTopic:
                 if found.dispatcher.forward(target, movement, now_ms):
                     self._touch()
 
-    def _forwards_now(self, found: _Subscription) -> bool:
+    def _forwards_now(self, found: ServedSubscription) -> bool:
         return (
             found.version.forward_to is not None
             and found.settings.status is not SubscriptionStatus.DISABLED
@@ -936,41 +881,15 @@ class BrokerTopic:
 
     def keep_pinned(self, now_ms: int) -> None:
         """Let the stream's retention know what is needed, if it knows otherwise. Takes the writer for it."""
-        stream = self.stream
-        if stream.is_writing:
-            return
-        self._pinned_ms = now_ms
-        had_writer = stream.writer is not None
-        try:
-            wanted = self._wanted_pin(now_ms)
-            if wanted == self._pinned:
-                return
-            stream.open_writer(now_ms=now_ms).pin(wanted)
-            self._pinned = wanted
-        except (LogError, BrokerError) as error:
-            self._pin_trouble.note(f"topic {stream.name!r}: retention does not know what is needed", error, now_ms)
-        finally:
-            if not had_writer:
-                stream.close_writer()
+        self._pinning.keep(self._wanted_pin, now_ms)
 
     def _wanted_pin(self, now_ms: int) -> Pin | None:
-        """What retention is to keep: what subscriptions need, and messages whose ids count for duplicates.
-
-        The latter are not counted as waiting. Raises LogError.
-        """
-        ids, quota_bytes = self.stream.recent_ids, self.history.limits.unsettled_bytes
-        if ids is None:
-            return Pin(self.pin, quota_bytes) if self._subscriptions else None
-        stream, needed = self.stream.stream, self.pin if self._subscriptions else self.stream.next_offset
-        since = OffsetSpecification.timestamp(max(now_ms - ids.window_ms, 0))
-        with self.stream.guarded():
-            window = Pin(min(needed, stream.offset_of(since, now_ms=now_ms)), quota_bytes)
-            held_bytes = pinned_bytes(stream, window) - pinned_bytes(stream, Pin(needed, quota_bytes))
-        return Pin(window.offset, quota_bytes + held_bytes)
+        needed = self.pin if self._subscriptions else None
+        return wanted_pin(self.stream, needed, self.history.limits.unsettled_bytes, now_ms=now_ms)
 
     def _keep_pinned_in_time(self, now_ms: int) -> None:
         """Behind a change of subscriptions at once, else from time to time: what is kept longer costs room only."""
-        if is_over(self._pinned_ms, _PIN_MS if self.stream.writer is not None else _PIN_WITHOUT_WRITER_MS, now_ms):
+        if self._pinning.is_due(now_ms):
             self.keep_pinned(now_ms)
             if not self._following.is_busy:
                 self._needless_below = self.pin
@@ -979,16 +898,9 @@ class BrokerTopic:
     @property
     def pin(self) -> int:
         """The lowest offset that a subscription, or a move on its way, needs; the next one if none is needed."""
-        needed = [self._needed_from(each) for each in self._subscriptions.values()]
+        needed = [each.needed_from(self._following.decided_until) for each in self._subscriptions.values()]
         needed += [offset_of(move.copy) for moves in self.consumption.ledger.moves().values() for move in moves]
         return max(min(needed, default=self._following.decided_until), self._needless_below)
-
-    def _needed_from(self, found: _Subscription) -> int:
-        view = found.dispatcher.view
-        if found.dispatcher.unseen:
-            return offset_of(view.floor)
-        # Nothing of what is decided and was not looked at is for this one.
-        return min(offset_of(view.floor_of_rows), self._following.decided_until)
 
     # ending
 
@@ -1010,31 +922,6 @@ class BrokerTopic:
         self.consumption.close()
         self._is_closed = True
         self._following.close()
-
-
-def _needed_from(stream: BrokerStream, ledger: Ledger) -> int:
-    """The lowest offset that a subscription, one without a view in the ledger included, may need."""
-    history = RuleHistory.load(stream.stream)
-    created, keys = history.created(), {view.key for view in ledger.views()}
-    needed = [created[each.number] for each in history.subscriptions() if view_key(each.number) not in keys]
-    return min([*needed, stream.next_offset if ledger.pin is None else ledger.pin])
-
-
-def _forwards(found: _Subscription) -> PreconditionFailedError:
-    """What receivers of a subscription that forwards its copies are refused with."""
-    return PreconditionFailedError(
-        f"the subscription forwards to {found.version.forward_to!r}; nobody receives from it",
-        subject=found.dispatcher.name,
-    )
-
-
-def _targets(version: SubscriptionVersion) -> Targets:
-    """Where a subscription's copies go that it gives up."""
-    elsewhere = version.settings.forward_dead_letters_to
-    dead_letters = (
-        TargetKind.DEAD_LETTERS.named(version.number) if elsewhere is None else TargetKind.STREAM.named(elsewhere)
-    )
-    return Targets(dead_letters, TargetKind.DEFERRED.named(version.number), version.number)
 
 
 def _in_order(parts: Sequence[tuple[list[ReadCopy], int]]) -> list[ReadCopy]:

@@ -1,0 +1,76 @@
+"""What a topic tells the retention of its stream: from where on messages are needed.
+
+The pin is a file beside the stream, written by who writes that, so that every process keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.broker.stream import BrokerStream
+from headgate.broker.timing import is_over
+from headgate.broker.topics.trouble import Trouble
+from headgate.errors import BrokerError, LogError
+from headgate.ledger import Ledger
+from headgate.log import OffsetSpecification, Pin, pinned_bytes, read_pin
+from headgate.topic import RuleHistory, view_key
+
+_PIN_MS = 1_000
+_PIN_WITHOUT_WRITER_MS = 10_000
+
+
+class Pinning:
+    """The pin of one stream, as it was written last."""
+
+    def __init__(self, stream: BrokerStream) -> None:
+        self._stream = stream
+        self._pinned = read_pin(stream.stream.path)
+        self._pinned_ms = 0
+        self._trouble = Trouble()
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether it is time to look at it again."""
+        return is_over(self._pinned_ms, _PIN_MS if self._stream.writer is not None else _PIN_WITHOUT_WRITER_MS, now_ms)
+
+    def keep(self, wanted: Callable[[int], Pin | None], now_ms: int) -> None:
+        """Write what is wanted, if that is another one. Takes the stream's writer for it."""
+        stream = self._stream
+        if stream.is_writing:
+            return
+        self._pinned_ms = now_ms
+        had_writer = stream.writer is not None
+        try:
+            pin = wanted(now_ms)
+            if pin == self._pinned:
+                return
+            stream.open_writer(now_ms=now_ms).pin(pin)
+            self._pinned = pin
+        except (LogError, BrokerError) as error:
+            self._trouble.note(f"topic {stream.name!r}: retention does not know what is needed", error, now_ms)
+        finally:
+            if not had_writer:
+                stream.close_writer()
+
+
+def wanted_pin(stream: BrokerStream, needed: int | None, quota_bytes: int, *, now_ms: int) -> Pin | None:
+    """What retention is to keep: from `needed` on, None without subscriptions, and messages whose ids count.
+
+    Those are known for duplicates by them, and not counted as waiting. Raises LogError.
+    """
+    ids = stream.recent_ids
+    if ids is None:
+        return None if needed is None else Pin(needed, quota_bytes)
+    needed = stream.next_offset if needed is None else needed
+    since = OffsetSpecification.timestamp(max(now_ms - ids.window_ms, 0))
+    with stream.guarded():
+        window = Pin(min(needed, stream.stream.offset_of(since, now_ms=now_ms)), quota_bytes)
+        held_bytes = pinned_bytes(stream.stream, window) - pinned_bytes(stream.stream, Pin(needed, quota_bytes))
+    return Pin(window.offset, quota_bytes + held_bytes)
+
+
+def needed_at_opening(stream: BrokerStream, ledger: Ledger) -> int:
+    """The lowest offset that a subscription, one without a view in the ledger included, may need."""
+    history = RuleHistory.load(stream.stream)
+    created, keys = history.created(), {view.key for view in ledger.views()}
+    needed = [created[each.number] for each in history.subscriptions() if view_key(each.number) not in keys]
+    return min([*needed, stream.next_offset if ledger.pin is None else ledger.pin])

@@ -1,0 +1,82 @@
+"""One subscription of a topic at work, and how users see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headgate.broker.topics.dispatcher import CopyCounts, Dispatcher, Targets, ViewCounters
+from headgate.broker.topics.moving import TargetKind
+from headgate.broker.topics.sources import SubscriptionSource
+from headgate.errors import PreconditionFailedError
+from headgate.ledger import offset_of
+from headgate.topic import SubscriptionSettings, SubscriptionVersion
+
+
+@dataclass(slots=True)
+class SubscriptionInfo:
+    """A subscription as users see it; `pins` is the lowest offset that it needs, None if it needs none.
+
+    `dead_lettered` and `deferred` are None where only files know them that were not to be opened.
+    """
+
+    name: str
+    number: int
+    settings: SubscriptionSettings
+    counts: CopyCounts
+    dead_lettered: int | None
+    deferred: int | None
+    receivers: int
+    forwarding: int
+    """Copies and dead letters on their way to other streams."""
+    pins: int | None
+    counters: ViewCounters
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """How many copies wait for a receiver, also those that wait for their time, and how many receivers there are."""
+
+    message_count: int
+    consumer_count: int
+
+
+@dataclass(slots=True)
+class ServedSubscription:
+    """A subscription, where its copies come from, and what gives them out."""
+
+    version: SubscriptionVersion
+    settings: SubscriptionSettings
+    """Those that are in force, with what the topic says."""
+    source: SubscriptionSource
+    dispatcher: Dispatcher = field(init=False)
+
+    def settings_in_force(self) -> SubscriptionSettings:
+        """Asked for whenever they count: a change of them does at once."""
+        return self.settings
+
+    def targets(self) -> Targets:
+        """Where its copies go that it gives up."""
+        number, elsewhere = self.version.number, self.version.settings.forward_dead_letters_to
+        dead_letters = TargetKind.DEAD_LETTERS.named(number)
+        if elsewhere is not None:
+            dead_letters = TargetKind.STREAM.named(elsewhere)
+        return Targets(dead_letters, TargetKind.DEFERRED.named(number), number)
+
+    def forwards(self) -> bool:
+        """Whether its copies are not for receivers."""
+        return self.version.forward_to is not None
+
+    def refusal(self) -> PreconditionFailedError:
+        """What receivers are told of a subscription that forwards its copies."""
+        return PreconditionFailedError(
+            f"the subscription forwards to {self.version.forward_to!r}; nobody receives from it",
+            subject=self.dispatcher.name,
+        )
+
+    def needed_from(self, decided_until: int) -> int:
+        """The lowest offset that it may need; below that of `decided_until` all is decided."""
+        view = self.dispatcher.view
+        if self.dispatcher.unseen:
+            return offset_of(view.floor)
+        # Nothing of what is decided and was not looked at is for this one.
+        return min(offset_of(view.floor_of_rows), decided_until)

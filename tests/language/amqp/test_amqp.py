@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 
 from amqp_strategies import amqp_expressions
 from headgate.errors import FilterError, FilterLimitError
@@ -194,7 +194,11 @@ def test_a_name_with_its_section_and_each_reference_are_one_token() -> None:
 
 @given(amqp_expressions)
 def test_what_is_printed_parses_to_the_same_tree_bound_and_unbound(text: str) -> None:
-    unbound = parse(text, "amqp")
+    try:
+        unbound = parse(text, "amqp")
+    except FilterLimitError:
+        # Some of the drawn texts have more tokens than a filter may have.
+        reject()
     assert without_spans(parse(print_tree(unbound), "amqp")) == without_spans(unbound)
     try:
         tree = bind(unbound, "amqp", text)

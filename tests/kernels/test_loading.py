@@ -117,6 +117,29 @@ def test_constants_come_with_the_kernels_that_callers_use_them_for() -> None:
 
 
 @needs_kernels
+def test_kernels_outlive_the_modules_that_linked_them() -> None:
+    """When the interpreter ends modules go first, and the garbage collector looks at functions that are left."""
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import ctypes, gc\n"
+            "from headgate.kernels import linking, load\n"
+            "kernels = load('headgate.kernels.checksum')\n"
+            "vars(linking).clear()\n"
+            "gc.collect()\n"
+            "sizes = [size for size in range(17, 65) for _ in range(2000)]\n"
+            "taken = [ctypes.create_string_buffer(b'\\xff' * size, size) for size in sizes]\n"
+            "gc.collect()\n"
+            "print(kernels.__name__)",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout.strip()) == (0, "headgate.kernels.checksum"), ran.stderr
+
+
 def test_a_kernel_that_is_called_wrongly_raises() -> None:
     self_test = load("headgate.kernels.self_test")
     assert self_test is not None

@@ -49,8 +49,10 @@ def _register_division_symbols() -> None:
 
 _register_division_symbols()
 
-_definitions: list[_MethodDefinition] = []
-"""Functions of Python point into them as long as the process lives."""
+
+def _keep_for_ever(thing: object) -> None:
+    """Let nothing free it. What holds a kernel may outlive all modules when the interpreter ends, and is looked at."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def link(module: str, compiled: CompiledKernels) -> ModuleType:
@@ -63,7 +65,7 @@ def link(module: str, compiled: CompiledKernels) -> ModuleType:
     for name in compiled.names:
         address = engine.get_function_address(symbol_of(module, name))
         definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
-        _definitions.append(definition)
+        _keep_for_ever(definition)
         made.__dict__[name] = _new_function(definition, None, None)
     return made
 
@@ -90,6 +92,7 @@ def target_machine() -> Any:
 
 @functools.cache
 def _engine() -> Any:
-    """Linked code lives as long as the process, and so does what linked it."""
-    machine = target_machine()
-    return llvmlite.binding.create_mcjit_compiler(llvmlite.binding.parse_assembly(""), machine)
+    """What links code and has it in memory: a thread may still run in it while the interpreter ends."""
+    engine = llvmlite.binding.create_mcjit_compiler(llvmlite.binding.parse_assembly(""), target_machine())
+    _keep_for_ever(engine)
+    return engine

@@ -342,6 +342,24 @@ def test_a_message_above_the_limit_is_rejected_alone(client: Client, entities: S
     assert link.credit + link.delivery_count == 1_000 and len(client.receive(peek_lock(client, name), 6)) == 6
 
 
+def test_a_message_at_the_limit_reaches_a_receiver_that_names_the_same_limit(
+    client: Client, entities: ServedEntities, name: str
+) -> None:
+    entities.queue(name)
+    link = client.sender(name)
+    limit = link.peer.max_message_size
+    assert limit is not None
+    # With an id, so that none is added; what the broker adds goes beyond the limit.
+    around = len(Message(bytes(limit // 2), message_id="x").encode()) - limit // 2
+    (outcome,) = client.send(link, Message(bytes(limit - around), message_id="x").encode())
+    assert outcome == Accepted()
+    receiver = client.receiver(name, max_message_size=limit, credit=0)
+    receiver.max_message_size = 2 * limit  # As Python's client, it takes more than it says.
+    receiver.grant(1)
+    (received,) = client.receive(receiver, 1)
+    assert len(received.data) > limit
+
+
 def test_limits_of_a_message_are_kept(client: Client, entities: ServedEntities, name: str) -> None:
     entities.queue(name)
     link = client.sender(name)

@@ -41,6 +41,11 @@ class ReceiverLink(ServedLink, ABC):
         takes_more = link.is_attached and self._handler.is_writable and link.session.may_send
         return link.credit if takes_more else 0
 
+    @property
+    def _most_bytes(self) -> int | None:
+        """The largest message that the peer takes; None or 0 for any."""
+        return self._link.attach.max_message_size
+
     def _deliver(self, given: GivenCopies) -> None:
         link = self._link
         # Credit may have been taken back while claims were being written.
@@ -48,7 +53,7 @@ class ReceiverLink(ServedLink, ABC):
         if sent:
             taken = given[:sent]
             messages = self._encoded(taken)
-            limit = link.attach.max_message_size
+            limit = self._most_bytes
             if limit and largest(messages.lengths) > limit:
                 sent = int(np.argmax(messages.lengths > limit))
                 if sent:
@@ -75,7 +80,7 @@ class ReceiverLink(ServedLink, ABC):
         tokens = unsent[:1].packed_tokens()
         if tokens:
             self._receiver.release(tokens, counts=True)
-        reason = f"the receiver takes at most {self._link.attach.max_message_size} bytes, the next message is larger"
+        reason = f"the receiver takes at most {self._most_bytes} bytes, the next message is larger"
         self._handler.detach(self._link, Error(Condition.MESSAGE_SIZE_EXCEEDED, reason))
 
     def _ran_out(self) -> None:

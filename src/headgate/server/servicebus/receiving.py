@@ -138,6 +138,10 @@ class ReceivingLink(EntityLink, ReceiverLink):
     def _room(self) -> int:
         return min(super()._room(), max(MOST_UNSETTLED - len(self._tokens), 0))
 
+    @property
+    def _most_bytes(self) -> None:
+        """Any: Python's client says 1 MiB and takes more; a full message with what is added to it is larger."""
+
     def credit_changed(self) -> None:
         """The peer granted credit, or wants it used up: at once where it may have no more."""
         super().credit_changed()

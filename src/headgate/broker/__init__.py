@@ -14,7 +14,7 @@ The same commands serve every protocol; time comes in as an argument or through 
     BrokerTopic, SubscriptionInfo      one topic, and what its subscriptions have; `QueueDepth`: one as a queue
     Receiver, GivenCopies, Delivery    takes the copies of a subscription, and settles them; `ReadCopies`: only read
     Entities, Entity                   topics and queues as Service Bus has them; `EntitySubscription`, `EntityRule`,
-                                       `EntityCounts`; `sequence_number` and `copy_of`
+                                       `EntityCounts`; `sequence_number`, `copy_of`; `due_of`
     EntityDeclaration                  what one is to be, with `SubscriptionDeclaration`; `in_steps`: in which order;
                                        `from_emulator` and `to_emulator`: as a file
     Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         SubscriptionInfo,
         ViewCounters,
         copy_of,
+        due_of,
         is_deferred,
         sequence_number,
     )

@@ -135,6 +135,11 @@ class NewIds:
         self.taken[digest] = None
         return False
 
+    def is_known(self, message: bytes) -> bool:
+        """The same for the id of an encoded message."""
+        (digest,) = digests_of(EncodedMessages.of([message]))
+        return self.is_duplicate(digest)
+
     def new(self, digests: Sequence[bytes | None]) -> NDArray[np.bool_]:
         """Which ids, in order, are taken now; all or, with LimitExceededError, none."""
         self._check_room(len(digests))

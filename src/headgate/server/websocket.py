@@ -48,10 +48,10 @@ class Upper(Protocol):
         """The handshake is over."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """A buffer for what the peer says next."""
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many are there."""
+        """The peer's next `nbytes` bytes are in that buffer."""
 
     def eof_received(self) -> bool:
         """No more will come."""

@@ -10,6 +10,7 @@
     ReadCopies, ReadCopy  copies that were read, and not claimed; `CopyState`: what one waits for
     QueueDepth            how many copies a subscription has, as a queue of RabbitMQ's
     sequence_number       the number of a copy that clients of Service Bus see, and back: `copy_of`
+    due_of                when a message is due, by what it says
     RuleChange, Changed   a change of rules as a job for the stream's writer, and who hears of it
 
 Hidden: how copies are found and read (`sources`), given out (`dispatcher`), written down before anything is told
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from headgate.broker.topics.subscription import QueueDepth, SubscriptionInfo
     from headgate.broker.topics.topic import BrokerTopic
     from headgate.broker.topics.topics import Topics
+    from headgate.broker.topics.waiting import due_of
 else:
     from headgate.faces import lazy
 

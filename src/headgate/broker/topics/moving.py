@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from headgate.broker.duplicates import RecentIds, digests_of
+from headgate.broker.duplicates import RecentIds
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.receiver import Properties
 from headgate.ledger import Elsewhere, Ledger, Made, Move, append_moves
@@ -158,7 +158,7 @@ def append_to_stream(
         message = made(move)
         if isinstance(message, Elsewhere):
             return message
-        if new_ids is not None and new_ids.is_duplicate(*digests_of(EncodedMessages.of([message]))):
+        if new_ids is not None and new_ids.is_known(message):
             stream.counters.messages_duplicate += 1
             return None
         return message, None if field is None else _bytes_of(message, field)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -131,30 +132,19 @@ class Queue:
             self._next_offset = read_tail(stream).next_offset
             self._consumption = Consumption(ledger, lambda: self._touched(self), self._guarded, self._write_in_worker)
             source = StreamSource(stream, self._reader, lambda: self._next_offset)
-            dispatcher: Dispatcher
-            if self._carrier_of is None:
-                dispatcher = Dispatcher(
-                    self.name,
-                    ledger.view(QUEUE_VIEW, 0),
-                    source,
-                    self._consumption,
-                    settings=self._settings,
-                    targets=self._targets,
-                    now_ms=self._now_ms,
-                )
-            else:
-                deferred = dispatcher = DeferredDispatcher(
-                    self.name,
-                    ledger.view(QUEUE_VIEW, 0),
-                    source,
-                    self._consumption,
-                    settings=self._settings,
-                    targets=self._targets,
-                    now_ms=self._now_ms,
-                    index=self._index,
-                )
-                self._carrier = self._carrier_of(ledger, deferred)
-            self._dispatcher = dispatcher
+            made = Dispatcher if self._carrier_of is None else functools.partial(DeferredDispatcher, index=self._index)
+            self._dispatcher = made(
+                self.name,
+                ledger.view(QUEUE_VIEW, 0),
+                source,
+                self._consumption,
+                settings=self._settings,
+                targets=self._targets,
+                now_ms=self._now_ms,
+            )
+            if self._carrier_of is not None:
+                assert isinstance(self._dispatcher, DeferredDispatcher)
+                self._carrier = self._carrier_of(ledger, self._dispatcher)
             self._dispatcher.count_unseen()
             self._consumption.add(self._dispatcher)
             self._consumption.expire(now_ms)

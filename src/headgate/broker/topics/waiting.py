@@ -366,7 +366,7 @@ class _Waiting:
             message = made(move)
             if isinstance(message, Elsewhere):
                 return message
-            if new_ids is not None and new_ids.is_duplicate(*digests_of(EncodedMessages.of([message]))):
+            if new_ids is not None and new_ids.is_known(message):
                 return None
             return _with_number(message, self._next_number()), None
 

@@ -90,8 +90,8 @@ def unbatch(data: int, first: int, stop: int, widths: int, starts: int, lengths:
 
 @helper
 def _has_id(position: int, stop: int) -> int:
-    """1 if the properties at `position` have a message id, 0 if not; or a failure."""
-    if position < stop and load_u8(position) == 0x45:
+    """1 if the properties at `position` have a message id, 0 if not, or if there are none (0); or a failure."""
+    if position == 0 or (position < stop and load_u8(position) == 0x45):
         return 0
     head: int = compound_head(position, stop, 0xC0, 0xD0)
     if head == FAIL:
@@ -113,6 +113,20 @@ def _is_content(position: int, stop: int) -> int:
     if position == stop:
         return 1
     return 1 if DATA <= descriptor(position, stop) <= FOOTER else 0
+
+
+@helper
+def _behind_properties(bare: int, properties: int, stop: int, widths: int) -> int:
+    """The byte behind the properties, if there are any (else 0) at the beginning of the bare message; or a failure.
+
+    A failure, too, if what lies behind is no content.
+    """
+    behind = bare
+    if properties != 0:
+        behind = behind_element(properties, stop, widths)
+        if behind == FAIL:
+            return FAIL
+    return behind if _is_content(behind, stop) else FAIL
 
 
 @inlined
@@ -216,16 +230,10 @@ def with_ids(block: int) -> int:
         code: int = descriptor(bare, stop)
         if code < PROPERTIES or code > FOOTER:
             continue
-        source = 0
-        rest = bare
-        has_id = 0
-        if code == PROPERTIES:
-            source = behind_descriptor(bare)
-            has_id = _has_id(source, stop)
-            rest = behind_element(source, stop, widths)
-            if has_id == FAIL or rest == FAIL:
-                continue
-        if not _is_content(rest, stop):
+        source: int = behind_descriptor(bare) if code == PROPERTIES else 0
+        has_id: int = _has_id(source, stop)
+        rest: int = _behind_properties(bare, source, stop, widths)
+        if has_id == FAIL or rest == FAIL:
             continue
         if has_id == 1:
             copy_bytes(place, start, size)
@@ -399,16 +407,10 @@ def deliver(block: int) -> int:
         kept: int = _kept_annotations(0, content, content_stop, widths, names, name_count)
         if kept == FAIL:
             continue
-        source = 0
-        rest = bare
-        has_id = 0
-        if code == PROPERTIES:
-            source = behind_descriptor(bare)
-            has_id = _has_id(source, stop)
-            rest = behind_element(source, stop, widths)
-            if has_id == FAIL or rest == FAIL:
-                continue
-        if not _is_content(rest, stop):
+        source: int = behind_descriptor(bare) if code == PROPERTIES else 0
+        has_id: int = _has_id(source, stop)
+        rest: int = _behind_properties(bare, source, stop, widths)
+        if has_id == FAIL or rest == FAIL:
             continue
         arrived_ms: int = load_i64(arrivals + at)
         sequence: int = load_i64(sequences + at)

@@ -286,8 +286,9 @@ class ManagementNode(_ReplyingNode):
         def told(numbers: list[int]) -> bytes:
             return message.answered(scheduled([sequence_number(number) for number in numbers]))
 
+        due_ms = outgoing.due_ms(self._handler.context.clock.now_ms())
         self._place.entity.topic.schedule(
-            outgoing.messages.all_bytes(), outgoing.due_ms().tolist(), self._told(message, later, told)
+            outgoing.messages.all_bytes(), due_ms.tolist(), self._told(message, later, told)
         )
 
     def _cancel(self, message: RequestMessage, numbers: list[int], later: Callable[[bytes], None]) -> None:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker import PublishBatch, Publisher, Right
+from headgate.broker import PublishBatch, Publisher, Right, due_of
 from headgate.errors import EntityDisabledError, HeadgateError, LimitExceededError, MessageError
 from headgate.log import Entries, FilterValues
-from headgate.message import AmqpType, EncodedMessages, FieldReference, Message, Section
+from headgate.message import EncodedMessages
 from headgate.protocols.amqp10 import Accepted, DeliveryState, Link, Rejected
 from headgate.protocols.amqp10.events import Deliveries
 from headgate.protocols.servicebus import (
@@ -49,7 +49,6 @@ CREDIT = 1_000
 OF_MOVES = (COPY_ANNOTATION, ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, HOPS_ANNOTATION)
 """Annotations that the broker notes on copies that it moves; no client says or sees them."""
 
-_SCHEDULED = FieldReference(Section.MESSAGE_ANNOTATIONS, key=SCHEDULED_TIME.encode())
 _SCHEDULED_OCTETS = SCHEDULED_TIME.encode()
 _ACCEPTED = Accepted()
 
@@ -82,14 +81,12 @@ class Outgoing:
             values = FilterValues(values.data, values.starts[places], values.lengths[places])
         return Outgoing(self.messages.take(places), values, {})
 
-    def due_ms(self) -> NDArray[np.int64]:
-        """`(rows,)`: when each message is due, by what it says; 0 for one that does not. None is refused."""
+    def due_ms(self, now_ms: int) -> NDArray[np.int64]:
+        """`(rows,)`: when each message is due that says a time to come, 0 for the others. None is refused."""
         due_ms = np.zeros(len(self.messages), dtype=np.int64)
         if _SCHEDULED_OCTETS in self.messages.data.tobytes():
-            for row in range(len(self.messages)):
-                value = Message.decode(self.messages.message(row)).value(_SCHEDULED)
-                if value is not None and value.type is AmqpType.TIMESTAMP:
-                    due_ms[row] = max(value.value, 0)
+            said_ms = np.array([due_of(message) for message in self.messages.all_bytes()], dtype=np.int64)
+            due_ms[said_ms > now_ms] = said_ms[said_ms > now_ms]
         return due_ms
 
 
@@ -170,17 +167,18 @@ class SendingLink(EntityLink):
             ids, outgoing = [ids[row] for row in rows], outgoing.take(rows)
         if not ids:
             return
-        is_later = outgoing.due_ms() > self._handler.context.clock.now_ms()
-        if not is_later.any():
+        due_ms = outgoing.due_ms(self._handler.context.clock.now_ms())
+        later = np.flatnonzero(due_ms)
+        if not len(later):
             self._publish_now(outgoing, ids, is_whole=is_whole)
         elif is_whole:
             # All of it goes one way, so that all of it is there, or nothing.
-            self._schedule(outgoing, ids)
+            self._schedule(outgoing, due_ms, ids)
         else:
-            for chosen, publish in ((~is_later, self._publish_now), (is_later, self._schedule)):
-                places = np.flatnonzero(chosen).tolist()
-                if places:
-                    publish(outgoing.take(places), [ids[place] for place in places])
+            now = np.flatnonzero(due_ms == 0).tolist()
+            if now:
+                self._publish_now(outgoing.take(now), [ids[row] for row in now])
+            self._schedule(outgoing.take(later.tolist()), due_ms[later], [ids[row] for row in later.tolist()])
 
     def _publish_now(self, outgoing: Outgoing, ids: list[int | None], *, is_whole: bool = False) -> None:
         messages = outgoing.messages
@@ -188,10 +186,7 @@ class SendingLink(EntityLink):
         written = functools.partial(self._written, ids)
         self._publisher.publish(PublishBatch(entries, written, is_whole=is_whole))
 
-    def _schedule(self, outgoing: Outgoing, ids: list[int | None]) -> None:
-        due_ms = outgoing.due_ms()
-        due_ms[due_ms <= self._handler.context.clock.now_ms()] = 0
-
+    def _schedule(self, outgoing: Outgoing, due_ms: NDArray[np.int64], ids: list[int | None]) -> None:
         def scheduled(result: list[int] | HeadgateError) -> None:
             self._written(ids, result if isinstance(result, HeadgateError) else None)
 

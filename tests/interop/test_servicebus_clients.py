@@ -258,7 +258,8 @@ def test_a_session_lock_that_is_lost(client: Program, served: Served, name: str)
     client.ask("open", id="first", session="x", **place)
     (message,) = client.ask("receive", id="first", count=1)
     assert client.ask("open", id="second", **place) == "x"
-    with pytest.raises(ClientError, match=r"(?i)session"):
+    # Java's client knows no reason yet where it settles while the end of its link is on the way to it.
+    with pytest.raises(ClientError, match=r"(?i)session|due to receive link closure"):
         client.ask("settle", id="first", number=message["sequence_number"], how="complete")
     (again,) = client.ask("receive", id="second", count=1)
     assert (again["body"], again["delivery_count"]) == ("m", 1)

@@ -6,9 +6,8 @@ The kernels fill the buffers of the Arrow arrays directly. Rows that they leave 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,14 @@ from numpy.typing import NDArray
 from headgate.errors import ConfigError
 from headgate.kernels import address_of, load
 from headgate.message.arrow.decode.conversions import converted
+from headgate.message.arrow.decode.fields import (
+    BEYOND_RANGE,
+    WORDS,
+    AskedField,
+    FieldColumns,
+    bitmap,
+    check_size,
+)
 from headgate.message.arrow.decode.reference import column_values
 from headgate.message.arrow.schema import (
     HEADER_TYPES,
@@ -28,12 +35,15 @@ from headgate.message.arrow.schema import (
 )
 from headgate.message.batch import EncodedMessages
 from headgate.message.codec import decode_value
+from headgate.message.fields import Section
 from headgate.message.framing import skip_value
 
-BEYOND_RANGE = 1
-"""In place of an address: an integer that no conversion makes fit."""
-
-_WORDS = {"header": 0, "message_annotations": 1, "properties": 2, "application_properties": 3}
+_SECTIONS = {
+    "header": Section.HEADER,
+    "message_annotations": Section.MESSAGE_ANNOTATIONS,
+    "properties": Section.PROPERTIES,
+    "application_properties": Section.APPLICATION_PROPERTIES,
+}
 
 
 def decode_columns(
@@ -53,7 +63,7 @@ def decode_columns(
             column: _reference_column(batch, column, properties, kind, cast=cast, mismatches=mismatches)
             for column, kind in types.items()
         }
-    reader = _Reader(kernel, variants, batch, properties, cast=cast, mismatches=mismatches)
+    reader = _Reader(kernel, variants, batch, types, properties, cast=cast, mismatches=mismatches)
     return {column: reader.column(column, kind) for column, kind in types.items()}
 
 
@@ -71,13 +81,14 @@ def _reference_column(
 
 
 class _Reader:
-    """Runs the kernels over one batch; the table of sections is made once for all columns."""
+    """Runs the kernels over one batch: one walk for all columns that are structs, one for all others."""
 
     def __init__(
         self,
         kernel: ModuleType,
         variants: ModuleType,
         batch: EncodedMessages,
+        types: Mapping[str, pa.DataType],
         properties: tuple[DeclaredProperty, ...] | None,
         *,
         cast: bool,
@@ -93,21 +104,18 @@ class _Reader:
         self._starts = np.ascontiguousarray(batch.starts, dtype=np.int64)
         self._lengths = np.ascontiguousarray(batch.lengths, dtype=np.int64)
         self._sections: NDArray[np.int64] | None = None
+        self._asked = [each for column in types for each in _members(column, types[column], properties)]
+        self._field_columns: FieldColumns | None = None
 
     def column(self, column: str, kind: pa.DataType) -> pa.Array:
         if self._rows == 0:
             return pa.array([], type=kind)
         if column == "message":
             return self._messages()
+        if any(each.section is _SECTIONS.get(column) for each in self._asked):
+            return self._struct(column, kind)
         undecided = np.zeros(self._rows, dtype=np.uint8)
-        if column == "body":
-            array = self._bodies(undecided)
-        elif column == "application_properties" and self._properties is not None:
-            array = self._declared(self._properties, kind, undecided)
-        elif column in ("header", "properties"):
-            array = self._list(column, kind, undecided)
-        else:
-            array = self._variants(column, kind, undecided)
+        array = self._bodies(undecided) if column == "body" else self._variants(column, kind, undecided)
         return self._with_undecided(array, column, kind, undecided)
 
     def _with_undecided(
@@ -138,7 +146,7 @@ class _Reader:
     def _messages(self) -> pa.Array:
         offsets = np.zeros(self._rows + 1, dtype=np.int64)
         np.cumsum(self._lengths, out=offsets[1:])
-        _check_size("message", int(offsets[-1]))
+        check_size("message", int(offsets[-1]))
         data = np.empty(int(offsets[-1]), dtype=np.uint8)
         source = address_of(self._batch.data)
         self._kernel.gather(source, address_of(self._starts), address_of(self._lengths), self._rows, address_of(data))
@@ -151,85 +159,41 @@ class _Reader:
         valid = np.empty(self._rows, dtype=np.uint8)
         arguments = (self._table(), self._rows, address_of(offsets), address_of(valid), address_of(undecided))
         size = self._kernel.bodies(*arguments, 0)
-        _check_size("body", size)
+        check_size("body", size)
         data = np.empty(max(size, 1), dtype=np.uint8)
         self._kernel.bodies(*arguments, address_of(data))
         return _variable(pa.binary(), offsets, data[:size], valid)
 
-    def _list(self, column: str, kind: pa.DataType, undecided: NDArray[np.uint8]) -> pa.Array:
-        kinds = HEADER_TYPES if column == "header" else PROPERTIES_TYPES
-        fields = _Fields(self._kernel, self._rows, [self._list_target(name, kind) for name, kind in kinds.items()])
-        valid = np.empty(self._rows, dtype=np.uint8)
-
-        self._kernel.list_columns(
-            self._table(),
-            self._rows,
-            _WORDS[column],
-            fields.address,
-            fields.count,
-            address_of(valid),
-            address_of(undecided),
+    def _struct(self, column: str, kind: pa.DataType) -> pa.Array:
+        """A header or properties section, or declared application properties."""
+        section = _SECTIONS[column]
+        fields = self._fields()
+        numbers = [number for number, each in enumerate(self._asked) if each.section is section]
+        children = [fields.column(number) for number in numbers]
+        if section is Section.APPLICATION_PROPERTIES:
+            self._note_mismatches(children, numbers, fields)
+        buffers = [bitmap(fields.has(section))]
+        return self._with_undecided(
+            pa.Array.from_buffers(kind, self._rows, buffers, children=children), column, kind, fields.undecided
         )
-        return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid)], children=fields.children(column, kind))
 
-    def _list_target(self, name: str, kind: SparkType) -> int:
-        kernel = self._kernel
-        if name in ("message_id", "correlation_id"):
-            return int(kernel.T_ID)
-        if name in ("content_type", "content_encoding"):
-            return int(kernel.T_SYMBOL)
-        targets = {
-            SparkType.BOOLEAN: kernel.T_BOOLEAN,
-            SparkType.SMALLINT: kernel.T_UBYTE,
-            SparkType.BIGINT: kernel.T_UINT,
-            SparkType.TIMESTAMP: kernel.T_TIMESTAMP,
-            SparkType.BINARY: kernel.T_BINARY,
-            SparkType.STRING: kernel.T_STRING,
-        }
-        return int(targets[kind])
+    def _fields(self) -> FieldColumns:
+        if self._field_columns is None:
+            self._field_columns = FieldColumns(self._kernel, self._batch, self._asked)
+        return self._field_columns
 
-    def _declared(
-        self, properties: tuple[DeclaredProperty, ...], kind: pa.DataType, undecided: NDArray[np.uint8]
-    ) -> pa.Array:
-        kernel = self._kernel
-        targets = {
-            SparkType.BOOLEAN: kernel.T_BOOLEAN,
-            SparkType.FLOAT: kernel.T_FLOAT,
-            SparkType.DOUBLE: kernel.T_DOUBLE,
-            SparkType.DECIMAL: kernel.T_UNSIGNED,
-            SparkType.TIMESTAMP: kernel.T_TIMESTAMP,
-            SparkType.STRING: kernel.T_TEXT,
-            SparkType.BINARY: kernel.T_BINARY,
-        }
-        fields = _Fields(
-            kernel,
-            self._rows,
-            [targets.get(declared.kind, kernel.T_INTEGER) for declared in properties],
-            [declared.name.encode() for declared in properties],
-        )
-        valid = np.empty(self._rows, dtype=np.uint8)
-        seen = np.empty(len(properties), dtype=np.uint8)
-
-        kernel.map_columns(
-            self._table(),
-            self._rows,
-            fields.address,
-            fields.count,
-            address_of(valid),
-            address_of(undecided),
-            address_of(seen),
-        )
-        children = fields.children("application_properties", kind)
-        mismatched = fields.mismatched
-        mismatched[:, undecided != 0] = 0
-        for field, declared in enumerate(properties):
-            rows = np.flatnonzero(mismatched[field])
+    def _note_mismatches(self, children: list[pa.Array], numbers: Sequence[int], fields: FieldColumns) -> None:
+        """Count the values that declared properties do not take; with `cast` those that can be are converted."""
+        assert self._properties is not None
+        for place, (number, declared) in enumerate(zip(numbers, self._properties, strict=True)):
+            mismatched = fields.mismatched(number)
+            mismatched[fields.undecided != 0] = 0
+            rows = np.flatnonzero(mismatched)
             if self._cast and len(rows):
-                children[field] = self._converted(children[field], declared, rows, mismatched[field])
-                rows = np.flatnonzero(mismatched[field])
+                children[place] = self._converted(children[place], declared, rows, mismatched)
+                rows = np.flatnonzero(mismatched)
             if len(rows):
                 self._mismatches.add(int(rows[0]), len(rows))
-        return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid)], children=children)
 
     def _converted(
         self, column: pa.Array, declared: DeclaredProperty, rows: NDArray[np.int64], places: NDArray[np.int64]
@@ -268,10 +232,10 @@ class _Reader:
             output[0:2] = [address_of(value), len(value)]
             output[3:5] = [address_of(metadata), len(metadata)]
             row = kernel.variants(
-                self._table(), row, self._rows, _WORDS[column], address_of(output), address_of(scratch)
+                self._table(), row, self._rows, WORDS[_SECTIONS[column]], address_of(output), address_of(scratch)
             )
             value_used, metadata_used = int(output[2]), int(output[5])
-            _check_size(column, max(value_used, metadata_used))
+            check_size(column, max(value_used, metadata_used))
             if row == self._rows:
                 break
             share = (self._rows - row + row / 8) / max(row, 1)
@@ -281,70 +245,20 @@ class _Reader:
             _variable(pa.binary(), value_offsets, value[:value_used], None),
             _variable(pa.binary(), metadata_offsets, metadata[:metadata_used], None),
         ]
-        return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid)], children=children)
+        return pa.Array.from_buffers(kind, self._rows, [bitmap(valid)], children=children)
 
 
-class _Fields:
-    """Field descriptors of a struct column and the buffers they point to (layout: the head of `kernel.py`)."""
-
-    def __init__(self, kernel: ModuleType, rows: int, targets: Sequence[int], keys: Sequence[bytes] = ()) -> None:
-        self._rows = rows
-        self._targets = targets
-        self._kernel = kernel
-        self._keys = [np.frombuffer(key + bytes(8), dtype=np.uint8) for key in keys]
-        self._valid = np.zeros((len(targets), rows), dtype=np.uint8)
-        self._values = np.zeros((len(targets), rows), dtype=np.int64)
-        self._words = np.zeros((len(targets), kernel.FIELD_WORDS), dtype=np.int64)
-        self.mismatched = np.zeros((len(targets), rows if keys else 0), dtype=np.int64)
-        """Per field of a map and row the address of the value that the column does not take, or BEYOND_RANGE; 0 = none.
-        Whole after `children`."""
-        for field, target in enumerate(targets):
-            self._words[field, :3] = target, address_of(self._values[field]), address_of(self._valid[field])
-        for field, key in enumerate(keys):
-            prefix = int.from_bytes(key[:8].ljust(8, b"\0"), "little", signed=True)
-            self._words[field, 4:7] = address_of(self._keys[field]), len(key), prefix
-            self._words[field, 7] = address_of(self.mismatched[field])
-        self.address = address_of(self._words)
-        self.count = len(targets)
-        self._float = {kernel.T_FLOAT, kernel.T_DOUBLE}
-
-    def children(self, column: str, kind: pa.DataType) -> list[pa.Array]:
-        """The fields of the struct that the kernel stored; texts are copied now."""
-        return [
-            self._child(f"{column}.{kind.field(field).name}", field, kind.field(field).type)
-            for field in range(self.count)
-        ]
-
-    def _texts(self, path: str, field: int, kind: pa.DataType) -> pa.Array:
-        offsets = np.zeros(self._rows + 1, dtype=np.int32)
-        data = np.empty(max(int(self._words[field, 3]), 1), dtype=np.uint8)
-        size = self._kernel.texts(address_of(self._words[field]), self._rows, address_of(offsets), address_of(data))
-        _check_size(path, size)
-        return _variable(kind, offsets, data[:size], self._valid[field])
-
-    def _child(self, path: str, field: int, kind: pa.DataType) -> pa.Array:
-        if self._kernel.T_ID <= self._targets[field] <= self._kernel.T_TEXT:
-            return self._texts(path, field, kind)
-        values, valid = self._values[field], self._valid[field]
-        if pa.types.is_decimal(kind):
-            return _decimals(kind, values, valid, self.mismatched[field])
-        if pa.types.is_boolean(kind):
-            return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid), _bits(values)])
-        if pa.types.is_timestamp(kind) or pa.types.is_int64(kind):
-            return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid), pa.py_buffer(values)])
-        narrow: NDArray[Any]
-        if self._targets[field] in self._float:
-            doubles = values.view(np.float64)
-            if pa.types.is_float64(kind):
-                return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid), pa.py_buffer(doubles)])
-            narrow = doubles.astype(np.float32)
-        else:
-            narrow = values.astype(kind.to_pandas_dtype())
-            beyond = narrow != values
-            valid[beyond] = 0
-            if len(self._keys):
-                self.mismatched[field, beyond] = BEYOND_RANGE
-        return pa.Array.from_buffers(kind, self._rows, [_bitmap(valid), pa.py_buffer(narrow)])
+def _members(
+    column: str, kind: pa.DataType, properties: tuple[DeclaredProperty, ...] | None
+) -> Iterator[AskedField]:
+    """The fields of a column that is a struct of them."""
+    kinds: Mapping[str, SparkType] = {}
+    if column in ("header", "properties"):
+        kinds = HEADER_TYPES if column == "header" else PROPERTIES_TYPES
+    elif column == "application_properties" and properties is not None:
+        kinds = {each.name: each.kind for each in properties}
+    for name, of_field in kinds.items():
+        yield AskedField(_SECTIONS[column], name, of_field, kind.field(name).type)
 
 
 def _replaced(column: pa.Array, rows: NDArray[np.intp], values: pa.Array) -> pa.Array:
@@ -353,36 +267,11 @@ def _replaced(column: pa.Array, rows: NDArray[np.intp], values: pa.Array) -> pa.
     return pa.concat_arrays([column, values]).take(pa.array(positions))
 
 
-def _decimals(
-    kind: pa.DataType, values: NDArray[np.int64], valid: NDArray[np.uint8], mismatched: NDArray[np.int64]
-) -> pa.Array:
-    pairs = np.empty((len(values), 2), dtype=np.int64)
-    pairs[:, 0] = values
-    pairs[:, 1] = np.where((values < 0) & (valid != 2), -1, 0)
-    if kind.precision < 20:
-        limit = 10**kind.precision
-        if kind.precision < 19:
-            beyond = (valid == 2) | (values >= limit) | (values <= -limit)
-        else:
-            beyond = (valid == 2) & (values.view(np.uint64) >= np.uint64(limit))
-        valid[beyond] = 0
-        mismatched[beyond] = BEYOND_RANGE
-    return pa.Array.from_buffers(kind, len(values), [_bitmap(valid), pa.py_buffer(pairs)])
-
-
 def _variable(
     kind: pa.DataType, offsets: NDArray[np.int32], data: NDArray[np.uint8], valid: NDArray[np.uint8] | None
 ) -> pa.Array:
-    bitmap = None if valid is None else _bitmap(valid)
-    return pa.Array.from_buffers(kind, len(offsets) - 1, [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-
-def _bitmap(valid: NDArray[np.uint8]) -> pa.Buffer | None:
-    return None if valid.all() else _bits(valid)
-
-
-def _bits(flags: NDArray[Any]) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(flags != 0, bitorder="little"))
+    present = None if valid is None else bitmap(valid)
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [present, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def _grown(buffer: NDArray[np.uint8], used: int, share: float) -> NDArray[np.uint8]:
@@ -390,8 +279,3 @@ def _grown(buffer: NDArray[np.uint8], used: int, share: float) -> NDArray[np.uin
     larger = np.empty(max(2 * len(buffer), int(used * (1 + share))), dtype=np.uint8)
     larger[:used] = buffer[:used]
     return larger
-
-
-def _check_size(column: str, size_bytes: int) -> None:
-    if size_bytes > 0x7FFFFFFF:
-        raise ConfigError(f"{column}: more than 2 GiB in one batch; read smaller batches")

@@ -13,15 +13,23 @@ The table of sections has `SECTION_WORDS` int64 per row, written by `walk` and r
     word 6      end of the message
     word 7      1 = all words hold; 0 = the row is undecided
 
+`fields` reads single fields in one walk. What is asked of the four sections of words 0..3 has `ASKED_WORDS` int64 each:
+
+    word 0      address of field descriptors: by position of header and properties, by key of maps; 0 = nothing is asked
+    word 1      their number
+    word 2      address of one byte per row, zero before: 1 = the message has the section
+    word 3      address of one byte per descriptor (maps only)
+
 A field descriptor has `FIELD_WORDS` int64:
 
     word 0      target (one of the `T_` numbers)
-    word 1      address of one int64 per row, zero before: the number (the bits of a double for T_FLOAT, T_DOUBLE), or
-                the address of a text's constructor
-    word 2      address of one validity byte per row, zero before; of texts written by `texts`
-    word 3      room that all texts need at most, counted by the kernel
+    word 1      address of one int64 per row, zero before: the number (the bits of a double for T_FLOAT, T_DOUBLE); of
+                texts one int32 per row and one, the offsets, the first zero
+    word 2      address of one validity byte per row, zero before
+    word 3      texts: how many bytes are used
     word 4..6   key: address, length, first eight bytes in native order (maps only)
     word 7      address of one int64 per row, zero before: that of the value that the column does not take (maps only)
+    word 8, 9   texts: address of the bytes, and room for so many
 """
 
 from __future__ import annotations
@@ -36,6 +44,7 @@ from headgate.kernels.memory import (
     load_be_i64,
     load_be_u32,
     load_i8,
+    load_i32,
     load_i64,
     load_u8,
     store_i32,
@@ -57,8 +66,12 @@ from headgate.message.arrow.scalars.kernel import (
 )
 
 SECTION_WORDS = 8
-FIELD_WORDS = 8
+FIELD_WORDS = 10
+ASKED_WORDS = 4
 
+ROOM_BYTES = 40
+
+T_NOT_ASKED = -1
 T_BOOLEAN = 0
 T_UBYTE = 1
 T_UINT = 2
@@ -144,9 +157,18 @@ def check_elements(position: int, end: int, is_map: int) -> int:
     return 1 if position == end else 0
 
 
+@inlined
+def is_asked(asked: int, word: int) -> int:
+    """1 when fields of a section are asked."""
+    return 1 if asked != 0 and load_i64(asked + 8 * ASKED_WORDS * word) != 0 else 0
+
+
 @helper
-def walk_message(start: int, length: int, words: int) -> int:
-    """Fill the section words of one message; 0 when undecided."""
+def walk_message(start: int, length: int, words: int, asked: int) -> int:
+    """Fill the section words of one message; 0 when undecided.
+
+    With the address of what is `asked`, else 0, elements of sections that fields are asked of are not checked.
+    """
     end = start + length
     for word in range(SECTION_WORDS):
         store_i64(words + 8 * word, 0)
@@ -187,16 +209,17 @@ def walk_message(start: int, length: int, words: int) -> int:
             elif code == 0x70 or code == 0x73:
                 if constructor != 0x45 and constructor != 0xC0 and constructor != 0xD0:
                     return 0
-                if check_elements(position, position + size, 0) == 0:
+                word = 0 if code == 0x70 else 2
+                if is_asked(asked, word) == 0 and check_elements(position, position + size, 0) == 0:
                     return 0
-                store_i64(words + (0 if code == 0x70 else 16), position)
+                store_i64(words + 8 * word, position)
             else:
                 if constructor != 0xC1 and constructor != 0xD1:
                     return 0
                 if code == 0x72:
                     store_i64(words + 8, position)
                 elif code == 0x74:
-                    if check_elements(position, position + size, 1) == 0:
+                    if is_asked(asked, 3) == 0 and check_elements(position, position + size, 1) == 0:
                         return 0
                     store_i64(words + 24, position)
         position += size
@@ -211,7 +234,7 @@ def walk(data: int, starts: int, lengths: int, rows: int, sections: int) -> None
     """Fill the table of sections of all rows."""
     for row in range(rows):
         start = data + load_i64(starts + 8 * row)
-        walk_message(start, load_i64(lengths + 8 * row), sections + 8 * SECTION_WORDS * row)
+        walk_message(start, load_i64(lengths + 8 * row), sections + 8 * SECTION_WORDS * row, 0)
 
 
 @kernel("int64(int64, int64, int64, int64, int64, int64)")
@@ -234,14 +257,6 @@ def bodies(sections: int, rows: int, offsets: int, valid: int, undecided: int, t
         store_u8(valid + row, present)
         store_i32(offsets + 4 * row + 4, used)
     return used
-
-
-@inlined
-def store_text(descriptor: int, row: int, position: int, size: int) -> None:
-    """Remember where the text of an id, string, symbol, binary or character is, and the room it may need."""
-    room = 2 * size if size > 20 else 40
-    store_i64(descriptor + 24, load_i64(descriptor + 24) + room)
-    store_i64(load_i64(descriptor + 8) + 8 * row, position)
 
 
 @helper
@@ -273,20 +288,13 @@ def write_text(target: int, place: int, position: int) -> int:
     return place + length
 
 
-@kernel("int64(int64, int64, int64, int64)")
-def texts(descriptor: int, rows: int, offsets: int, data: int) -> int:
-    """Copy the texts that one field remembered: int32 `offsets`, validity, bytes at `data`. Gives the bytes written."""
-    target = load_i64(descriptor)
-    positions = load_i64(descriptor + 8)
-    valid = load_i64(descriptor + 16)
-    place = data
-    for row in range(rows):
-        position = load_i64(positions + 8 * row)
-        if position != 0:
-            place = write_text(target, place, position)
-            store_u8(valid + row, 1)
-        store_i32(offsets + 4 * row + 4, place - data)
-    return place - data
+@inlined
+def store_text(descriptor: int, row: int, position: int) -> None:
+    """Put the text of an id, string, symbol, binary or character into its column, whose room was looked at."""
+    place = load_i64(descriptor + 64) + load_i64(descriptor + 24)
+    behind = write_text(load_i64(descriptor), place, position)
+    store_i64(descriptor + 24, load_i64(descriptor + 24) + behind - place)
+    store_u8(load_i64(descriptor + 16) + row, 1)
 
 
 @inlined
@@ -358,7 +366,7 @@ def is_id(position: int, constructor: int) -> int:
 
 
 @helper
-def store_field(descriptor: int, row: int, position: int, size: int) -> int:
+def store_field(descriptor: int, row: int, position: int) -> int:
     """Put one value of a list section into its column; 0 when the kernel does not know how (the row is undecided)."""
     target = load_i64(descriptor)
     constructor = load_u8(position)
@@ -396,12 +404,12 @@ def store_field(descriptor: int, row: int, position: int, size: int) -> int:
             return 0
     elif target == T_ID and is_id(position, constructor) == 0:
         return 0
-    store_text(descriptor, row, position, size)
+    store_text(descriptor, row, position)
     return 1
 
 
 @helper
-def store_property(descriptor: int, row: int, position: int, size: int) -> int:
+def store_property(descriptor: int, row: int, position: int) -> int:
     """Put one application property into its declared column; a value of another kind leaves null and is noted.
 
     0 = undecided.
@@ -419,11 +427,11 @@ def store_property(descriptor: int, row: int, position: int, size: int) -> int:
             or constructor == 0xB3
             or constructor == 0x73
         ):
-            store_text(descriptor, row, position, size)
+            store_text(descriptor, row, position)
             fits = 1
     elif target == T_BINARY:
         if constructor == 0xA0 or constructor == 0xB0:
-            store_text(descriptor, row, position, size)
+            store_text(descriptor, row, position)
             fits = 1
     elif target == T_BOOLEAN:
         if constructor == 0x41 or constructor == 0x42:
@@ -432,7 +440,7 @@ def store_property(descriptor: int, row: int, position: int, size: int) -> int:
             fits = store_word(descriptor, row, load_u8(position + 1), 1)
     elif target == T_TIMESTAMP:
         if constructor == 0x83:
-            return store_field(descriptor, row, position, size)
+            return store_field(descriptor, row, position)
     else:
         fits = store_number(descriptor, row, position, constructor, target)
     if fits == 0:
@@ -465,26 +473,12 @@ def list_row(position: int, fields: int, count: int, row: int) -> int:
     if items > count:
         return 0
     for field in range(items):
+        descriptor = fields + 8 * FIELD_WORDS * field
         size = checked_size(position, end)
-        if size == 0 or store_field(fields + 8 * FIELD_WORDS * field, row, position, size) == 0:
+        if size == 0 or (load_i64(descriptor) >= 0 and store_field(descriptor, row, position) == 0):
             return 0
         position += size
     return 1 if position == end else 0
-
-
-@kernel("void(int64, int64, int64, int64, int64, int64, int64)")
-def list_columns(sections: int, rows: int, word: int, fields: int, count: int, valid: int, undecided: int) -> None:
-    """Columns of the header (`word` 0) or properties (`word` 2) list; what an undecided row stored is replaced."""
-    for row in range(rows):
-        words = sections + 8 * SECTION_WORDS * row
-        present = 0
-        if load_i64(words + 56) == 0:
-            store_u8(undecided + row, 1)
-        elif load_i64(words + 8 * word) != 0:
-            present = list_row(load_i64(words + 8 * word), fields, count, row)
-            if present == 0:
-                store_u8(undecided + row, 1)
-        store_u8(valid + row, present)
 
 
 @inlined
@@ -544,7 +538,7 @@ def map_row(position: int, fields: int, count: int, row: int, seen: int) -> int:
                 if load_u8(seen + field) or checked_size(position, end) == 0:
                     return 0
                 store_u8(seen + field, 1)
-                if store_property(descriptor, row, position, size) == 0:
+                if store_property(descriptor, row, position) == 0:
                     return 0
                 expected = field + 1
                 if expected == count:
@@ -554,19 +548,69 @@ def map_row(position: int, fields: int, count: int, row: int, seen: int) -> int:
     return 1 if position == end else 0
 
 
-@kernel("void(int64, int64, int64, int64, int64, int64, int64)")
-def map_columns(sections: int, rows: int, fields: int, count: int, valid: int, undecided: int, seen: int) -> None:
-    """Columns of declared application properties; `seen` is one byte for each."""
-    for row in range(rows):
-        words = sections + 8 * SECTION_WORDS * row
-        present = 0
-        if load_i64(words + 56) == 0:
+@helper
+def row_fields(words: int, asked: int, row: int) -> int:
+    """Store what is asked of one message whose section words are there; 0 = undecided."""
+    for word in range(4):
+        of_section = asked + 8 * ASKED_WORDS * word
+        fields = load_i64(of_section)
+        position = load_i64(words + 8 * word)
+        if fields != 0 and position != 0:
+            count = load_i64(of_section + 8)
+            if word == 0 or word == 2:
+                if list_row(position, fields, count, row) == 0:
+                    return 0
+            elif map_row(position, fields, count, row, load_i64(of_section + 24)) == 0:
+                return 0
+            store_u8(load_i64(of_section + 16) + row, 1)
+    return 1
+
+
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
+def fields(
+    data: int,
+    starts: int,
+    lengths: int,
+    row: int,
+    rows: int,
+    asked: int,
+    texts: int,
+    text_count: int,
+    words: int,
+    undecided: int,
+) -> int:
+    """Fields of the messages from `row` on, into the columns of their descriptors.
+
+    `texts` has the addresses of the descriptors of texts, `words` room for one row of the table of sections. Gives the
+    row for whose texts there is too little room: a message needs twice its length and `ROOM_BYTES`; `rows` at the end.
+    What an undecided row stored, except for texts, is replaced.
+    """
+    room = -1
+    while row < rows:
+        start = data + load_i64(starts + 8 * row)
+        length = load_i64(lengths + 8 * row)
+        if room < 2 * length + ROOM_BYTES:
+            room = 0x7FFFFFFFFFFFFFFF
+            for number in range(text_count):
+                descriptor = load_i64(texts + 8 * number)
+                room = min(room, load_i64(descriptor + 72) - load_i64(descriptor + 24))
+            if room < 2 * length + ROOM_BYTES:
+                return row
+        decided = walk_message(start, length, words, asked)
+        if decided:
+            decided = row_fields(words, asked, row)
+        if decided == 0:
             store_u8(undecided + row, 1)
-        elif load_i64(words + 24) != 0:
-            present = map_row(load_i64(words + 24), fields, count, row, seen)
-            if present == 0:
-                store_u8(undecided + row, 1)
-        store_u8(valid + row, present)
+        for number in range(text_count):
+            descriptor = load_i64(texts + 8 * number)
+            offsets = load_i64(descriptor + 8)
+            if decided == 0:
+                store_i64(descriptor + 24, load_i32(offsets + 4 * row))
+                store_u8(load_i64(descriptor + 16) + row, 0)
+            store_i32(offsets + 4 * row + 4, load_i64(descriptor + 24))
+        room -= 2 * length + ROOM_BYTES
+        row += 1
+    return row
 
 
 @kernel("void(int64, int64, int64, int64, int64)")

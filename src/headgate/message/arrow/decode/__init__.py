@@ -25,6 +25,7 @@ from headgate.message.arrow.decode.fields import (
     check_size,
 )
 from headgate.message.arrow.decode.reference import column_values
+from headgate.message.arrow.scalars.sizes import size_table
 from headgate.message.arrow.schema import (
     HEADER_TYPES,
     PROPERTIES_TYPES,
@@ -140,6 +141,7 @@ class _Reader:
                 address_of(self._lengths),
                 self._rows,
                 address_of(self._sections),
+                address_of(size_table()),
             )
         return address_of(self._sections)
 

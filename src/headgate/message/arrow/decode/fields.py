@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import ConfigError
 from headgate.kernels import address_of
+from headgate.message.arrow.scalars.sizes import size_table
 from headgate.message.arrow.schema import HEADER_TYPES, PROPERTIES_TYPES, SparkType
 from headgate.message.batch import EncodedMessages
 from headgate.message.fields import Section
@@ -89,6 +90,7 @@ class FieldColumns:
                 len(texts),
                 address_of(words),
                 address_of(self.undecided),
+                address_of(size_table()),
             )
 
     def has(self, section: Section) -> NDArray[np.uint8]:

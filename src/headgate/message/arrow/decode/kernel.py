@@ -53,11 +53,13 @@ from headgate.kernels.memory import (
 )
 from headgate.message.arrow.scalars.kernel import (
     checked_size,
+    common_size,
     content_of,
     decimal_digits,
     map_end,
     map_head,
     map_items,
+    null_run,
     unsigned_value,
     value_size,
     write_character,
@@ -132,7 +134,7 @@ def element_size(position: int, end: int) -> int:
 
 
 @helper
-def check_elements(position: int, end: int, is_map: int) -> int:
+def check_elements(position: int, end: int, is_map: int, sizes: int) -> int:
     """1 when the elements of a list or map section end exactly where it does (docs/design/message-validity.md)."""
     constructor = load_u8(position)
     if constructor == 0x45:
@@ -149,11 +151,22 @@ def check_elements(position: int, end: int, is_map: int) -> int:
         position += 9
     if is_map and count & 1:
         return 0
-    for _ in range(count):
-        size = element_size(position, end)
-        if size == 0:
+    while count > 0:
+        if is_map == 0:
+            nulls = null_run(position, count)
+            position += nulls
+            count -= nulls
+            if count == 0:
+                break
+        if position >= end:
             return 0
+        size = common_size(position, sizes)
+        if size == 0:
+            size = element_size(position, end)
+            if size == 0:
+                return 0
         position += size
+        count -= 1
     return 1 if position == end else 0
 
 
@@ -164,7 +177,7 @@ def is_asked(asked: int, word: int) -> int:
 
 
 @helper
-def walk_message(start: int, length: int, words: int, asked: int) -> int:
+def walk_message(start: int, length: int, words: int, asked: int, sizes: int) -> int:
     """Fill the section words of one message; 0 when undecided.
 
     With the address of what is `asked`, else 0, elements of sections that fields are asked of are not checked.
@@ -210,7 +223,7 @@ def walk_message(start: int, length: int, words: int, asked: int) -> int:
                 if constructor != 0x45 and constructor != 0xC0 and constructor != 0xD0:
                     return 0
                 word = 0 if code == 0x70 else 2
-                if is_asked(asked, word) == 0 and check_elements(position, position + size, 0) == 0:
+                if is_asked(asked, word) == 0 and check_elements(position, position + size, 0, sizes) == 0:
                     return 0
                 store_i64(words + 8 * word, position)
             else:
@@ -219,7 +232,7 @@ def walk_message(start: int, length: int, words: int, asked: int) -> int:
                 if code == 0x72:
                     store_i64(words + 8, position)
                 elif code == 0x74:
-                    if is_asked(asked, 3) == 0 and check_elements(position, position + size, 1) == 0:
+                    if is_asked(asked, 3) == 0 and check_elements(position, position + size, 1, sizes) == 0:
                         return 0
                     store_i64(words + 24, position)
         position += size
@@ -229,12 +242,12 @@ def walk_message(start: int, length: int, words: int, asked: int) -> int:
     return 1
 
 
-@kernel("void(int64, int64, int64, int64, int64)")
-def walk(data: int, starts: int, lengths: int, rows: int, sections: int) -> None:
-    """Fill the table of sections of all rows."""
+@kernel("void(int64, int64, int64, int64, int64, int64)")
+def walk(data: int, starts: int, lengths: int, rows: int, sections: int, sizes: int) -> None:
+    """Fill the table of sections of all rows; `sizes` is the address of `size_table()`."""
     for row in range(rows):
         start = data + load_i64(starts + 8 * row)
-        walk_message(start, load_i64(lengths + 8 * row), sections + 8 * SECTION_WORDS * row, 0)
+        walk_message(start, load_i64(lengths + 8 * row), sections + 8 * SECTION_WORDS * row, 0, sizes)
 
 
 @kernel("int64(int64, int64, int64, int64, int64, int64)")
@@ -472,12 +485,19 @@ def list_row(position: int, fields: int, count: int, row: int) -> int:
         position += 1
     if items > count:
         return 0
-    for field in range(items):
+    field = 0
+    while field < items:
+        nulls = null_run(position, items - field)
+        position += nulls
+        field += nulls
+        if field == items:
+            break
         descriptor = fields + 8 * FIELD_WORDS * field
         size = checked_size(position, end)
         if size == 0 or (load_i64(descriptor) >= 0 and store_field(descriptor, row, position) == 0):
             return 0
         position += size
+        field += 1
     return 1 if position == end else 0
 
 
@@ -499,7 +519,7 @@ def same_bytes(left: int, right: int, length: int) -> int:
 
 
 @helper
-def map_row(position: int, fields: int, count: int, row: int, seen: int) -> int:
+def map_row(position: int, fields: int, count: int, row: int, seen: int, sizes: int) -> int:
     """Store the declared properties of one map; 0 = undecided."""
     items = map_items(position)
     end = map_end(position)
@@ -513,16 +533,27 @@ def map_row(position: int, fields: int, count: int, row: int, seen: int) -> int:
         if position >= end:
             return 0
         constructor = load_u8(position)
-        if constructor != 0xA1 and constructor != 0xB1:
+        if constructor == 0xA1:
+            key = position + 2
+            length = load_u8(position + 1)
+            size = 2 + length
+        elif constructor == 0xB1:
+            key = position + 5
+            length = load_be_u32(position + 1)
+            size = 5 + length
+        else:
             return 0
-        size = value_size(position, end)
-        if size == 0:
+        if size > end - position:
             return 0
-        key = content_of(position)
-        length = position + size - key
         position += size
-        size = value_size(position, end)
+        if position >= end:
+            return 0
+        size = common_size(position, sizes)
         if size == 0:
+            size = value_size(position, end)
+            if size == 0:
+                return 0
+        elif size > end - position:
             return 0
         prefix = masked(load_i64(key), length)
         for step in range(count):
@@ -549,7 +580,7 @@ def map_row(position: int, fields: int, count: int, row: int, seen: int) -> int:
 
 
 @helper
-def row_fields(words: int, asked: int, row: int) -> int:
+def row_fields(words: int, asked: int, row: int, sizes: int) -> int:
     """Store what is asked of one message whose section words are there; 0 = undecided."""
     for word in range(4):
         of_section = asked + 8 * ASKED_WORDS * word
@@ -560,13 +591,13 @@ def row_fields(words: int, asked: int, row: int) -> int:
             if word == 0 or word == 2:
                 if list_row(position, fields, count, row) == 0:
                     return 0
-            elif map_row(position, fields, count, row, load_i64(of_section + 24)) == 0:
+            elif map_row(position, fields, count, row, load_i64(of_section + 24), sizes) == 0:
                 return 0
             store_u8(load_i64(of_section + 16) + row, 1)
     return 1
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
 def fields(
     data: int,
     starts: int,
@@ -578,12 +609,13 @@ def fields(
     text_count: int,
     words: int,
     undecided: int,
+    sizes: int,
 ) -> int:
     """Fields of the messages from `row` on, into the columns of their descriptors.
 
-    `texts` has the addresses of the descriptors of texts, `words` room for one row of the table of sections. Gives the
-    row for whose texts there is too little room: a message needs twice its length and `ROOM_BYTES`; `rows` at the end.
-    What an undecided row stored, except for texts, is replaced.
+    `texts` has the addresses of the descriptors of texts, `words` room for one row of the table of sections, and
+    `sizes` is the address of `size_table()`. Gives the row for whose texts there is too little room (a message needs
+    twice its length and `ROOM_BYTES`), `rows` at the end. What an undecided row stored, except for texts, is replaced.
     """
     room = -1
     while row < rows:
@@ -596,9 +628,9 @@ def fields(
                 room = min(room, load_i64(descriptor + 72) - load_i64(descriptor + 24))
             if room < 2 * length + ROOM_BYTES:
                 return row
-        decided = walk_message(start, length, words, asked)
+        decided = walk_message(start, length, words, asked, sizes)
         if decided:
-            decided = row_fields(words, asked, row)
+            decided = row_fields(words, asked, row, sizes)
         if decided == 0:
             store_u8(undecided + row, 1)
         for number in range(text_count):

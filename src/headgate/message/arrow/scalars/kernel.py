@@ -14,10 +14,15 @@ from headgate.kernels.memory import (
     load_be_u16,
     load_be_u32,
     load_i8,
+    load_i32,
     load_i64,
     load_u8,
     store_u8,
+    trailing_zeros,
 )
+
+NULLS = 0x4040404040404040
+"""Eight nulls."""
 
 
 @inlined
@@ -54,6 +59,22 @@ def value_size(position: int, end: int) -> int:
     if size > end - position:
         return 0
     return size
+
+
+@inlined
+def common_size(position: int, sizes: int) -> int:
+    """Bytes of the scalar at `position` by `sizes`, the address of `size_table()`; 0 for a rare encoding.
+
+    It may end behind its bounds, or begin there: its first two bytes are read.
+    """
+    entry = load_i32(sizes + 4 * load_u8(position))
+    return (entry & 0xFF) + (load_u8(position + 1) & entry >> 8)
+
+
+@inlined
+def null_run(position: int, most: int) -> int:
+    """How many of the next `most` values are null, at most eight."""
+    return min(trailing_zeros(load_i64(position) ^ NULLS) >> 3, most)
 
 
 @helper

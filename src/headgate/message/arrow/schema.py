@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from headgate.errors import ConfigError
 from headgate.message import fields
 from headgate.message.constructors import AmqpType
+from headgate.message.fields import Section
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,6 +129,22 @@ class Mismatches:
             self.add(int(rows[others.first_row]), others.count)
 
 
+@dataclass(frozen=True, slots=True)
+class DeclaredColumn:
+    """A column that holds one field of the messages: `field` is its standard name with underscores, or its key."""
+
+    name: str
+    section: Section
+    field: str
+    kind: SparkType
+    precision: int = 0
+
+    @property
+    def type(self) -> pa.DataType:
+        """The Arrow type."""
+        return arrow_kind(self.kind, self.precision)
+
+
 _DECLARATION = re.compile(
     r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>[^\s,`:]+))\s*(?::\s*|\s+|(?<=`))"
     r"(?P<type>[A-Za-z]+)\s*(?:\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\))?\s*(?:,|$)"
@@ -173,6 +190,76 @@ def _declared(name: str, type_name: str, precision: str | None, scale: str | Non
             "AMQP 1.0 integers have no fraction, and its decimals are not converted"
         )
     return DeclaredProperty(name, kind, int(precision or 10))
+
+
+_SECTIONS_OF_COLUMNS = {
+    "a": Section.APPLICATION_PROPERTIES,
+    "application_properties": Section.APPLICATION_PROPERTIES,
+    "p": Section.PROPERTIES,
+    "properties": Section.PROPERTIES,
+    "h": Section.HEADER,
+    "header": Section.HEADER,
+    "m": Section.MESSAGE_ANNOTATIONS,
+    "message_annotations": Section.MESSAGE_ANNOTATIONS,
+}
+_COLUMN = re.compile(
+    r"\s*(?:(?P<section>[a-z_]+)\.)?(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>[^\s,`:.]+))"
+    r"(?:(?:\s*:\s*|\s+)(?!(?i:as)\s)(?P<type>[A-Za-z]+)\s*(?:\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\))?)?"
+    r"(?:\s+(?i:as)\s+(?:`(?P<quoted_name>(?:[^`]|``)+)`|(?P<plain_name>[^\s,`:]+)))?\s*(?:,|$)"
+)
+
+
+def declared_columns(text: str) -> tuple[DeclaredColumn | str, ...]:
+    """The columns of `"region string, price double, p.subject, m.x-opt-tag string as tag"`, in this order.
+
+    A name alone is an application property; `a.`, `p.`, `h.` and `m.`, or the names of the sections, say which section
+    a field is of. Fields of header and properties have the types of the standard. A name without a type that is none of
+    these stays a string: a whole column, such as `body`. A column is called as its field, unless `as` says otherwise.
+
+    Raises ConfigError naming the column.
+    """
+    found: list[DeclaredColumn | str] = []
+    position = 0
+    while position < len(text) or not found:
+        match = _COLUMN.match(text, position)
+        if match is None:
+            raise ConfigError(
+                f"columns: cannot read {text[position:].strip()!r}; expected `name type, p.field, column, …` as in "
+                "'offset, region string, price double, p.subject'"
+            )
+        position = match.end()
+        found.append(_column(match))
+    names = [each if isinstance(each, str) else each.name for each in found]
+    for number, name in enumerate(names):
+        if name.lower() in (other.lower() for other in names[:number]):
+            raise ConfigError(f"columns: there are two columns {name!r}; rename one with `as`")
+    return tuple(found)
+
+
+def _column(match: re.Match[str]) -> DeclaredColumn | str:
+    quoted, given = match["quoted"], match["section"]
+    field = quoted.replace("``", "`") if quoted is not None else match["plain"]
+    renamed = match["quoted_name"].replace("``", "`") if match["quoted_name"] is not None else match["plain_name"]
+    if given is None and quoted is None and match["type"] is None and renamed is None:
+        return field
+    section = _SECTIONS_OF_COLUMNS.get(given or "a")
+    if section is None:
+        known = ", ".join(_SECTIONS_OF_COLUMNS)
+        raise ConfigError(f"columns: {given}.{field}: there is no section {given!r}; expected one of {known}")
+    name = renamed or field
+    standard = {Section.HEADER: HEADER_TYPES, Section.PROPERTIES: PROPERTIES_TYPES}.get(section)
+    if standard is None:
+        if match["type"] is None:
+            raise ConfigError(f"columns: {field!r} has no type; give one, as in '{field} string'")
+        declared = _declared(field, match["type"].lower(), match["precision"], match["scale"])
+        return DeclaredColumn(name, section, field, declared.kind, declared.precision)
+    field = field.replace("-", "_")
+    kind = standard.get(field)
+    if kind is None:
+        raise ConfigError(f"columns: {given}.{field}: expected one of {', '.join(standard)}")
+    if match["type"] is not None and _SYNONYMS.get(match["type"].lower(), match["type"].lower()) != kind.value:
+        raise ConfigError(f"columns: {given}.{field} is {kind.value}, and declared {match['type']}; leave the type out")
+    return DeclaredColumn(name, section, field, kind)
 
 
 def arrow_kind(kind: SparkType, precision: int = 0) -> pa.DataType:

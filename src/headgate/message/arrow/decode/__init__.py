@@ -24,11 +24,12 @@ from headgate.message.arrow.decode.fields import (
     bitmap,
     check_size,
 )
-from headgate.message.arrow.decode.reference import column_values
+from headgate.message.arrow.decode.reference import column_values, field_value
 from headgate.message.arrow.scalars.sizes import size_table
 from headgate.message.arrow.schema import (
     HEADER_TYPES,
     PROPERTIES_TYPES,
+    DeclaredColumn,
     DeclaredProperty,
     Mismatches,
     SparkType,
@@ -66,6 +67,41 @@ def decode_columns(
         }
     reader = _Reader(kernel, variants, batch, types, properties, cast=cast, mismatches=mismatches)
     return {column: reader.column(column, kind) for column, kind in types.items()}
+
+
+def decode_fields(batch: EncodedMessages, declared: Sequence[DeclaredColumn]) -> dict[str, pa.Array]:
+    """One column for each field, one row per message; see `fields_of`."""
+    kernel = load("headgate.message.arrow.decode.kernel")
+    if kernel is None or not len(batch):
+        return {each.name: _reference_field(batch, each) for each in declared}
+    columns: dict[str, pa.Array] = {}
+    for walk in _walks(declared):
+        fields = FieldColumns(kernel, batch, [_asked(each) for each in walk])
+        left = np.flatnonzero(fields.undecided)
+        for number, each in enumerate(walk):
+            array = fields.column(number)
+            if len(left):
+                array = _replaced(array, left, _reference_field(batch.take(left), each))
+            columns[each.name] = array
+    return {each.name: columns[each.name] for each in declared}
+
+
+def _walks(declared: Sequence[DeclaredColumn]) -> Iterator[list[DeclaredColumn]]:
+    """Columns that are read together: a walk reads each field for one column."""
+    left = list(declared)
+    while left:
+        walk = list({(each.section, each.field): each for each in reversed(left)}.values())
+        yield walk
+        left = [each for each in left if each not in walk]
+
+
+def _asked(declared: DeclaredColumn) -> AskedField:
+    return AskedField(declared.section, declared.field, declared.kind, declared.type)
+
+
+def _reference_field(batch: EncodedMessages, declared: DeclaredColumn) -> pa.Array:
+    cells = [field_value(batch.message(row), declared) for row in range(len(batch))]
+    return pa.array(cells, type=declared.type)
 
 
 def _reference_column(
@@ -250,9 +286,7 @@ class _Reader:
         return pa.Array.from_buffers(kind, self._rows, [bitmap(valid)], children=children)
 
 
-def _members(
-    column: str, kind: pa.DataType, properties: tuple[DeclaredProperty, ...] | None
-) -> Iterator[AskedField]:
+def _members(column: str, kind: pa.DataType, properties: tuple[DeclaredProperty, ...] | None) -> Iterator[AskedField]:
     """The fields of a column that is a struct of them."""
     kinds: Mapping[str, SparkType] = {}
     if column in ("header", "properties"):

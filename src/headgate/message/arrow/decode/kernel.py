@@ -519,8 +519,8 @@ def same_bytes(left: int, right: int, length: int) -> int:
 
 
 @helper
-def map_row(position: int, fields: int, count: int, row: int, seen: int, sizes: int) -> int:
-    """Store the declared properties of one map; 0 = undecided."""
+def map_row(position: int, fields: int, count: int, row: int, seen: int, key_kind: int, sizes: int) -> int:
+    """Store the asked values of one map, whose keys are all of one short constructor or its long one; 0 = undecided."""
     items = map_items(position)
     end = map_end(position)
     position = map_head(position)
@@ -533,11 +533,11 @@ def map_row(position: int, fields: int, count: int, row: int, seen: int, sizes: 
         if position >= end:
             return 0
         constructor = load_u8(position)
-        if constructor == 0xA1:
+        if constructor == key_kind:
             key = position + 2
             length = load_u8(position + 1)
             size = 2 + length
-        elif constructor == 0xB1:
+        elif constructor == key_kind + 0x10:
             key = position + 5
             length = load_be_u32(position + 1)
             size = 5 + length
@@ -591,8 +591,10 @@ def row_fields(words: int, asked: int, row: int, sizes: int) -> int:
             if word == 0 or word == 2:
                 if list_row(position, fields, count, row) == 0:
                     return 0
-            elif map_row(position, fields, count, row, load_i64(of_section + 24), sizes) == 0:
-                return 0
+            else:
+                key_kind = 0xA3 if word == 1 else 0xA1
+                if map_row(position, fields, count, row, load_i64(of_section + 24), key_kind, sizes) == 0:
+                    return 0
             store_u8(load_i64(of_section + 16) + row, 1)
     return 1
 

@@ -40,6 +40,7 @@ from headgate.message.arrow.schema import (
     HEADER_TYPES,
     INTEGER_RANGES,
     PROPERTIES_TYPES,
+    DeclaredColumn,
     DeclaredProperty,
     Mismatches,
     SparkType,
@@ -105,6 +106,25 @@ def mismatches_in(
 ) -> list[tuple[DeclaredProperty, AmqpValue]]:
     """The declared properties of a message that are null because of the value they have, with that value."""
     return _declared(message, properties, cast=cast)[1]
+
+
+def field_value(message: bytes, declared: DeclaredColumn) -> Cell:
+    """The cell of a column that holds one field; keys of annotations are symbols."""
+    try:
+        if declared.section in (Section.HEADER, Section.PROPERTIES):
+            kinds = HEADER_TYPES if declared.section is Section.HEADER else PROPERTIES_TYPES
+            return (_fields(message, declared.section, kinds) or {}).get(declared.field)
+        decoded = Message.decode(message).section(declared.section)
+    except MessageError:
+        return None
+    if decoded is None:
+        return None
+    keys = AmqpType.SYMBOL if declared.section is Section.MESSAGE_ANNOTATIONS else AmqpType.STRING
+    wanted = declared.field.encode()
+    for key, value in decoded.value:
+        if key.type is keys and key.octets() == wanted:
+            return _taken(value, DeclaredProperty(declared.field, declared.kind, declared.precision))
+    return None
 
 
 def _reader(column: str) -> Callable[[bytes], Cell]:

@@ -53,6 +53,8 @@ def orders(count: int) -> list[bytes]:
 def opened(root: Path, clock: SetClock, worker: Worker | None = None) -> tuple[Broker, Session]:
     """A broker with the stream `orders`."""
     broker = open_broker(root, clock=clock, run_in_worker=worker)
+    # What a broker does once after its start is done, and gave the worker nothing.
+    tick(broker, clock)
     session = open_session(broker)
     session.declare_stream("orders", {})
     return broker, session

@@ -11,12 +11,13 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Catalogue
+from headgate.broker.consumer_groups import Registering
 from headgate.broker.consumers import Consumers
 from headgate.broker.duplicates import ReadIds
 from headgate.broker.entities import Entities
@@ -33,6 +34,7 @@ from headgate.broker.troubles import is_damage
 from headgate.broker.users import Users
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import PRIVATE_FOLDER, DiskFile, Durability, OpenFile, StreamArguments
+from headgate.scan.match_index import IndexSettings
 from headgate.topic import (
     DEFAULT_SETTINGS,
     DEFAULT_TOPIC_SETTINGS,
@@ -71,8 +73,8 @@ class BrokerSettings:
     The default user is made where there is no such file; without a password nobody logs in as that by one.
 
     A consumer has at most so many `filter_values`: each is looked for in every chunk. No entity is made where there are
-    `entities`. `open_file` opens what streams
-    are written to: tests put one in that fails.
+    `entities`. `match_index` is how the match index of a stream is made whose first expression comes from a consumer
+    group. `open_file` opens what streams are written to: tests put one in that fails.
     """
 
     durability: Durability = Durability.PROCESS
@@ -81,6 +83,7 @@ class BrokerSettings:
     default_has_password: bool = True
     filter_values: int = 1_000
     entities: int = 10_000
+    match_index: IndexSettings = field(default_factory=IndexSettings)
     open_file: OpenFile = DiskFile
 
 
@@ -141,6 +144,14 @@ class Broker:
         self._waits_for_disk = self.settings.durability is Durability.DISK
         run_in_background = run_in_background or run_in_worker
         self._indexing = Indexing(now_ms=now_ms, run_in_worker=run_in_background or run_here)
+        self.registering = Registering(
+            self.root,
+            names=self.catalogue.names,
+            streams_of=self._queues_of,
+            now_ms=now_ms,
+            run_in_worker=run_in_background or run_here,
+            settings=self.settings.match_index,
+        )
         self.topics = Topics(
             find=self.catalogue.find,
             root=self.root,
@@ -185,6 +196,12 @@ class Broker:
     def watch(self, stream: BrokerStream) -> None:
         """Look after a stream at every tick: it has readers, a writer or offsets to write."""
         self._watched[stream] = None
+
+    def _queues_of(self, topic: str) -> Sequence[str]:
+        """The streams that are the queues of a topic: those of a super stream, or the one of that name; or none."""
+        if topic in self.exchanges:
+            return self.exchanges.partitions(topic)
+        return () if self.catalogue.find(topic) is None else (topic,)
 
     def open_publisher(
         self, stream: BrokerStream, reference: str | None, backlog: Backlog, closed: Callable[[Publisher], None]
@@ -479,6 +496,7 @@ class Broker:
             self._flushed_ms = now_ms
             self._reload_credentials()
             self._indexing.tick(now_ms)
+            self.registering.tick(now_ms)
         for stream in list(self._watched):
             if not stream.is_writing:
                 self._look_after_safely(stream, now_ms, flush_is_due)

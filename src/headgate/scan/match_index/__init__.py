@@ -1,6 +1,7 @@
 """The match index: results of registered filters, calculated ahead, so that a reader need not evaluate them again.
 
     FilterRegistry, Registration, IndexSettings     which filters a stream has registered, and how they are kept
+    Announcement, Change                            what a consumer group asks for, and what came of it
     build_index, build_segment                      make the sidecars that are missing
     MatchIndex, Answer                              what a reader may believe about a range of chunks
     wanted_entries, read_entries, WantedEntries     read only the messages that an answer names
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from headgate.scan.match_index.lookup import Answer, MatchIndex
     from headgate.scan.match_index.registry import (
         REGISTRY_NAME,
+        Announcement,
         Change,
         FilterRegistry,
         Registration,

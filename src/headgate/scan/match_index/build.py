@@ -100,8 +100,9 @@ def prepare_build(stream: Stream, *, now_ms: int) -> Registration:
     that names the registry for one that cannot be read, or that has a filter that cannot be used here.
     """
     registry = FilterRegistry(stream)
-    registry.clean(now_ms=now_ms)
-    registration = registry.read()
+    with registry.changing() as change:
+        change.clean(now_ms=now_ms)
+        registration = change.registration
     for each in registration.filters:
         try:
             each.parsed()

@@ -12,8 +12,7 @@ import contextlib
 import enum
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import msgspec
 
@@ -77,10 +76,11 @@ class Change(enum.Enum):
     """The text is the same, the version newer."""
     REVIVED = "revived"
     IGNORED = "ignored"
+    REFUSED = "refused"
+    """The text is no filter, or none whose results can be kept; an older text of that id is not registered any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Announcement:
+class Announcement(msgspec.Struct, frozen=True):
     """What a consumer group asks of a topic.
 
     Tags are checked by hash anyway: an announcement of them registers nothing, like an empty one; by hand they can be.
@@ -89,6 +89,89 @@ class Announcement:
     text: str
     dialect: str
     version: int
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether it has an expression whose results may be kept."""
+        return bool(self.text) and self.dialect != TAGS
+
+    def says_the_same(self, other: Announcement) -> bool:
+        """Whether it differs in its version at most."""
+        return self.text == other.text and self.dialect == other.dialect
+
+
+class RegistryChange:
+    """The registry of one stream while nobody else changes it: what is done to it is written once, at the end."""
+
+    __slots__ = ("_filters", "_settings")
+
+    def __init__(self, registration: Registration) -> None:
+        self._settings = registration.settings
+        self._filters = {each.id: each for each in registration.filters}
+
+    @property
+    def registration(self) -> Registration:
+        """The content as it is now."""
+        return Registration(self._settings, tuple(self._filters.values()))
+
+    def configure(self, settings: IndexSettings) -> None:
+        """Other settings. Raises ConfigError."""
+        settings.check()
+        self._settings = settings
+
+    def announce(self, filter_id: str, wanted: Announcement, *, now_ms: int, standing: bool = False) -> Change:
+        """A consumer's heartbeat (section 9), or with `standing` a registration by hand. ConfigError for an id."""
+        if not standing and not wanted.is_registered:
+            return Change.IGNORED
+        _check_id(filter_id)
+        old = self._filters.get(filter_id)
+        fresh = RegisteredFilter(filter_id, wanted.text, wanted.dialect, wanted.version, now_ms, standing=standing)
+        if old is not None and wanted.version <= old.version:
+            if wanted.version < old.version or old.dead_ms is None:
+                return Change.IGNORED
+            self._revive(old, wanted.version, standing=standing)
+            return Change.REVIVED
+        if old is not None and (old.text, old.dialect) == (wanted.text, wanted.dialect):
+            self._revive(old, wanted.version, standing=standing)
+            return Change.UPDATED if old.dead_ms is None else Change.REVIVED
+        try:
+            fresh.parsed()
+        except (FilterError, ConfigError):
+            self._filters.pop(filter_id, None)
+            return Change.REFUSED
+        self._filters[filter_id] = fresh
+        return Change.NEW if old is None else Change.REPLACED
+
+    def _revive(self, old: RegisteredFilter, version: int, *, standing: bool) -> None:
+        self._filters[old.id] = msgspec.structs.replace(
+            old, version=version, dead_ms=None, standing=old.standing or standing
+        )
+
+    def retire(self, filter_id: str, *, now_ms: int) -> bool:
+        """The last consumer of a filter is gone: it is dead from now on. False if there was none alive."""
+        old = self._filters.get(filter_id)
+        if old is None or old.standing or old.dead_ms is not None:
+            return False
+        self._filters[filter_id] = _dead(old, now_ms)
+        return True
+
+    def remove(self, filter_id: str) -> bool:
+        """Forget a filter; False if there is none of that id."""
+        return self._filters.pop(filter_id, None) is not None
+
+    def clean(self, *, now_ms: int) -> list[str]:
+        """Forget what has been dead for a day; gives the ids."""
+        filters = self._filters.values()
+        old = [each.id for each in filters if each.dead_ms is not None and now_ms - each.dead_ms >= KEPT_DEAD_MS]
+        for filter_id in old:
+            del self._filters[filter_id]
+        return old
+
+    def restart(self, *, now_ms: int) -> None:
+        """A broker starts: no consumer is there yet, so what was alive counts as dead since half a minute."""
+        for each in self._filters.values():
+            if not each.standing and each.dead_ms is None:
+                self._filters[each.id] = _dead(each, now_ms - _DEAD_SINCE_AT_START_MS)
 
 
 class FilterRegistry:
@@ -118,9 +201,8 @@ class FilterRegistry:
 
     def configure(self, settings: IndexSettings) -> None:
         """Change the settings; sidecars of another layout or size are built anew by the next build."""
-        settings.check()
-        with self._changing() as registration:
-            self._write(msgspec.structs.replace(registration, settings=settings))
+        with self.changing() as change:
+            change.configure(settings)
 
     def register(self, filter_id: str, text: str, dialect: str, *, now_ms: int, version: int | None = None) -> Change:
         """Register a standing filter, or a new version of one; `version` is the time unless given.
@@ -130,91 +212,20 @@ class FilterRegistry:
         _check_id(filter_id)
         wanted = Announcement(text, dialect, now_ms if version is None else version)
         RegisteredFilter(filter_id, text, dialect, wanted.version, now_ms).parsed()
-        return self._announce(filter_id, wanted, now_ms=now_ms, standing=True)
-
-    def announce(self, filter_id: str, announcement: Announcement, *, now_ms: int) -> Change:
-        """A consumer's heartbeat (section 9). A new text that is no filter raises, and removes the old one if newer."""
-        if announcement.dialect == TAGS or not announcement.text:
-            return Change.IGNORED
-        _check_id(filter_id)
-        return self._announce(filter_id, announcement, now_ms=now_ms, standing=False)
-
-    def _announce(self, filter_id: str, wanted: Announcement, *, now_ms: int, standing: bool) -> Change:
-        with self._changing() as registration:
-            old = registration.find(filter_id)
-            fresh = RegisteredFilter(filter_id, wanted.text, wanted.dialect, wanted.version, now_ms, standing=standing)
-            if old is None:
-                fresh.parsed()
-                self._write(_with(registration, filter_id, fresh))
-                return Change.NEW
-            revived = msgspec.structs.replace(
-                old, version=max(old.version, wanted.version), dead_ms=None, standing=old.standing or standing
-            )
-            if wanted.version <= old.version:
-                if wanted.version < old.version or old.dead_ms is None:
-                    return Change.IGNORED
-                self._write(_with(registration, filter_id, revived))
-                return Change.REVIVED
-            if (old.text, old.dialect) == (wanted.text, wanted.dialect):
-                self._write(_with(registration, filter_id, revived))
-                return Change.UPDATED if old.dead_ms is None else Change.REVIVED
-            try:
-                fresh.parsed()
-            except (FilterError, ConfigError):
-                self._write(_with(registration, filter_id, None))
-                raise
-            self._write(_with(registration, filter_id, fresh))
-            return Change.REPLACED
-
-    def retire(self, filter_id: str, *, now_ms: int) -> bool:
-        """The last consumer of a filter is gone: it is dead from now on. False if there was none alive."""
-        with self._changing() as registration:
-            old = registration.find(filter_id)
-            if old is None or old.standing or old.dead_ms is not None:
-                return False
-            self._write(_with(registration, filter_id, _dead(old, now_ms)))
-            return True
+        with self.changing() as change:
+            return change.announce(filter_id, wanted, now_ms=now_ms, standing=True)
 
     def remove(self, filter_id: str) -> bool:
         """Forget a filter; False if there is none of that id."""
-        with self._changing() as registration:
-            if registration.find(filter_id) is None:
-                return False
-            self._write(_with(registration, filter_id, None))
-            return True
-
-    def clean(self, *, now_ms: int) -> list[str]:
-        """Forget what has been dead for a day; gives the ids."""
-        with self._changing() as registration:
-            old = [
-                each.id
-                for each in registration.filters
-                if each.dead_ms is not None and now_ms - each.dead_ms >= KEPT_DEAD_MS
-            ]
-            for filter_id in old:
-                registration = _with(registration, filter_id, None)
-            if old:
-                self._write(registration)
-            return old
-
-    def restart(self, *, now_ms: int) -> None:
-        """A broker starts: no consumer is there yet, so what was alive counts as dead since half a minute."""
-        with self._changing() as registration:
-            since = now_ms - _DEAD_SINCE_AT_START_MS
-            filters = tuple(
-                each if each.standing or each.dead_ms is not None else _dead(each, since)
-                for each in registration.filters
-            )
-            if filters != registration.filters:
-                self._write(msgspec.structs.replace(registration, filters=filters))
-
-    def _write(self, registration: Registration) -> None:
-        encoded = msgspec.json.format(msgspec.json.encode(registration), indent=1)
-        replace_file(self._folder / REGISTRY_NAME, encoded + b"\n")
+        with self.changing() as change:
+            return change.remove(filter_id)
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[Registration]:
-        """The registration, while nobody else changes it."""
+    def changing(self) -> Iterator[RegistryChange]:
+        """Change the registry while nobody else does; written at the end, if anything is different then.
+
+        Raises StreamReadOnlyError for a foreign stream, StorageFullError, LogError.
+        """
         if self._foreign:
             raise StreamReadOnlyError(
                 "a stream that RabbitMQ wrote gets no match index; take it over first, with `headgate stream adopt`",
@@ -228,34 +239,14 @@ class FilterRegistry:
         try:
             # Held for a few file operations only, and freed by the kernel at death: no limit on the wait.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield self.read()
+            before = self.read()
+            change = RegistryChange(before)
+            yield change
+            if change.registration != before:
+                encoded = msgspec.json.format(msgspec.json.encode(change.registration), indent=1)
+                replace_file(self._folder / REGISTRY_NAME, encoded + b"\n")
         finally:
             os.close(descriptor)
-
-
-def heartbeat(
-    topics: Mapping[str, Stream], group: str, subscriptions: Mapping[str, Announcement], *, now_ms: int
-) -> dict[str, Change | FilterError | ConfigError]:
-    """A heartbeat of a consumer group over all topics: announce what it lists, retire what it has elsewhere.
-
-    Gives per listed topic what came of it; a filter that is refused is its error, and the others go on. ConfigError for
-    a topic that is not there.
-    """
-    outcome: dict[str, Change | FilterError | ConfigError] = {}
-    for topic, stream in topics.items():
-        registry, filter_id = FilterRegistry(stream), f"{group}#{topic}"
-        if topic not in subscriptions:
-            if registry.read().find(filter_id) is not None:
-                registry.retire(filter_id, now_ms=now_ms)
-            continue
-        try:
-            outcome[topic] = registry.announce(filter_id, subscriptions[topic], now_ms=now_ms)
-        except (FilterError, ConfigError) as refused:
-            outcome[topic] = refused
-    missing = sorted(subscriptions.keys() - topics.keys())
-    if missing:
-        raise ConfigError(f"no topic {', '.join(missing)}; there are {', '.join(sorted(topics)) or 'none'}")
-    return outcome
 
 
 def registered_streams(streams: list[Stream]) -> list[tuple[Stream, Registration]]:
@@ -266,14 +257,6 @@ def registered_streams(streams: list[Stream]) -> list[tuple[Stream, Registration
 
 def _dead(each: RegisteredFilter, since_ms: int) -> RegisteredFilter:
     return msgspec.structs.replace(each, dead_ms=max(since_ms, each.born_ms))
-
-
-def _with(registration: Registration, filter_id: str, fresh: RegisteredFilter | None) -> Registration:
-    """The registration with another filter of that id in its place, or without it."""
-    filters = [fresh if each.id == filter_id else each for each in registration.filters]
-    if fresh is not None and fresh not in filters:
-        filters.append(fresh)
-    return msgspec.structs.replace(registration, filters=tuple(each for each in filters if each is not None))
 
 
 def _check_id(filter_id: str) -> None:

@@ -1,0 +1,1 @@
+"""What RocketMQ's clients say and are told."""

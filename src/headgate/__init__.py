@@ -4,6 +4,7 @@ Importing the package is cheap: numpy, pyarrow, numba and pyspark are imported w
 when they are first asked for.
 
     from headgate import Action, Filter, Message, Rule, Subscription, Topic
+    headgate.read("orders", columns="offset, region string, price double", filter="region = 'EMEA'").to_arrow()
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from headgate.evaluate import Action, Filter
     from headgate.evaluate.rules import RuleSet
     from headgate.message import EncodedMessages, Message
+    from headgate.tables import StreamTable, read
     from headgate.topic import Rule, Subscription, Topic
 else:
     from headgate.faces import lazy
@@ -22,4 +24,16 @@ else:
 
 __version__ = "0.1.0"
 
-__all__ = ["Action", "EncodedMessages", "Filter", "Message", "Rule", "RuleSet", "Subscription", "Topic", "__version__"]
+__all__ = [
+    "Action",
+    "EncodedMessages",
+    "Filter",
+    "Message",
+    "Rule",
+    "RuleSet",
+    "StreamTable",
+    "Subscription",
+    "Topic",
+    "__version__",
+    "read",
+]

@@ -10,6 +10,7 @@ Broker, Spark, tail and back-tests all read through this package, so a filter gi
     Decider                                   stage 2 for chunks that came over the network
     Window, open_window, read_window          chunks in memory: where each lies, its header, its messages
     count_matches, MatchCount                 counts from the match index, no message read
+    KeptMessages                              copies of kept messages, until there are enough of them
     declared_values                           the filter values that a stream's declared source gives
 
 Hidden: how windows are read and checked, and how the stages meet. All readers of one stream are in
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headgate.scan.cursor import Cursor
     from headgate.scan.decide import Decider
     from headgate.scan.declared import declared_values
+    from headgate.scan.kept import KeptMessages
     from headgate.scan.match_index import MatchCount, count_matches
     from headgate.scan.plan import rows_within
     from headgate.scan.reading import WINDOW_BYTES, ScanBatch, Window, open_window, read_window

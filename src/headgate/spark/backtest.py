@@ -18,8 +18,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headgate import clock
 from headgate.log import Stream
-from headgate.scan import OffsetRange, ScanCounters, read_range
-from headgate.spark.kept_messages import KeptMessages
+from headgate.scan import KeptMessages, OffsetRange, ScanCounters, read_range
 from headgate.spark.options import SourceOptions
 from headgate.spark.planning import FolderPlace, ScanPartition, batch_ranges, find_streams
 from headgate.spark.schema import batch_of_bytes

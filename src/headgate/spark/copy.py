@@ -17,7 +17,8 @@ from headgate.spark.options import FILTER_OPTIONS, SinkOptions, SourceOptions, p
 from headgate.spark.planning import ScanPartition, find_streams, refuse_streaming_options
 from headgate.spark.target import Target, open_target
 from headgate.spark.transfer import Outlet, TransferResult, TransferSource, run_transfer
-from headgate.spark.values import ANNOTATION, field_values, target_field
+from headgate.spark.values import target_field
+from headgate.tables import ANNOTATION, field_values
 
 NAME = "headgate_copy"
 

@@ -11,13 +11,12 @@ from headgate.errors import OffsetOutOfRangeError, StreamNotFoundError
 from headgate.message import FieldReference, parse_field
 from headgate.message.arrow import COLUMNS as MESSAGE_COLUMNS
 from headgate.message.arrow import DeclaredProperty
-from headgate.scan import ScanBatch, ScanCounters
-from headgate.spark.kept_messages import KeptMessages
+from headgate.scan import KeptMessages, ScanBatch, ScanCounters
 from headgate.spark.mismatches import PropertyReader
 from headgate.spark.options import OnMismatch
 from headgate.spark.planning import ReadPartition, ScanPartition
 from headgate.spark.schema import arrow_schema
-from headgate.spark.values import ANNOTATION, field_values, values_column
+from headgate.tables import ANNOTATION, place_columns
 
 MOST_ROWS = 32_768
 MOST_BYTES = 8 << 20
@@ -115,13 +114,6 @@ class Rows:
         arrays: dict[str, pa.Array] = {}
         if self._message_columns:
             arrays = self._properties.columns(messages, self._message_columns, place_of)
-        if "offset" in self._schema.names:
-            arrays["offset"] = pa.array(offsets)
-        if "timestamp" in self._schema.names:
-            arrays["timestamp"] = (
-                pa.array(timestamps_ms * 1000).cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
-            )
-        if "filter_value" in self._schema.names:
-            arrays["filter_value"] = values_column(field_values(messages, self._field))
+        arrays |= place_columns(self._schema.names, messages, offsets, timestamps_ms, self._field)
         self._streams = [(0, name) for _, name in self._streams[-1:]]
         return pa.RecordBatch.from_arrays([arrays[name] for name in self._schema.names], schema=self._schema)

@@ -23,13 +23,13 @@ from headgate.errors import ConfigError, StreamNotFoundError
 from headgate.log import ChunkLimits, FilterValues, Stream, stream_folder
 from headgate.message import EncodedMessages, FieldReference
 from headgate.message.lookup import MessageCollector
-from headgate.scan import WINDOW_BYTES, ScanBatch
-from headgate.spark.kept_messages import KeptMessages
+from headgate.scan import WINDOW_BYTES, KeptMessages, ScanBatch
 from headgate.spark.options import SinkOptions
 from headgate.spark.planning import ScanPartition
 from headgate.spark.target import WAIT, Target, open_target
 from headgate.spark.transfer import Outlet, TransferSource, run_transfer
-from headgate.spark.values import ANNOTATION, field_values, target_field
+from headgate.spark.values import target_field
+from headgate.tables import ANNOTATION, field_values
 from headgate.topic import (
     Copies,
     Counters,

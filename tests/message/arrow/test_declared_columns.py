@@ -118,6 +118,6 @@ def test_declarations_are_read_in_order_with_names_of_their_own() -> None:
     ],
 )
 def test_a_declaration_that_is_wrong_is_named(text: str, named: str) -> None:
-    with pytest.raises(ConfigError, match="columns|properties") as refused:
+    with pytest.raises(ConfigError, match=r"columns|properties") as refused:
         declared_columns(text)
     assert named in str(refused.value)

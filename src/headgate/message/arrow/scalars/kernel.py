@@ -74,7 +74,8 @@ def common_size(position: int, sizes: int) -> int:
 @inlined
 def null_run(position: int, most: int) -> int:
     """How many of the next `most` values are null, at most eight."""
-    return min(trailing_zeros(load_i64(position) ^ NULLS) >> 3, most)
+    count: int = trailing_zeros(load_i64(position) ^ NULLS) >> 3
+    return count if count < most else most
 
 
 @helper

@@ -1,4 +1,4 @@
-"""Messages that a task keeps until there are enough of them to decode, to try or to route at once."""
+"""Messages that a reader keeps until there are enough of them to decode, to try or to route at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from headgate.message import EncodedMessages
 from headgate.message.lookup import MessageCollector
-from headgate.scan import ScanBatch
+from headgate.scan.reading import ScanBatch
 
 Int64Array = NDArray[np.int64]
 

@@ -1,0 +1,24 @@
+"""Streams as tables of Arrow, without Spark.
+
+    read, StreamTable                        a range of a stream, filtered, with the asked columns; `headgate.read`
+    read_served                              messages of a range of a stream on a server
+    place_columns                            offset, timestamp and filter value of messages as columns
+    field_values, ANNOTATION                 the filter values of messages, and the field they come from by default
+
+Hidden: which chunks are read (`headgate.scan`), how threads share them, how messages become columns
+(`headgate.message.arrow`), and how a server is asked. Importing this package imports nothing; its names import pyarrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.tables.rows import place_columns
+    from headgate.tables.served import read_served
+    from headgate.tables.stream_table import StreamTable, read
+    from headgate.tables.values import ANNOTATION, field_values
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

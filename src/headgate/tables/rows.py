@@ -1,0 +1,110 @@
+"""From kept messages to rows: the columns of a table, each an Arrow array."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headgate.errors import ConfigError
+from headgate.message import EncodedMessages, FieldReference
+from headgate.message.arrow import COLUMNS as MESSAGE_COLUMNS
+from headgate.message.arrow import DeclaredColumn, column_type, columns_of, declared_columns, fields_of
+from headgate.tables.values import field_values, values_column
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+PLACE_COLUMNS = {
+    "offset": pa.field("offset", pa.int64(), nullable=False),
+    "timestamp": pa.field("timestamp", _TIMESTAMP, nullable=False),
+    "filter_value": pa.field("filter_value", pa.string()),
+}
+"""Columns that say where a message lies in its stream, and the value that stage 1 knows it by."""
+
+DEFAULT_COLUMNS = ("offset", "timestamp", "properties", "body")
+_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a table in their order; `dictionaries` names those of texts that repeat."""
+
+    asked: tuple[DeclaredColumn | str, ...]
+    dictionaries: frozenset[str] = frozenset()
+
+    @staticmethod
+    def parse(columns: str | Iterable[str] | None, dictionaries: Iterable[str] = ()) -> Columns:
+        """Columns as `declared_columns` reads them, one text for all or one for each; ConfigError."""
+        if columns is None:
+            asked: tuple[DeclaredColumn | str, ...] = DEFAULT_COLUMNS
+        else:
+            asked = declared_columns(columns if isinstance(columns, str) else ", ".join(columns))
+        known = (*PLACE_COLUMNS, *MESSAGE_COLUMNS)
+        for each in asked:
+            if isinstance(each, str) and each not in known:
+                raise ConfigError(
+                    f"columns: there is no column {each!r}; expected {', '.join(known)}, or a property with its type, "
+                    f"as in '{each} string'"
+                )
+        found = Columns(asked, frozenset(dictionaries))
+        texts = {field.name for field in found.schema if field.type in (pa.string(), _DICTIONARY)}
+        for name in sorted(found.dictionaries - texts):
+            raise ConfigError(f"dictionaries: {name!r} is no column of texts; there are {', '.join(sorted(texts))}")
+        return found
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types."""
+        return pa.schema([self._field(each) for each in self.asked])
+
+    def _field(self, asked: DeclaredColumn | str) -> pa.Field:
+        if isinstance(asked, str) and asked in PLACE_COLUMNS:
+            field = PLACE_COLUMNS[asked]
+        elif isinstance(asked, str):
+            field = pa.field(asked, column_type(asked))
+        else:
+            field = pa.field(asked.name, asked.type)
+        return field.with_type(_DICTIONARY) if field.name in self.dictionaries else field
+
+    @property
+    def need_messages(self) -> bool:
+        """Whether the bytes of messages are looked at; not where only offsets and times are asked."""
+        return any(each not in ("offset", "timestamp") for each in self.asked)
+
+    def batch(
+        self,
+        messages: EncodedMessages,
+        offsets: NDArray[np.int64],
+        timestamps_ms: NDArray[np.int64],
+        value_field: FieldReference,
+    ) -> pa.RecordBatch:
+        """The rows of some messages; `value_field` is what their filter values are made from."""
+        whole = [each for each in self.asked if isinstance(each, str)]
+        arrays = place_columns(whole, messages, offsets, timestamps_ms, value_field)
+        arrays |= columns_of(messages, [name for name in whole if name in MESSAGE_COLUMNS])
+        arrays |= fields_of(messages, [each for each in self.asked if isinstance(each, DeclaredColumn)])
+        for name in self.dictionaries:
+            arrays[name] = arrays[name].dictionary_encode()
+        schema = self.schema
+        return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+
+
+def place_columns(
+    names: Collection[str],
+    messages: EncodedMessages,
+    offsets: NDArray[np.int64],
+    timestamps_ms: NDArray[np.int64],
+    value_field: FieldReference,
+) -> dict[str, pa.Array]:
+    """Those of `PLACE_COLUMNS` that are among `names`. Raises ConfigError for more than 2 GiB of values."""
+    arrays: dict[str, pa.Array] = {}
+    if "offset" in names:
+        arrays["offset"] = pa.array(offsets)
+    if "timestamp" in names:
+        arrays["timestamp"] = pa.array(timestamps_ms * 1000).cast(pa.timestamp("us")).cast(_TIMESTAMP)
+    if "filter_value" in names:
+        arrays["filter_value"] = values_column(field_values(messages, value_field))
+    return arrays

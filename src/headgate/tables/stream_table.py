@@ -1,0 +1,281 @@
+"""`read`: a range of a stream as a table, without Spark: filtered, decoded, and handed over in batches.
+
+    files    plan (stage 1) ──► ranges of chunks ──► threads: stage 2, columns ──► batches in stream order
+    server   one subscription (the filter goes along where the server can evaluate it) ──► batches
+
+The offsets are fixed when the table is made: it gives the same rows however often it is read, as long as retention
+keeps them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headgate import clock
+from headgate.client import Client, ServerAddress
+from headgate.errors import OffsetOutOfRangeError
+from headgate.evaluate import Filter
+from headgate.language import DEFAULT_DIALECT
+from headgate.log import OffsetKind, OffsetSpecification, Stream, resolve_stream
+from headgate.message import FieldReference, parse_field
+from headgate.scan import (
+    ChunkRange,
+    KeptMessages,
+    OffsetRange,
+    ScanBatch,
+    ScanCounters,
+    ScanRequest,
+    plan,
+    read_range,
+    resolve_range,
+)
+from headgate.tables.rows import Columns
+from headgate.tables.served import read_served
+from headgate.tables.values import ANNOTATION
+
+ROOT_VARIABLE = "HEADGATE_ROOT"
+
+_RANGE_BYTES = 16 << 20
+_ENOUGH_ROWS = 4_096
+_MOST_ROWS = 65_536
+_MOST_BYTES = 16 << 20
+Place = str | int | OffsetSpecification
+"""Where a read begins or ends: `first`, `last`, `next`, an offset, an interval such as `10m`, an ISO time."""
+
+
+def read(
+    stream: str | Path,
+    *,
+    columns: str | Iterable[str] | None = None,
+    filter: str | Filter | None = None,
+    dialect: str = DEFAULT_DIALECT,
+    filter_values: Iterable[str] = (),
+    match_unfiltered: bool = False,
+    start: Place = "first",
+    stop: Place | None = None,
+    root: str | Path | None = None,
+    server: str | ServerAddress | None = None,
+    dictionaries: Iterable[str] = (),
+    threads: int | None = None,
+) -> StreamTable:
+    """A range of a stream as a table; nothing is read before its batches are asked for.
+
+    `stream` is a name under `root` (default: the environment's HEADGATE_ROOT), the path of a folder, or a name on a
+    `server`. `columns` is as in "offset, region string, price double, p.subject" (`message.arrow.declared_columns`);
+    without it offset, timestamp, properties and body. The rows are the messages for which `filter` is true, and with
+    `filter_values` those of these values. `stop` is the offset behind the last one, by default the end as it is now.
+    Columns of texts that are named in `dictionaries` come as dictionary arrays. `threads`: 2 unless said, or fewer
+    where there are fewer processors.
+
+    Raises ConfigError, FilterError with position and caret, StreamNotFoundError, OffsetOutOfRangeError for a `start`
+    that retention deleted, errors of the connection.
+    """
+    parsed = Columns.parse(columns, dictionaries)
+    now_ms = clock.now_ms()
+    request = ScanRequest(
+        filter=Filter.parse(filter, dialect) if isinstance(filter, str) else filter,
+        filter_values=tuple(value.encode() for value in filter_values),
+        match_unfiltered=match_unfiltered,
+        now_ms=now_ms,
+    )
+    begin, end = _place(start), None if stop is None else _place(stop)
+    if server is not None:
+        address = server if isinstance(server, ServerAddress) else ServerAddress.parse(server)
+        return StreamTable(parsed, request, _of_server(address, str(stream), begin, end, now_ms))
+    found = _found(stream, root)
+    within = resolve_range(found, start=begin, end=end, now_ms=now_ms)
+    return StreamTable(parsed, request, _Files(found, _kept(found, begin, within), _threads(threads)))
+
+
+def _place(given: Place) -> OffsetSpecification:
+    return given if isinstance(given, OffsetSpecification) else OffsetSpecification.parse(str(given))
+
+
+def _found(stream: str | Path, root: str | Path | None) -> Stream:
+    """A folder of that path, else the stream of that name under the root. Raises StreamNotFoundError."""
+    return resolve_stream(str(stream), Path(root or os.environ.get(ROOT_VARIABLE) or "headgate-data"))
+
+
+def _kept(stream: Stream, start: OffsetSpecification, within: OffsetRange) -> OffsetRange:
+    first = stream.first_offset()
+    if start.kind is OffsetKind.OFFSET and start.value < first:
+        raise OffsetOutOfRangeError(
+            f"offsets {start.value} to {first - 1} of stream {stream.name!r} were deleted by retention",
+            path=stream.path,
+        )
+    return within
+
+
+def _threads(given: int | None) -> int:
+    return max(1, min(2, os.cpu_count() or 1) if given is None else given)
+
+
+class StreamTable:
+    """Rows of a stream: an Arrow stream by the PyCapsule interface, so every library that knows Arrow takes it.
+
+    Each reading begins anew. Memory: a few batches of at most 65 536 rows, and 16 MiB of the file a thread.
+    """
+
+    def __init__(self, columns: Columns, request: ScanRequest, source: _Files | _Server) -> None:
+        self._columns = columns
+        self._request = request
+        self._source = source
+        self.counters = ScanCounters()
+        """What the readings so far looked at, and what was skipped."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._columns.schema
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """The first offset of the range, and the one behind its last."""
+        return self._source.within.start, self._source.within.stop
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows in stream order. Raises LogError for damage, errors of the connection."""
+        return self._source.batches(self._columns, self._request, self.counters)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The same for pyarrow."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
+    def __arrow_c_schema__(self) -> object:
+        """The schema by Arrow's PyCapsule interface."""
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows by Arrow's PyCapsule interface."""
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows, as a table of pyarrow."""
+        return self.reader().read_all()
+
+    def to_polars(self) -> Any:
+        """All rows, as a DataFrame of polars. Raises ImportError without polars."""
+        import polars
+
+        return polars.DataFrame(self.to_arrow())
+
+    def to_pandas(self) -> Any:
+        """All rows, as a DataFrame of pandas. Raises ImportError without pandas."""
+        return self.to_arrow().to_pandas()
+
+    def __repr__(self) -> str:
+        start, stop = self.offsets
+        return f"<StreamTable {self._source.name!r}, offsets {start} … {stop}: {', '.join(self.schema.names)}>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """A range of a stream in a folder, read by some threads."""
+
+    stream: Stream
+    within: OffsetRange
+    threads: int
+
+    @property
+    def name(self) -> str:
+        return self.stream.name
+
+    def batches(self, columns: Columns, request: ScanRequest, counters: ScanCounters) -> Iterator[pa.RecordBatch]:
+        planned = plan(self.stream, request, self.within, range_bytes=_RANGE_BYTES)
+        counters.add(planned.counters)
+        settings = self.stream.settings
+        source = None if settings is None else settings.filter_source
+        field = ANNOTATION if source is None else parse_field(source)
+        ranges = iter(planned.ranges)
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="headgate-table") as pool:
+            reading: deque[Future[tuple[list[pa.RecordBatch], ScanCounters]]] = deque()
+            try:
+                while True:
+                    # One range more than there are threads, so that none waits while rows are taken.
+                    while len(reading) <= self.threads and (chunks := next(ranges, None)) is not None:
+                        reading.append(pool.submit(_rows_of, chunks, columns, request, field))
+                    if not reading:
+                        return
+                    batches, counted = reading.popleft().result()
+                    counters.add(counted)
+                    yield from batches
+            finally:
+                for each in reading:
+                    each.cancel()
+
+
+def _rows_of(
+    chunks: ChunkRange, columns: Columns, request: ScanRequest, field: FieldReference
+) -> tuple[list[pa.RecordBatch], ScanCounters]:
+    """The rows of a range of chunks."""
+    counted = ScanCounters()
+    batches = list(_batches(read_range(chunks, request, counted), columns, field))
+    return batches, counted
+
+
+def _batches(scanned: Iterable[ScanBatch], columns: Columns, field: FieldReference) -> Iterator[pa.RecordBatch]:
+    """Where few are kept they are copied until there are enough to decode at once: a scan's buffer is overwritten."""
+    kept = KeptMessages()
+    for batch in scanned:
+        if len(batch) >= _ENOUGH_ROWS and not len(kept):
+            yield columns.batch(batch.messages, batch.offsets.copy(), batch.timestamps_ms, field)
+            continue
+        kept.add(batch, with_bytes=columns.need_messages)
+        if kept.reaches(_MOST_ROWS, _MOST_BYTES):
+            yield columns.batch(*kept.take(), field)
+    if len(kept):
+        yield columns.batch(*kept.take(), field)
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """A range of a stream on a server."""
+
+    address: ServerAddress
+    name: str
+    within: OffsetRange
+
+    def batches(self, columns: Columns, request: ScanRequest, counters: ScanCounters) -> Iterator[pa.RecordBatch]:
+        counted = ScanCounters()
+        with (
+            Client.connect(self.address, keep=True) as client,
+            closing(read_served(client, self.name, self.within, request, counted)) as scanned,
+        ):
+            try:
+                yield from _batches(scanned, columns, ANNOTATION)
+                self._check_whole(client, counted.messages_evaluated)
+            finally:
+                counters.add(counted)
+
+    def _check_whole(self, client: Client, evaluated: int) -> None:
+        """Missing offsets tell nothing, a filter may have left them out: that the beginning is there still does."""
+        if evaluated < self.within.stop - self.within.start:
+            first = client.statistics(self.name).first_chunk_id
+            if first is None or first > self.within.start:
+                raise OffsetOutOfRangeError(
+                    f"offsets from {self.within.start} on of stream {self.name!r} were deleted before they were read",
+                    path=f"{self.address.place}/{self.name}",
+                )
+
+
+def _of_server(
+    address: ServerAddress, name: str, start: OffsetSpecification, stop: OffsetSpecification | None, now_ms: int
+) -> _Server:
+    with Client.connect(address) as client:
+        places = (OffsetSpecification.first(), OffsetSpecification.next())
+        first, behind = (client.resolve_offset(name, place) for place in places)
+
+        def offset_of(place: OffsetSpecification) -> int:
+            return min(max(client.resolve_offset(name, place.resolve(now_ms)), first), behind)
+
+        end = behind if stop is None else offset_of(stop)
+        return _Server(address, name, OffsetRange(min(offset_of(start), end), end))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers import open_broker
+from brokers import START_MS, SetClock, open_broker, stored
 from headgate.broker import Broker, MessageKind, MessageTopic, TopicCreation
 from headgate.broker.broker import BrokerSettings
 from headgate.broker.users import Permissions
@@ -19,6 +19,7 @@ from headgate.errors import (
     StorageFullError,
 )
 from headgate.log import Stream, StreamArguments, stream_folder
+from headgate.message import Message
 
 ALL = frozenset(MessageKind)
 ONLY_NORMAL = frozenset({MessageKind.NORMAL})
@@ -142,6 +143,50 @@ def test_who_may_not_configure_makes_no_topic_by_using_it(broker: Broker) -> Non
     assert broker.message_topics.names() == []
     broker.message_topics.create("orders", 1)
     assert session.ensure_message_topic("orders", for_producer=True).streams == ("orders",)
+
+
+def test_a_message_for_later_of_a_topic_is_published_in_its_queue_or_recalled(tmp_path: Path) -> None:
+    clock = SetClock()
+    broker = open_broker(tmp_path, clock=clock)
+    topic = broker.message_topics.create("orders", 2)
+    session = broker.open_session("guest", protocol="test", connection="1")
+    handles: list[object] = []
+    answers: list[object] = []
+    for queue, body in ((1, b"recalled"), (1, b"kept"), (0, b"other")):
+        session.schedule_message(topic, queue, Message(body).encode(), START_MS + 1_000, handles.append)
+    broker.end_turn()
+    recalled, kept, other = (str(each) for each in handles)
+    session.recall_message(topic, recalled, answers.append)
+    session.recall_message(topic, other.replace("0.", "1.", 1), answers.append)
+    broker.end_turn()
+    assert isinstance(answers[0], ResourceNotFoundError), "a handle is that of its queue"
+    assert answers[1] is None
+    for wrong in ("", "1.2", "x.1.y", "7.1.y", kept + ".1"):
+        with pytest.raises(PreconditionFailedError):
+            session.recall_message(topic, wrong, answers.append)
+    clock.now += 1_000
+    for _ in range(3):
+        broker.tick(clock.now)
+        broker.write_queued()
+        broker.end_turn()
+    bodies = [[Message.decode(each).body for each in stored(tmp_path, name)] for name in topic.streams]
+    assert bodies == [[Message(b"other").body], [Message(b"kept").body]]
+    session.recall_message(topic, kept, answers.append)
+    broker.end_turn()
+    assert isinstance(answers[2], ResourceNotFoundError)
+    broker.users.add("reader", "secret", permissions=Permissions("", "", ".*"))
+    reader = broker.open_session("reader", protocol="test", connection="2")
+    with pytest.raises(AccessRefusedError):
+        reader.schedule_message(topic, 0, Message(b"x").encode(), 0, answers.append)
+    with pytest.raises(AccessRefusedError):
+        reader.recall_message(topic, kept, answers.append)
+    broker.message_topics.delete("orders")
+    again = broker.message_topics.create("orders", 2)
+    session.schedule_message(again, 1, Message(b"x").encode(), START_MS + 9_000, handles.append)
+    session.recall_message(again, recalled, answers.append)
+    broker.end_turn()
+    assert isinstance(answers[3], ResourceNotFoundError), "nor does it mean another stream's message"
+    broker.close()
 
 
 def test_a_wrong_file_is_refused_at_start_and_changes_nothing_later(broker: Broker) -> None:

@@ -284,11 +284,13 @@ class Broker:
         """Nobody uses a stream any more: what is queued is refused."""
         self._finish_job(stream)
         stream.is_deleted = True
-        self.topics.forget(stream, ResourceNotFoundError("the stream was deleted", subject=stream.name))
+        deleted = ResourceNotFoundError("the stream was deleted", subject=stream.name)
+        self.topics.forget(stream, deleted)
+        self.topics.scheduling.forget(stream, deleted)
         for key in [key for key in self.groups if key[0] == stream.name]:
             self.groups.pop(key).disband()
         queue, stream.queue = stream.queue, []
-        refuse(stream, queue, ResourceNotFoundError("the stream was deleted", subject=stream.name))
+        refuse(stream, queue, deleted)
         for publisher in list(stream.publishers):
             publisher.close()
         for reader in list(stream.readers):

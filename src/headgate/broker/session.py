@@ -1,7 +1,7 @@
 """What one connection can ask of the broker, as its user: every command, with the user's permissions checked.
 
 declare, delete a stream or exchange    configure on it
-publish to a stream or exchange         write on it
+publish to a stream or exchange         write on it, now or later
 consume, store and query offsets        read on the stream
 bind, unbind                            write on the stream or exchange that it leads to, read on the exchange
 give an exchange an alternate one       read on it, write on the alternate exchange
@@ -28,7 +28,15 @@ from headgate.broker.publishers import Publisher
 from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.stream import BrokerStream
 from headgate.broker.super_streams import create_super_stream, delete_super_stream
-from headgate.broker.topics import BrokerTopic, Changed, GivenCopies, QueueDepth, Receiver, SessionReceiver
+from headgate.broker.topics import (
+    BrokerTopic,
+    Changed,
+    GivenCopies,
+    QueueDepth,
+    Receiver,
+    SessionReceiver,
+    WaitingMessages,
+)
 from headgate.broker.users import Permission
 from headgate.errors import (
     AccessRefusedError,
@@ -37,6 +45,7 @@ from headgate.errors import (
     LogError,
     PreconditionFailedError,
     ResourceExistsError,
+    ResourceNotFoundError,
 )
 from headgate.log import MAX_REFERENCE_BYTES, OffsetSpecification
 from headgate.topic import Change, SubscriptionName, TopicLimits
@@ -46,6 +55,9 @@ if TYPE_CHECKING:
 
 Check: TypeAlias = Callable[[Permission, str], None]
 """Raises AccessRefusedError where a permission on a resource is missing."""
+
+_MARK_CHARACTERS = 8
+"""Of a stream's identity, in handles of messages for later: those of one that was deleted mean none of a new one."""
 
 logger = logging.getLogger("headgate.broker")
 
@@ -582,6 +594,51 @@ class Session:
         if topics.may_create(for_producer=for_producer):
             self._check(Permission.CONFIGURE, name)
         return topics.ensure(name, queues, for_producer=for_producer)
+
+    def schedule_message(
+        self, topic: MessageTopic, queue: int, message: bytes, due_ms: int, then: Callable[[str | HeadgateError], None]
+    ) -> None:
+        """Publish an encoded message to a queue of a topic when its time comes, once, whatever crashes.
+
+        `then` gets a handle for `recall_message` when it is on disk, or what `WaitingMessages.schedule` brings. Raises
+        ResourceNotFoundError, AccessRefusedError, LogError.
+        """
+        waiting, mark = self._scheduled(topic, queue)
+
+        def told(numbers: list[int] | HeadgateError) -> None:
+            then(numbers if isinstance(numbers, HeadgateError) else f"{queue}.{numbers[0]}.{mark}")
+
+        waiting.schedule([message], [due_ms], told)
+
+    def recall_message(self, topic: MessageTopic, handle: str, then: Callable[[HeadgateError | None], None]) -> None:
+        """Forget a message that was scheduled.
+
+        `then` gets None when it is not going to be published, ResourceNotFoundError where it waits no more, LogError.
+        Raises PreconditionFailedError for what is no handle, AccessRefusedError, LogError.
+        """
+        try:
+            queue, number, mark = handle.split(".")
+            waiting, own_mark = self._scheduled(topic, int(queue))
+            numbers = [int(number)]
+        except ValueError as error:
+            raise PreconditionFailedError("no handle of a message for later", subject=handle[:80]) from error
+        gone = ResourceNotFoundError("the message does not wait for its time any more", subject=topic.name)
+        if mark != own_mark:
+            then(gone)
+            return
+
+        def told(is_held: bool | HeadgateError) -> None:
+            then(is_held if isinstance(is_held, HeadgateError) else None if is_held else gone)
+
+        waiting.cancel(numbers, told)
+
+    def _scheduled(self, topic: MessageTopic, queue: int) -> tuple[WaitingMessages, str]:
+        """The messages for later of a queue, and what tells its stream from others of its name."""
+        self._check(Permission.WRITE, topic.name)
+        if not 0 <= queue < len(topic.streams):
+            raise PreconditionFailedError(f"it has {len(topic.streams)} queues, none {queue}", subject=topic.name)
+        stream = self._broker.catalogue.get(topic.streams[queue])
+        return self._broker.topics.scheduling.of(stream), stream.stream.identity[:_MARK_CHARACTERS]
 
     # ending
 

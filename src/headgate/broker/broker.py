@@ -209,10 +209,9 @@ class Broker:
         self._watched[stream] = None
 
     def _queues_of(self, topic: str) -> Sequence[str]:
-        """The streams that are the queues of a topic: those of a super stream, or the one of that name; or none."""
-        if topic in self.exchanges:
-            return self.exchanges.partitions(topic)
-        return () if self.catalogue.find(topic) is None else (topic,)
+        """The streams that are the queues of a topic; none, where there is no such topic."""
+        found = self.message_topics.find(topic)
+        return () if found is None else found.streams
 
     def open_publisher(
         self, stream: BrokerStream, reference: str | None, backlog: Backlog, closed: Callable[[Publisher], None]

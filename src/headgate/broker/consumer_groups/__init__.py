@@ -2,7 +2,7 @@
 
 ConsumerGroups                     the groups of one broker (`Broker.consumer_groups`)
 GroupSettings, GroupStart          how the messages of a group are delivered; where a new one begins
-Registering                        the expressions that members announce (`Broker.registering`): an `Expression` each,
+Registering                        the expressions that members announce (`Broker.registering`), an `Expression` each,
                                    kept up in the match indexes of streams; why one was refused: `Refusal`
 """
 

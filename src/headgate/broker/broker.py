@@ -10,14 +10,14 @@ import functools
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from headgate.broker.backlog import Backlog
-from headgate.broker.catalogue import Catalogue
-from headgate.broker.consumer_groups import Registering
+from headgate.broker.catalogue import Catalogue, Declared
+from headgate.broker.consumer_groups import ConsumerGroups, GroupStart, Registering
 from headgate.broker.consumers import Consumers
 from headgate.broker.duplicates import ReadIds
 from headgate.broker.entities import Entities
@@ -25,6 +25,7 @@ from headgate.broker.exchanges import Exchanges
 from headgate.broker.groups import Group
 from headgate.broker.indexing import Indexing, RunInWorker, run_here
 from headgate.broker.keys import KEYS_NAME, AccessKeys
+from headgate.broker.message_topics import MessageTopics, TopicCreation
 from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.publishing import WriteJob, refuse
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
@@ -75,6 +76,9 @@ class BrokerSettings:
     A consumer has at most so many `filter_values`: each is looked for in every chunk. No entity is made where there are
     `entities`. `match_index` is how the match index of a stream is made whose first expression comes from a consumer
     group. `open_file` opens what streams are written to: tests put one in that fails.
+
+    Message topics that are not there are made as `create_topics` says, with `topic_queues`; consumer groups if
+    `create_groups`, up to so many `consumer_groups`, which begin at `group_start`.
     """
 
     durability: Durability = Durability.PROCESS
@@ -84,6 +88,11 @@ class BrokerSettings:
     filter_values: int = 1_000
     entities: int = 10_000
     match_index: IndexSettings = field(default_factory=IndexSettings)
+    create_topics: TopicCreation = TopicCreation.PRODUCERS
+    topic_queues: int = 4
+    create_groups: bool = True
+    consumer_groups: int = 10_000
+    group_start: GroupStart = GroupStart.FIRST_WHILE_YOUNG
     open_file: OpenFile = DiskFile
 
 
@@ -164,6 +173,8 @@ class Broker:
             change=self.change_topic,
         )
         self.entities = Entities(self)
+        self.message_topics = MessageTopics(self)
+        self.consumer_groups = ConsumerGroups(self)
         self._unwritten: dict[BrokerStream, None] = {}
         self._jobs: dict[BrokerStream, _Job] = {}
         """Those that a worker has."""
@@ -198,10 +209,9 @@ class Broker:
         self._watched[stream] = None
 
     def _queues_of(self, topic: str) -> Sequence[str]:
-        """The streams that are the queues of a topic: those of a super stream, or the one of that name; or none."""
-        if topic in self.exchanges:
-            return self.exchanges.partitions(topic)
-        return () if self.catalogue.find(topic) is None else (topic,)
+        """The streams that are the queues of a topic; none, where there is no such topic."""
+        found = self.message_topics.find(topic)
+        return () if found is None else found.streams
 
     def open_publisher(
         self, stream: BrokerStream, reference: str | None, backlog: Backlog, closed: Callable[[Publisher], None]
@@ -228,6 +238,13 @@ class Broker:
         self.counters.publishers_opened += 1
         self.watch(stream)
         return publisher
+
+    def declare_stream(self, name: str, arguments: Mapping[str, object], *, numbers_as_text: bool = True) -> Declared:
+        """Make a stream, or find it with equal arguments; as `Catalogue.declare`."""
+        declared = self.catalogue.declare(name, arguments, now_ms=self.now_ms(), numbers_as_text=numbers_as_text)
+        if declared is Declared.CREATED:
+            self.counters.streams_created += 1
+        return declared
 
     def delete_stream(self, stream: BrokerStream) -> int:
         """Delete a stream: its publishers and consumers end, then sessions are told. Gives its number of messages.
@@ -266,11 +283,13 @@ class Broker:
         """Nobody uses a stream any more: what is queued is refused."""
         self._finish_job(stream)
         stream.is_deleted = True
-        self.topics.forget(stream, ResourceNotFoundError("the stream was deleted", subject=stream.name))
+        deleted = ResourceNotFoundError("the stream was deleted", subject=stream.name)
+        self.topics.forget(stream, deleted)
+        self.topics.scheduling.forget(stream, deleted)
         for key in [key for key in self.groups if key[0] == stream.name]:
             self.groups.pop(key).disband()
         queue, stream.queue = stream.queue, []
-        refuse(stream, queue, ResourceNotFoundError("the stream was deleted", subject=stream.name))
+        refuse(stream, queue, deleted)
         for publisher in list(stream.publishers):
             publisher.close()
         for reader in list(stream.readers):
@@ -494,7 +513,7 @@ class Broker:
         flush_is_due = is_over(self._flushed_ms, FLUSH_MS, now_ms)
         if flush_is_due:
             self._flushed_ms = now_ms
-            self._reload_credentials()
+            self._keep_declarations()
             self._indexing.tick(now_ms)
             self.registering.tick(now_ms)
         for stream in list(self._watched):
@@ -506,10 +525,16 @@ class Broker:
         for _ in range(min(RETAINED_A_TICK, len(self._to_retain))):
             self._retain(self._to_retain.pop(), now_ms)
 
-    def _reload_credentials(self) -> None:
-        for what, held in (("users", self.users), ("access keys", self.keys)):
+    def _keep_declarations(self) -> None:
+        """Take over what another process wrote into the files of declarations, and write down what was declared."""
+        for what, keep in (
+            ("users", self.users.reload),
+            ("access keys", self.keys.reload),
+            ("message topics", self.message_topics.reload),
+            ("consumer groups", self.consumer_groups.tick),
+        ):
             try:
-                held.reload()
+                keep()
             except HeadgateError as error:
                 logger.error("the %s stay as they were: %s", what, error)
 

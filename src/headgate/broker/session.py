@@ -1,13 +1,14 @@
 """What one connection can ask of the broker, as its user: every command, with the user's permissions checked.
 
 declare, delete a stream or exchange    configure on it
-publish to a stream or exchange         write on it
+publish to a stream or exchange         write on it, now or later
 consume, store and query offsets        read on the stream
 bind, unbind                            write on the stream or exchange that it leads to, read on the exchange
 give an exchange an alternate one       read on it, write on the alternate exchange
 query a publisher's sequence            write on the stream
 receive, settle, peek, purge            read on the subscription, by its whole name
 change subscriptions and rules          configure on the topic
+make a message topic by using it        configure on it
 """
 
 from __future__ import annotations
@@ -22,10 +23,20 @@ from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Declared, arguments_declared, check_name, check_reserved, clean_name
 from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
 from headgate.broker.groups import Group
+from headgate.broker.message_topics import MessageTopic
 from headgate.broker.publishers import Publisher
 from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics import BrokerTopic, Changed, GivenCopies, QueueDepth, Receiver, SessionReceiver
+from headgate.broker.super_streams import create_super_stream, delete_super_stream
+from headgate.broker.topics import (
+    BrokerTopic,
+    Changed,
+    GivenCopies,
+    QueueDepth,
+    Receiver,
+    SessionReceiver,
+    WaitingMessages,
+)
 from headgate.broker.users import Permission
 from headgate.errors import (
     AccessRefusedError,
@@ -34,6 +45,7 @@ from headgate.errors import (
     LogError,
     PreconditionFailedError,
     ResourceExistsError,
+    ResourceNotFoundError,
 )
 from headgate.log import MAX_REFERENCE_BYTES, OffsetSpecification
 from headgate.topic import Change, SubscriptionName, TopicLimits
@@ -43,6 +55,9 @@ if TYPE_CHECKING:
 
 Check: TypeAlias = Callable[[Permission, str], None]
 """Raises AccessRefusedError where a permission on a resource is missing."""
+
+_MARK_CHARACTERS = 8
+"""Of a stream's identity, in handles of messages for later: those of one that was deleted mean none of a new one."""
 
 logger = logging.getLogger("headgate.broker")
 
@@ -129,14 +144,8 @@ class Session:
             self._broker.catalogue.get(name)
             return Declared.EXISTS
         self._check(Permission.CONFIGURE, name)
-        if self.subscription_of(name) is not None:
-            raise ResourceExistsError("the name means a subscription of a topic; it is no stream", subject=name)
-        declared = self._broker.catalogue.declare(
-            name, arguments, now_ms=self._broker.now_ms(), numbers_as_text=numbers_as_text
-        )
-        if declared is Declared.CREATED:
-            self._broker.counters.streams_created += 1
-        return declared
+        self._check_no_subscription(name)
+        return self._broker.declare_stream(name, arguments, numbers_as_text=numbers_as_text)
 
     def delete_stream(self, name: str) -> int:
         """Delete a stream with all that publishes to it or consumes from it; gives how many messages it had.
@@ -542,21 +551,9 @@ class Session:
         for resource in (name, *partitions):
             check_name(resource)
             self._check(Permission.CONFIGURE, resource)
-        if name in self._broker.exchanges:
-            raise ResourceExistsError("there is an exchange or a super stream of that name", subject=name)
         for partition in partitions:
-            if self._broker.catalogue.find(partition) is not None:
-                raise ResourceExistsError("there is a stream of that name", subject=partition)
-        made: list[str] = []
-        try:
-            for partition in partitions:
-                self.declare_stream(partition, arguments)
-                made.append(partition)
-            self._broker.exchanges.create_super_stream(name, list(zip(partitions, binding_keys, strict=True)))
-        except HeadgateError:
-            for partition in made:
-                self._broker.delete_stream(self._broker.catalogue.get(partition))
-            raise
+            self._check_no_subscription(partition)
+        create_super_stream(self._broker, name, list(zip(partitions, binding_keys, strict=True)), arguments)
 
     def delete_super_stream(self, name: str) -> None:
         """Delete a super stream and its partitions.
@@ -568,12 +565,7 @@ class Session:
         check_name(name)
         for resource in (name, *partitions):
             self._check(Permission.CONFIGURE, resource)
-        # The exchange last: while a partition cannot be deleted, the same request can be made again.
-        for partition in partitions:
-            stream = self._broker.catalogue.find(partition)
-            if stream is not None:
-                self._broker.delete_stream(stream)
-        self._broker.exchanges.delete(name, if_unused=False)
+        delete_super_stream(self._broker, name)
 
     def partitions(self, name: str) -> list[str]:
         """The partitions of a super stream, in order; ResourceNotFoundError."""
@@ -583,6 +575,70 @@ class Session:
         """The partitions bound with exactly that key, none if there is none; ResourceNotFoundError."""
         self._broker.exchanges.partitions(name)
         return list(self._broker.exchanges.route(name, key))
+
+    # message topics
+
+    def message_topic(self, name: str) -> MessageTopic | None:
+        """The message topic of that name; None if there is none. Raises LogError for a damaged stream."""
+        return self._broker.message_topics.find(name)
+
+    def ensure_message_topic(self, name: str, queues: int | None = None, *, for_producer: bool) -> MessageTopic:
+        """The message topic of that name, made where it is not there, the settings allow it and the user may.
+
+        Raises ResourceNotFoundError where the settings do not, AccessRefusedError, and as `MessageTopics.create`.
+        """
+        topics = self._broker.message_topics
+        found = topics.find(name)
+        if found is not None:
+            return found
+        if topics.may_create(for_producer=for_producer):
+            self._check(Permission.CONFIGURE, name)
+        return topics.ensure(name, queues, for_producer=for_producer)
+
+    def schedule_message(
+        self, topic: MessageTopic, queue: int, message: bytes, due_ms: int, then: Callable[[str | HeadgateError], None]
+    ) -> None:
+        """Publish an encoded message to a queue of a topic when its time comes, once, whatever crashes.
+
+        `then` gets a handle for `recall_message` when it is on disk, or what `WaitingMessages.schedule` brings. Raises
+        ResourceNotFoundError, AccessRefusedError, LogError.
+        """
+        waiting, mark = self._scheduled(topic, queue)
+
+        def told(numbers: list[int] | HeadgateError) -> None:
+            then(numbers if isinstance(numbers, HeadgateError) else f"{queue}.{numbers[0]}.{mark}")
+
+        waiting.schedule([message], [due_ms], told)
+
+    def recall_message(self, topic: MessageTopic, handle: str, then: Callable[[HeadgateError | None], None]) -> None:
+        """Forget a message that was scheduled.
+
+        `then` gets None when it is not going to be published, ResourceNotFoundError where it waits no more, LogError.
+        Raises PreconditionFailedError for what is no handle, AccessRefusedError, LogError.
+        """
+        try:
+            queue, number, mark = handle.split(".")
+            waiting, own_mark = self._scheduled(topic, int(queue))
+            numbers = [int(number)]
+        except ValueError as error:
+            raise PreconditionFailedError("no handle of a message for later", subject=handle[:80]) from error
+        gone = ResourceNotFoundError("the message does not wait for its time any more", subject=topic.name)
+        if mark != own_mark:
+            then(gone)
+            return
+
+        def told(is_held: bool | HeadgateError) -> None:
+            then(is_held if isinstance(is_held, HeadgateError) else None if is_held else gone)
+
+        waiting.cancel(numbers, told)
+
+    def _scheduled(self, topic: MessageTopic, queue: int) -> tuple[WaitingMessages, str]:
+        """The messages for later of a queue, and what tells its stream from others of its name."""
+        self._check(Permission.WRITE, topic.name)
+        if not 0 <= queue < len(topic.streams):
+            raise PreconditionFailedError(f"it has {len(topic.streams)} queues, none {queue}", subject=topic.name)
+        stream = self._broker.catalogue.get(topic.streams[queue])
+        return self._broker.topics.scheduling.of(stream), stream.stream.identity[:_MARK_CHARACTERS]
 
     # ending
 
@@ -629,6 +685,11 @@ class Session:
         self._broker.sessions.pop(self, None)
 
     # inside
+
+    def _check_no_subscription(self, name: str) -> None:
+        """Raise ResourceExistsError for a name that no stream may have."""
+        if self.subscription_of(name) is not None:
+            raise ResourceExistsError("the name means a subscription of a topic; it is no stream", subject=name)
 
     def _check_binding(self, source: str, destination: str) -> None:
         self._check(Permission.WRITE, destination)

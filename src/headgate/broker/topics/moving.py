@@ -2,7 +2,7 @@
 
 A move is an intent in the ledger. It names its target by kind and name: `dead-letters/3` and `deferred/3` are the small
 streams of the subscription with that number, `stream/orders` is a stream of the root, `waiting/orders` the messages of
-that topic whose time has not come. Where a stream takes no copies, these become dead letters of their own subscription.
+that stream whose time has not come. Where a stream takes no copies, they become dead letters of their subscription.
 """
 
 from __future__ import annotations

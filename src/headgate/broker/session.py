@@ -7,6 +7,7 @@ bind, unbind                            write on the stream or exchange that it 
 give an exchange an alternate one       read on it, write on the alternate exchange
 query a publisher's sequence            write on the stream
 receive, settle, peek, purge            read on the subscription, by its whole name
+receive and settle as a consumer group  read on the topic
 change subscriptions and rules          configure on the topic
 make a message topic by using it        configure on it
 """
@@ -17,15 +18,16 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Declared, arguments_declared, check_name, check_reserved, clean_name
+from headgate.broker.consumer_groups import GroupView, ReceiveRequest, Receiving
 from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
-from headgate.broker.groups import Group
 from headgate.broker.message_topics import MessageTopic
 from headgate.broker.publishers import Publisher
 from headgate.broker.routing import Binding, Exchange, Headers
+from headgate.broker.single_active import SharedName
 from headgate.broker.stream import BrokerStream
 from headgate.broker.super_streams import create_super_stream, delete_super_stream
 from headgate.broker.topics import (
@@ -83,6 +85,18 @@ class StreamInfo:
     consumer_count: int
 
 
+class QueuesOfTopic(Protocol):
+    """A message topic: its name, and the streams that are its queues."""
+
+    @property
+    def name(self) -> str:
+        """What clients call it."""
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """Its queues, in order."""
+
+
 class Session:
     """One connection's commands, from `Broker.open_session` to `close`.
 
@@ -99,6 +113,7 @@ class Session:
         "_consumers",
         "_publishers",
         "_receivers",
+        "_receivings",
         "backlog",
         "connection",
         "on_stream_deleted",
@@ -125,6 +140,7 @@ class Session:
         self._publishers: dict[Publisher, BrokerStream] = {}
         self._consumers: dict[Consumer, BrokerStream] = {}
         self._receivers: list[Receiver] = []
+        self._receivings: set[Receiving] = set()
         self._closed = False
         self._check = functools.partial(broker.users.check, user) if check is None else check
 
@@ -211,7 +227,7 @@ class Session:
     # consuming
 
     def chunk_consumer(self, stream: str, options: ConsumerOptions) -> ChunkConsumer:
-        """A consumer that takes whole chunks; one of a group is told later whether it is the active one.
+        """A consumer that takes whole chunks; a single active one is told later whether it is its turn.
 
         Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, LimitExceededError, LogError.
         """
@@ -240,28 +256,28 @@ class Session:
     def _started(
         self, consumer: Consumer, stream: BrokerStream, options: ConsumerOptions, partition: int | None
     ) -> None:
-        """Keep a consumer until it ends; one that shares a name joins its group.
+        """Keep a consumer until it ends; a single active one joins those of its name.
 
-        The group asks for the first time when the subscription was answered.
+        They are asked for the first time when the subscription was answered.
         """
         broker = self._broker
         self._consumers[consumer] = stream
         consumer.when_lost(functools.partial(self._lost, stream))
         broker.counters.consumers_opened += 1
         broker.watch(stream)
-        group: Group | None = None
+        shared: SharedName | None = None
         if options.single_active and options.name:
-            group = consumer.group = broker.group(stream, options.name, partition=partition)
-            group.join(consumer)
-            broker.later(group.settle)
+            shared = consumer.shared = broker.shared_name(stream, options.name, partition=partition)
+            shared.join(consumer)
+            broker.later(shared.settle)
 
         def gone() -> None:
             self._consumers.pop(consumer, None)
             broker.counters.consumers_closed += 1
             stream.ended.add(consumer)
-            if group is not None and options.name:
-                group.leave(consumer)
-                broker.drop_empty_group(stream, options.name)
+            if shared is not None and options.name:
+                shared.leave(consumer)
+                broker.drop_unshared_name(stream, options.name)
 
         stream.when_removed(consumer, gone)
 
@@ -399,6 +415,30 @@ class Session:
         """
         self._check(Permission.CONFIGURE, name)
         self._broker.change_topic(name, changes, then)
+
+    # consumer groups
+
+    def receive_from(self, topic: QueuesOfTopic, request: ReceiveRequest) -> Receiving:
+        """Give messages of some queues of a topic to a member of a consumer group, as soon as there are some.
+
+        Raises AccessRefusedError, ResourceNotFoundError for a queue or a group that is not there, EntityDisabledError
+        for the group, StreamLockedError, LogError.
+        """
+        self._check(Permission.READ, topic.name)
+        _check_queues(topic, request.streams)
+        receiving = self._broker.consumer_groups.receive(request)
+        self._receivings = {each for each in self._receivings if not each.is_done} | {receiving}
+        return receiving
+
+    def group_view(self, topic: QueuesOfTopic, queue: int, group: str) -> GroupView:
+        """The place of a consumer group in a queue of a topic, to settle what was received of it.
+
+        Raises AccessRefusedError, ResourceNotFoundError, StreamLockedError, LogError.
+        """
+        self._check(Permission.READ, topic.name)
+        if not 0 <= queue < len(topic.streams):
+            raise ResourceNotFoundError(f"there is no queue {queue}", subject=topic.name)
+        return self._broker.consumer_groups.view(topic.streams[queue], group)
 
     # offsets
 
@@ -672,16 +712,18 @@ class Session:
         self.backlog.forget()
         for publisher in list(self._publishers):
             publisher.close()
-        groups: dict[Group, list[Consumer]] = {}
+        sharing: dict[SharedName, list[Consumer]] = {}
         for consumer in self._consumers:
-            if consumer.group is not None:
-                groups.setdefault(consumer.group, []).append(consumer)
-        for group, members in groups.items():
-            group.leave(*members)
+            if consumer.shared is not None:
+                sharing.setdefault(consumer.shared, []).append(consumer)
+        for shared, members in sharing.items():
+            shared.leave(*members)
         for consumer in list(self._consumers):
             consumer.close()
         for receiver in self._receivers:
             receiver.close()
+        for receiving in self._receivings:
+            receiving.close()
         self._broker.sessions.pop(self, None)
 
     # inside
@@ -707,6 +749,12 @@ class Session:
             raise LimitExceededError(f"more than {limit} filter values", subject=stream)
         found = self._broker.catalogue.get(stream)
         return found, self._partition(found, options)
+
+
+def _check_queues(topic: QueuesOfTopic, streams: Sequence[str]) -> None:
+    other = next((name for name in streams if name not in topic.streams), None)
+    if other is not None:
+        raise ResourceNotFoundError(f"it has no queue {other!r}", subject=topic.name)
 
 
 def _reference(reference: str, stream: str, *, may_be_empty: bool = False) -> bytes:

@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from headgate.broker.topics.copies import CopyState, Delivery, GivenCopies, ReadCopies, ReadCopy
     from headgate.broker.topics.deferred import is_deferred
     from headgate.broker.topics.dispatcher import CopyCounts, ViewCounters
+    from headgate.broker.topics.moving import TargetKind, append_to_stream
     from headgate.broker.topics.numbers import copy_of, sequence_number
-    from headgate.broker.topics.receiver import DeadLetterReason, Receiver, Settler
+    from headgate.broker.topics.receiver import DeadLetterReason, Receiver, Settler, nobody_asks
     from headgate.broker.topics.sessions import SessionReceiver
+    from headgate.broker.topics.sources import StreamSource
     from headgate.broker.topics.subscription import QueueDepth, SubscriptionInfo
     from headgate.broker.topics.topic import BrokerTopic
     from headgate.broker.topics.topics import Topics
+    from headgate.broker.topics.trouble import Trouble
     from headgate.broker.topics.waiting import WaitingMessages, due_of
 else:
     from headgate.faces import lazy

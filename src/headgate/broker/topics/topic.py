@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.consumption import Consumption
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.carrying import Carrier, TopicCopies
 from headgate.broker.topics.changing import Changed, ChangeTopic, RuleChange
-from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.copies import GivenCopies, ReadCopy
 from headgate.broker.topics.deferred import AskedCopies, ReceivedDeferred
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, Dispatcher

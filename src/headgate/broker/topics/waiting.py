@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.consumption import Consumption
 from headgate.broker.duplicates import RecentIds, digests_of
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.copies import CopyState, ReadCopy
 from headgate.broker.topics.dispatcher import BYTES_A_TURN
 from headgate.broker.topics.moving import TargetKind, append_to_stream

@@ -17,6 +17,8 @@ The same commands serve every protocol; time comes in as an argument or through 
                                        `EntityCounts`; `sequence_number`, `copy_of`; `due_of`
     EntityDeclaration                  what one is to be, with `SubscriptionDeclaration`; `in_steps`: in which order;
                                        `from_emulator` and `to_emulator`: as a file
+    MessageTopics, MessageTopic        topics as RocketMQ has them; `MessageKind`, `TopicCreation`
+    ConsumerGroups, GroupSettings      its consumer groups (`headgate.broker.consumer_groups`); `GroupStart`
     Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
     AccessKeys, AccessKey              secrets that clients share with the server, with `KeyRights`, each a `Right`
     run_here                           what a broker without threads does its background work by
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from headgate.broker.batches import ChunkBatch, PublishBatch, Written
     from headgate.broker.broker import Broker, BrokerSettings
     from headgate.broker.catalogue import Declared, arguments_declared
+    from headgate.broker.consumer_groups import ConsumerGroups, GroupSettings, GroupStart
     from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
     from headgate.broker.entities import (
         Answered,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     )
     from headgate.broker.indexing import run_here
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
+    from headgate.broker.message_topics import MessageKind, MessageTopic, MessageTopics, TopicCreation
     from headgate.broker.publishers import Publisher
     from headgate.broker.routing import Binding, Headers
     from headgate.broker.session import Check, Session, StreamInfo

@@ -10,23 +10,24 @@ import functools
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from headgate.broker.backlog import Backlog
-from headgate.broker.catalogue import Catalogue
-from headgate.broker.consumer_groups import Registering
+from headgate.broker.catalogue import Catalogue, Declared
+from headgate.broker.consumer_groups import ConsumerGroups, DeadLetterStreams, GroupStart, GroupViews, Registering
 from headgate.broker.consumers import Consumers
 from headgate.broker.duplicates import ReadIds
 from headgate.broker.entities import Entities
 from headgate.broker.exchanges import Exchanges
-from headgate.broker.groups import Group
 from headgate.broker.indexing import Indexing, RunInWorker, run_here
 from headgate.broker.keys import KEYS_NAME, AccessKeys
+from headgate.broker.message_topics import MessageTopics, TopicCreation
 from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.publishing import WriteJob, refuse
+from headgate.broker.single_active import SharedName
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
 from headgate.broker.timing import is_over
 from headgate.broker.topics import Changed, RuleChange, Topics
@@ -75,6 +76,9 @@ class BrokerSettings:
     A consumer has at most so many `filter_values`: each is looked for in every chunk. No entity is made where there are
     `entities`. `match_index` is how the match index of a stream is made whose first expression comes from a consumer
     group. `open_file` opens what streams are written to: tests put one in that fails.
+
+    Message topics that are not there are made as `create_topics` says, with `topic_queues`; consumer groups if
+    `create_groups`, up to so many `consumer_groups`, which begin at `group_start`.
     """
 
     durability: Durability = Durability.PROCESS
@@ -84,6 +88,11 @@ class BrokerSettings:
     filter_values: int = 1_000
     entities: int = 10_000
     match_index: IndexSettings = field(default_factory=IndexSettings)
+    create_topics: TopicCreation = TopicCreation.PRODUCERS
+    topic_queues: int = 4
+    create_groups: bool = True
+    consumer_groups: int = 10_000
+    group_start: GroupStart = GroupStart.FIRST_WHILE_YOUNG
     open_file: OpenFile = DiskFile
 
 
@@ -138,7 +147,7 @@ class Broker:
         self.consumers = Consumers(now_ms=now_ms)
         self.counters = BrokerCounters()
         self.sessions: dict[Session, None] = {}
-        self.groups: dict[tuple[str, str], Group] = {}
+        self.shared_names: dict[tuple[str, str], SharedName] = {}
         self._wake = wake
         self._run_in_worker = run_in_worker
         self._waits_for_disk = self.settings.durability is Durability.DISK
@@ -164,6 +173,8 @@ class Broker:
             change=self.change_topic,
         )
         self.entities = Entities(self)
+        self.message_topics = MessageTopics(self)
+        self.consumer_groups = ConsumerGroups(self, self._group_views)
         self._unwritten: dict[BrokerStream, None] = {}
         self._jobs: dict[BrokerStream, _Job] = {}
         """Those that a worker has."""
@@ -172,6 +183,31 @@ class Broker:
         self._flushed_ms = now_ms()
         self._retained_ms = now_ms()
         self._to_retain: list[str] = []
+
+    def _group_views(self, groups: ConsumerGroups) -> GroupViews:
+        return GroupViews(
+            root=self.root,
+            find=self.catalogue.find,
+            settings_of=groups.settings_of,
+            start_of=groups.start_of,
+            consumers=self.consumers,
+            dead_letter_streams=DeadLetterStreams(self._dead_letter_stream, self._know_ids, self.watch),
+            watch=self.watch,
+            wake=self._wake,
+            now_ms=self.now_ms,
+            run_in_worker=self._run_in_worker,
+            write_in_worker=self._run_in_worker if self._waits_for_disk else None,
+        )
+
+    def _dead_letter_stream(self, name: str) -> BrokerStream:
+        """The stream of a group's dead letters, made if it is not there."""
+        stream = self.catalogue.find(name)
+        if stream is None:
+            self.catalogue.declare(name, {}, now_ms=self.now_ms(), numbers_as_text=False)
+            self.counters.streams_created += 1
+            stream = self.catalogue.get(name)
+        self.topics.know_status(stream)
+        return stream
 
     # sessions
 
@@ -198,10 +234,9 @@ class Broker:
         self._watched[stream] = None
 
     def _queues_of(self, topic: str) -> Sequence[str]:
-        """The streams that are the queues of a topic: those of a super stream, or the one of that name; or none."""
-        if topic in self.exchanges:
-            return self.exchanges.partitions(topic)
-        return () if self.catalogue.find(topic) is None else (topic,)
+        """The streams that are the queues of a topic; none, where there is no such topic."""
+        found = self.message_topics.find(topic)
+        return () if found is None else found.streams
 
     def open_publisher(
         self, stream: BrokerStream, reference: str | None, backlog: Backlog, closed: Callable[[Publisher], None]
@@ -228,6 +263,13 @@ class Broker:
         self.counters.publishers_opened += 1
         self.watch(stream)
         return publisher
+
+    def declare_stream(self, name: str, arguments: Mapping[str, object], *, numbers_as_text: bool = True) -> Declared:
+        """Make a stream, or find it with equal arguments; as `Catalogue.declare`."""
+        declared = self.catalogue.declare(name, arguments, now_ms=self.now_ms(), numbers_as_text=numbers_as_text)
+        if declared is Declared.CREATED:
+            self.counters.streams_created += 1
+        return declared
 
     def delete_stream(self, stream: BrokerStream) -> int:
         """Delete a stream: its publishers and consumers end, then sessions are told. Gives its number of messages.
@@ -266,11 +308,14 @@ class Broker:
         """Nobody uses a stream any more: what is queued is refused."""
         self._finish_job(stream)
         stream.is_deleted = True
-        self.topics.forget(stream, ResourceNotFoundError("the stream was deleted", subject=stream.name))
-        for key in [key for key in self.groups if key[0] == stream.name]:
-            self.groups.pop(key).disband()
+        deleted = ResourceNotFoundError("the stream was deleted", subject=stream.name)
+        self.topics.forget(stream, deleted)
+        self.topics.scheduling.forget(stream, deleted)
+        self.consumer_groups.views.forget(stream, deleted)
+        for key in [key for key in self.shared_names if key[0] == stream.name]:
+            self.shared_names.pop(key).disband()
         queue, stream.queue = stream.queue, []
-        refuse(stream, queue, ResourceNotFoundError("the stream was deleted", subject=stream.name))
+        refuse(stream, queue, deleted)
         for publisher in list(stream.publishers):
             publisher.close()
         for reader in list(stream.readers):
@@ -290,19 +335,19 @@ class Broker:
         self._calls.append(call)
         self._wake()
 
-    def group(self, stream: BrokerStream, name: str, *, partition: int | None) -> Group:
-        """The group of consumers of that name on a stream, made if it is not there."""
+    def shared_name(self, stream: BrokerStream, name: str, *, partition: int | None) -> SharedName:
+        """The single active consumers of that name on a stream, made if there are none."""
         key = (stream.name, name)
-        group = self.groups.get(key)
-        if group is None:
-            group = self.groups[key] = Group(partition=partition)
-        return group
+        shared = self.shared_names.get(key)
+        if shared is None:
+            shared = self.shared_names[key] = SharedName(partition=partition)
+        return shared
 
-    def drop_empty_group(self, stream: BrokerStream, name: str) -> None:
-        """Forget a group whose last member left."""
-        group = self.groups.get((stream.name, name))
-        if group is not None and not group.members:
-            del self.groups[stream.name, name]
+    def drop_unshared_name(self, stream: BrokerStream, name: str) -> None:
+        """Forget a name whose last member left."""
+        shared = self.shared_names.get((stream.name, name))
+        if shared is not None and not shared.members:
+            del self.shared_names[stream.name, name]
 
     # writing
 
@@ -418,8 +463,12 @@ class Broker:
         return self._jobs.pop(stream)
 
     def end_turn(self) -> None:
-        """Decide, give out and settle what topics have to; at the end of the loop's turn, before output is sent."""
+        """Decide, give out and settle what topics and consumer groups have to; at the end of the loop's turn.
+
+        That is before output is sent.
+        """
         self.topics.turn()
+        self.consumer_groups.views.turn()
 
     def create_topic(
         self,
@@ -491,10 +540,11 @@ class Broker:
         self.consumers.tick(now_ms)
         self.topics.tick(now_ms)
         self.entities.tick(now_ms)
+        self.consumer_groups.views.tick(now_ms)
         flush_is_due = is_over(self._flushed_ms, FLUSH_MS, now_ms)
         if flush_is_due:
             self._flushed_ms = now_ms
-            self._reload_credentials()
+            self._keep_declarations()
             self._indexing.tick(now_ms)
             self.registering.tick(now_ms)
         for stream in list(self._watched):
@@ -506,10 +556,16 @@ class Broker:
         for _ in range(min(RETAINED_A_TICK, len(self._to_retain))):
             self._retain(self._to_retain.pop(), now_ms)
 
-    def _reload_credentials(self) -> None:
-        for what, held in (("users", self.users), ("access keys", self.keys)):
+    def _keep_declarations(self) -> None:
+        """Take over what another process wrote into the files of declarations, and write down what was declared."""
+        for what, keep in (
+            ("users", self.users.reload),
+            ("access keys", self.keys.reload),
+            ("message topics", self.message_topics.reload),
+            ("consumer groups", self.consumer_groups.tick),
+        ):
             try:
-                held.reload()
+                keep()
             except HeadgateError as error:
                 logger.error("the %s stay as they were: %s", what, error)
 
@@ -581,6 +637,7 @@ class Broker:
         finally:
             for session in list(self.sessions):
                 session.close()
+            self.consumer_groups.views.close()
             self.consumers.close()
             self.topics.close()
             for stream in self.catalogue:

@@ -21,7 +21,7 @@ from headgate.scan.engine import Phase, Reader, ReadingEngine, Scan, held_bytes
 from headgate.scan.fetch import ChunkColumns, SharedLog, SharedReads
 
 if TYPE_CHECKING:
-    from headgate.broker.groups import Group
+    from headgate.broker.single_active import SharedName
     from headgate.broker.stream import BrokerStream
 
 DROP_AFTER_MS = 2_000
@@ -73,7 +73,7 @@ class Consumer:
     it goes on behind them, and `on_lost` is told.
     """
 
-    __slots__ = ("_consumers", "_engine", "_reader", "_stream", "delivered_bytes", "group", "options")
+    __slots__ = ("_consumers", "_engine", "_reader", "_stream", "delivered_bytes", "options", "shared")
 
     _reader: Reader[ScanBatch] | Reader[ChunkColumns]
 
@@ -81,7 +81,7 @@ class Consumer:
         self, consumers: Consumers, stream: BrokerStream, engine: ReadingEngine, options: ConsumerOptions
     ) -> None:
         self.options = options
-        self.group: Group | None = None
+        self.shared: SharedName | None = None
         self.delivered_bytes = 0
         self._consumers = consumers
         self._stream = stream
@@ -235,7 +235,7 @@ class Consumer:
     # who is active
 
     def asked(self, active: bool) -> None:
-        """Its group wants it to begin or to stop; `on_active` is told, and without one it does so at once.
+        """It shall begin or stop, among those of its name; `on_active` is told, and without one it does so at once.
 
         From a consumer that shall stop nothing is taken any more, whenever it answers.
         """
@@ -264,8 +264,8 @@ class Consumer:
         self._answer()
 
     def _answer(self) -> None:
-        if self.group is not None:
-            self.group.answered(self)
+        if self.shared is not None:
+            self.shared.answered(self)
 
     def close(self) -> None:
         """It takes nothing more; again is harmless."""

@@ -59,6 +59,8 @@ class Exchanges:
         """Read the file. Raises LogError for one that is wrong."""
         self._path = path
         stored = self._load()
+        self.changes = 0
+        """How often something changed: what was found out before counts no more."""
         self._set({**PREDECLARED, **{exchange.name: exchange for exchange in stored.exchanges}}, stored.bindings)
 
     # exchanges
@@ -187,12 +189,22 @@ class Exchanges:
         _check_name(name)
         for text in (name, *(key for _, key in partitions)):
             _check_text(text, "a name or a binding key")
-        order = [
-            Binding(name, partition, key, {PARTITION_ORDER: number})
-            for number, (partition, key) in enumerate(partitions)
-        ]
         exchange = Exchange(name, arguments={SUPER_STREAM: True})
-        self._replace({**self._exchanges, name: exchange}, [*self._bindings.values(), *order])
+        self._replace({**self._exchanges, name: exchange}, [*self._bindings.values(), *_bound(name, partitions, 0)])
+
+    def add_partitions(self, name: str, partitions: Sequence[tuple[str, str]]) -> None:
+        """More partitions of a super stream, behind those that it has. Raises ResourceNotFoundError."""
+        added = _bound(name, partitions, len(self.partitions(name)))
+        self._replace(self._exchanges, [*self._bindings.values(), *added])
+
+    def is_super_stream(self, name: str) -> bool:
+        """Whether there is a super stream of that name, made as one."""
+        exchange = self._exchanges.get(name)
+        return exchange is not None and exchange.arguments.get(SUPER_STREAM) is True
+
+    def super_streams(self) -> list[str]:
+        """The names of what was made as a super stream, in order."""
+        return sorted(name for name in self._exchanges if self.is_super_stream(name))
 
     def partitions(self, name: str) -> list[str]:
         """The streams of a super stream, in order; ResourceNotFoundError."""
@@ -223,6 +235,7 @@ class Exchanges:
         self._exchanges = exchanges
         self._bindings = {_identity(binding): binding for binding in bindings}
         self._router = Router(exchanges, self._bindings.values())
+        self.changes += 1
 
     def _load(self) -> _File:
         try:
@@ -256,6 +269,14 @@ class Exchanges:
             raise storage_error(error, self._path.parent) from error
         replace_file(self._path, msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
         self._set(exchanges, bindings)
+
+
+def _bound(name: str, partitions: Sequence[tuple[str, str]], first: int) -> list[Binding]:
+    """The bindings of partitions with their keys, numbered from `first` on."""
+    return [
+        Binding(name, partition, key, {PARTITION_ORDER: number})
+        for number, (partition, key) in enumerate(partitions, first)
+    ]
 
 
 def _identity(binding: Binding) -> bytes:

@@ -1,13 +1,15 @@
 """What one connection can ask of the broker, as its user: every command, with the user's permissions checked.
 
 declare, delete a stream or exchange    configure on it
-publish to a stream or exchange         write on it
+publish to a stream or exchange         write on it, now or later
 consume, store and query offsets        read on the stream
 bind, unbind                            write on the stream or exchange that it leads to, read on the exchange
 give an exchange an alternate one       read on it, write on the alternate exchange
 query a publisher's sequence            write on the stream
 receive, settle, peek, purge            read on the subscription, by its whole name
+receive and settle as a consumer group  read on the topic
 change subscriptions and rules          configure on the topic
+make a message topic by using it        configure on it
 """
 
 from __future__ import annotations
@@ -16,16 +18,27 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Declared, arguments_declared, check_name, check_reserved, clean_name
+from headgate.broker.consumer_groups import GroupView, ReceiveRequest, Receiving
 from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
-from headgate.broker.groups import Group
+from headgate.broker.message_topics import MessageTopic
 from headgate.broker.publishers import Publisher
 from headgate.broker.routing import Binding, Exchange, Headers
+from headgate.broker.single_active import SharedName
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics import BrokerTopic, Changed, GivenCopies, QueueDepth, Receiver, SessionReceiver
+from headgate.broker.super_streams import create_super_stream, delete_super_stream
+from headgate.broker.topics import (
+    BrokerTopic,
+    Changed,
+    GivenCopies,
+    QueueDepth,
+    Receiver,
+    SessionReceiver,
+    WaitingMessages,
+)
 from headgate.broker.users import Permission
 from headgate.errors import (
     AccessRefusedError,
@@ -34,6 +47,7 @@ from headgate.errors import (
     LogError,
     PreconditionFailedError,
     ResourceExistsError,
+    ResourceNotFoundError,
 )
 from headgate.log import MAX_REFERENCE_BYTES, OffsetSpecification
 from headgate.topic import Change, SubscriptionName, TopicLimits
@@ -43,6 +57,9 @@ if TYPE_CHECKING:
 
 Check: TypeAlias = Callable[[Permission, str], None]
 """Raises AccessRefusedError where a permission on a resource is missing."""
+
+_MARK_CHARACTERS = 8
+"""Of a stream's identity, in handles of messages for later: those of one that was deleted mean none of a new one."""
 
 logger = logging.getLogger("headgate.broker")
 
@@ -68,6 +85,18 @@ class StreamInfo:
     consumer_count: int
 
 
+class QueuesOfTopic(Protocol):
+    """A message topic: its name, and the streams that are its queues."""
+
+    @property
+    def name(self) -> str:
+        """What clients call it."""
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """Its queues, in order."""
+
+
 class Session:
     """One connection's commands, from `Broker.open_session` to `close`.
 
@@ -84,6 +113,7 @@ class Session:
         "_consumers",
         "_publishers",
         "_receivers",
+        "_receivings",
         "backlog",
         "connection",
         "on_stream_deleted",
@@ -110,6 +140,7 @@ class Session:
         self._publishers: dict[Publisher, BrokerStream] = {}
         self._consumers: dict[Consumer, BrokerStream] = {}
         self._receivers: list[Receiver] = []
+        self._receivings: set[Receiving] = set()
         self._closed = False
         self._check = functools.partial(broker.users.check, user) if check is None else check
 
@@ -129,14 +160,8 @@ class Session:
             self._broker.catalogue.get(name)
             return Declared.EXISTS
         self._check(Permission.CONFIGURE, name)
-        if self.subscription_of(name) is not None:
-            raise ResourceExistsError("the name means a subscription of a topic; it is no stream", subject=name)
-        declared = self._broker.catalogue.declare(
-            name, arguments, now_ms=self._broker.now_ms(), numbers_as_text=numbers_as_text
-        )
-        if declared is Declared.CREATED:
-            self._broker.counters.streams_created += 1
-        return declared
+        self._check_no_subscription(name)
+        return self._broker.declare_stream(name, arguments, numbers_as_text=numbers_as_text)
 
     def delete_stream(self, name: str) -> int:
         """Delete a stream with all that publishes to it or consumes from it; gives how many messages it had.
@@ -202,7 +227,7 @@ class Session:
     # consuming
 
     def chunk_consumer(self, stream: str, options: ConsumerOptions) -> ChunkConsumer:
-        """A consumer that takes whole chunks; one of a group is told later whether it is the active one.
+        """A consumer that takes whole chunks; a single active one is told later whether it is its turn.
 
         Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, LimitExceededError, LogError.
         """
@@ -231,28 +256,28 @@ class Session:
     def _started(
         self, consumer: Consumer, stream: BrokerStream, options: ConsumerOptions, partition: int | None
     ) -> None:
-        """Keep a consumer until it ends; one that shares a name joins its group.
+        """Keep a consumer until it ends; a single active one joins those of its name.
 
-        The group asks for the first time when the subscription was answered.
+        They are asked for the first time when the subscription was answered.
         """
         broker = self._broker
         self._consumers[consumer] = stream
         consumer.when_lost(functools.partial(self._lost, stream))
         broker.counters.consumers_opened += 1
         broker.watch(stream)
-        group: Group | None = None
+        shared: SharedName | None = None
         if options.single_active and options.name:
-            group = consumer.group = broker.group(stream, options.name, partition=partition)
-            group.join(consumer)
-            broker.later(group.settle)
+            shared = consumer.shared = broker.shared_name(stream, options.name, partition=partition)
+            shared.join(consumer)
+            broker.later(shared.settle)
 
         def gone() -> None:
             self._consumers.pop(consumer, None)
             broker.counters.consumers_closed += 1
             stream.ended.add(consumer)
-            if group is not None and options.name:
-                group.leave(consumer)
-                broker.drop_empty_group(stream, options.name)
+            if shared is not None and options.name:
+                shared.leave(consumer)
+                broker.drop_unshared_name(stream, options.name)
 
         stream.when_removed(consumer, gone)
 
@@ -390,6 +415,30 @@ class Session:
         """
         self._check(Permission.CONFIGURE, name)
         self._broker.change_topic(name, changes, then)
+
+    # consumer groups
+
+    def receive_from(self, topic: QueuesOfTopic, request: ReceiveRequest) -> Receiving:
+        """Give messages of some queues of a topic to a member of a consumer group, as soon as there are some.
+
+        Raises AccessRefusedError, ResourceNotFoundError for a queue or a group that is not there, EntityDisabledError
+        for the group, StreamLockedError, LogError.
+        """
+        self._check(Permission.READ, topic.name)
+        _check_queues(topic, request.streams)
+        receiving = self._broker.consumer_groups.receive(request)
+        self._receivings = {each for each in self._receivings if not each.is_done} | {receiving}
+        return receiving
+
+    def group_view(self, topic: QueuesOfTopic, queue: int, group: str) -> GroupView:
+        """The place of a consumer group in a queue of a topic, to settle what was received of it.
+
+        Raises AccessRefusedError, ResourceNotFoundError, StreamLockedError, LogError.
+        """
+        self._check(Permission.READ, topic.name)
+        if not 0 <= queue < len(topic.streams):
+            raise ResourceNotFoundError(f"there is no queue {queue}", subject=topic.name)
+        return self._broker.consumer_groups.view(topic.streams[queue], group)
 
     # offsets
 
@@ -542,21 +591,9 @@ class Session:
         for resource in (name, *partitions):
             check_name(resource)
             self._check(Permission.CONFIGURE, resource)
-        if name in self._broker.exchanges:
-            raise ResourceExistsError("there is an exchange or a super stream of that name", subject=name)
         for partition in partitions:
-            if self._broker.catalogue.find(partition) is not None:
-                raise ResourceExistsError("there is a stream of that name", subject=partition)
-        made: list[str] = []
-        try:
-            for partition in partitions:
-                self.declare_stream(partition, arguments)
-                made.append(partition)
-            self._broker.exchanges.create_super_stream(name, list(zip(partitions, binding_keys, strict=True)))
-        except HeadgateError:
-            for partition in made:
-                self._broker.delete_stream(self._broker.catalogue.get(partition))
-            raise
+            self._check_no_subscription(partition)
+        create_super_stream(self._broker, name, list(zip(partitions, binding_keys, strict=True)), arguments)
 
     def delete_super_stream(self, name: str) -> None:
         """Delete a super stream and its partitions.
@@ -568,12 +605,7 @@ class Session:
         check_name(name)
         for resource in (name, *partitions):
             self._check(Permission.CONFIGURE, resource)
-        # The exchange last: while a partition cannot be deleted, the same request can be made again.
-        for partition in partitions:
-            stream = self._broker.catalogue.find(partition)
-            if stream is not None:
-                self._broker.delete_stream(stream)
-        self._broker.exchanges.delete(name, if_unused=False)
+        delete_super_stream(self._broker, name)
 
     def partitions(self, name: str) -> list[str]:
         """The partitions of a super stream, in order; ResourceNotFoundError."""
@@ -583,6 +615,70 @@ class Session:
         """The partitions bound with exactly that key, none if there is none; ResourceNotFoundError."""
         self._broker.exchanges.partitions(name)
         return list(self._broker.exchanges.route(name, key))
+
+    # message topics
+
+    def message_topic(self, name: str) -> MessageTopic | None:
+        """The message topic of that name; None if there is none. Raises LogError for a damaged stream."""
+        return self._broker.message_topics.find(name)
+
+    def ensure_message_topic(self, name: str, queues: int | None = None, *, for_producer: bool) -> MessageTopic:
+        """The message topic of that name, made where it is not there, the settings allow it and the user may.
+
+        Raises ResourceNotFoundError where the settings do not, AccessRefusedError, and as `MessageTopics.create`.
+        """
+        topics = self._broker.message_topics
+        found = topics.find(name)
+        if found is not None:
+            return found
+        if topics.may_create(for_producer=for_producer):
+            self._check(Permission.CONFIGURE, name)
+        return topics.ensure(name, queues, for_producer=for_producer)
+
+    def schedule_message(
+        self, topic: MessageTopic, queue: int, message: bytes, due_ms: int, then: Callable[[str | HeadgateError], None]
+    ) -> None:
+        """Publish an encoded message to a queue of a topic when its time comes, once, whatever crashes.
+
+        `then` gets a handle for `recall_message` when it is on disk, or what `WaitingMessages.schedule` brings. Raises
+        ResourceNotFoundError, AccessRefusedError, LogError.
+        """
+        waiting, mark = self._scheduled(topic, queue)
+
+        def told(numbers: list[int] | HeadgateError) -> None:
+            then(numbers if isinstance(numbers, HeadgateError) else f"{queue}.{numbers[0]}.{mark}")
+
+        waiting.schedule([message], [due_ms], told)
+
+    def recall_message(self, topic: MessageTopic, handle: str, then: Callable[[HeadgateError | None], None]) -> None:
+        """Forget a message that was scheduled.
+
+        `then` gets None when it is not going to be published, ResourceNotFoundError where it waits no more, LogError.
+        Raises PreconditionFailedError for what is no handle, AccessRefusedError, LogError.
+        """
+        try:
+            queue, number, mark = handle.split(".")
+            waiting, own_mark = self._scheduled(topic, int(queue))
+            numbers = [int(number)]
+        except ValueError as error:
+            raise PreconditionFailedError("no handle of a message for later", subject=handle[:80]) from error
+        gone = ResourceNotFoundError("the message does not wait for its time any more", subject=topic.name)
+        if mark != own_mark:
+            then(gone)
+            return
+
+        def told(is_held: bool | HeadgateError) -> None:
+            then(is_held if isinstance(is_held, HeadgateError) else None if is_held else gone)
+
+        waiting.cancel(numbers, told)
+
+    def _scheduled(self, topic: MessageTopic, queue: int) -> tuple[WaitingMessages, str]:
+        """The messages for later of a queue, and what tells its stream from others of its name."""
+        self._check(Permission.WRITE, topic.name)
+        if not 0 <= queue < len(topic.streams):
+            raise PreconditionFailedError(f"it has {len(topic.streams)} queues, none {queue}", subject=topic.name)
+        stream = self._broker.catalogue.get(topic.streams[queue])
+        return self._broker.topics.scheduling.of(stream), stream.stream.identity[:_MARK_CHARACTERS]
 
     # ending
 
@@ -616,19 +712,26 @@ class Session:
         self.backlog.forget()
         for publisher in list(self._publishers):
             publisher.close()
-        groups: dict[Group, list[Consumer]] = {}
+        sharing: dict[SharedName, list[Consumer]] = {}
         for consumer in self._consumers:
-            if consumer.group is not None:
-                groups.setdefault(consumer.group, []).append(consumer)
-        for group, members in groups.items():
-            group.leave(*members)
+            if consumer.shared is not None:
+                sharing.setdefault(consumer.shared, []).append(consumer)
+        for shared, members in sharing.items():
+            shared.leave(*members)
         for consumer in list(self._consumers):
             consumer.close()
         for receiver in self._receivers:
             receiver.close()
+        for receiving in self._receivings:
+            receiving.close()
         self._broker.sessions.pop(self, None)
 
     # inside
+
+    def _check_no_subscription(self, name: str) -> None:
+        """Raise ResourceExistsError for a name that no stream may have."""
+        if self.subscription_of(name) is not None:
+            raise ResourceExistsError("the name means a subscription of a topic; it is no stream", subject=name)
 
     def _check_binding(self, source: str, destination: str) -> None:
         self._check(Permission.WRITE, destination)
@@ -646,6 +749,12 @@ class Session:
             raise LimitExceededError(f"more than {limit} filter values", subject=stream)
         found = self._broker.catalogue.get(stream)
         return found, self._partition(found, options)
+
+
+def _check_queues(topic: QueuesOfTopic, streams: Sequence[str]) -> None:
+    other = next((name for name in streams if name not in topic.streams), None)
+    if other is not None:
+        raise ResourceNotFoundError(f"it has no queue {other!r}", subject=topic.name)
 
 
 def _reference(reference: str, stream: str, *, may_be_empty: bool = False) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 
 from headgate.errors import LogError, StreamExistsError, StreamReadOnlyError
 from headgate.ledger import records as r
-from headgate.ledger.replay import ledger_folder, replay
+from headgate.ledger.replay import FOLDER, ledger_folder, replay
 from headgate.ledger.snapshot import cut_snapshot
 from headgate.ledger.state import Expired, Move, ViewState
 from headgate.ledger.view import View
@@ -99,11 +99,12 @@ class Ledger:
         stream: Stream,
         *,
         now_ms: int,
+        folder: str = FOLDER,
         wait: Wait = no_wait,
         durability: Durability = Durability.PROCESS,
         open_file: OpenFile = DiskFile,
     ) -> Ledger:
-        """Open the ledger of a stream, and make it if there is none.
+        """Open the ledger of a stream, that in `folder` beside it, and make it if there is none.
 
         All claims stand, and their tokens with them, also those that ended meanwhile: `due` gives these. With
         `Durability.DISK` a commit also survives a power loss. Cost: proportional to what is unsettled, and to what was
@@ -117,23 +118,23 @@ class Ledger:
             raise StreamReadOnlyError(
                 "a foreign stream keeps no ledger; adopt it: headgate stream adopt", path=stream.path
             )
-        folder = ledger_folder(stream)
-        if not (folder / "stream.json").exists():
+        path = ledger_folder(stream, folder)
+        if not (path / "stream.json").exists():
             with contextlib.suppress(StreamExistsError):
                 Stream.create(
-                    folder,
+                    path,
                     name=stream.identity,
                     now_ms=now_ms,
                     arguments=StreamArguments(max_segment_size_bytes=SEGMENT_BYTES, max_segment_chunks=SEGMENT_CHUNKS),
                     wait=wait,
                     open_file=open_file,
                 )
-        ledger = Stream.open(folder)
+        ledger = Stream.open(path)
         if ledger.name != stream.identity:
             raise LogError(
                 f"this ledger is that of the stream with the identity {ledger.name}, and the stream here has "
                 f"{stream.identity}; remove the folder to begin without what was settled",
-                path=folder,
+                path=path,
             )
         writer = Writer.open(ledger, now_ms=now_ms, wait=wait, durability=durability, open_file=open_file)
         try:

@@ -1,7 +1,8 @@
 """Reading a ledger back: the state that its messages make, beside its writer or before there is one.
 
-The stream of a ledger lies in its stream's folder, as the folder `ledger`: no list of streams looks there, and renaming
-or removing the stream takes it along.
+The stream of a ledger lies in its stream's folder, as the folder `ledger` or another one: a stream may have several
+ledgers that know nothing of each other. No list of streams looks there, and renaming or removing the stream takes them
+along.
 """
 
 from __future__ import annotations
@@ -53,27 +54,27 @@ class Replayed:
         self.bytes_since += len(data)
 
 
-def ledger_folder(stream: Stream) -> Path:
-    """The folder of a stream's ledger; it is there from the first `Ledger.open` on."""
-    return stream.path / FOLDER
+def ledger_folder(stream: Stream, folder: str = FOLDER) -> Path:
+    """The folder of a ledger of a stream; it is there from the first `Ledger.open` on."""
+    return stream.path / folder
 
 
-def read_ledger(stream: Stream, *, now_ms: int) -> LedgerState:
+def read_ledger(stream: Stream, *, now_ms: int, folder: str = FOLDER) -> LedgerState:
     """What a stream's ledger says at this moment; a stream without a ledger has an empty one. Takes no lock.
 
     Claims that ended by `now_ms` are not there. Raises LogError for a damaged ledger. Cost as `Ledger.open`.
     """
-    folder = ledger_folder(stream)
-    if not (folder / "stream.json").exists():
+    path = ledger_folder(stream, folder)
+    if not (path / "stream.json").exists():
         return LedgerState()
     for _ in range(_ATTEMPTS):
         try:
-            state = replay(Stream.open(folder)).state
+            state = replay(Stream.open(path)).state
             break
         except OffsetOutOfRangeError:
             continue  # Its writer completed a snapshot meanwhile and dropped what was before.
     else:
-        state = replay(Stream.open(folder)).state
+        state = replay(Stream.open(path)).state
     state.due(now_ms)
     return state
 

@@ -31,7 +31,15 @@ if TYPE_CHECKING:
         parse_field,
         without_case,
     )
-    from headgate.message.framing import SectionSpan, check, read_descriptor, read_unsigned, section_spans, skip_value
+    from headgate.message.framing import (
+        SectionSpan,
+        check,
+        is_usable,
+        read_descriptor,
+        read_unsigned,
+        section_spans,
+        skip_value,
+    )
     from headgate.message.message import Message
     from headgate.message.rocketmq import SYSTEM_PROPERTIES, TAG, stored_message
     from headgate.message.typed_json import from_json, from_plain_or_typed, plain_json, to_json

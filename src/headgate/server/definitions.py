@@ -35,7 +35,7 @@ def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
             raise ConfigError(f"user {user.name!r}: {error}") from error
     for stream in settings.stream:
         try:
-            _declare(broker, stream.name, dict(stream.arguments))
+            broker.declare_stream(stream.name, dict(stream.arguments))
         except HeadgateError as error:
             if not is_damage(error):
                 raise ConfigError(f"stream {stream.name!r}: {error}") from error
@@ -110,16 +110,12 @@ def _define_user(users: Users, name: str, password: str, tags: tuple[str, ...], 
         users.permit(name, permissions)
 
 
-def _declare(broker: Broker, name: str, arguments: dict[str, object]) -> None:
-    broker.catalogue.declare(name, arguments, now_ms=broker.now_ms(), numbers_as_text=True)
-
-
 def _define_super_stream(broker: Broker, entry: SuperStreamEntry) -> None:
     keys = entry.binding_keys or [str(number) for number in range(entry.partitions or 0)]
     bound = [(f"{entry.name}-{key}", key) for key in keys]
     if entry.name not in broker.exchanges:
         for partition, _key in bound:
-            _declare(broker, partition, dict(entry.arguments))
+            broker.declare_stream(partition, dict(entry.arguments))
         broker.exchanges.create_super_stream(entry.name, bound)
         return
     there = [(binding.queue, binding.key) for binding in broker.exchanges.bindings(source=entry.name)]

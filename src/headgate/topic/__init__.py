@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         DEAD_LETTER_QUEUE,
         QUEUE_SUBSCRIPTION,
         QUEUE_VIEW,
+        WAITING_NAME,
         SubscriptionName,
         dead_letters_folder,
         deferred_folder,

@@ -65,14 +65,19 @@ _ORIGIN = {
 _COPY_OCTETS = COPY_ANNOTATION.encode()
 
 
-def with_origin(encoded: bytes, origin: Origin) -> bytes:
-    """The message with the annotations of a moved copy; bytes that are not a message become the body of a new one."""
+def with_origin(encoded: bytes, origin: Origin, *, source: str | None = None) -> bytes:
+    """The message with the annotations of a moved copy, and of the `source` that it became a dead letter of.
+
+    Bytes that are not a message become the body of a new one.
+    """
     values = (
         AmqpValue(AmqpType.LONG, origin.copy),
         AmqpValue(AmqpType.TIMESTAMP, origin.arrived_ms),
         AmqpValue(AmqpType.UINT, origin.attempts),
     )
-    changes = list(zip(_ORIGIN.values(), values, strict=True))
+    changes: list[Change] = list(zip(_ORIGIN.values(), values, strict=True))
+    if source is not None:
+        changes.append((_annotation(SOURCE_ANNOTATION), AmqpValue(AmqpType.STRING, source)))
     return _with_changes(_decoded(encoded), changes, encoded)
 
 

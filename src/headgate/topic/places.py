@@ -5,7 +5,7 @@
     streams/<topic>/ledger/                               who has which of them; a view for each subscription
     streams/<topic>/subscriptions/<number>/dead-letters/  a stream with a ledger of its own
     streams/<topic>/subscriptions/<number>/deferred/      a stream with a ledger of its own
-    streams/<topic>/waiting/                              a stream: messages whose time has not come
+    streams/<stream>/waiting/                             a stream: messages whose time has not come, topic or not
 
 So deleting a topic stays one rename, and lists of streams show none of them. A subscription's number is never used
 again in its topic, so what a removed one left belongs to no later one.
@@ -21,6 +21,9 @@ from headgate.log import Stream
 
 QUEUE_VIEW = "queue"
 """The key of the only view of a stream of dead letters or of deferred copies, in that stream's own ledger."""
+
+WAITING_NAME = "waiting"
+"""The folder in that of a stream."""
 
 QUEUE_SUBSCRIPTION = "$queue"
 """The one subscription of a queue; nobody names it: the name of the queue stands for it."""
@@ -72,13 +75,13 @@ def postings_folder(stream: Stream) -> Path:
 
 
 def waiting_folder(stream: Stream) -> Path:
-    """The folder of the stream with the messages of a topic whose time has not come."""
-    return stream.path / "waiting"
+    """The folder of the stream with the messages of a stream whose time has not come."""
+    return stream.path / WAITING_NAME
 
 
 def state_folders(stream: Stream) -> tuple[Path, ...]:
     """The folders with all that was decided of a topic, and that its subscriptions did; a plain stream has none."""
-    return tuple(stream.path / name for name in ("postings", "ledger", "subscriptions", "waiting"))
+    return tuple(stream.path / name for name in ("postings", "ledger", "subscriptions"))
 
 
 def subscription_folder(stream: Stream, number: int) -> Path:

@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from brokers import START_MS
+from brokers import START_MS, scan
 from failing_disk import Disk
-from headgate.broker import BrokerTopic, ReadCopy
-from headgate.errors import EntityDisabledError, MessageError, PreconditionFailedError, StorageFullError
-from headgate.log import OpenFile, Stream, Writer, stream_folder
+from headgate.broker import BrokerTopic, ConsumerOptions, ReadCopy
+from headgate.broker.topics import WaitingMessages
+from headgate.errors import (
+    EntityDisabledError,
+    MessageError,
+    PreconditionFailedError,
+    ResourceNotFoundError,
+    StorageFullError,
+)
+from headgate.log import OffsetSpecification, OpenFile, Stream, Writer, stream_folder
 from headgate.message import Message
 from headgate.topic import (
     QUEUE_SUBSCRIPTION,
@@ -37,9 +44,10 @@ FIRST = 1 << 19
 
 @dataclass(slots=True)
 class Schedule:
-    """What a topic was asked to publish later, and what it answered."""
+    """What a stream was asked to publish later, and what it answered."""
 
     lab: Lab
+    stream: str = "orders"
     answers: list[object] = field(default_factory=list)
 
     @property
@@ -47,20 +55,29 @@ class Schedule:
         return self.lab.broker.topics.get("orders")
 
     def later(self, *messages: bytes, due_ms: int = DUE) -> None:
-        self.topic.schedule(messages, [due_ms] * len(messages), self.answers.append)
+        self.messages.schedule(messages, [due_ms] * len(messages), self.answers.append)
         self.lab.turn()
 
     def cancel(self, *numbers: int) -> object:
         answers: list[object] = []
-        self.topic.cancel(numbers, answers.append)
+        self.messages.cancel(numbers, answers.append)
         self.lab.turn()
         (answer,) = answers
         return answer
 
     @property
     def published(self) -> list[object]:
-        """The colours of what is in the topic's stream."""
-        return [_color(message) for _, message in read_messages(Stream.open(stream_folder(self.lab.root, "orders")))]
+        """The colours of what is in the stream."""
+        stream = Stream.open(stream_folder(self.lab.root, self.stream))
+        return [_color(message) for _, message in read_messages(stream)]
+
+    @property
+    def messages(self) -> WaitingMessages:
+        return self.lab.broker.topics.scheduling.of(self.lab.broker.catalogue.get(self.stream))
+
+    @property
+    def waiting(self) -> int:
+        return self.lab.broker.topics.scheduling.count(self.lab.broker.catalogue.get(self.stream))
 
 
 def _color(message: bytes) -> object:
@@ -294,18 +311,75 @@ def test_a_message_has_the_filter_value_that_its_stream_declares(tmp_path: Path)
     lab.broker.close()
 
 
+@pytest.fixture
+def plain(schedule: Schedule) -> Schedule:
+    schedule.lab.session.declare_stream("plain", {})
+    return Schedule(schedule.lab, "plain")
+
+
+def test_messages_of_a_plain_stream_wait_too_and_readers_are_told_of_them(plain: Schedule) -> None:
+    consumer = plain.lab.session.message_consumer("plain", ConsumerOptions(OffsetSpecification.next()))
+    plain.later(RED, BLUE, due_ms=DUE)
+    assert plain.answers == [[FIRST, FIRST + 1]] and plain.waiting == 2
+    assert plain.cancel(FIRST) is True and plain.cancel(FIRST) is False
+    plain.lab.turn(after_ms=5_000)
+    assert plain.published == ["blue"] and plain.waiting == 0
+    consumer.want(10)
+    scan(consumer)
+    found = consumer.take(10, 1 << 20)
+    assert found is not None and found.offsets.tolist() == [0]
+
+
+def test_messages_of_a_plain_stream_are_published_after_a_start_without_anybody_asking(plain: Schedule) -> None:
+    plain.later(RED)
+    plain.lab.restart()
+    assert plain.waiting == 1
+    plain.lab.broker.close()
+    plain.lab.clock.now = DUE + 10_000
+    plain.lab.opened()
+    plain.lab.turn()
+    assert plain.published == ["red"]
+
+
+def test_messages_wait_while_a_stream_becomes_a_topic_and_a_stream_again(plain: Schedule) -> None:
+    plain.later(RED)
+    plain.lab.broker.create_topic("plain")
+    plain.later(BLUE, due_ms=DUE + 1)
+    assert plain.waiting == 2
+    plain.lab.broker.remove_topic("plain")
+    assert plain.waiting == 2
+    plain.lab.turn(after_ms=5_001)
+    assert plain.published == ["red", "blue"]
+
+
+def test_messages_go_with_their_stream(plain: Schedule) -> None:
+    plain.later(RED)
+    plain.messages.schedule([BLUE], [DUE], plain.answers.append)
+    plain.lab.session.delete_stream("plain")
+    assert isinstance(plain.answers[1], ResourceNotFoundError)
+    plain.lab.session.declare_stream("plain", {})
+    assert plain.waiting == 0 and plain.cancel(FIRST) is False
+    plain.lab.turn(after_ms=5_000)
+    assert plain.published == []
+
+
+def test_a_stream_without_messages_for_later_opens_no_files_to_count_them(plain: Schedule) -> None:
+    assert plain.waiting == 0
+    assert not waiting_folder(plain.lab.broker.catalogue.get("plain").stream).exists()
+
+
 def scenario(schedule: Schedule, confirmed: list[object]) -> None:
     """Schedule, cancel, publish; `confirmed` are messages that must be there, and with `-` those that must not."""
-    topic = schedule.topic
+    messages = schedule.messages
     for number, due_ms in enumerate([DUE, DUE + 100, DUE]):
         color = f"c{number}"
 
         def scheduled(answer: object, color: str = color) -> None:
             confirmed.append(color)
 
-        topic.schedule([colored(color)], [due_ms], scheduled)
+        messages.schedule([colored(color)], [due_ms], scheduled)
         schedule.lab.turn()
-    topic.cancel([FIRST], lambda held: confirmed.append("-c0") if held is True else None)
+    messages.cancel([FIRST], lambda held: confirmed.append("-c0") if held is True else None)
     schedule.lab.turn()
     schedule.lab.turn(after_ms=5_000)
     schedule.lab.turn(after_ms=100)
@@ -317,16 +391,18 @@ def test_a_broker_that_dies_at_any_byte_publishes_what_was_confirmed_and_each_me
         root = Path(name) / "root"
         lab = Lab(root)
         lab.topic(*ALL)
+        lab.session.declare_stream("plain", {})
         lab.broker.close()
         budget = 0
         while True:
             copy = shutil.copytree(root, Path(name) / "copy")
+            stream = "plain" if budget % 2 else "orders"
             files = FailingFiles(Killed(), budget=budget)
             confirmed: list[object] = []
-            is_done = run_until_killed(copy, files, confirmed)
+            is_done = run_until_killed(copy, stream, files, confirmed)
             # A dead process holds no locks: its files are taken as they are.
             found = shutil.copytree(copy, Path(name) / "found")
-            check_what_is_left(found, confirmed)
+            check_what_is_left(found, stream, confirmed)
             for each in (copy, found):
                 shutil.rmtree(each)
             if is_done:
@@ -334,17 +410,17 @@ def test_a_broker_that_dies_at_any_byte_publishes_what_was_confirmed_and_each_me
             budget += 17
 
 
-def run_until_killed(root: Path, files: OpenFile, confirmed: list[object]) -> bool:
+def run_until_killed(root: Path, stream: str, files: OpenFile, confirmed: list[object]) -> bool:
     with killed_process():
-        scenario(Schedule(Lab(root, open_file=files)), confirmed)
+        scenario(Schedule(Lab(root, open_file=files), stream), confirmed)
         return True
     return False
 
 
-def check_what_is_left(root: Path, confirmed: list[object]) -> None:
+def check_what_is_left(root: Path, stream: str, confirmed: list[object]) -> None:
     lab = Lab(root)
     lab.clock.now = DUE + 1_000
-    schedule = Schedule(lab)
+    schedule = Schedule(lab, stream)
     lab.turn()
     lab.turn()
     published = schedule.published
@@ -352,5 +428,6 @@ def check_what_is_left(root: Path, confirmed: list[object]) -> None:
     wanted = {"c0", "c1", "c2"} & set(confirmed) - ({"c0"} if "-c0" in confirmed else set())
     assert wanted <= set(published)
     assert not ("-c0" in confirmed and "c0" in published)
-    assert lab.counts("all")[0] == len(published)
+    if stream == "orders":
+        assert lab.counts("all")[0] == len(published)
     lab.broker.close()

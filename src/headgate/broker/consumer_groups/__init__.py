@@ -1,13 +1,28 @@
-"""Consumer groups: who consumes the messages of a topic together.
+"""Consumer groups: who consumes the messages of a topic together, each message once, as RocketMQ's clients do.
 
+ConsumerGroups                     the groups of one broker (`Broker.consumer_groups`)
+GroupSettings, GroupStart          how the messages of a group are delivered; where a new one begins
+ReceiveRequest, Receiving          a request for messages over some queues; the same at work
+Received, ReceivedMessage          the answer to it
+GroupView, GroupCounts             the place of one group in one queue: settles, counts
+dead_letters_of                    the stream of a group's dead letters
 Registering                        the expressions that members announce (`Broker.registering`): an `Expression` each,
                                    kept up in the match indexes of streams; why one was refused: `Refusal`
+
+Hidden: how messages are found (`fresh`) and held in the order of their message groups (`message_groups`), the ledger
+beside each stream (`stream_groups`), and how dead letters come to their stream (`dead_letters`).
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.broker.consumer_groups.consumer_groups import ConsumerGroups
+    from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
+    from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
+    from headgate.broker.consumer_groups.receiving import Received, ReceivedMessage, ReceiveRequest, Receiving
     from headgate.broker.consumer_groups.registering import Expression, Refusal, Registering
+    from headgate.broker.consumer_groups.view import GroupCounters, GroupCounts, GroupView, dead_letters_of
+    from headgate.broker.consumer_groups.views import GroupViews
 else:
     from headgate.faces import lazy
 

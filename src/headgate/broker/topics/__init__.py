@@ -11,12 +11,13 @@
     QueueDepth            how many copies a subscription has, as a queue of RabbitMQ's
     sequence_number       the number of a copy that clients of Service Bus see, and back: `copy_of`
     due_of                when a message is due, by what it says
+    WaitingMessages       the messages of one stream whose time has not come
     RuleChange, Changed   a change of rules as a job for the stream's writer, and who hears of it
 
 Hidden: how copies are found and read (`sources`), given out (`dispatcher`), written down before anything is told
 (`consumption`), and carried to dead letters and other streams (`moving`, `queue`); where deferred copies are
-(`deferred`); how messages wait for their time
-(`waiting`), copies outlive theirs (`lifetimes`), and subscriptions that nobody uses are removed (`idling`).
+(`deferred`); how messages of any stream wait for their time (`waiting`, `scheduling`), copies outlive theirs
+(`lifetimes`), and subscriptions that nobody uses are removed (`idling`).
 """
 
 from typing import TYPE_CHECKING
@@ -26,13 +27,16 @@ if TYPE_CHECKING:
     from headgate.broker.topics.copies import CopyState, Delivery, GivenCopies, ReadCopies, ReadCopy
     from headgate.broker.topics.deferred import is_deferred
     from headgate.broker.topics.dispatcher import CopyCounts, ViewCounters
+    from headgate.broker.topics.moving import TargetKind, append_to_stream
     from headgate.broker.topics.numbers import copy_of, sequence_number
-    from headgate.broker.topics.receiver import DeadLetterReason, Receiver, Settler
+    from headgate.broker.topics.receiver import DeadLetterReason, Receiver, Settler, nobody_asks
     from headgate.broker.topics.sessions import SessionReceiver
+    from headgate.broker.topics.sources import StreamSource
     from headgate.broker.topics.subscription import QueueDepth, SubscriptionInfo
     from headgate.broker.topics.topic import BrokerTopic
     from headgate.broker.topics.topics import Topics
-    from headgate.broker.topics.waiting import due_of
+    from headgate.broker.topics.trouble import Trouble
+    from headgate.broker.topics.waiting import WaitingMessages, due_of
 else:
     from headgate.faces import lazy
 

@@ -2,7 +2,7 @@
 
 small stream of a subscription   dead letters, deferred copies: with where they come from
 stream of the root               as one of its publishers would; what it does not take become dead letters
-messages of a topic for later    what is forwarded, and says a time to come
+messages of a stream for later   what is forwarded, and says a time to come
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Carrier:
 
     `name` is for logs; `copies` gives what is moved; `queue_of` the small stream of a kind of a subscription, by its
     number, or None where that was removed; `name_of` what users call a subscription; `find` a stream of the root, which
-    knows whether it takes messages; `waiting_of` gives the messages for later of a stream that is a topic; `know_ids`
+    knows whether it takes messages; `waiting_of` gives the messages for later of a stream; `know_ids`
     says whether a stream knows its message ids; `watch` is told of a stream whose writer is taken.
     """
 
@@ -46,7 +46,7 @@ class Carrier:
         queue_of: Callable[[TargetKind, int], Queue | None],
         name_of: Callable[[int], str],
         find: Callable[[str], BrokerStream | None],
-        waiting_of: Callable[[BrokerStream], WaitingMessages | None],
+        waiting_of: Callable[[BrokerStream], WaitingMessages],
         know_ids: Callable[[BrokerStream], bool],
         watch: Callable[[BrokerStream], None],
         now_ms: Callable[[], int],
@@ -143,7 +143,7 @@ class Carrier:
 
         def made(move: Move) -> bytes | Elsewhere:
             message = self._forwarded(move)
-            if isinstance(message, Elsewhere) or due_of(message) <= now_ms or self._waiting_of(found) is None:
+            if isinstance(message, Elsewhere) or due_of(message) <= now_ms:
                 return message
             return Elsewhere(waits, move.change)
 
@@ -153,11 +153,11 @@ class Carrier:
             return self._redirect(target, Refused.FULL, last_sequence)
 
     def _forward_later(self, name: str, target: str) -> int:
-        """Let moves wait with the messages of another topic, or let them be dead letters."""
+        """Let moves wait with the messages of another stream, or let them be dead letters."""
         found = self._find(name)
-        waiting = None if found is None else self._waiting_of(found)
-        if found is None or waiting is None:
+        if found is None:
             return self._redirect(target, Refused.MISSING, lambda _publisher: None)
+        waiting = self._waiting_of(found)
         if found.refusal is not None:
             return self._redirect(target, Refused.DISABLED, waiting.last_sequence)
         self._copies.read_ahead(self._ledger.moves()[target])

@@ -14,23 +14,21 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.consumption import Consumption, Settled
 from headgate.broker.topics.copies import CopyState, Delivery, ReadCopies, ReadCopy
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN, Dispatcher, Targets
 from headgate.broker.topics.moving import Movement
-from headgate.broker.topics.receiver import NO_PROPERTIES, Properties, Settled
+from headgate.broker.topics.receiver import NO_PROPERTIES, Properties
 from headgate.broker.topics.sources import CopySource
 from headgate.errors import HeadgateError, LogError, MessageError
 from headgate.ledger import NO_COPY, Expired, Move, Standing, Tokens, View
 from headgate.message import FieldReference, Message, Section
 from headgate.topic import Origin, SubscriptionSettings, origin_of
-
-if TYPE_CHECKING:
-    from headgate.broker.topics.consumption import Consumption
 
 ReceivedDeferred: TypeAlias = Callable[[list[Delivery] | HeadgateError], None]
 """Called once, in the broker's thread: the copies that are its own now, or why none are."""

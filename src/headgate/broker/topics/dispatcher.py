@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.consumption import Consumption, Settled
 from headgate.broker.topics.copies import GivenCopies, ReadCopies, ReadCopy
 from headgate.broker.topics.lifetimes import outlived
 from headgate.broker.topics.moving import Movement, noted, with_note
@@ -21,7 +21,6 @@ from headgate.broker.topics.receiver import (
     DeadLetterReason,
     Properties,
     Receiver,
-    Settled,
     nobody_asks,
 )
 from headgate.broker.topics.sources import CopySource
@@ -30,9 +29,6 @@ from headgate.errors import HeadgateError, LogError, PreconditionFailedError
 from headgate.ledger import NO_COPY, Claim, Expired, Tokens, View
 from headgate.message import EncodedMessages
 from headgate.topic import SubscriptionSettings, origin_of
-
-if TYPE_CHECKING:
-    from headgate.broker.topics.consumption import Consumption
 
 COPIES_A_TURN = 2048
 BYTES_A_TURN = 512 << 10

@@ -2,7 +2,7 @@
 
 A move is an intent in the ledger. It names its target by kind and name: `dead-letters/3` and `deferred/3` are the small
 streams of the subscription with that number, `stream/orders` is a stream of the root, `waiting/orders` the messages of
-that topic whose time has not come. Where a stream takes no copies, these become dead letters of their own subscription.
+that stream whose time has not come. Where a stream takes no copies, they become dead letters of their subscription.
 """
 
 from __future__ import annotations
@@ -137,16 +137,16 @@ def append_to_stream(
     stream: BrokerStream,
     ledger: Ledger,
     target: str,
-    made: Callable[[Move], bytes | Elsewhere],
+    made: Callable[[Move], bytes | Elsewhere | None],
     *,
     ids: RecentIds | None,
     now_ms: int,
 ) -> int:
     """Append the pending moves of a ledger to a stream, as one of its publishers would; how many are over.
 
-    `made` gives the message of a move; its filter value is what the stream declares. A message whose id is among `ids`
-    is left out. Nobody else uses the writer meanwhile. Raises StreamLockedError where another process writes the
-    stream, StreamFullError and other LogErrors, and what `made` raises.
+    `made` gives the message of a move, None: it goes nowhere; its filter value is what the stream declares. A message
+    whose id is among `ids` is left out. Nobody else uses the writer meanwhile. Raises StreamLockedError where another
+    process writes the stream, StreamFullError and other LogErrors, and what `made` raises.
     """
     writer = stream.open_writer(now_ms=now_ms)
     source = writer.settings.filter_source
@@ -156,7 +156,7 @@ def append_to_stream(
 
     def with_filter_value(move: Move) -> Made:
         message = made(move)
-        if isinstance(message, Elsewhere):
+        if message is None or isinstance(message, Elsewhere):
             return message
         if new_ids is not None and new_ids.is_known(message):
             stream.counters.messages_duplicate += 1

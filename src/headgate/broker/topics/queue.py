@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headgate.broker.consumption import Consumption
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import Storage
-from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.deferred import DeferredDispatcher, DeferredIndex
 from headgate.broker.topics.dispatcher import Dispatcher, Targets
 from headgate.broker.topics.moving import MovedCopies

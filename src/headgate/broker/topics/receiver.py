@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from headgate.broker.consumption import Settled
 from headgate.broker.topics.copies import GivenCopies
 from headgate.errors import HeadgateError
 
@@ -21,9 +22,6 @@ Properties = Mapping[str, object]
 """Application properties that a copy gets, plain or typed JSON."""
 
 NO_PROPERTIES: Properties = MappingProxyType({})
-
-Settled = Callable[[list[bool] | HeadgateError], None]
-"""Called once, in the broker's thread: for each token whether its claim still stood, or why nothing was settled."""
 
 
 def nobody_asks(_result: list[bool] | HeadgateError) -> None:

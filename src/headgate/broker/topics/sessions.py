@@ -11,24 +11,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.consumption import Consumption, Settled
 from headgate.broker.topics.copies import GivenCopies, ReadCopy
 from headgate.broker.topics.dispatcher import COPIES_A_TURN, Dispatcher, Targets
 from headgate.broker.topics.moving import Movement
-from headgate.broker.topics.receiver import Receiver, Settled, nobody_asks
+from headgate.broker.topics.receiver import Receiver, nobody_asks
 from headgate.broker.topics.session_index import SessionIndex
 from headgate.broker.topics.sources import SubscriptionSource
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError, SessionLockedError, SessionLockLostError
 from headgate.ledger import Expired, Tokens, View
 from headgate.topic import SubscriptionSettings
 from headgate.topic.deciding import MAX_SESSION_ID_BYTES
-
-if TYPE_CHECKING:
-    from headgate.broker.topics.consumption import Consumption
 
 NO_SESSION = "Session id is null"
 

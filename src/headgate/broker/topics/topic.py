@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.consumption import Consumption
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.carrying import Carrier, TopicCopies
 from headgate.broker.topics.changing import Changed, ChangeTopic, RuleChange
-from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.copies import GivenCopies, ReadCopy
 from headgate.broker.topics.deferred import AskedCopies, ReceivedDeferred
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, Dispatcher
@@ -34,10 +34,11 @@ from headgate.broker.topics.pinning import Pinning, needed_at_opening, wanted_pi
 from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.queues import Queues
 from headgate.broker.topics.receiver import Receiver, Settler, nobody_waits
+from headgate.broker.topics.scheduling import Scheduling
 from headgate.broker.topics.sessions import Found, SessionDispatcher, SessionReceiver
 from headgate.broker.topics.sources import FAILED_RULES, SubscriptionSource
 from headgate.broker.topics.subscription import QueueDepth, ServedSubscription, SubscriptionInfo
-from headgate.broker.topics.waiting import Canceled, Scheduled, WaitingMessages
+from headgate.broker.topics.waiting import Canceled, Scheduled
 from headgate.errors import (
     EntityDisabledError,
     HeadgateError,
@@ -92,7 +93,7 @@ class BrokerTopic:
         run_in_worker: RunInWorker | None,
         write_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
-        waiting_of: Callable[[BrokerStream], WaitingMessages | None],
+        scheduling: Scheduling,
         know_ids: Callable[[BrokerStream], bool],
         change: ChangeTopic,
     ) -> None:
@@ -116,7 +117,7 @@ class BrokerTopic:
         )
         self._know_ids = know_ids
         self._find = find
-        self._waiting_of = waiting_of
+        self._scheduling = scheduling
         self._carrier = self._carrier_of(ledger, TopicCopies(stream, self._following))
         self._has_workers = run_in_worker is not None
         self._subscriptions: dict[int, ServedSubscription] = {}
@@ -145,8 +146,6 @@ class BrokerTopic:
         """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
         self._sweep = Sweep(stream, self._receivable, touch)
         self._idling = Idling(self._idlers, lambda name, then: change(stream.name, [RemoveSubscription(name)], then))
-        self.waiting = WaitingMessages(stream, now_ms=now_ms, touched=touch, watch=watch, know_ids=know_ids)
-        """Its messages for later."""
         self._follow_rules()
         self._sweep_removed()
         self._sweep_failures()
@@ -161,15 +160,15 @@ class BrokerTopic:
         run_in_worker: RunInWorker | None,
         write_in_worker: RunInWorker | None,
         find: Callable[[str], BrokerStream | None],
-        waiting_of: Callable[[BrokerStream], WaitingMessages | None],
+        scheduling: Scheduling,
         know_ids: Callable[[BrokerStream], bool],
         change: ChangeTopic,
     ) -> BrokerTopic:
         """Open ledger and postings of a stream that is a topic; moves that were begun go on.
 
         `run_in_worker` is for deciding, `write_in_worker` for ledgers; without, both are done at once. `know_ids` says
-        whether the message ids of a stream are known that duplicates are known by; `waiting_of` gives the messages for
-        later of a stream that is a topic.
+        whether the message ids of a stream are known that duplicates are known by; `scheduling` has the messages for
+        later of all streams.
 
         Raises RuleNotFoundError for another stream, StreamLockedError that names who has them open, LogError.
         """
@@ -199,7 +198,7 @@ class BrokerTopic:
                     run_in_worker=run_in_worker,
                     write_in_worker=write_in_worker,
                     find=find,
-                    waiting_of=waiting_of,
+                    scheduling=scheduling,
                     know_ids=know_ids,
                     change=change,
                 )
@@ -423,7 +422,7 @@ class BrokerTopic:
             deferred = self._queues.get(TargetKind.DEFERRED, found.version).deferred()
             parts += [] if deferred is None else [deferred.peek(from_copy, limit)]
         if found.version.name == QUEUE_SUBSCRIPTION and not dead_letters:
-            parts.append(self.waiting.peek(from_copy, limit))
+            parts.append(self._scheduling.of(self.stream).peek(from_copy, limit))
         return _in_order(parts)[:limit]
 
     def copies(self, subscription: str, from_copy: int, limit: int) -> tuple[Sequence[ReadCopy], int]:
@@ -535,24 +534,17 @@ class BrokerTopic:
     # messages whose time has not come
 
     def schedule(self, messages: Sequence[bytes], due_ms: Sequence[int], then: Scheduled) -> None:
-        """Publish encoded messages when their times come, `(messages,)` milliseconds each; all of them, or none.
-
-        A time of 0 is: at once. `then` gets the number of each, for `cancel`, when they are on disk; or MessageError,
-        EntityDisabledError, PreconditionFailedError for a time that cannot be, LogError. A message is published at the
-        first tick after its time, once, whatever crashes; who is due together, by number. It says when it was due
-        (`x-opt-scheduled-enqueue-time`). A number is like that of a copy: it lies above those of copies that are there,
-        and below those of later ones, but for the first message of all; −1 is that of a duplicate, which is left out.
-        """
-        self.waiting.schedule(messages, due_ms, then)
+        """See `WaitingMessages.schedule`."""
+        self._scheduling.of(self.stream).schedule(messages, due_ms, then)
 
     def cancel(self, numbers: Sequence[int], then: Canceled) -> None:
-        """Forget scheduled messages if all of them still wait; `then` gets whether they did, or LogError."""
-        self.waiting.cancel(numbers, then)
+        """See `WaitingMessages.cancel`."""
+        self._scheduling.of(self.stream).cancel(numbers, then)
 
     @property
     def waiting_count(self) -> int:
         """How many scheduled messages wait for their time. Raises LogError."""
-        return self.waiting.count
+        return self._scheduling.count(self.stream)
 
     # rules
 
@@ -706,7 +698,6 @@ class BrokerTopic:
             if self._carrier.carry_out(now_ms):
                 self._touch()
             self.consumption.commit(now_ms)
-        self.waiting.turn(now_ms)
         self._give_deferred(now_ms)
         self._queues.turn(now_ms)
 
@@ -834,7 +825,7 @@ class BrokerTopic:
             queue_of=self._queue_of,
             name_of=self._name_of,
             find=self._find,
-            waiting_of=self._waiting_of,
+            waiting_of=self._scheduling.of,
             know_ids=self._know_ids,
             watch=self._watch,
             now_ms=self._now_ms,
@@ -876,7 +867,6 @@ class BrokerTopic:
         if not self._changed and not self.stream.is_writing:
             self._idling.tick(now_ms)
         self._keep_pinned_in_time(now_ms)
-        self.waiting.tick(now_ms)
         self._queues.tick(now_ms)
 
     def keep_pinned(self, now_ms: int) -> None:
@@ -907,7 +897,6 @@ class BrokerTopic:
     def end(self, error: HeadgateError) -> None:
         """The stream is gone: receivers are told, files are closed."""
         self.consumption.end(error)
-        self.waiting.end(error)
         self._queues.end(error)
         self.close()
 
@@ -917,7 +906,6 @@ class BrokerTopic:
             return
         self.consumption.stop()
         self.consumption.commit(self._now_ms())
-        self.waiting.close()
         self._queues.close()
         self.consumption.close()
         self._is_closed = True

@@ -10,8 +10,8 @@ from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.changing import ChangeTopic
 from headgate.broker.topics.obeying import obey
+from headgate.broker.topics.scheduling import Scheduling
 from headgate.broker.topics.topic import BrokerTopic
-from headgate.broker.topics.waiting import WaitingMessages
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import STREAMS_FOLDER, name_of_folder
 from headgate.topic import JOURNAL_NAME, RuleHistory
@@ -50,6 +50,16 @@ class Topics:
         self._write_in_worker = write_in_worker
         self._know_ids = know_ids
         self._change = change
+        self.scheduling = Scheduling(
+            find=find,
+            root=root,
+            now_ms=now_ms,
+            wake=wake,
+            watch=watch,
+            know_ids=know_ids,
+            know_status=self.know_status,
+        )
+        """The messages for later of all streams."""
         self._topics: dict[BrokerStream, BrokerTopic] = {}
         self._touched: dict[BrokerStream, None] = {}
         self._to_open: list[str] | None = None
@@ -91,7 +101,7 @@ class Topics:
                 run_in_worker=self._run_in_worker,
                 write_in_worker=self._write_in_worker,
                 find=self._target,
-                waiting_of=self._waiting_of,
+                scheduling=self.scheduling,
                 know_ids=self._know_ids,
                 change=self._change,
             )
@@ -106,10 +116,6 @@ class Topics:
         if stream is not None:
             self.know_status(stream)
         return stream
-
-    def _waiting_of(self, stream: BrokerStream) -> WaitingMessages | None:
-        """The messages for later of a topic, None for another stream. Raises as `get`."""
-        return self._opened(stream).waiting if self.is_topic(stream) else None
 
     def touch(self, stream: BrokerStream) -> None:
         """A topic has something to do in the next turn."""
@@ -136,6 +142,7 @@ class Topics:
 
     def turn(self) -> None:
         """The turn of each topic that has something to do; at the end of the loop's turn, before output is sent."""
+        self.scheduling.turn()
         if not self._touched:
             return
         touched, self._touched = self._touched, {}
@@ -159,6 +166,7 @@ class Topics:
         """Look after the topics; opens those that nobody asked for, one at a time."""
         for topic in self:
             topic.tick(now_ms)
+        self.scheduling.tick(now_ms)
         if self._to_open is None:
             self._to_open = self.names()
         for _ in range(min(_OPENED_A_TICK, len(self._to_open))):
@@ -192,4 +200,5 @@ class Topics:
         for stream, topic in list(self._topics.items()):
             stream.on_appended = None
             topic.close()
+        self.scheduling.close()
         self._topics.clear()

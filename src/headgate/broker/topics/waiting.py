@@ -1,13 +1,13 @@
-"""Messages of a topic whose time has not come: they wait in a stream of their own, and are moved to the topic's.
+"""Messages of a stream whose time has not come: they wait in a stream of their own, and are moved to it.
 
     schedule ──► waiting/ stream ──► commit of its ledger ──► numbers
                       │ due
-                      └──► move ──► the topic's stream, exactly once ──► decided like every other message
+                      └──► move ──► the stream, exactly once ──► read, and decided, like every other message
 
 Whether it is a duplicate is found out when it is scheduled. Until it is moved, nobody's rules see a message, so a
 subscription that is created meanwhile gets it, too.
 
-A waiting message has a number, in the annotation of moved copies: 2^19 above that of the topic's last message, or one
+A waiting message has a number, in the annotation of moved copies: 2^19 above that of the stream's last message, or one
 above the last one given. So numbers rise with the place in the stream, where they are searched.
 """
 
@@ -22,16 +22,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.consumption import Consumption
 from headgate.broker.duplicates import RecentIds, digests_of
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.consumption import Consumption
 from headgate.broker.topics.copies import CopyState, ReadCopy
 from headgate.broker.topics.dispatcher import BYTES_A_TURN
 from headgate.broker.topics.moving import TargetKind, append_to_stream
 from headgate.broker.topics.queue import IDLE_MS, small_stream
 from headgate.broker.topics.sources import StreamSource
 from headgate.broker.topics.trouble import Trouble
-from headgate.errors import HeadgateError, LogError, PreconditionFailedError
+from headgate.errors import HeadgateError, LogError, PreconditionFailedError, StreamReadOnlyError
 from headgate.ledger import NO_COPY, Elsewhere, Ledger, Made, Move, append_moves, copy_number, offset_of
 from headgate.log import MAX_MESSAGES, Entries, Run, Writer, decode_headers
 from headgate.message import AmqpType, AmqpValue, EncodedMessages, FieldReference, Message, Section
@@ -64,7 +64,7 @@ class _Asked:
 
 
 class WaitingMessages:
-    """The waiting messages of one topic, in the broker's thread only; files are open while some wait."""
+    """The waiting messages of one stream, in the broker's thread only; files are open while some wait."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class WaitingMessages:
         watch: Callable[[BrokerStream], None],
         know_ids: Callable[[BrokerStream], bool],
     ) -> None:
-        """`touched` asks for a turn; `watch` and `know_ids` as for `BrokerTopic`."""
+        """`touched` asks for a turn; `watch` and `know_ids` as for `BrokerTopic.open`."""
         self._stream = stream
         self._now_ms = now_ms
         self._touched = touched
@@ -92,10 +92,19 @@ class WaitingMessages:
     # what users ask
 
     def schedule(self, messages: Sequence[bytes], due_ms: Sequence[int], then: Scheduled) -> None:
-        """See `BrokerTopic.schedule`."""
+        """Publish encoded messages when their times come, `(messages,)` milliseconds each; all of them, or none.
+
+        A time of 0 is: at once. `then` gets the number of each, for `cancel`, when they are on disk; or MessageError,
+        EntityDisabledError, PreconditionFailedError for a time that cannot be, LogError. A message is published at the
+        first tick after its time, once, whatever crashes; who is due together, by number. It says when it was due
+        (`x-opt-scheduled-enqueue-time`). A number is like that of a copy: it lies above those of copies that are there,
+        and below those of later ones, but for the first message of all; −1 is that of a duplicate, which is left out.
+        """
         try:
             if self._stream.refusal is not None:
                 raise self._stream.refusal
+            if self._stream.stream.is_foreign:
+                raise StreamReadOnlyError("a foreign stream is not written", path=self._stream.stream.path)
             marked = [_with_due(message, due) for message, due in zip(messages, due_ms, strict=True)]
         except HeadgateError as error:
             then(error)
@@ -116,7 +125,7 @@ class WaitingMessages:
         return self._opened().last_sequence(publisher)
 
     def cancel(self, numbers: Sequence[int], then: Canceled) -> None:
-        """See `BrokerTopic.cancel`."""
+        """Forget scheduled messages if all of them still wait; `then` gets whether they did, or LogError."""
         if not self._may_wait:
             then(False)
             return
@@ -162,7 +171,7 @@ class WaitingMessages:
                 waiting.consumption.expire(now_ms)
                 waiting.move_due(self._target)
         except HeadgateError as error:
-            self._trouble.note(f"waiting messages of topic {self._stream.name!r}", error, now_ms)
+            self._trouble.note(f"waiting messages of stream {self._stream.name!r}", error, now_ms)
             for each in asked:
                 each.then(error)
             if self._open is None:
@@ -217,7 +226,7 @@ class WaitingMessages:
         asked.clear()
 
     def _carry_out(self, waiting: _Waiting, now_ms: int) -> None:
-        """Append what was moved to the topic's stream."""
+        """Append what was moved to the stream."""
         ledger = waiting.consumption.ledger
         if self._target not in ledger.moves() or self._stream.is_writing or self._trouble.rests(now_ms):
             return
@@ -228,7 +237,7 @@ class WaitingMessages:
             self._watch(self._stream)
             self._trouble.clear()
         except HeadgateError as error:
-            self._trouble.note(f"topic {self._stream.name!r}: messages that are due wait", error, now_ms)
+            self._trouble.note(f"stream {self._stream.name!r}: messages that are due wait", error, now_ms)
         if ledger.has_changes and waiting.consumption.commit(now_ms):
             waiting.drop_settled()
         if waiting.has_work(now_ms):
@@ -262,7 +271,7 @@ class WaitingMessages:
             opened.close()
 
     def end(self, error: HeadgateError) -> None:
-        """The topic is gone."""
+        """The stream is gone."""
         asked, self._asked = self._asked, []
         for each in asked:
             each.then(error)
@@ -274,15 +283,15 @@ class WaitingMessages:
 class _Waiting:
     """The open files of waiting messages: a stream, and a ledger with one view."""
 
-    def __init__(self, writer: Writer, consumption: Consumption, topic: BrokerStream) -> None:
+    def __init__(self, writer: Writer, consumption: Consumption, target: BrokerStream) -> None:
         self.consumption = consumption
         self._view = consumption.ledger.view(QUEUE_VIEW, 0)
         self._writer = writer
-        self._topic = topic
+        self._target = target
         self._reader = MessageReader(writer.stream)
         self._source = StreamSource(writer.stream, self._reader, lambda: writer.next_offset)
         self._read: dict[int, bytes] = {}
-        """Messages on their way to the topic."""
+        """Messages on their way to the stream."""
         self._has_more = True
         """Whether some may be due that are not on their way."""
         self._find_unknown()
@@ -382,7 +391,7 @@ class _Waiting:
         return self._writer.last_sequence(publisher)
 
     def _next_number(self) -> int:
-        last = copy_number(max(self._topic.next_offset - 1, 0), _FIRST_RULE)
+        last = copy_number(max(self._target.next_offset - 1, 0), _FIRST_RULE)
         self._last_number = max(last, self._last_number + 1)
         return self._last_number
 
@@ -480,7 +489,7 @@ class _Waiting:
         return Message.decode(found).with_changes([(_NUMBER, None)]).encode()
 
     def drop_settled(self) -> None:
-        """Messages are in the topic: delete a file of which none waits any more. Raises LogError."""
+        """Messages are in the stream: delete a file of which none waits any more. Raises LogError."""
         self._read.clear()
         self._writer.drop_first_below(offset_of(self._view.floor))
 

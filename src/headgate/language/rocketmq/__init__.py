@@ -2,13 +2,14 @@
 
 ROCKETMQ, ROCKETMQ_MAP       the dialect, over stored messages and over property maps
 parse_tags, tag_hash         tag expressions, and the hash that stands for a tag
-compared, signed, NUMBERS    values as Java compares and negates them
+compared, signed, NUMBERS    values as Java compares and negates them; `double_text` prints one
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.language.rocketmq.dialect import ROCKETMQ, ROCKETMQ_MAP
+    from headgate.language.rocketmq.java import double_text
     from headgate.language.rocketmq.tags import parse_tags, tag_hash
     from headgate.language.rocketmq.values import NUMBERS, compared, signed
 else:

@@ -1,1 +1,81 @@
-"""What RocketMQ's clients say and are told."""
+"""What RocketMQ's clients say and are told, in both of their protocols; the protocols themselves are in packages of it.
+
+    RocketMessage, to_amqp, from_amqp    a message, and the AMQP 1.0 message that it is stored as
+    amqp_of_sent                         what is stored, of a property text and a body
+    read_properties, write_properties    property texts
+    stable_id                            the id of a message that has none
+    Status, refused                      status codes, and refusals with one
+    check_…, Limits, delay_ms            what clients may send; delay levels
+    ReceiptHandle, receipt_handles       what settles a delivery
+    commit_offset, place_of              places of messages as one number; `message_id`: as a text
+    decompressed, compression_of         compressed bodies; `digest`, `body_crc`: check sums
+    encode_stored, StoredFrom            messages in answers to pulls; `decode_batch`: in batches
+
+Pure: no sockets, no clock, and no broker.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.protocols.rocketmq.bodies import (
+        Compression,
+        Digest,
+        body_crc,
+        compression_of,
+        decompressed,
+        digest,
+    )
+    from headgate.protocols.rocketmq.checks import (
+        AUTOMATIC_TOPIC,
+        DEAD_LETTER_PREFIX,
+        DELAY_LEVELS_MS,
+        RETRY_PREFIX,
+        Limits,
+        check_body,
+        check_delivery_time,
+        check_group,
+        check_invisible_time,
+        check_keys,
+        check_message_group,
+        check_message_id,
+        check_properties,
+        check_property_text,
+        check_tag,
+        check_topic,
+        delay_ms,
+    )
+    from headgate.protocols.rocketmq.codes import Status, refused
+    from headgate.protocols.rocketmq.identifiers import (
+        MAX_QUEUES,
+        ReceiptHandle,
+        commit_offset,
+        host_bytes,
+        message_id,
+        parse_message_id,
+        place_of,
+        receipt_handles,
+    )
+    from headgate.protocols.rocketmq.messages import (
+        SHARDING_KEY,
+        RocketMessage,
+        amqp_of_sent,
+        from_amqp,
+        stable_id,
+        to_amqp,
+    )
+    from headgate.protocols.rocketmq.properties import MAX_PROPERTIES_BYTES, read_properties, write_properties
+    from headgate.protocols.rocketmq.stored import (
+        BatchedMessage,
+        StoredFrom,
+        StoredMessage,
+        born_host_text,
+        decode_batch,
+        decode_stored,
+        encode_batch,
+        encode_one,
+        encode_stored,
+    )
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

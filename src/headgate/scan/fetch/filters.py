@@ -114,16 +114,18 @@ class SharedFilters:
     def hindmost(self, start: int, stop: int) -> int | None:
         """The least offset from `start` on, before `stop`, from which a reader will now read that others decide for."""
         with self._lock:
-            return min((place for place in self._places() if start <= place < stop), default=None)
+            return min(self._places(start, stop), default=None)
 
     def is_anyone_at(self, offset: int) -> bool:
         """Whether a reader will now read from an offset that others decide for."""
         with self._lock:
-            return any(place == offset for place in self._places())
+            return next(self._places(offset, offset + 1), None) is not None
 
-    def _places(self) -> Iterator[int]:
+    def _places(self, start: int, stop: int) -> Iterator[int]:
+        """The offsets within a range from which readers will now read that others decide for."""
         for reader, number in self._readers.items():
-            if number >= 0 and reader.is_waiting and not reader.is_delivering:
+            # Readers may be many, so what costs least is asked first.
+            if start <= reader.offset < stop and number >= 0 and reader.is_waiting and not reader.is_delivering:
                 yield reader.offset
 
     def learn(self, times_used: int) -> None:

@@ -1,6 +1,6 @@
-"""Which member of a group of consumers reads a stream: single active consumer (stream_protocol, section 6).
+"""Which of the consumers that share a name reads a stream: single active consumer (stream_protocol, section 6).
 
-A pure state machine. A group belongs to a stream and a consumer name; at most one member is active. Who that should be
+A pure state machine. A name is shared on one stream; at most one member is active. Who that should be
 follows from the members alone: on a plain stream the first that registered, on a partition of a super stream the one at
 partition index modulo number of members. When that changes, the old one is asked to stop, and only after its answer the
 new one is asked to begin.
@@ -13,14 +13,14 @@ from typing import Protocol
 
 
 class Member(Protocol):
-    """A consumer as its group sees it."""
+    """A consumer, as those of its name see it."""
 
     def asked(self, active: bool) -> None:
-        """It shall become active or inactive; it answers with `Group.answered`, at once or later."""
+        """It shall become active or inactive; it answers with `SharedName.answered`, at once or later."""
 
 
-class GroupState(Enum):
-    """What a group waits for."""
+class SharingState(Enum):
+    """What those of a name wait for."""
 
     VACANT = "vacant"
     """Nobody is active, and nobody is there to be asked."""
@@ -32,20 +32,20 @@ class GroupState(Enum):
     """The holder was asked to stop and has not answered."""
 
 
-class Group:
+class SharedName:
     """The consumers of one name on one stream; `partition` is the stream's place in its super stream, None for none."""
 
     __slots__ = ("_members", "holder", "partition", "state")
 
     def __init__(self, *, partition: int | None) -> None:
         self.partition = partition
-        self.state = GroupState.VACANT
+        self.state = SharingState.VACANT
         self.holder: Member | None = None
         self._members: list[Member] = []
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Who belongs to the group, in order of registration."""
+        """Who shares the name, in order of registration."""
         return tuple(self._members)
 
     def join(self, member: Member) -> None:
@@ -57,29 +57,29 @@ class Group:
         self._members = [member for member in self._members if member not in members]
         if self.holder is not None and self.holder in members:
             self.holder = None
-            self.state = GroupState.VACANT
+            self.state = SharingState.VACANT
         self.settle()
 
     def disband(self) -> None:
         """The stream goes: nobody is asked anything any more."""
         self._members.clear()
         self.holder = None
-        self.state = GroupState.VACANT
+        self.state = SharingState.VACANT
 
     def answered(self, member: Member) -> None:
         """A member did what it was asked; from anyone who was not asked it changes nothing."""
         if member is not self.holder:
             return
-        if self.state is GroupState.ACTIVATING:
-            self.state = GroupState.ACTIVE
-        elif self.state is GroupState.DEACTIVATING:
+        if self.state is SharingState.ACTIVATING:
+            self.state = SharingState.ACTIVE
+        elif self.state is SharingState.DEACTIVATING:
             self.holder = None
-            self.state = GroupState.VACANT
+            self.state = SharingState.VACANT
         self.settle()
 
     def is_active(self, member: Member) -> bool:
         """Whether that member reads now."""
-        return member is self.holder and self.state is GroupState.ACTIVE
+        return member is self.holder and self.state is SharingState.ACTIVE
 
     def settle(self) -> None:
         """Ask whoever must be asked next, if nobody owes an answer.
@@ -87,11 +87,11 @@ class Group:
         The question comes last: a member may answer inside of it.
         """
         wanted = self._wanted()
-        if self.state is GroupState.VACANT and wanted is not None:
-            self.state, self.holder = GroupState.ACTIVATING, wanted
+        if self.state is SharingState.VACANT and wanted is not None:
+            self.state, self.holder = SharingState.ACTIVATING, wanted
             wanted.asked(True)
-        elif self.state is GroupState.ACTIVE and self.holder is not wanted and self.holder is not None:
-            self.state = GroupState.DEACTIVATING
+        elif self.state is SharingState.ACTIVE and self.holder is not wanted and self.holder is not None:
+            self.state = SharingState.DEACTIVATING
             self.holder.asked(False)
 
     def _wanted(self) -> Member | None:

@@ -13,14 +13,49 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Protocol
 
 from headgate.broker.indexing import RunInWorker
-from headgate.broker.topics.dispatcher import Dispatcher
-from headgate.broker.topics.receiver import Settled
 from headgate.errors import HeadgateError, LogError
-from headgate.ledger import Ledger, LedgerWrite, View
+from headgate.ledger import Expired, Ledger, LedgerWrite, View
 
 logger = logging.getLogger("headgate.broker")
+
+Settled = Callable[[list[bool] | HeadgateError], None]
+"""Called once, in the broker's thread: for each token whether its claim still stood, or why nothing was settled."""
+
+
+class ViewDispatcher(Protocol):
+    """Who gives out the copies of one view: of a subscription, of a small stream, or of a consumer group."""
+
+    is_queued: bool
+    """Kept by `Consumption.ready`."""
+
+    @property
+    def view(self) -> View:
+        """Whose copies these are."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for copies."""
+
+    def wake(self) -> None:
+        """There may be more copies than before."""
+
+    def dispatch(self, now_ms: int) -> bool:
+        """Find and claim a bounded amount; whether it is to be asked again. Raises HeadgateError for damage."""
+
+    def deliver(self, *, check: bool) -> None:
+        """The claims are on disk: give out what was claimed. `check`: that took long, and claims may have ended."""
+
+    def expired(self, expired: Expired) -> None:
+        """Claims ended by their time."""
+
+    def ended_locks(self) -> None:
+        """Something was due: locks of sessions may have ended."""
+
+    def end(self, error: HeadgateError) -> None:
+        """The view is no more, or its messages are damaged."""
 
 
 class Consumption:
@@ -41,18 +76,18 @@ class Consumption:
         self._guarded = guarded
         self.trouble: LogError | None = None
         """Why the last commit failed; None where it did not."""
-        self.receiving: dict[Dispatcher, None] = {}
+        self.receiving: dict[ViewDispatcher, None] = {}
         """The dispatchers that have receivers: few of thousands, and asked for in every turn."""
-        self._dispatchers: dict[int, Dispatcher] = {}
-        self._ready: deque[Dispatcher] = deque()
-        self._given: list[Dispatcher] = []
+        self._dispatchers: dict[int, ViewDispatcher] = {}
+        self._ready: deque[ViewDispatcher] = deque()
+        self._given: list[ViewDispatcher] = []
         """Those with deliveries that wait for the commit."""
         self._answers: list[tuple[Settled, list[bool]]] = []
         self._run_in_worker = run_in_worker
         self._commit: _Commit | None = None
         """What a worker was given."""
 
-    def add(self, dispatcher: Dispatcher) -> None:
+    def add(self, dispatcher: ViewDispatcher) -> None:
         """A view gets a dispatcher."""
         self._dispatchers[dispatcher.view.number] = dispatcher
 
@@ -60,18 +95,14 @@ class Consumption:
         """A view is dropped with all that it had."""
         self._dispatchers.pop(view.number, None)
 
-    def of_view(self, number: int) -> Dispatcher | None:
-        """The dispatcher of a view, by the view's number."""
-        return self._dispatchers.get(number)
-
-    def ready(self, dispatcher: Dispatcher) -> None:
+    def ready(self, dispatcher: ViewDispatcher) -> None:
         """A dispatcher may have something to give out: it is asked in the next turn."""
         if not dispatcher.is_queued:
             dispatcher.is_queued = True
             self._ready.append(dispatcher)
             self.touch()
 
-    def give(self, dispatcher: Dispatcher) -> None:
+    def give(self, dispatcher: ViewDispatcher) -> None:
         """A dispatcher claimed copies: they are delivered behind the commit."""
         self._given.append(dispatcher)
 
@@ -201,7 +232,7 @@ class _Commit:
     __slots__ = ("_has_run", "_lock", "answers", "given", "write")
 
     def __init__(
-        self, write: LedgerWrite | None, answers: list[tuple[Settled, list[bool]]], given: list[Dispatcher]
+        self, write: LedgerWrite | None, answers: list[tuple[Settled, list[bool]]], given: list[ViewDispatcher]
     ) -> None:
         self.write = write
         self.answers = answers

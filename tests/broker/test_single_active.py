@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from brokers import open_broker, open_session, publish, scan
 from headgate.broker.consumers import ChunkConsumer, ConsumerOptions
-from headgate.broker.groups import Group, GroupState
 from headgate.broker.session import Session
+from headgate.broker.single_active import SharedName, SharingState
 from headgate.errors import PreconditionFailedError
 from headgate.log import OffsetSpecification
 
@@ -21,7 +21,7 @@ FIRST = OffsetSpecification.first()
 class Asked:
     """A member that notes what it is asked."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: SharedName) -> None:
         self.group = group
         self.questions: list[bool] = []
         self.open: bool | None = None
@@ -43,7 +43,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.group = Group(partition=self.partition)
+        self.group = SharedName(partition=self.partition)
         self.members: list[Asked] = []
         self.gone: list[Asked] = []
 
@@ -98,7 +98,7 @@ class GroupMachine(RuleBasedStateMachine):
         if all(member.open is None for member in self.members):
             wanted = self.wanted()
             assert self.group.holder is wanted
-            assert self.group.state is (GroupState.VACANT if wanted is None else GroupState.ACTIVE)
+            assert self.group.state is (SharingState.VACANT if wanted is None else SharingState.ACTIVE)
             assert [member for member in self.members if self.group.is_active(member)] == ([wanted] if wanted else [])
 
     @invariant()
@@ -149,7 +149,7 @@ def test_the_first_consumer_of_a_name_reads_and_the_next_one_when_it_leaves(tmp_
     second.activate(None)
     assert second.scan_due()
     two.close()
-    assert not broker.groups
+    assert not broker.shared_names
     broker.close()
 
 
@@ -225,7 +225,7 @@ def test_a_deleted_stream_asks_nobody(tmp_path: Path) -> None:
     broker.write_queued()
     session.delete_stream("s")
     broker.write_queued()
-    assert told == [("first", True)] and not broker.groups
+    assert told == [("first", True)] and not broker.shared_names
     broker.close()
 
 
@@ -240,7 +240,7 @@ def test_an_answer_that_comes_when_the_stream_is_deleted_changes_nothing(tmp_pat
     late.activate(FIRST)
     assert not late.is_active
     late.deactivated()
-    assert told == [("late", True)] and not broker.groups
+    assert told == [("late", True)] and not broker.shared_names
     broker.close()
 
 

@@ -1,0 +1,87 @@
+"""Messages that a group gives up: moves of the ledger to the stream of its dead letters, each carried out once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.broker.stream import BrokerStream
+from headgate.broker.topics import TargetKind, Trouble, append_to_stream
+from headgate.errors import CorruptChunkError, HeadgateError, OffsetOutOfRangeError
+from headgate.ledger import Ledger, Move, offset_of
+from headgate.scan import MessageReader
+from headgate.topic import Origin, with_origin
+
+logger = logging.getLogger("headgate.broker")
+
+
+@dataclass(slots=True)
+class DeadLetterStreams:
+    """How a stream for dead letters is found or made, and whether it knows its message ids; it is looked after."""
+
+    find: Callable[[str], BrokerStream]
+    know_ids: Callable[[BrokerStream], bool]
+    watch: Callable[[BrokerStream], None]
+
+
+class DeadLetters:
+    """Carries out the moves of one ledger."""
+
+    def __init__(self, stream: BrokerStream, ledger: Ledger, reader: MessageReader, streams: DeadLetterStreams) -> None:
+        self._stream = stream
+        self._ledger = ledger
+        self._reader = reader
+        self._streams = streams
+        self._held: dict[str, Trouble] = {}
+        """Targets that could not take their moves."""
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether moves are left that their target is to be offered now."""
+        return any(self._may_try(target, now_ms) for target in self._ledger.moves())
+
+    def _may_try(self, target: str, now_ms: int) -> bool:
+        held = self._held.get(target)
+        return held is None or not held.rests(now_ms)
+
+    def carry_out(self, now_ms: int) -> bool:
+        """Append what is committed to be moved; whether some was: the ledger is to be committed then.
+
+        What a target does not take now is left for the next tick.
+        """
+        done = 0
+        for target in list(self._ledger.moves()):
+            if not self._may_try(target, now_ms):
+                continue
+            try:
+                done += self._carry_to(target, now_ms)
+                self._held.pop(target, None)
+            except HeadgateError as error:
+                held = self._held.setdefault(target, Trouble())
+                held.note(f"stream {self._stream.name!r}: dead letters for {target} wait", error, now_ms)
+        return done > 0
+
+    def _carry_to(self, target: str, now_ms: int) -> int:
+        found = self._streams.find(TargetKind.parse(target)[1])
+        if found.is_writing:
+            return 0
+        self._streams.watch(found)
+        if found.refusal is not None:
+            raise found.refusal
+        if not self._streams.know_ids(found):
+            return 0
+        return append_to_stream(found, self._ledger, target, self._made, ids=found.recent_ids, now_ms=now_ms)
+
+    def _made(self, move: Move) -> bytes | None:
+        """The dead letter; None for a message that retention deleted, or that nobody can read."""
+        offset = offset_of(move.copy)
+        try:
+            with self._stream.guarded():
+                read = self._reader.read(np.array([offset], dtype=np.int64))
+        except (OffsetOutOfRangeError, CorruptChunkError) as error:
+            logger.error("a dead letter of stream %r is lost: %s", self._stream.name, error)
+            return None
+        origin = Origin(move.copy, int(read.timestamps_ms[0]), move.attempt)
+        return with_origin(read.messages.message(0), origin, source=self._stream.name)

@@ -1,0 +1,142 @@
+"""The messages of a queue that a group never looked at, read by one consumer with the filter of who asks.
+
+What the filter leaves out is passed over: `position` is behind everything that was given or passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.broker.consumers import ConsumerOptions, MessageConsumer
+from headgate.broker.indexing import RunInWorker
+from headgate.errors import HeadgateError
+from headgate.evaluate import Filter
+from headgate.log import OffsetSpecification
+from headgate.scan import ScanBatch, ScanCounters
+from headgate.scan.engine import Scan
+
+
+class FreshMessages:
+    """Reads on from a position of one stream, with one filter at a time; in the broker's thread but for long scans."""
+
+    def __init__(
+        self,
+        open_consumer: Callable[[ConsumerOptions], MessageConsumer],
+        position: int,
+        *,
+        group: str,
+        woken: Callable[[], None],
+        failed: Callable[[HeadgateError], None],
+        run_in_worker: RunInWorker | None,
+    ) -> None:
+        """`woken` is called when there may be something to look at or to take, `failed` for messages that are wrong."""
+        self._open_consumer = open_consumer
+        self._position = position
+        self._group = group
+        self._woken = woken
+        self._failed = failed
+        self._run_in_worker = run_in_worker
+        self._filter: Filter | None = None
+        self._consumer: MessageConsumer | None = None
+        self._ended = ScanCounters()
+
+    @property
+    def position(self) -> int:
+        """Everything below was given or passed over."""
+        consumer = self._consumer
+        return self._position if consumer is None else max(self._position, consumer.next_offset)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether `take` gives something."""
+        return self._consumer is not None and self._consumer.has_pending
+
+    @property
+    def counters(self) -> ScanCounters:
+        """What reading examined, skipped and kept."""
+        counters = self._ended.copy()
+        if self._consumer is not None:
+            counters.add(self._consumer.counters)
+        return counters
+
+    def look(self, wanted: Filter | None, count: int) -> bool:
+        """Look for `count` messages that a filter is true for; whether to ask again at once.
+
+        Nothing is read while enough is found. Raises LogError.
+        """
+        consumer = self._reading(wanted)
+        consumer.want(count)
+        scan = None if consumer.has_pending else consumer.scan_due()
+        if scan is None:
+            return False
+        if self._run_in_worker is not None and not consumer.is_small(scan):
+            self._scan_in_worker(self._run_in_worker, consumer, scan)
+            return False
+        consumer.begin_scan(scan, may_wait=False)
+        consumer.run(scan)
+        error = consumer.end_scan(scan)
+        if error is not None:
+            raise error
+        return not consumer.has_pending and not consumer.at_end
+
+    def take(self, wanted: Filter | None, count: int, max_bytes: int) -> ScanBatch | None:
+        """The next messages that the filter is true for, of those that were found. None: there are none, or
+
+        they were found with another filter.
+        """
+        consumer = self._consumer
+        if consumer is None or not consumer.has_pending or wanted != self._filter:
+            return None
+        consumer.want(count)
+        return consumer.take(count, max_bytes)
+
+    def rest(self) -> None:
+        """Nobody waits: nothing is looked for."""
+        if self._consumer is not None:
+            self._consumer.want(0)
+
+    def go_to(self, position: int) -> None:
+        """Read on from elsewhere."""
+        self.close()
+        self._position = position
+
+    def close(self) -> None:
+        """Give files and memory back; the position stays."""
+        consumer, position = self._consumer, self.position
+        if consumer is not None:
+            self._consumer = None
+            self._ended.add(consumer.counters)
+            consumer.listen(_nothing)
+            consumer.close()
+        self._position = position
+
+    def _reading(self, wanted: Filter | None) -> MessageConsumer:
+        if self._consumer is not None and (self._consumer.is_closed or wanted != self._filter):
+            self.close()
+        if self._consumer is None:
+            start = OffsetSpecification.offset(self._position)
+            self._filter = wanted
+            self._consumer = self._open_consumer(ConsumerOptions(start, filter=wanted, name=self._group))
+            self._consumer.listen(self._woken)
+        return self._consumer
+
+    def _scan_in_worker(self, run_in_worker: RunInWorker, consumer: MessageConsumer, scan: Scan) -> None:
+        if not consumer.begin_scan(scan, may_wait=True):
+            return
+
+        def ended(result: BaseException | None) -> None:
+            error = consumer.end_scan(scan)
+            if result is not None:
+                raise result
+            if consumer is not self._consumer:
+                return
+            if error is not None:
+                self._failed(error)
+            else:
+                self._woken()
+
+        run_in_worker(lambda: consumer.run(scan), ended)
+
+
+def _nothing() -> None:
+    """What a consumer that was given up calls."""

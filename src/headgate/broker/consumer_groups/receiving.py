@@ -1,0 +1,192 @@
+"""One request for messages: over some queues, answered once.
+
+waits ──► claimed ──► the commits of its queues ──► `then(Received)`
+  ├─ the time is over (`end`) ──► `then`, without messages
+  └─ its client is gone (`close`) ──► what was claimed for it goes back, and does not count
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headgate.broker.topics import GivenCopies
+from headgate.errors import HeadgateError
+from headgate.evaluate import Filter
+from headgate.ledger import offset_of
+
+if TYPE_CHECKING:
+    from headgate.broker.consumer_groups.view import GroupView
+
+RECEIVED_BYTES = 1 << 20
+"""At most so much is given to one request; a single larger message goes alone."""
+
+
+class ReceivedMessage(msgspec.Struct, gc=False):
+    """One message: `queue` is the place of its stream in the request, `token` (16 bytes) settles it.
+
+    `attempt` is 1 for the first, `message` the encoded AMQP 1.0 message, which was stored at `timestamp_ms`.
+    """
+
+    queue: int
+    offset: int
+    timestamp_ms: int
+    message: bytes
+    attempt: int
+    token: bytes
+
+
+@dataclass(slots=True)
+class Received:
+    """The answer to a request. Without messages: whether some were looked at and filtered out."""
+
+    messages: list[ReceivedMessage] = field(default_factory=list)
+    was_filtered: bool = False
+
+
+@dataclass(slots=True)
+class ReceiveRequest:
+    """Give `count` messages at most of some queues to one member of a group, for `invisible_ms`.
+
+    `filter` is for messages that nobody was given before, `filter_again` for those that come again; what they are not
+    true for counts as consumed. `then` is called once, in the broker's thread.
+    """
+
+    group: str
+    streams: Sequence[str]
+    filter: Filter | None
+    filter_again: Filter | None
+    count: int
+    invisible_ms: int
+    then: Callable[[Received | HeadgateError], None]
+
+
+class Receiving:
+    """A request at work; made by `ConsumerGroups.receive`."""
+
+    __slots__ = ("_error", "_filtered_before", "_is_done", "_outstanding", "_queues", "_received", "left", "request")
+
+    def __init__(self, request: ReceiveRequest) -> None:
+        self.request = request
+        self.left = request.count
+        """How many messages it takes still."""
+        self._queues: dict[GroupView, int] = {}
+        """Those that it waits at, or has something from."""
+        self._outstanding = 0
+        """Parts whose claims are not on disk yet."""
+        self._received = Received()
+        self._filtered_before = 0
+        self._error: HeadgateError | None = None
+        self._is_done = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was answered, or nobody waits for the answer."""
+        return self._is_done
+
+    def end(self) -> None:
+        """Its time is over: it is answered without messages, unless some are on their way to it. Again is harmless."""
+        if self._is_done:
+            return
+        if not self._outstanding:
+            self._leave()
+            self._received.was_filtered = self._filtered() > self._filtered_before
+            self._answer(self._received)
+            return
+        trouble = next((view.trouble for view in self._queues if view.trouble is not None), None)
+        if trouble is not None:
+            self._answer(trouble)
+
+    def close(self) -> None:
+        """Its client is gone. Again is harmless."""
+        self._leave()
+        self._is_done = True
+
+    # the side of the views
+
+    def wait_at(self, views: Sequence[tuple[int, GroupView]]) -> None:
+        """Wait for messages of these views, each with the place of its stream in the request."""
+        for queue, view in views:
+            self._queues[view] = queue
+            view.add(self)
+        self._filtered_before = self._filtered()
+
+    def collect(self, now_ms: int) -> bool:
+        """Take what its views have, that which gave something longest ago first; whether there was something."""
+        for view in sorted(self._queues, key=_given_last):
+            if self.left <= 0:
+                break
+            try:
+                view.give(self, now_ms)
+            except HeadgateError as error:
+                view.end(error)
+        if not self._outstanding:
+            return self._is_done
+        self._leave()
+        return True
+
+    def claimed(self, count: int) -> None:
+        """A view claimed messages for it; `deliver` follows."""
+        self.left -= count
+        self._outstanding += 1
+
+    def deliver(self, view: GroupView, given: GivenCopies) -> None:
+        """The claims of one part are on disk."""
+        self._outstanding -= 1
+        queue = self._queues[view]
+        read = given.read
+        self._received.messages += [
+            ReceivedMessage(queue, offset_of(copy), timestamp_ms, message, attempt, token)
+            for copy, timestamp_ms, message, attempt, token in zip(
+                read.copies.tolist(),
+                read.timestamps_ms.tolist(),
+                read.messages.all_bytes(),
+                given.attempts.tolist(),
+                given.packed_tokens(),
+                strict=True,
+            )
+        ]
+        self._answer_if_complete()
+
+    def failed(self, view: GroupView, error: HeadgateError) -> None:
+        """A view gives nothing: its messages are damaged, or its stream is gone."""
+        view.remove(self)
+        self._queues.pop(view, None)
+        self._error = error
+        self._answer_if_complete()
+
+    def lost(self, error: HeadgateError) -> None:
+        """A part that was claimed for it does not come."""
+        self._outstanding -= 1
+        self._error = error
+        self._answer_if_complete()
+
+    def _answer_if_complete(self) -> None:
+        if self._outstanding or self._is_done:
+            return
+        if self._received.messages:
+            self._answer(self._received)
+        elif self._error is not None and not self._queues:
+            self._answer(self._error)
+        elif self.left < self.request.count:
+            # All of it was lost on the way: claims that ended meanwhile, or a stream that was deleted.
+            self._answer(self._received if self._error is None else self._error)
+
+    def _filtered(self) -> int:
+        return sum(view.filtered for view in self._queues)
+
+    def _leave(self) -> None:
+        for view in self._queues:
+            view.remove(self)
+
+    def _answer(self, answer: Received | HeadgateError) -> None:
+        self._leave()
+        self._is_done = True
+        self.request.then(answer)
+
+
+def _given_last(view: GroupView) -> int:
+    return view.given_last

@@ -1,0 +1,184 @@
+"""The consumer groups of one stream: a ledger beside it, in the folder `groups`, and a view for each group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from headgate.broker.consumer_groups.dead_letters import DeadLetters
+from headgate.broker.consumer_groups.declarations import GroupSettings
+from headgate.broker.consumer_groups.fresh import FreshMessages
+from headgate.broker.consumer_groups.view import GroupView
+from headgate.broker.consumption import Consumption
+from headgate.broker.indexing import RunInWorker
+from headgate.broker.stream import BrokerStream
+from headgate.broker.timing import is_over
+from headgate.broker.topics import StreamSource
+from headgate.errors import HeadgateError
+from headgate.ledger import NEVER, Ledger, View, copy_number, offset_of
+from headgate.scan import MessageReader
+
+if TYPE_CHECKING:
+    from headgate.broker.consumer_groups.views import GroupViews
+
+FOLDER = "groups"
+
+IDLE_MS = 10_000
+"""After this time without use, and with nothing that waits, the files are closed."""
+
+
+class StreamGroups:
+    """The groups that use one stream, from `open` to `close`; in the broker's thread only."""
+
+    def __init__(
+        self,
+        stream: BrokerStream,
+        ledger: Ledger,
+        owner: GroupViews,
+        *,
+        now_ms: Callable[[], int],
+        run_in_worker: RunInWorker | None,
+        write_in_worker: RunInWorker | None,
+    ) -> None:
+        self.stream = stream
+        self.consumption = Consumption(ledger, lambda: owner.touch(self), stream.guarded, write_in_worker)
+        self._owner = owner
+        self._now_ms = now_ms
+        self._run_in_worker = run_in_worker
+        self._reader = MessageReader(stream.stream)
+        self._source = StreamSource(stream.stream, self._reader, lambda: stream.next_offset)
+        self._views: dict[str, GroupView] = {}
+        self._used_ms = now_ms()
+        self._is_closed = False
+        for view in ledger.views():
+            self._add(view)
+        self.dead_letters = DeadLetters(stream, ledger, self._reader, owner.dead_letter_streams)
+
+    def __iter__(self) -> Iterator[GroupView]:
+        return iter(list(self._views.values()))
+
+    # views
+
+    def find(self, group: str) -> GroupView | None:
+        """The view of a group; None where it never used the stream."""
+        self._used_ms = self._now_ms()
+        return self._views.get(group)
+
+    def view(self, group: str, start: Callable[[BrokerStream], int]) -> GroupView:
+        """The view of a group; a new one begins where `start` says. Raises LogError."""
+        found = self.find(group)
+        if found is None:
+            found = self._add(self.consumption.ledger.view(group, copy_number(start(self.stream))))
+            self.consumption.touch()
+        return found
+
+    def drop(self, group: str, error: HeadgateError) -> bool:
+        """Forget the place of a group; whether it had one. Raises LogError."""
+        found = self._views.pop(group, None)
+        if found is None:
+            return False
+        found.close(error)
+        self.consumption.remove(found.view)
+        self.consumption.ledger.drop(group)
+        self.consumption.touch()
+        return True
+
+    def _add(self, view: View) -> GroupView:
+        group = view.key
+
+        def settings() -> GroupSettings:
+            return self._owner.settings_of(group)
+
+        made = self._views[group] = GroupView(
+            group,
+            self.stream,
+            view,
+            self._source,
+            self.consumption,
+            settings=settings,
+            fresh=self._fresh,
+            offer=self._owner.offer,
+            claimed=lambda _view: self._owner.claimed(self),
+            now_ms=self._now_ms,
+        )
+        self.consumption.add(made)
+        return made
+
+    def _fresh(self, view: GroupView) -> FreshMessages:
+        return FreshMessages(
+            lambda options: self._owner.open_consumer(self.stream, options),
+            offset_of(view.view.next_copy),
+            group=view.group,
+            woken=view.wake,
+            failed=view.end,
+            run_in_worker=self._run_in_worker,
+        )
+
+    # the turn
+
+    def look(self, now_ms: int) -> None:
+        """Take back what is due, and look for what is wanted."""
+        if not self._is_closed:
+            self.consumption.expire(now_ms)
+            self.consumption.dispatch(now_ms)
+
+    def commit(self, now_ms: int) -> None:
+        """Write down what changed, tell it, carry dead letters to their streams."""
+        if self._is_closed:
+            return
+        if self.consumption.commit(now_ms):
+            if self.dead_letters.carry_out(now_ms):
+                self.consumption.touch()
+            self.consumption.commit(now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Look after what time brings."""
+        consumption = self.consumption
+        if (
+            consumption.ledger.next_due_ms <= now_ms
+            or consumption.trouble is not None
+            or self.dead_letters.is_due(now_ms)
+        ):
+            consumption.touch()
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether nobody uses it, nothing waits for its time, and that has been so for a while."""
+        consumption = self.consumption
+        used_ms = max([self._used_ms, *(view.used_ms for view in self._views.values())])
+        return (
+            consumption.trouble is None
+            and not consumption.is_behind
+            and consumption.ledger.next_due_ms == NEVER
+            and not consumption.ledger.moves()
+            and not any(view.is_in_use for view in self._views.values())
+            and is_over(used_ms, IDLE_MS, now_ms)
+        )
+
+    @property
+    def broken_by(self) -> HeadgateError | None:
+        """Why its ledger has to be opened again; None where it has not."""
+        return self.consumption.trouble if self.consumption.ledger.is_broken else None
+
+    # ending
+
+    def end(self, error: HeadgateError) -> None:
+        """The stream is gone, or its ledger of no use: who waits is told."""
+        self.consumption.end(error)
+        self._close(error)
+
+    def close(self, error: HeadgateError) -> None:
+        """Write down what changed, and close all files. Again is harmless."""
+        if self._is_closed:
+            return
+        self.consumption.stop()
+        self.consumption.commit(self._now_ms())
+        self._close(error)
+
+    def _close(self, error: HeadgateError) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for view in self._views.values():
+            view.close(error)
+        self.consumption.close()
+        self._reader.close()

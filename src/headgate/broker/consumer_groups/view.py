@@ -1,0 +1,538 @@
+"""One consumer group on one queue: what its members are given of it, and what settling that does.
+
+never looked at ──► read with the filter of who asks ──┐
+came back (its invisible time ended) ──────────────────┴──► claim ──► commit ──► given
+message groups: what is read is noted first, and claimed when its message group is free
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.broker.consumer_groups.declarations import GroupSettings
+from headgate.broker.consumer_groups.fresh import FreshMessages
+from headgate.broker.consumer_groups.message_groups import MessageGroups
+from headgate.broker.consumer_groups.receiving import RECEIVED_BYTES, Receiving
+from headgate.broker.consumption import Consumption, Settled
+from headgate.broker.stream import BrokerStream
+from headgate.broker.topics import GivenCopies, ReadCopies, StreamSource, TargetKind, nobody_asks
+from headgate.columns import total
+from headgate.errors import HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
+from headgate.evaluate import Filter
+from headgate.ledger import Expired, Standing, Tokens, View, copy_number, offset_of
+from headgate.message import EncodedMessages, parse_field
+from headgate.message.lookup import locate_bytes
+from headgate.scan import ScanCounters
+
+MAX_UNSETTLED = 10_000
+"""While members have so many messages of a queue, they are given no fresh ones; as in the original."""
+
+LOOK_AHEAD = 2_048
+"""At most so many messages wait, noted, behind others of their message groups."""
+
+NOTED_AFTER = 8_192
+"""Offsets that were passed over and are written down without waiting for a claim."""
+
+DEAD_LETTER_PREFIX = "%DLQ%"
+
+_COPIES_A_STEP = 2_048
+_INDEXED_BYTES = 512 << 10
+_MESSAGE_GROUP = parse_field("properties.group-id")
+_NOTHING = np.empty(0, dtype=np.int64)
+_NO_COPIES = ReadCopies(_NOTHING, _NOTHING, EncodedMessages.of([]))
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    """Messages of a queue as a group has them: `unseen` were never looked at, `available` ones came back.
+
+    `claimed` ones are with members, `moving` ones on their way to the dead letters.
+    """
+
+    unseen: int = 0
+    available: int = 0
+    claimed: int = 0
+    moving: int = 0
+
+    @property
+    def lag(self) -> int:
+        """How many are not settled, as far as that is known without the filter."""
+        return self.unseen + self.available + self.claimed
+
+
+@dataclass(slots=True)
+class GroupCounters:
+    """What became of the messages of a group on a queue since the broker opened it."""
+
+    delivered: int = 0
+    delivered_bytes: int = 0
+    filtered: int = 0
+    """Offsets that were passed over, those without messages among them."""
+    completed: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+
+
+def dead_letters_of(group: str) -> str:
+    """The stream of the dead letters of a consumer group."""
+    return DEAD_LETTER_PREFIX + group
+
+
+class GroupView:
+    """The place of one consumer group in one queue; in the broker's thread only. From `ConsumerGroups.view`.
+
+    It is of no use any more when its stream is deleted or its group removed, or after some seconds without use: ask for
+    it where it is needed.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        stream: BrokerStream,
+        view: View,
+        source: StreamSource,
+        consumption: Consumption,
+        *,
+        settings: Callable[[], GroupSettings],
+        fresh: Callable[[GroupView], FreshMessages],
+        offer: Callable[[GroupView], None],
+        claimed: Callable[[GroupView], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`fresh` makes what reads on for it; `offer` is told when it has something for who waits, `claimed` when that
+
+        is to be committed; it numbers what was claimed, over all views.
+        """
+        self.group = group
+        self.stream = stream
+        self.view = view
+        self.counters = GroupCounters()
+        self.is_queued = False
+        self.is_closed = False
+        self.given_last = 0
+        """The number of what it gave last, over all views."""
+        self.used_ms = now_ms()
+        self.waiting: dict[Receiving, None] = {}
+        """The requests that wait for messages, in order."""
+        self._source = source
+        self._consumption = consumption
+        self._settings = settings
+        self._offer = offer
+        self._claimed = claimed
+        self._now_ms = now_ms
+        self._given: list[tuple[Receiving, GivenCopies]] = []
+        self._order: MessageGroups | None = None
+        """Of a group that keeps the order of message groups, once it is used."""
+        self._ordered_until = 0
+        """Below this copy the message groups of all that is unsettled are known."""
+        self.fresh = fresh(self)
+        self._counted = self.fresh.position
+        """Below this offset it is counted what was passed over."""
+
+    # what it has
+
+    @property
+    def committed_offset(self) -> int:
+        """The lowest offset that is not settled."""
+        return offset_of(self.view.floor)
+
+    @property
+    def position(self) -> int:
+        """The offset behind all that was given, or passed over."""
+        return self.fresh.position
+
+    def counts(self) -> GroupCounts:
+        """How many messages are there, by state. Cost: microseconds, and a few nanoseconds for each unsettled one."""
+        rows = self.view.counts()
+        moving = sum(
+            move.view == self.view.number for moves in self._consumption.ledger.moves().values() for move in moves
+        )
+        unseen = self.stream.messages_from(self.position)
+        return GroupCounts(unseen, rows.available + rows.waiting, rows.claimed, moving)
+
+    @property
+    def scan_counters(self) -> ScanCounters:
+        """What reading for it examined, skipped and kept."""
+        return self.fresh.counters
+
+    @property
+    def filtered(self) -> int:
+        """How many offsets were passed over."""
+        return self.counters.filtered
+
+    @property
+    def trouble(self) -> LogError | None:
+        """Why nothing is settled or given out now; None where it is."""
+        return self._consumption.trouble
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether somebody waits, or is about to be given something."""
+        return bool(self.waiting or self._given)
+
+    # who waits
+
+    def add(self, receiving: Receiving) -> None:
+        """A request waits here."""
+        self.used_ms = self._now_ms()
+        self.waiting[receiving] = None
+        self._consumption.receiving[self] = None
+        self._consumption.ready(self)
+
+    def remove(self, receiving: Receiving) -> None:
+        """A request waits no more; again is harmless."""
+        if self.waiting.pop(receiving, self) is self:
+            return
+        self.used_ms = self._now_ms()
+        if not self.waiting:
+            self._consumption.receiving.pop(self, None)
+            self.fresh.rest()
+
+    @property
+    def is_wanted(self) -> bool:
+        """See `ViewDispatcher`."""
+        return bool(self.waiting)
+
+    def wake(self) -> None:
+        """See `ViewDispatcher`."""
+        if self.waiting:
+            self._consumption.ready(self)
+
+    def end(self, error: HeadgateError) -> None:
+        """See `ViewDispatcher`: those that wait go on without it."""
+        for receiving in list(self.waiting):
+            receiving.failed(self, error)
+
+    def close(self, error: HeadgateError) -> None:
+        """It is no more."""
+        self.is_closed = True
+        self.end(error)
+        given, self._given = self._given, []
+        for receiving, _ in given:
+            receiving.lost(error)
+        self.fresh.close()
+
+    # finding
+
+    def dispatch(self, now_ms: int) -> bool:
+        """Look for what is wanted, a bounded amount; see `ViewDispatcher`."""
+        if not self.waiting:
+            return False
+        wanted = next(iter(self.waiting)).request.filter
+        count = sum(receiving.left for receiving in self.waiting)
+        has_more = self._look_ahead(wanted, count) if self._settings().fifo else self._look(wanted, count)
+        self._count_passed()
+        self._note_passed(NOTED_AFTER)
+        if self._may_give:
+            self._offer(self)
+        return has_more
+
+    def _look(self, wanted: Filter | None, count: int) -> bool:
+        self._order = None
+        room = self._room
+        if room <= 0:
+            self.fresh.rest()
+            return False
+        return self.fresh.look(wanted, min(count, room))
+
+    def _count_passed(self, given: int = 0) -> None:
+        """So many messages were taken since this was counted; the other offsets were passed over."""
+        self.counters.filtered += self.fresh.position - self._counted - given
+        self._counted = self.fresh.position
+
+    @property
+    def _room(self) -> int:
+        """How many messages more its members may have."""
+        return MAX_UNSETTLED - self.view.counts().claimed
+
+    @property
+    def _may_give(self) -> bool:
+        if self._order is not None:
+            return self._order.has_free
+        return self.fresh.has_pending or bool(len(self._came_back(1)))
+
+    def _came_back(self, limit: int) -> NDArray[np.int64]:
+        """Available messages that were given before."""
+        runs = self.view.available(limit=limit)
+        return np.array([start for start, stop in runs if stop == start + 1], dtype=np.int64)
+
+    def _note_passed(self, least: int) -> None:
+        """Write down that offsets were passed over, if they are many; else that comes with a claim."""
+        start, stop = self.view.next_copy, copy_number(self.fresh.position)
+        if stop - start >= copy_number(least) and self._consumption.trouble is None and not self.fresh.has_pending:
+            self.view.postpone((), 0, covered=[(start, stop)])
+
+    # in the order of message groups
+
+    def _look_ahead(self, wanted: Filter | None, count: int) -> bool:
+        """Note fresh messages with their message groups, until enough of these are free or many wait."""
+        if self._order is None:
+            self._order, self._ordered_until = MessageGroups(), 0
+        order = self._order
+        if self._ordered_until < self.view.seen_until:
+            return self._index(order)
+        counts = self.view.counts()
+        room = min(LOOK_AHEAD - counts.available, MAX_UNSETTLED - counts.claimed)
+        if order.has_free or room <= 0 or self._consumption.trouble is not None:
+            return False
+        has_more = self.fresh.look(wanted, min(max(count, 32), room))
+        batch = self.fresh.take(wanted, room, _INDEXED_BYTES)
+        if batch is None:
+            return has_more
+        self._count_passed(len(batch))
+        copies = batch.offsets * copy_number(1)
+        self.view.postpone(copies, 0, covered=self._covered())
+        self._ordered_until = self.view.seen_until
+        order.add(copies.tolist(), _message_groups(batch.messages))
+        return not order.has_free
+
+    def _index(self, order: MessageGroups) -> bool:
+        """Find out the message groups of what is unsettled: after a start, some at a time."""
+        copies = self.view.unsettled(self._ordered_until, _COPIES_A_STEP)
+        if not len(copies):
+            self._ordered_until = self.view.seen_until
+            return True
+        read = self._source.read(copies, max_bytes=_INDEXED_BYTES)
+        last = int(read.copies[-1]) if len(read) else int(copies[-1])
+        gone = np.setdiff1d(copies[copies <= last], read.copies)
+        self._drop(gone[self.view.standings(gone) == Standing.AVAILABLE])
+        for copy, group, standing in zip(
+            read.copies.tolist(),
+            _message_groups(read.messages),
+            self.view.standings(read.copies).tolist(),
+            strict=True,
+        ):
+            if standing == Standing.CLAIMED:
+                order.add_held(copy, group)
+            elif standing != Standing.SETTLED:
+                order.add([copy], [group])
+        self._ordered_until = last + 1
+        return True
+
+    def _changed(self, copies: Sequence[int] | NDArray[np.int64]) -> None:
+        """Something became of messages that somebody had."""
+        if self._order is None or not len(copies):
+            return
+        column = np.asarray(copies, dtype=np.int64)
+        standings = self.view.standings(column)
+        self._order.settled(column[standings == Standing.SETTLED].tolist())
+        self._order.back(column[(standings == Standing.AVAILABLE) | (standings == Standing.WAITING)].tolist())
+
+    # giving
+
+    def serve(self, now_ms: int) -> None:
+        """Give what was found to those that wait, who came first first."""
+        while self.waiting and self._consumption.takes_more and self._may_give:
+            if not next(iter(self.waiting)).collect(now_ms):
+                return
+        self.wake()
+
+    def give(self, receiving: Receiving, now_ms: int) -> None:
+        """Claim messages for a request. Raises LogError where the messages are damaged."""
+        if not self._consumption.takes_more:
+            return
+        with self.stream.guarded():
+            parts = self._ordered(receiving) if self._order is not None else self._unordered(receiving)
+        until_ms = now_ms + receiving.request.invisible_ms
+        for part in parts:
+            found = part.found
+            claim = self.view.claim(found.copies, until_ms, covered=part.covered)
+            if len(found):
+                receiving.claimed(len(found))
+                self._given.append((receiving, GivenCopies(found, claim.tokens, claim.attempts, until_ms)))
+                self._consumption.give(self)
+        self.given_last = self._claimed(self)
+
+    def _unordered(self, receiving: Receiving) -> list[_Part]:
+        request = receiving.request
+        again = self._again(self._came_back(receiving.left), request.filter_again)
+        left, left_bytes = receiving.left - len(again), RECEIVED_BYTES - total(again.messages.lengths)
+        parts = [_Part(again)]
+        left = min(left, self._room - len(again))
+        while left > 0 and left_bytes > 0:
+            batch = self.fresh.take(request.filter, left, left_bytes)
+            if batch is None:
+                break
+            found = ReadCopies(batch.offsets * copy_number(1), batch.timestamps_ms, batch.messages)
+            self._count_passed(len(found))
+            # Together they are what was looked at since the last claim.
+            parts.append(_Part(found, self._covered(parts)))
+            left -= len(found)
+            left_bytes -= total(found.messages.lengths)
+        return parts
+
+    def _covered(self, parts: Sequence[_Part] = ()) -> list[tuple[int, int]]:
+        """What was looked at, and is neither noted nor covered by parts that are to be claimed."""
+        start = max([self.view.next_copy, *(stop for part in parts for _, stop in part.covered)])
+        stop = copy_number(self.fresh.position)
+        return [(start, stop)] if stop > start else []
+
+    def _ordered(self, receiving: Receiving) -> list[_Part]:
+        order = self._order
+        assert order is not None
+        copies = np.array(order.take(min(receiving.left, max(self._room, 0))), dtype=np.int64)
+        again = _NO_COPIES
+        try:
+            # What was settled meanwhile is left out.
+            again = self._again(
+                copies[self.view.standings(copies) == Standing.AVAILABLE], receiving.request.filter_again
+            )
+        finally:
+            self._changed(np.setdiff1d(copies, again.copies))
+        return [_Part(again)]
+
+    def _again(self, copies: NDArray[np.int64], wanted: Filter | None) -> ReadCopies:
+        """Some of these available messages, read, the first ones, if a filter is true for them. Raises LogError.
+
+        Those that it is not true for, or that retention deleted, are settled.
+        """
+        if not len(copies):
+            return _NO_COPIES
+        found = self._source.read(copies, max_bytes=RECEIVED_BYTES)
+        last = int(found.copies[-1]) if len(found) else int(copies[-1])
+        self._drop(np.setdiff1d(copies[copies <= last], found.copies))
+        if wanted is None or not len(found):
+            return found
+        kept = wanted.mask(found.messages, now_ms=self._now_ms())
+        self.counters.filtered += int(np.count_nonzero(~kept))
+        self._drop(found.copies[~kept])
+        return found.take(kept)
+
+    def _drop(self, copies: NDArray[np.int64]) -> None:
+        if len(copies):
+            self.view.complete_ranges([(copy, copy + 1) for copy in copies.tolist()])
+
+    def deliver(self, *, check: bool) -> None:
+        """See `ViewDispatcher`."""
+        given, self._given = self._given, []
+        for receiving, part in given:
+            if check and part.tokens is not None:
+                part = part.take(self.view.holds(part.tokens))
+            if receiving.is_done:
+                self._give_back(part)
+                continue
+            self.counters.delivered += len(part)
+            self.counters.delivered_bytes += total(part.read.messages.lengths)
+            receiving.deliver(self, part)
+
+    def _give_back(self, part: GivenCopies) -> None:
+        """Nobody waits any more: as if it had not been claimed."""
+        if part.tokens is not None and self._consumption.trouble is None:
+            self.view.release(part.tokens, counts=False)
+            self._changed(part.tokens.copies)
+            self._consumption.touch()
+            self.wake()
+
+    # settling
+
+    def settle(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
+        """The messages with these tokens are consumed; `then` gets for each whether its claim still stood, or why
+
+        nothing was settled: LogError, PreconditionFailedError, ResourceNotFoundError.
+        """
+
+        def settle(given: Tokens) -> NDArray[np.bool_]:
+            held = self.view.complete(given)
+            self.counters.completed += int(np.count_nonzero(held))
+            return held
+
+        self._settle(tokens, then, settle)
+
+    def change_invisible(self, tokens: Sequence[bytes], invisible_ms: int, then: Settled = nobody_asks) -> None:
+        """The messages come again after so long from now, 0: at once, unless they are settled before. As `settle`."""
+        until_ms = self._now_ms() + invisible_ms
+
+        def change(given: Tokens) -> NDArray[np.bool_]:
+            return self.view.renew(given, until_ms) if invisible_ms > 0 else self._release(given)
+
+        self._settle(tokens, then, change)
+
+    def _release(self, tokens: Tokens) -> NDArray[np.bool_]:
+        """They come again at once, those that were given too often as dead letters."""
+        attempts = self.view.attempts(tokens)
+        over = attempts >= self._settings().max_attempts
+        held = self._move(tokens.take(over)) if over.any() else np.zeros(0, dtype=np.bool_)
+        released = np.zeros(len(tokens), dtype=np.bool_)
+        released[over] = held
+        released[~over] = self.view.release(tokens.take(~over), counts=True)
+        return released
+
+    def dead_letter(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
+        """The messages become dead letters of the group. As `settle`."""
+        self._settle(tokens, then, self._move)
+
+    def _move(self, tokens: Tokens) -> NDArray[np.bool_]:
+        held = self.view.move(tokens, self._dead_letters, b"")
+        self.counters.dead_lettered += int(np.count_nonzero(held))
+        return held
+
+    @property
+    def _dead_letters(self) -> str:
+        return TargetKind.STREAM.named(dead_letters_of(self.group))
+
+    def complete_below(self, offset: int) -> None:
+        """Everything below an offset is consumed, whoever has it: how members commit that count for themselves.
+
+        Raises LogError.
+        """
+        self.used_ms = self._now_ms()
+        if offset > 0:
+            self.view.complete_ranges([(0, copy_number(offset))])
+        if offset > self.fresh.position:
+            self.fresh.go_to(offset)
+        self._changed([] if self._order is None else self._order.held())
+        self._consumption.touch()
+        self.wake()
+
+    def _settle(self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]) -> None:
+        self.used_ms = self._now_ms()
+        if self.is_closed:
+            then(ResourceNotFoundError("the consumer group has no place in the queue any more", subject=self.group))
+            return
+        try:
+            given = Tokens.unpack(tokens)
+            held = settle(given)
+        except (LogError, ValueError) as error:
+            then(error if isinstance(error, LogError) else PreconditionFailedError(str(error), subject=self.group))
+            return
+        self._changed(given.copies)
+        self._consumption.answer(then, held.tolist())
+        # Where many were held, or a message group was, there may be something to give now.
+        self.wake()
+
+    # time
+
+    def expired(self, expired: Expired) -> None:
+        """See `ViewDispatcher`: messages come again, or are dead letters after too many attempts."""
+        self.counters.expired += len(expired.copies)
+        over = expired.copies[expired.attempts >= self._settings().max_attempts]
+        if len(over) and self._consumption.trouble is None:
+            self.view.move_available(over, self._dead_letters, b"")
+            self.counters.dead_lettered += len(over)
+        self._changed(expired.copies)
+        self.wake()
+
+    def ended_locks(self) -> None:
+        """See `ViewDispatcher`: there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Messages that are to be claimed, and the ranges that were searched for them."""
+
+    found: ReadCopies
+    covered: Sequence[tuple[int, int]] = ()
+
+
+def _message_groups(messages: EncodedMessages) -> list[bytes]:
+    """The message group of each message; those without one are one message group."""
+    starts, lengths = locate_bytes(messages, _MESSAGE_GROUP)
+    data = messages.data
+    return [
+        bytes(data[start : start + length]) if length > 0 else b""
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+    ]

@@ -1,0 +1,241 @@
+"""The places of all consumer groups in all queues: opened when they are asked for, one turn for all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
+from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
+from headgate.broker.consumer_groups.receiving import ReceiveRequest, Receiving
+from headgate.broker.consumer_groups.stream_groups import FOLDER, StreamGroups
+from headgate.broker.consumer_groups.view import GroupView
+from headgate.broker.consumers import ConsumerOptions, Consumers, MessageConsumer
+from headgate.broker.indexing import RunInWorker
+from headgate.broker.stream import BrokerStream
+from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
+from headgate.ledger import Ledger
+from headgate.log import STREAMS_FOLDER, name_of_folder
+
+YOUNG_BYTES = 1 << 30
+"""A queue that has all its messages still, and not more than that, is young: a new group begins at its beginning."""
+
+_OPENED_A_TICK = 1
+"""Ledgers that a start opens, so that dead letters go on their way, and claims end, without anybody asking."""
+
+logger = logging.getLogger("headgate.broker")
+
+
+class GroupViews:
+    """The views of a broker's consumer groups; in its thread only."""
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        find: Callable[[str], BrokerStream | None],
+        settings_of: Callable[[str], GroupSettings],
+        start_of: Callable[[str], GroupStart],
+        consumers: Consumers,
+        dead_letter_streams: DeadLetterStreams,
+        watch: Callable[[BrokerStream], None],
+        wake: Callable[[], None],
+        now_ms: Callable[[], int],
+        run_in_worker: RunInWorker | None,
+        write_in_worker: RunInWorker | None,
+    ) -> None:
+        """`run_in_worker` is for long scans, `write_in_worker` for ledgers; without, both are done at once."""
+        self.dead_letter_streams = dead_letter_streams
+        self.settings_of = settings_of
+        self._root = root
+        self._find = find
+        self._start_of = start_of
+        self._consumers = consumers
+        self._watch = watch
+        self._wake = wake
+        self._now_ms = now_ms
+        self._run_in_worker = run_in_worker
+        self._write_in_worker = write_in_worker
+        self._opened: dict[BrokerStream, StreamGroups] = {}
+        self._touched: dict[StreamGroups, None] = {}
+        self._offered: dict[GroupView, None] = {}
+        """Views that have something for who waits."""
+        self._claims = 0
+        self._to_commit: dict[StreamGroups, None] = {}
+        self._to_open: list[str] | None = None
+
+    # for who consumes
+
+    def receive(self, request: ReceiveRequest) -> Receiving:
+        """Give messages to a member of a group, as soon as there are some; see `ReceiveRequest`.
+
+        Streams that cannot be used are passed over, as long as there is another one. Raises the error of the first of
+        them where there is none: ResourceNotFoundError, StreamLockedError, other LogErrors.
+        """
+        receiving = Receiving(request)
+        views: list[tuple[int, GroupView]] = []
+        error: HeadgateError = ResourceNotFoundError("no queue to receive from", subject=request.group)
+        for queue, name in enumerate(request.streams):
+            try:
+                views.append((queue, self.view(name, request.group)))
+            except (BrokerError, LogError) as failed:
+                if len(request.streams) > 1:
+                    logger.warning("group %r receives nothing from %r: %s", request.group, name, failed)
+                error = failed
+        if not views:
+            raise error
+        receiving.wait_at(views)
+        return receiving
+
+    def view(self, stream: str, group: str) -> GroupView:
+        """The place of a group in a queue; a new one begins as its settings say. Errors as `receive`."""
+        return self._groups_of(stream).view(group, lambda found: self._start(found, group))
+
+    def find_view(self, stream: str, group: str) -> GroupView | None:
+        """The place of a group in a queue; None where it has none. Errors as `receive`."""
+        return self._groups_of(stream).find(group) if self._has_groups(stream) else None
+
+    def views(self, stream: str) -> list[GroupView]:
+        """The places of all groups in a queue. Errors as `receive`."""
+        return list(self._groups_of(stream)) if self._has_groups(stream) else []
+
+    def removed(self, group: str) -> None:
+        """A group is no more: its places in all queues are forgotten. Raises LogError.
+
+        Cost: opening the ledger of each stream that groups ever used.
+        """
+        gone = ResourceNotFoundError("the consumer group was removed", subject=group)
+        for name in self._names():
+            self._groups_of(name).drop(group, gone)
+
+    def reset(self, stream: str, group: str, offset: int) -> None:
+        """A group goes on at an offset of a queue, whatever it has settled there, or not. Errors as `receive`."""
+        groups = self._groups_of(stream)
+        groups.drop(group, ResourceNotFoundError("the consumer group begins elsewhere", subject=group))
+        groups.view(group, lambda _stream: offset)
+
+    def _start(self, stream: BrokerStream, group: str) -> int:
+        """The offset at which a new group begins."""
+        start = self._start_of(group)
+        is_young = stream.first_offset == 0 and stream.size_bytes() <= YOUNG_BYTES
+        if start is GroupStart.FIRST or (start is GroupStart.FIRST_WHILE_YOUNG and is_young):
+            return 0
+        return stream.next_offset
+
+    # opening
+
+    def _has_groups(self, name: str) -> bool:
+        stream = self._found(name)
+        return stream in self._opened or (stream.stream.path / FOLDER).exists()
+
+    def _found(self, name: str) -> BrokerStream:
+        stream = self._find(name)
+        if stream is None:
+            raise ResourceNotFoundError("no such stream", subject=name)
+        return stream
+
+    def _groups_of(self, name: str) -> StreamGroups:
+        stream = self._found(name)
+        groups = self._opened.get(stream)
+        if groups is None:
+            with stream.guarded():
+                ledger = Ledger.open(
+                    stream.stream,
+                    folder=FOLDER,
+                    now_ms=self._now_ms(),
+                    durability=stream.storage.durability,
+                    open_file=stream.storage.open_file,
+                )
+            groups = self._opened[stream] = StreamGroups(
+                stream,
+                ledger,
+                self,
+                now_ms=self._now_ms,
+                run_in_worker=self._run_in_worker,
+                write_in_worker=self._write_in_worker,
+            )
+            self.touch(groups)
+        return groups
+
+    def _names(self) -> list[str]:
+        """The streams that groups ever used."""
+        return sorted(name_of_folder(path.parent) for path in self._root.glob(f"{STREAMS_FOLDER}/*/{FOLDER}"))
+
+    def open_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> MessageConsumer:
+        """What reads a stream for a view. Raises LogError."""
+        consumer = self._consumers.message_consumer(stream, options)
+        self._watch(stream)
+        return consumer
+
+    # the turn
+
+    def touch(self, groups: StreamGroups) -> None:
+        """A stream's groups have something to do in the next turn."""
+        if not self._touched:
+            self._wake()
+        self._touched[groups] = None
+
+    def offer(self, view: GroupView) -> None:
+        """A view has something for who waits."""
+        self._offered[view] = None
+
+    def turn(self) -> None:
+        """Take back what is due, look for messages, give them out, write down, tell; at the end of the loop's turn."""
+        if not self._touched:
+            return
+        now_ms = self._now_ms()
+        touched, self._touched = list(self._touched), {}
+        for groups in touched:
+            groups.look(now_ms)
+        offered, self._offered = self._offered, {}
+        for view in offered:
+            view.serve(now_ms)
+        # Who was offered something may have taken from other queues, too.
+        claimed, self._to_commit = self._to_commit, {}
+        for groups in dict.fromkeys([*touched, *claimed]):
+            groups.commit(now_ms)
+            if groups.broken_by is not None:
+                self._open_again(groups, groups.broken_by)
+
+    def claimed(self, groups: StreamGroups) -> int:
+        """Something of a stream was claimed; gives a number that rises with every call."""
+        self._to_commit[groups] = None
+        self._claims += 1
+        return self._claims
+
+    def tick(self, now_ms: int) -> None:
+        """Look after the ledgers that are open; opens those that nobody asked for, closes unused ones."""
+        for stream, groups in list(self._opened.items()):
+            groups.tick(now_ms)
+            if groups.is_idle(now_ms):
+                del self._opened[stream]
+                self._touched.pop(groups, None)
+                groups.close(ResourceNotFoundError("the ledger was closed", subject=stream.name))
+        if self._to_open is None:
+            self._to_open = self._names()
+        for _ in range(min(_OPENED_A_TICK, len(self._to_open))):
+            name = self._to_open.pop()
+            try:
+                self._groups_of(name)
+            except (LogError, BrokerError) as error:
+                logger.warning("the consumer groups of stream %r cannot be looked after: %s", name, error)
+
+    def _open_again(self, groups: StreamGroups, error: HeadgateError) -> None:
+        logger.error("the consumer groups of stream %r are opened again: %s", groups.stream.name, error)
+        self.forget(groups.stream, error)
+        if self._to_open is not None:
+            self._to_open.append(groups.stream.name)
+
+    def forget(self, stream: BrokerStream, error: HeadgateError) -> None:
+        """A stream is deleted, or its ledger cannot be used any more."""
+        groups = self._opened.pop(stream, None)
+        if groups is not None:
+            self._touched.pop(groups, None)
+            groups.end(error)
+
+    def close(self) -> None:
+        """Close all of them."""
+        for stream, groups in list(self._opened.items()):
+            groups.close(ResourceNotFoundError("the broker ends", subject=stream.name))
+        self._opened.clear()

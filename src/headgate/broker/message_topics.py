@@ -1,0 +1,256 @@
+"""Message topics: what RocketMQ's clients call topics, over streams and super streams.
+
+    plain stream "audit"         a topic of one queue          queue 0 is the stream
+    super stream "orders"        a topic of several            queue n is its partition n, in order: "orders-0", …
+
+Every stream that is no partition is a topic, whoever made it, and every super stream. Which kinds of messages a topic
+accepts stands in a file, by the name of the topic, where it was declared; others accept all kinds.
+
+    <root>/.headgate/message-topics.json      {"format": 1, "accepts": {"orders": ["normal", "delay"]}}
+
+Where a stream and a super stream have the same name, the super stream is the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headgate.broker.catalogue import arguments_declared
+from headgate.broker.private_file import PrivateFile
+from headgate.broker.super_streams import (
+    add_partitions,
+    create_super_stream,
+    delete_super_stream,
+    numbered_partitions,
+)
+from headgate.errors import HeadgateError, PreconditionFailedError, ResourceExistsError, ResourceNotFoundError
+from headgate.log import PRIVATE_FOLDER
+
+if TYPE_CHECKING:
+    from headgate.broker.broker import Broker
+
+MESSAGE_TOPICS_FORMAT = 1
+MAX_QUEUES = 1_024
+
+
+class MessageKind(Enum):
+    """What a message asks for besides being delivered; a topic accepts some kinds."""
+
+    NORMAL = "normal"
+    FIFO = "fifo"
+    """In order among those of its message group."""
+    DELAY = "delay"
+    """At the time that it says."""
+
+
+ALL_KINDS = frozenset(MessageKind)
+
+
+class TopicCreation(Enum):
+    """For whom a topic is made that is not there."""
+
+    NEVER = "never"
+    PRODUCERS = "producers"
+    ANYBODY = "anybody"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTopic:
+    """One topic; queue n is `streams[n]`."""
+
+    name: str
+    streams: tuple[str, ...]
+    accepts: frozenset[MessageKind]
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    accepts: dict[str, list[MessageKind]]
+    format: int = MESSAGE_TOPICS_FORMAT
+
+    def check(self) -> None:
+        for name, accepts in self.accepts.items():
+            _check_accepts(name, accepts)
+
+
+class MessageTopics:
+    """The message topics of one broker; in its thread only."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Read the file of kinds. Raises ConfigError for one that is wrong."""
+        self._broker = broker
+        self._file = PrivateFile(
+            broker.root / PRIVATE_FOLDER / "message-topics.json",
+            _File,
+            what="message topics",
+            format=MESSAGE_TOPICS_FORMAT,
+            check=_File.check,
+        )
+        self._accepts: dict[str, frozenset[MessageKind]] = {}
+        self._of_several: dict[str, MessageTopic] = {}
+        """Super streams that were asked for, as long as exchanges and kinds are what they were."""
+        self._changes = broker.exchanges.changes
+        self._load()
+
+    # finding
+
+    def find(self, name: str) -> MessageTopic | None:
+        """The topic of that name; None if there is none. Raises LogError for a damaged stream.
+
+        Cost: that of a dictionary, for a plain stream that nobody writes also a few `stat`.
+        """
+        exchanges = self._broker.exchanges
+        if self._changes != exchanges.changes:
+            self._changes = exchanges.changes
+            self._of_several.clear()
+        found = self._of_several.get(name)
+        if found is not None:
+            return found
+        if exchanges.is_super_stream(name):
+            streams = tuple(exchanges.partitions(name))
+            if streams:
+                found = self._of_several[name] = MessageTopic(name, streams, self._accepted_by(name))
+                return found
+        if self._broker.catalogue.find(name) is None:
+            return None
+        return MessageTopic(name, (name,), self._accepted_by(name))
+
+    def get(self, name: str) -> MessageTopic:
+        """The topic of that name; ResourceNotFoundError, LogError."""
+        found = self.find(name)
+        if found is None:
+            raise ResourceNotFoundError("no such topic", subject=name)
+        return found
+
+    def names(self) -> list[str]:
+        """The names of all topics, in order; queues of topics of several are none. Reads every `stream.json`."""
+        exchanges = self._broker.exchanges
+        of_several = {name: exchanges.partitions(name) for name in exchanges.super_streams()}
+        queues = {stream for streams in of_several.values() for stream in streams}
+        plain = {name for name in self._broker.catalogue.names() if name not in queues}
+        return sorted(plain | {name for name, streams in of_several.items() if streams})
+
+    # changing
+
+    def create(
+        self, name: str, queues: int | None = None, accepts: Collection[MessageKind] = ALL_KINDS
+    ) -> MessageTopic:
+        """Make a topic: of one queue a stream, of several a super stream; None: as many as the settings say.
+
+        Raises ResourceExistsError, ReservedNameError and PreconditionFailedError for names and numbers, LogError.
+        """
+        queues = self._broker.settings.topic_queues if queues is None else queues
+        _check_queues(name, queues)
+        _check_accepts(name, accepts)
+        if self.find(name) is not None:
+            raise ResourceExistsError("there is a topic of that name", subject=name)
+        if queues == 1:
+            self._broker.declare_stream(name, {})
+        else:
+            create_super_stream(self._broker, name, numbered_partitions(name, 0, queues), {})
+        try:
+            self._accept(name, accepts)
+        except HeadgateError:
+            self.delete(name)
+            raise
+        return self.get(name)
+
+    def change(
+        self, name: str, *, queues: int | None = None, accepts: Collection[MessageKind] | None = None
+    ) -> MessageTopic:
+        """Give a topic more queues, or other kinds; None: as they are.
+
+        Raises ResourceNotFoundError, PreconditionFailedError for fewer queues and for more than one of a plain stream,
+        LogError.
+        """
+        found = self.get(name)
+        has = len(found.streams)
+        if queues is not None:
+            _check_queues(name, queues)
+            if queues < has:
+                raise PreconditionFailedError(f"it has {has} queues; queues are not taken away", subject=name)
+            if queues > has and found.streams == (name,):
+                raise PreconditionFailedError("it is a stream, and has one queue", subject=name)
+        if accepts is not None:
+            _check_accepts(name, accepts)
+        if queues is not None and queues > has:
+            first = self._broker.catalogue.get(found.streams[0])
+            add_partitions(self._broker, name, numbered_partitions(name, has, queues), arguments_declared(first))
+        if accepts is not None:
+            self._accept(name, accepts)
+        return self.get(name)
+
+    def ensure(self, name: str, queues: int | None = None, *, for_producer: bool) -> MessageTopic:
+        """The topic of that name, made where it is not there and the settings allow it.
+
+        Raises ResourceNotFoundError where they do not, and as `create`.
+        """
+        found = self.find(name)
+        if found is not None:
+            return found
+        if not self.may_create(for_producer=for_producer):
+            raise ResourceNotFoundError("no such topic", subject=name)
+        return self.create(name, queues)
+
+    def may_create(self, *, for_producer: bool) -> bool:
+        """Whether the settings let topics be made for who asks for one that is not there."""
+        wanted = self._broker.settings.create_topics
+        return wanted is TopicCreation.ANYBODY or (wanted is TopicCreation.PRODUCERS and for_producer)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic with all messages; publishers and consumers of its queues end.
+
+        Raises ResourceNotFoundError, StreamLockedError, LogError.
+        """
+        found = self.get(name)
+        if found.streams == (name,):
+            self._broker.delete_stream(self._broker.catalogue.get(name))
+        else:
+            delete_super_stream(self._broker, name)
+        self.reload()
+        if name in self._accepts:
+            self._save({other: accepts for other, accepts in self._accepts.items() if other != name})
+
+    def reload(self) -> None:
+        """Take over what another process wrote into the file; one `stat` while it did not. Raises ConfigError."""
+        if self._file.has_changed():
+            self._load()
+
+    # inside
+
+    def _accepted_by(self, name: str) -> frozenset[MessageKind]:
+        return self._accepts.get(name, ALL_KINDS)
+
+    def _accept(self, name: str, accepts: Collection[MessageKind]) -> None:
+        self.reload()
+        wanted = frozenset(accepts)
+        if self._accepted_by(name) == wanted:
+            return
+        others = {other: kinds for other, kinds in self._accepts.items() if other != name}
+        self._save(others if wanted == ALL_KINDS else {**others, name: wanted})
+
+    def _load(self) -> None:
+        stored = self._file.read()
+        self._set({} if stored is None else {name: frozenset(kinds) for name, kinds in stored.accepts.items()})
+
+    def _save(self, accepts: dict[str, frozenset[MessageKind]]) -> None:
+        self._file.write(_File({name: [kind for kind in MessageKind if kind in accepts[name]] for name in accepts}))
+        self._set(accepts)
+
+    def _set(self, accepts: dict[str, frozenset[MessageKind]]) -> None:
+        self._accepts = accepts
+        self._of_several.clear()
+
+
+def _check_queues(name: str, queues: int) -> None:
+    if not 1 <= queues <= MAX_QUEUES:
+        raise PreconditionFailedError(f"a topic has 1 to {MAX_QUEUES} queues, not {queues}", subject=name)
+
+
+def _check_accepts(name: str, accepts: Collection[MessageKind]) -> None:
+    if not accepts:
+        raise PreconditionFailedError("a topic accepts one kind of messages at least", subject=name)

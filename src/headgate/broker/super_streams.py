@@ -1,0 +1,86 @@
+"""Making and deleting super streams: an exchange and its partitions, all or nothing. Whoever asks has the rights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headgate.broker.catalogue import check_name
+from headgate.errors import HeadgateError, ResourceExistsError
+
+if TYPE_CHECKING:
+    from headgate.broker.broker import Broker
+
+Partition = tuple[str, str]
+"""The name of a stream, and its binding key."""
+
+
+def numbered_partitions(name: str, first: int, stop: int) -> list[Partition]:
+    """The partitions of a super stream with these numbers, named and bound as RabbitMQ's tools do it."""
+    return [(f"{name}-{number}", str(number)) for number in range(first, stop)]
+
+
+def create_super_stream(
+    broker: Broker, name: str, partitions: Sequence[Partition], arguments: Mapping[str, object]
+) -> None:
+    """Make the partitions, each with the arguments, and the super stream of them, in order.
+
+    Raises ResourceExistsError where the super stream or a partition is there, PreconditionFailedError for bad names,
+    UnsuitableArgumentError, LogError; then nothing was made.
+    """
+    check_name(name)
+    if name in broker.exchanges:
+        raise ResourceExistsError("there is an exchange or a super stream of that name", subject=name)
+    with _MadeStreams(broker, partitions, arguments):
+        broker.exchanges.create_super_stream(name, partitions)
+
+
+def add_partitions(broker: Broker, name: str, partitions: Sequence[Partition], arguments: Mapping[str, object]) -> None:
+    """Make partitions behind those that a super stream has. Raises ResourceNotFoundError, as `create_super_stream`."""
+    with _MadeStreams(broker, partitions, arguments):
+        broker.exchanges.add_partitions(name, partitions)
+
+
+def delete_super_stream(broker: Broker, name: str) -> None:
+    """Delete a super stream and its partitions.
+
+    Raises ResourceNotFoundError, ReservedNameError for a plain exchange of the broker, LogError.
+    """
+    # The exchange last: while a partition cannot be deleted, the same request can be made again.
+    for partition in broker.exchanges.partitions(name):
+        stream = broker.catalogue.find(partition)
+        if stream is not None:
+            broker.delete_stream(stream)
+    broker.exchanges.delete(name, if_unused=False)
+
+
+class _MadeStreams:
+    """Makes streams, and deletes them again where what follows fails."""
+
+    def __init__(self, broker: Broker, partitions: Sequence[Partition], arguments: Mapping[str, object]) -> None:
+        self._broker = broker
+        self._names = [partition for partition, _ in partitions]
+        self._arguments = arguments
+        self._made: list[str] = []
+
+    def __enter__(self) -> None:
+        broker = self._broker
+        for name in self._names:
+            check_name(name)
+            if broker.catalogue.find(name) is not None:
+                raise ResourceExistsError("there is a stream of that name", subject=name)
+        try:
+            for name in self._names:
+                broker.declare_stream(name, self._arguments)
+                self._made.append(name)
+        except HeadgateError:
+            self._take_back()
+            raise
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, HeadgateError):
+            self._take_back()
+
+    def _take_back(self) -> None:
+        for name in self._made:
+            self._broker.delete_stream(self._broker.catalogue.get(name))

@@ -1,0 +1,124 @@
+"""The messages for later of all streams of a broker, topics or not; a stream has none until somebody schedules some."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.waiting import WaitingMessages
+from headgate.errors import BrokerError, HeadgateError, LogError
+from headgate.log import STREAMS_FOLDER, name_of_folder
+from headgate.topic import WAITING_NAME, waiting_folder
+
+_OPENED_A_TICK = 4
+"""Streams with messages for later that a start looks at, so that they are published without anybody asking."""
+
+logger = logging.getLogger("headgate.broker")
+
+
+class Scheduling:
+    """The messages for later of one broker's streams; in its thread only."""
+
+    def __init__(
+        self,
+        *,
+        find: Callable[[str], BrokerStream | None],
+        root: Path,
+        now_ms: Callable[[], int],
+        wake: Callable[[], None],
+        watch: Callable[[BrokerStream], None],
+        know_ids: Callable[[BrokerStream], bool],
+        know_status: Callable[[BrokerStream], None],
+    ) -> None:
+        """`find`, `watch`, `know_ids` are those of `Topics`.
+
+        `know_status` lets a stream know whether its topic takes messages.
+        """
+        self._find = find
+        self._root = root
+        self._now_ms = now_ms
+        self._wake = wake
+        self._watch = watch
+        self._know_ids = know_ids
+        self._know_status = know_status
+        self._waiting: dict[BrokerStream, WaitingMessages] = {}
+        self._touched: dict[BrokerStream, None] = {}
+        self._to_open: list[str] | None = None
+
+    def of(self, stream: BrokerStream) -> WaitingMessages:
+        """The messages for later of a stream. Raises LogError for a topic that nobody can read."""
+        self._know_status(stream)
+        waiting = self._waiting.get(stream)
+        if waiting is None:
+
+            def touched() -> None:
+                self._touch(stream)
+
+            waiting = self._waiting[stream] = WaitingMessages(
+                stream, now_ms=self._now_ms, touched=touched, watch=self._watch, know_ids=self._know_ids
+            )
+        return waiting
+
+    def count(self, stream: BrokerStream) -> int:
+        """How many messages of a stream wait for their time. Cost: a `stat` where there never were any.
+
+        Raises LogError.
+        """
+        if stream not in self._waiting and not waiting_folder(stream.stream).exists():
+            return 0
+        return self.of(stream).count
+
+    def _touch(self, stream: BrokerStream) -> None:
+        if not self._touched:
+            self._wake()
+        self._touched[stream] = None
+
+    def turn(self) -> None:
+        """Keep what is asked for, publish what is due; before the turn of the topics, which decide it then."""
+        touched, self._touched = self._touched, {}
+        now_ms = self._now_ms()
+        try:
+            while touched:
+                stream = next(iter(touched))
+                del touched[stream]
+                waiting = self._waiting.get(stream)
+                if waiting is not None:
+                    waiting.turn(now_ms)
+        except BaseException:
+            # Those behind the one that failed have the next turn.
+            self._touched.update(touched)
+            self._wake()
+            raise
+
+    def tick(self, now_ms: int) -> None:
+        """Look after them; opens those that nobody asked for, some at a time."""
+        for waiting in self._waiting.values():
+            waiting.tick(now_ms)
+        if self._to_open is None:
+            found = self._root.glob(f"{STREAMS_FOLDER}/*/{WAITING_NAME}")
+            self._to_open = sorted(name_of_folder(path.parent) for path in found)
+        for _ in range(min(_OPENED_A_TICK, len(self._to_open))):
+            self._open_safely(self._to_open.pop())
+
+    def _open_safely(self, name: str) -> None:
+        try:
+            stream = self._find(name)
+            if stream is not None:
+                self.of(stream).tick(self._now_ms())
+        except (LogError, BrokerError) as error:
+            logger.warning("messages of stream %r that wait for their time cannot be read: %s", name, error)
+
+    def forget(self, stream: BrokerStream, error: HeadgateError) -> None:
+        """A stream is deleted."""
+        self._touched.pop(stream, None)
+        waiting = self._waiting.pop(stream, None)
+        if waiting is not None:
+            waiting.end(error)
+
+    def close(self) -> None:
+        """Close all files."""
+        for waiting in self._waiting.values():
+            waiting.close()
+        self._waiting.clear()

@@ -1,0 +1,65 @@
+"""Receipt handles, commit offsets and message ids."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.errors import RemoteProtocolError
+from headgate.protocols.rocketmq import (
+    MAX_QUEUES,
+    ReceiptHandle,
+    Status,
+    commit_offset,
+    host_bytes,
+    message_id,
+    parse_message_id,
+    place_of,
+    receipt_handles,
+)
+
+
+@given(st.integers(0, 65535), st.binary(min_size=16, max_size=16))
+def test_a_handle_comes_back(queue: int, token: bytes) -> None:
+    text = ReceiptHandle(queue, token).encode("topic", "group")
+    assert ReceiptHandle.decode(text, "topic", "group") == ReceiptHandle(queue, token)
+    assert receipt_handles("topic", "group", queue, [token]) == [text]
+    assert text.isascii() and len(text) == 31
+
+
+@given(st.one_of(st.text(max_size=40), st.binary(max_size=40).map(lambda octets: octets.hex())))
+def test_any_other_text_is_no_handle(text: str) -> None:
+    with pytest.raises(RemoteProtocolError) as refused:
+        ReceiptHandle.decode(text, "topic", "group")
+    assert refused.value.code == Status.INVALID_RECEIPT_HANDLE
+
+
+def test_a_handle_of_another_topic_or_group_is_none() -> None:
+    text = ReceiptHandle(1, bytes(16)).encode("topic", "group")
+    for topic, group in (("topic", "other"), ("other", "group"), ("topicg", "roup")):
+        with pytest.raises(RemoteProtocolError):
+            ReceiptHandle.decode(text, topic, group)
+
+
+@given(st.integers(0, MAX_QUEUES - 1), st.integers(0, 2**48 - 1))
+def test_a_place_is_one_number(queue: int, offset: int) -> None:
+    commit = commit_offset(queue, offset)
+    assert 0 <= commit < 2**63
+    assert place_of(commit) == (queue, offset)
+
+
+def test_message_ids_are_the_original_s() -> None:
+    text = message_id(host_bytes("127.0.0.1", 10911), commit_offset(2, 5))
+    assert text == "7F00000100002A9F0002000000000005"
+    assert parse_message_id(text) == (bytes.fromhex("7F00000100002A9F"), commit_offset(2, 5))
+    long = message_id(host_bytes("::1%eth0", 1), 3)
+    assert len(long) == 56
+    assert parse_message_id(long.lower()) == (host_bytes("::1", 1), 3)
+
+
+@pytest.mark.parametrize("text", ["", "7F", "x" * 32, "0" * 31, "0" * 57])
+def test_other_texts_are_no_message_ids(text: str) -> None:
+    with pytest.raises(RemoteProtocolError) as refused:
+        parse_message_id(text)
+    assert refused.value.code == Status.ILLEGAL_MESSAGE_ID

@@ -44,7 +44,7 @@ MAGIC = b"HGMX"
 ENTRY_DTYPE = np.dtype([("position", ">u4"), ("crc", ">u4")])
 """Position of the message of an offset, and its checksum when it was decided."""
 
-HEADER_BYTES_DTYPE = np.dtype(f"V{CHUNK_HEADER_BYTES}")
+HEADER_BYTES_DTYPE: np.dtype[np.void] = np.dtype(f"V{CHUNK_HEADER_BYTES}")
 """A chunk header as bytes, which are only compared."""
 
 _HEAD = struct.Struct(">4sIII")

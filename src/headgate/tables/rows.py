@@ -49,11 +49,11 @@ class Columns:
                     f"columns: there is no column {each!r}; expected {', '.join(known)}, or a property with its type, "
                     f"as in '{each} string'"
                 )
-        found = Columns(asked, frozenset(dictionaries))
-        texts = {field.name for field in found.schema if field.type in (pa.string(), _DICTIONARY)}
-        for name in sorted(found.dictionaries - texts):
-            raise ConfigError(f"dictionaries: {name!r} is no column of texts; there are {', '.join(sorted(texts))}")
-        return found
+        repeating = frozenset(dictionaries)
+        texts = [field.name for field in Columns(asked).schema if pa.types.is_string(field.type)]
+        for name in sorted(repeating.difference(texts)):
+            raise ConfigError(f"dictionaries: {name!r} is no column of texts; there are {', '.join(texts) or 'none'}")
+        return Columns(asked, repeating)
 
     @property
     def schema(self) -> pa.Schema:

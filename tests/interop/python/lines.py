@@ -1,4 +1,4 @@
-"""Lets a test drive a client library in a process of its own: commands come as lines of JSON, each is answered by one."""
+"""Lets a test drive a client library in a process of its own: commands are lines of JSON, each is answered by one."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
@@ -110,7 +111,12 @@ public final class RocketMqClassic {
     byte[] body;
     if (fields.has("size")) {
       body = new byte[fields.number("size", 0)];
-      Arrays.fill(body, (byte) 'x');
+      if (fields.flag("random")) {
+        // It cannot be compressed.
+        new Random(0).nextBytes(body);
+      } else {
+        Arrays.fill(body, (byte) 'x');
+      }
     } else {
       body = fields.text("body").getBytes(StandardCharsets.UTF_8);
     }
@@ -237,6 +243,8 @@ public final class RocketMqClassic {
     consumer.setConsumeFromWhere(from(fields));
     consumer.setMaxReconsumeTimes(fields.number("max_retries", -1));
     consumer.setSuspendCurrentQueueTimeMillis(100);
+    // The route of the retry topic is asked for before there is one: ask again before 30 seconds are over.
+    consumer.setPollNameServerInterval(1_000);
     consumer.setPersistConsumerOffsetInterval(fields.number("persist_ms", 5_000));
     if (fields.flag("broadcasting")) {
       consumer.setMessageModel(MessageModel.BROADCASTING);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import math
 import threading
 from typing import Any
 
@@ -59,7 +60,8 @@ def _made(topic: str, fields: dict[str, Any]) -> Message:
     if "group" in fields:
         message.message_group = fields["group"]
     if "due_ms" in fields:
-        message.delivery_timestamp = fields["due_ms"]
+        # This library takes whole seconds.
+        message.delivery_timestamp = math.ceil(fields["due_ms"] / 1000)
     for name, value in fields.get("properties", {}).items():
         message.add_property(name, value)
     return message

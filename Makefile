@@ -67,12 +67,12 @@ test-long: setup clients .venv/.jdk .venv/.jars ## run the long forms of the tes
 	$(BIN)/python tests/jars.py || echo "no jars from the package index on this machine: tests that need them will be skipped" >&2
 	@touch $@
 
-interop: setup clients ## run the tests with clients of RabbitMQ for Python, Java, JavaScript and Go only
+interop: setup clients ## run the tests with unmodified clients for Python, Java, JavaScript and Go only
 	$(BIN)/pytest tests/interop
 
-# Client libraries of RabbitMQ, in the versions that their files fix. What cannot be installed is left out, and the tests
+# Client libraries of RabbitMQ, Service Bus and RocketMQ, in the versions that their files fix. What cannot be installed is left out, and the tests
 # of those clients are skipped with the reason.
-clients: setup .venv/.python-clients .venv/.node-clients .venv/.java-clients .venv/.go-clients ## install the client libraries that the tests of the broker drive
+clients: setup .venv/.python-clients .venv/.node-clients .venv/.java-clients .venv/.java-rocketmq-clients .venv/.go-clients ## install the client libraries that the tests of the broker drive
 
 .venv/.python-clients: $(STAMP)
 	$(BIN)/pip install --quiet --editable '.[interop]' || echo "not all Python clients can be installed on this machine: their tests will be skipped" >&2
@@ -86,8 +86,12 @@ clients: setup .venv/.python-clients .venv/.node-clients .venv/.java-clients .ve
 	mkdir -p $@ && mvn --quiet --batch-mode -Dstyle.color=never -f $< -Doutput=$(CURDIR)/$@ compile dependency:copy-dependencies || echo "no Java clients on this machine: their tests will be skipped" >&2
 	@touch $@
 
+.venv/.java-rocketmq-clients: tests/interop/java/rocketmq.xml $(wildcard tests/interop/java/src/main/java/clients/*.java) $(STAMP)
+	mkdir -p $@ && mvn --quiet --batch-mode -Dstyle.color=never -f $< -Doutput=$(CURDIR)/$@ compile dependency:copy-dependencies || echo "no Java clients of RocketMQ on this machine: their tests will be skipped" >&2
+	@touch $@
+
 .venv/.go-clients: $(wildcard tests/interop/go/go.* tests/interop/go/*/*.go) $(STAMP)
-	mkdir -p $@ && $(GO) build -C tests/interop/go -trimpath -o $(CURDIR)/$@/ ./stream ./amqp10 || echo "no Go clients on this machine: their tests will be skipped" >&2
+	mkdir -p $@ && $(GO) build -C tests/interop/go -trimpath -o $(CURDIR)/$@/ ./stream ./amqp10 ./rocketmq ./rocketmqclassic || echo "no Go clients on this machine: their tests will be skipped" >&2
 	@touch $@
 
 # Left out of `check`: tests of properties and of damage, those that compile kernels anew, start or end processes, and what is marked slow.

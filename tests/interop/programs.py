@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import selectors
@@ -21,7 +22,10 @@ HERE = Path(__file__).parent
 ENVIRONMENT = Path(sys.prefix)
 NODE_MODULES = ENVIRONMENT / ".node-clients" / "node_modules"
 JAVA_CLASSES = ENVIRONMENT / ".java-clients"
+JAVA_ROCKETMQ_CLASSES = ENVIRONMENT / ".java-rocketmq-clients"
 GO_PROGRAMS = ENVIRONMENT / ".go-clients"
+LOGS = ENVIRONMENT / ".client-logs"
+"""The home of clients that write their logs into the home folder of the user."""
 
 REPLY_SECONDS = 60.0
 """Longer than anything that a program waits for itself."""
@@ -49,16 +53,30 @@ def _node(name: str, program: str) -> Client:
     return Client(name, ("node", str(HERE / "node" / program)), NODE_MODULES, modules)
 
 
-def _java(name: str, program: str) -> Client:
+def _python(name: str, program: str, needs: str) -> Client:
+    found = importlib.util.find_spec(needs)
+    there = Path(found.origin) if found is not None and found.origin else HERE / "python" / needs
+    return Client(name, (sys.executable, str(HERE / "python" / program)), there, (("HOME", str(LOGS)),))
+
+
+def _java(name: str, program: str, installed: Path = JAVA_CLASSES, *settings: str) -> Client:
     # Small and quick to start: these programs live for seconds.
-    options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
-    classes = f"{JAVA_CLASSES / 'classes'}:{JAVA_CLASSES / 'libraries'}/*"
+    options = (
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-Xshare:auto",
+        "-Xmx256m",
+        f"-Duser.home={LOGS}",
+        *settings,
+    )
+    classes = f"{installed / 'classes'}:{installed / 'libraries'}/*"
     java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin") or "java"
-    return Client(name, (java, *options, "-cp", classes, f"clients.{program}"), JAVA_CLASSES / "libraries")
+    return Client(name, (java, *options, "-cp", classes, f"clients.{program}"), installed / "libraries")
 
 
 def _go(name: str, program: str) -> Client:
-    return Client(name, (str(GO_PROGRAMS / program),), GO_PROGRAMS / program)
+    home = (("HOME", str(LOGS)), ("rocketmq.client.logRoot", str(LOGS)))
+    return Client(name, (str(GO_PROGRAMS / program),), GO_PROGRAMS / program, home)
 
 
 JAVA_STREAM = _java("stream-client (Java)", "StreamClient")
@@ -74,6 +92,15 @@ JAVA_SERVICEBUS = _java("azure-messaging-servicebus (Java)", "ServiceBus")
 NODE_SERVICEBUS = _node("@azure/service-bus", "servicebus.js")
 NODE_SERVICEBUS_ADMINISTRATION = _node("@azure/service-bus (administration)", "servicebus_administration.js")
 JAVA_SERVICEBUS_ADMINISTRATION = _java("azure-messaging-servicebus (administration)", "ServiceBusAdministration")
+PYTHON_ROCKETMQ = _python("rocketmq-python-client", "rocketmq_v5.py", "rocketmq")
+NODE_ROCKETMQ = _node("rocketmq-client-nodejs", "rocketmq_v5.js")
+JAVA_ROCKETMQ = _java("rocketmq-client-java", "RocketMqV5", JAVA_ROCKETMQ_CLASSES)
+GO_ROCKETMQ = _go("rocketmq-clients (Go)", "rocketmq")
+# It looks at its share of queues every second, not every 20.
+JAVA_ROCKETMQ_CLASSIC = _java(
+    "rocketmq-client (Java)", "RocketMqClassic", JAVA_ROCKETMQ_CLASSES, "-Drocketmq.client.rebalance.waitInterval=1000"
+)
+GO_ROCKETMQ_CLASSIC = _go("rocketmq-client-go", "rocketmqclassic")
 JAVA_EXAMPLES = _java("examples of the documentation (Java)", "DocumentationExamples")
 
 

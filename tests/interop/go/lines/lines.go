@@ -4,6 +4,8 @@ package lines
 
 import (
 	"bufio"
+	"bytes"
+	"crypto/md5"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -23,6 +25,12 @@ type Message struct {
 	Priority     *uint8         `json:"priority"`
 	CreationTime *int64         `json:"creation_time"`
 	Properties   map[string]any `json:"properties"`
+	Size         int            `json:"size"`
+	Tag          string         `json:"tag"`
+	Keys         []string       `json:"keys"`
+	Group        string         `json:"group"`
+	DueMS        int64          `json:"due_ms"`
+	Level        int            `json:"level"`
 }
 
 // Command is what a test asks for; each program reads the fields it knows.
@@ -59,6 +67,23 @@ type Command struct {
 	Routing               string            `json:"routing"`
 	Until                 []string          `json:"until"`
 	Seconds               float64           `json:"seconds"`
+	Topic                 string            `json:"topic"`
+	// By topic: `sql` or `tag`, and the expression.
+	Topics           map[string]map[string]string `json:"topics"`
+	Group            string                       `json:"group"`
+	WaitSeconds      float64                      `json:"wait_seconds"`
+	Count            int32                        `json:"count"`
+	InvisibleSeconds float64                      `json:"invisible_seconds"`
+	Number           int64                        `json:"number"`
+	Numbers          []int64                      `json:"numbers"`
+	Fails            map[string]int               `json:"fails"`
+	Keys             []string                     `json:"keys"`
+	TLS              bool                         `json:"tls"`
+	How              string                       `json:"how"`
+	Orderly          bool                         `json:"orderly"`
+	Broadcasting     bool                         `json:"broadcasting"`
+	MaxRetries       int32                        `json:"max_retries"`
+	Handle           string                       `json:"handle"`
 }
 
 // Handler does one command.
@@ -113,6 +138,57 @@ type Received struct {
 	FilterValue any            `json:"filter_value"`
 	Subject     *string        `json:"subject"`
 	Properties  map[string]any `json:"properties"`
+	Number      int64          `json:"number"`
+	Topic       string         `json:"topic"`
+	MessageID   string         `json:"message_id"`
+	Tag         *string        `json:"tag"`
+	Keys        []string       `json:"keys"`
+	Group       *string        `json:"group"`
+	Attempt     int32          `json:"attempt"`
+	Queue       int            `json:"queue"`
+	IsCorrupted bool           `json:"is_corrupted"`
+}
+
+// LongBytes is how long a body may be that is told as it is; of longer ones the length and the MD5 are told.
+const LongBytes = 1000
+
+// Text gives a body as it is told.
+func Text(body []byte) string {
+	if len(body) <= LongBytes {
+		return string(body)
+	}
+	return fmt.Sprintf("%d %x", len(body), md5.Sum(body))
+}
+
+// Bytes gives the body of a message to be sent.
+func (message *Message) Bytes() []byte {
+	if message.Size > 0 {
+		return bytes.Repeat([]byte("x"), message.Size)
+	}
+	return []byte(message.Body)
+}
+
+// Failures counts down how many times more a listener fails each body.
+type Failures struct {
+	mutex sync.Mutex
+	left  map[string]int
+}
+
+// NewFailures takes the counts by body.
+func NewFailures(left map[string]int) *Failures {
+	counts := map[string]int{}
+	for body, count := range left {
+		counts[body] = count
+	}
+	return &Failures{left: counts}
+}
+
+// Next says whether this delivery fails.
+func (failures *Failures) Next(body string) bool {
+	failures.mutex.Lock()
+	defer failures.mutex.Unlock()
+	failures.left[body]--
+	return failures.left[body] >= 0
 }
 
 // Inbox is what a consumer has received and nobody has taken yet.

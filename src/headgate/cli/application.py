@@ -22,6 +22,7 @@ from headgate.cli import subscription as subscription_commands
 from headgate.cli import topic as topic_commands
 from headgate.cli import user as user_commands
 from headgate.cli.completion import add_completion
+from headgate.cli.export import export
 from headgate.cli.generate import generate
 from headgate.cli.output import tell_compiling, write_note
 from headgate.cli.publish import publish
@@ -49,6 +50,7 @@ application = App(
 )
 application.command(stream_commands.commands)
 application.command(tail)
+application.command(export)
 application.command(publish)
 application.command(filter_commands.commands)
 application.command(topic_commands.commands)

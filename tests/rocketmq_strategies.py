@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import string
 
 from hypothesis import strategies as st
 
-from headgate.message import AmqpType, AmqpValue
+from headgate.message import SYSTEM_PROPERTIES, AmqpType, AmqpValue
+from headgate.protocols.rocketmq import RocketMessage
 
 NAMES = ("a", "b", "size", "price", "flag", "TAGS", "UNIQ_KEY", "$y", "missing")
 TEXTS = (
@@ -104,3 +106,23 @@ typed_values = st.one_of(
 
 typed_maps = st.dictionaries(st.sampled_from(NAMES[:-1]), typed_values, max_size=6)
 """Property maps as messages of other protocols bring them."""
+
+_property_texts = st.text(
+    st.characters(exclude_characters="\x01\x02", exclude_categories=("Cs",)), min_size=1, max_size=300
+)
+_property_names = st.one_of(st.text(string.ascii_letters, min_size=1, max_size=8), _property_texts).filter(
+    lambda name: name not in SYSTEM_PROPERTIES
+)
+rocket_messages = st.builds(
+    RocketMessage,
+    st.binary(max_size=400),
+    user=st.dictionaries(_property_names, _property_texts, max_size=8),
+    system=st.dictionaries(st.sampled_from(sorted(SYSTEM_PROPERTIES)), _property_texts, max_size=8).map(
+        lambda system: {**system, "UNIQ_KEY": system.get("UNIQ_KEY", "7F00")}
+    ),
+    born_ms=st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)),
+    born_host=st.sampled_from(("", "10.0.0.1:50312", "[::1]:7")),
+    flag=st.integers(-(2**31), 2**31 - 1),
+    message_group=st.one_of(st.none(), _property_texts),
+)
+"""Messages as clients of RocketMQ send them."""

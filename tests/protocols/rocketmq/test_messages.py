@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import string
 import uuid
 from pathlib import Path
 
@@ -32,27 +31,11 @@ from headgate.protocols.rocketmq import (
     write_properties,
 )
 from headgate.protocols.rocketmq.values import value_text
+from rocketmq_strategies import rocket_messages as messages
 from strategies import damaged_messages, encoded_messages
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 PLACE = {"identity": "a stream", "offset": 7}
-
-_texts = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=("Cs",)), min_size=1, max_size=300)
-_names = st.one_of(st.text(string.ascii_letters, min_size=1, max_size=8), _texts).filter(
-    lambda name: name not in SYSTEM_PROPERTIES
-)
-messages = st.builds(
-    RocketMessage,
-    st.binary(max_size=400),
-    user=st.dictionaries(_names, _texts, max_size=8),
-    system=st.dictionaries(st.sampled_from(sorted(SYSTEM_PROPERTIES)), _texts, max_size=8).map(
-        lambda system: {**system, "UNIQ_KEY": system.get("UNIQ_KEY", "7F00")}
-    ),
-    born_ms=st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)),
-    born_host=st.sampled_from(("", "10.0.0.1:50312", "[::1]:7")),
-    flag=st.integers(-(2**31), 2**31 - 1),
-    message_group=st.one_of(st.none(), _texts),
-)
 
 
 @given(messages)

@@ -2,7 +2,7 @@
 
     RocketMessage, to_amqp, from_amqp    a message, and the AMQP 1.0 message that it is stored as
     amqp_of_sent                         what is stored, of a property text and a body
-    read_properties, write_properties    property texts
+    read_properties, property_text       property texts; `write_properties`: of bytes
     stable_id                            the id of a message that has none
     Status, refused                      status codes, and refusals with one
     check_…, Limits, delay_ms            what clients may send; delay levels
@@ -63,7 +63,12 @@ if TYPE_CHECKING:
         stable_id,
         to_amqp,
     )
-    from headgate.protocols.rocketmq.properties import MAX_PROPERTIES_BYTES, read_properties, write_properties
+    from headgate.protocols.rocketmq.properties import (
+        MAX_PROPERTIES_BYTES,
+        property_text,
+        read_properties,
+        write_properties,
+    )
     from headgate.protocols.rocketmq.stored import (
         BatchedMessage,
         StoredFrom,

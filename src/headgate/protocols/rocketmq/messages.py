@@ -213,11 +213,12 @@ def from_amqp(data: bytes, *, identity: str, offset: int) -> RocketMessage:
 
 def stable_id(identity: str, offset: int) -> str:
     """The id of a message that has none: 32 hexadecimal digits, the same at every delivery, of no other message."""
-    return f"{_identity_digits(identity)}{offset:016X}"
+    return f"{identity_digits(identity)}{offset:016X}"
 
 
 @functools.lru_cache(maxsize=4096)
-def _identity_digits(identity: str) -> str:
+def identity_digits(identity: str) -> str:
+    """The first half of the ids that messages of a stream have: 16 digits."""
     return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:16].upper()
 
 

@@ -6,7 +6,7 @@ rocketmq_filters, section 2; `MessageDecoder` of RocketMQ 5.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 MAX_PROPERTIES_BYTES = 32767
 """The longest property text: its length is a signed number of 16 bits."""
@@ -45,3 +45,10 @@ def write_properties(pairs: Iterable[tuple[bytes, bytes]], room: int = MAX_PROPE
             break
         written += b"%b\x01%b\x02" % (name, value)
     return bytes(written)
+
+
+def property_text(properties: Mapping[str, str]) -> bytes:
+    """As `write_properties`, of a map of texts."""
+    return write_properties(
+        (name.encode("utf-8", "replace"), value.encode("utf-8", "replace")) for name, value in properties.items()
+    )

@@ -18,19 +18,23 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate import kernels
+from headgate.columns import rows_of, total
 from headgate.errors import RemoteProtocolError
 from headgate.message import EncodedMessages
 from headgate.protocols.rocketmq.bodies import body_crc
 from headgate.protocols.rocketmq.codes import Status, refused
 from headgate.protocols.rocketmq.identifiers import commit_offset, host_bytes
-from headgate.protocols.rocketmq.messages import RocketMessage, from_amqp
-from headgate.protocols.rocketmq.properties import write_properties
+from headgate.protocols.rocketmq.messages import RocketMessage, from_amqp, identity_digits
+from headgate.protocols.rocketmq.names import system_names, widths
+from headgate.protocols.rocketmq.properties import MAX_PROPERTIES_BYTES, property_text
 
 Int64Array = NDArray[np.int64]
 
@@ -45,6 +49,9 @@ _HEAD = struct.Struct(">IIIiiqqiq")
 _NO_HOST = bytes(8)
 _BATCHED = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
+_KERNEL = "headgate.protocols.rocketmq.kernel"
+_BLOCK_WORDS = 27
+_ROOM_OF_MESSAGE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +81,109 @@ def encode_stored(
     `timestamps_ms` is when each was stored; `reconsume_times` how often each was given to the group before, None: as
     the message says, which is 0 for most. Properties beyond 32767 bytes are left out.
     """
-    parts: list[bytes] = []
-    times = [None] * len(messages) if reconsume_times is None else reconsume_times.tolist()
-    for data, offset, stored_ms, reconsumed in zip(
-        messages.all_bytes(), offsets.tolist(), timestamps_ms.tolist(), times, strict=True
-    ):
-        message = from_amqp(data, identity=source.identity, offset=offset)
-        parts.append(encode_one(message, offset=offset, stored_ms=stored_ms, reconsume_times=reconsumed, source=source))
-    return b"".join(parts)
+    count = len(messages)
+    kernel = kernels.load(_KERNEL)
+    open_rows: Sequence[int] = range(count)
+    pieces: list[bytes] | None = None
+    if kernel is not None and count:
+        written = _written(kernel, messages, offsets, timestamps_ms, reconsume_times, source)
+        if written.is_whole:
+            return written.octets
+        open_rows, pieces = written.open_rows, written.pieces()
+    pieces = pieces or [b""] * count
+    for row in open_rows:
+        offset = int(offsets[row])
+        pieces[row] = encode_one(
+            from_amqp(messages.message(row), identity=source.identity, offset=offset),
+            offset=offset,
+            stored_ms=int(timestamps_ms[row]),
+            reconsume_times=None if reconsume_times is None else int(reconsume_times[row]),
+            source=source,
+        )
+    return b"".join(pieces)
+
+
+@dataclass(slots=True)
+class _Written:
+    """What the kernel wrote: where each message is, and the rows that it left open."""
+
+    octets: bytes
+    starts: Int64Array
+    lengths: Int64Array
+    open_rows: list[int]
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.open_rows
+
+    def pieces(self) -> list[bytes]:
+        stops = (self.starts + self.lengths).tolist()
+        return [self.octets[start:stop] for start, stop in zip(self.starts.tolist(), stops, strict=True)]
+
+
+def _written(
+    kernel: ModuleType,
+    messages: EncodedMessages,
+    offsets: Int64Array,
+    timestamps_ms: Int64Array,
+    reconsume_times: Int64Array | None,
+    source: StoredFrom,
+) -> _Written:
+    count = len(messages)
+    names = system_names()
+    added = property_text(source.added)
+    fixed = b"".join((source.topic.encode(), source.store_host, added, identity_digits(source.identity).encode()))
+    room = total(messages.lengths) + count * (_ROOM_OF_MESSAGE + len(fixed)) + MAX_PROPERTIES_BYTES
+    target = np.empty(room, dtype=np.uint8)
+    words = np.empty(_BLOCK_WORDS + 3 * count + kernel.SCRATCH_BYTES // 8, dtype=np.int64)
+    starts, lengths, status = words[_BLOCK_WORDS : _BLOCK_WORDS + 3 * count].reshape(3, count)
+    columns = [
+        np.ascontiguousarray(column, dtype=np.int64)
+        for column in (messages.starts, messages.lengths, offsets, timestamps_ms)
+    ]
+    times = None if reconsume_times is None else np.ascontiguousarray(reconsume_times, dtype=np.int64)
+    topic = kernels.address_of(np.frombuffer(fixed, dtype=np.uint8))
+    host = topic + len(source.topic.encode())
+    begin = kernels.address_of(words)
+    out = begin + 8 * _BLOCK_WORDS
+    place = kernels.address_of(target)
+    words[:_BLOCK_WORDS] = (
+        kernels.address_of(messages.data),
+        kernels.address_of(columns[0]),
+        kernels.address_of(columns[1]),
+        count,
+        kernels.address_of(widths()),
+        *names.addresses(),
+        0 if times is None else kernels.address_of(times),
+        source.queue,
+        topic,
+        host - topic,
+        host,
+        len(source.store_host),
+        host + len(source.store_host),
+        len(added),
+        names.bits(source.added),
+        host + len(source.store_host) + len(added),
+        kernels.address_of(kernels.byte_table()),
+        kernels.address_of(columns[2]),
+        kernels.address_of(columns[3]),
+        place,
+        place + room,
+        *(out, out + 8 * count, out + 16 * count, out + 24 * count),
+    )
+    size = kernel.encode_stored(begin)
+    return _Written(target[:size].tobytes(), starts, lengths, rows_of(status))
 
 
 def encode_one(
     message: RocketMessage, *, offset: int, stored_ms: int, reconsume_times: int | None, source: StoredFrom
 ) -> bytes:
     """One stored message; see `encode_stored`."""
-    properties = {**message.system, **source.added, **message.user}
-    text = write_properties(
-        (name.encode("utf-8", "replace"), value.encode("utf-8", "replace")) for name, value in properties.items()
-    )
+    own = {name: value for name, value in message.system.items() if name not in source.added}
+    text = property_text({**own, **source.added, **message.user})
     if reconsume_times is None:
-        own = message.system.get("RECONSUME_TIME", "")
-        reconsume_times = int(own) if own.isascii() and own.isdecimal() and len(own) < 10 else 0
+        said = message.system.get("RECONSUME_TIME", "")
+        reconsume_times = int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else 0
     born_host = _born_host(message.born_host)
     flags = (BORN_HOST_V6_FLAG if len(born_host) > 8 else 0) | (STORE_HOST_V6_FLAG if len(source.store_host) > 8 else 0)
     topic = source.topic.encode()

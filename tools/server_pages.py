@@ -15,7 +15,19 @@ from typing import Any
 import msgspec
 from key_tables import default, meanings, plain_keys, tables, write_pages
 
-from headgate.server.metrics import CONNECTION, CONSUMER, READ, RULE, SERVER, STREAM, SUBSCRIPTION, TOPIC, Family
+from headgate.server.metrics import (
+    CONNECTION,
+    CONSUMER,
+    GROUP,
+    GROUP_READ,
+    READ,
+    RULE,
+    SERVER,
+    STREAM,
+    SUBSCRIPTION,
+    TOPIC,
+    Family,
+)
 from headgate.server.settings import ServerSettings
 
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
@@ -59,7 +71,8 @@ can read the file or the variables can log in; `headgate user` keeps passwords o
 _METRICS = """# Metrics
 
 `GET /metrics` on the HTTP listener gives metrics of the server, of each stream and of each topic in Prometheus' text
-format. `GET /metrics/per-object` adds each subscription, each rule, each consumer and each connection. Neither needs a
+format. `GET /metrics/per-object` adds each subscription, each rule, each queue of a consumer group that is in use, each
+consumer and each connection. Neither needs a
 login.
 
 Metrics that mean the same as in RabbitMQ have its names; `rabbitmq_stream_read_bytes_total` and
@@ -101,6 +114,9 @@ def metrics_page() -> str:
             *_section("Per topic (label `topic`)", _named(TOPIC)),
             *_section("Per subscription (labels `topic`, `subscription`)", _named(SUBSCRIPTION)),
             *_section("Per rule (labels `topic`, `subscription`, `rule`)", _named(RULE)),
+            *_section(
+                "Per queue of a consumer group (labels `topic`, `queue`, `group`)", _named((*GROUP, *GROUP_READ))
+            ),
             *_section(
                 "Per consumer (labels `stream`, `consumer`, `tag`, `connection`)", [*_named(CONSUMER), *consumer_read]
             ),

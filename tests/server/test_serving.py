@@ -16,6 +16,7 @@ from headgate.log import Stream, lock_root, stream_folder
 from headgate.message.batch import EncodedMessages
 from headgate.protocols.stream import frames
 from headgate.protocols.stream.publishing import PublishConfirm
+from headgate.scan.match_index.settings import Layout
 from headgate.server.context import ServerContext
 from headgate.server.listeners import open_listeners
 from headgate.server.settings import Listeners
@@ -114,6 +115,29 @@ def test_topics_and_queues_of_the_configuration_are_there_and_become_what_it_say
         assert (jobs.delivery.lock_ms, orders.max_size_megabytes) == (lock_ms, 5)
         assert orders.settings.user_metadata == "ours"
         assert [(each.name, each.forward_to) for each in orders.subscriptions] == [("all", None), ("red", "jobs")]
+
+
+def test_message_topics_and_groups_of_the_configuration_are_there_and_what_is_not_said_stays(tmp_path: Path) -> None:
+    rocketmq: dict[str, Any] = {
+        "create_groups": False,
+        "topic_queues": 2,
+        "calculate_filter_bitmap": True,
+        "expected_consumers": 64,
+        "topic": [{"name": "orders", "accepts": ["fifo"]}],
+        "group": [{"name": "billing", "fifo": True}],
+    }
+    for queues, attempts in ((None, 17), (3, 5)):
+        with running_server(tmp_path, handlers={}, rocketmq=rocketmq) as running:
+            broker = running.context.broker
+            topic = running.call(broker.message_topics.get, "orders")
+            group = running.call(broker.consumer_groups.find, "billing")
+        assert (len(topic.streams), {kind.value for kind in topic.accepts}) == (queues or 2, {"fifo"})
+        assert group is not None and (group.fifo, group.max_attempts) == (True, attempts)
+        rocketmq["topic"] = [{"name": "orders", "queues": 3}]
+        rocketmq["group"] = [{"name": "billing", "max_attempts": 5}]
+    settings = broker.settings
+    assert not settings.create_groups and settings.match_index.calculate_filter_bitmap
+    assert (settings.match_index.layout, settings.match_index.expected_consumers) == (Layout.BLOOM, 64)
 
 
 def test_a_topic_of_the_configuration_that_cannot_be_made_is_named_and_nothing_stays_open(tmp_path: Path) -> None:

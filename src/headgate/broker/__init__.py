@@ -18,7 +18,8 @@ The same commands serve every protocol; time comes in as an argument or through 
     EntityDeclaration                  what one is to be, with `SubscriptionDeclaration`; `in_steps`: in which order;
                                        `from_emulator` and `to_emulator`: as a file
     MessageTopics, MessageTopic        topics as RocketMQ has them; `MessageKind`, `TopicCreation`
-    ConsumerGroups, GroupSettings      its consumer groups (`headgate.broker.consumer_groups`); `GroupStart`
+    ConsumerGroups, GroupSettings      its consumer groups (`broker.consumer_groups`); `GroupStart`
+    GroupView                          the place of a group in one queue: `GroupCounts`, `GroupCounters`
     Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
     AccessKeys, AccessKey              secrets that clients share with the server, with `KeyRights`, each a `Right`
     run_here                           what a broker without threads does its background work by
@@ -36,7 +37,14 @@ if TYPE_CHECKING:
     from headgate.broker.batches import ChunkBatch, PublishBatch, Written
     from headgate.broker.broker import Broker, BrokerSettings
     from headgate.broker.catalogue import Declared, arguments_declared
-    from headgate.broker.consumer_groups import ConsumerGroups, GroupSettings, GroupStart
+    from headgate.broker.consumer_groups import (
+        ConsumerGroups,
+        GroupCounters,
+        GroupCounts,
+        GroupSettings,
+        GroupStart,
+        GroupView,
+    )
     from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
     from headgate.broker.entities import (
         Answered,

@@ -94,6 +94,8 @@ class MessageTopics:
         self._of_several: dict[str, MessageTopic] = {}
         """Super streams that were asked for, as long as exchanges and kinds are what they were."""
         self._changes = broker.exchanges.changes
+        self._queues: tuple[int, dict[str, tuple[str, int]]] | None = None
+        """The partitions of all super streams as of some change of the exchanges; made when they are asked for."""
         self._load()
 
     # finding
@@ -133,6 +135,18 @@ class MessageTopics:
         queues = {stream for streams in of_several.values() for stream in streams}
         plain = {name for name in self._broker.catalogue.names() if name not in queues}
         return sorted(plain | {name for name, streams in of_several.items() if streams})
+
+    def queue_of(self, stream: str) -> tuple[str, int]:
+        """The topic that a stream is a queue of, and which one; a plain stream is its own. Cost: a dictionary's."""
+        if self._queues is None or self._queues[0] != self._broker.exchanges.changes:
+            exchanges = self._broker.exchanges
+            queues = {
+                queue: (name, number)
+                for name in exchanges.super_streams()
+                for number, queue in enumerate(exchanges.partitions(name))
+            }
+            self._queues = (exchanges.changes, queues)
+        return self._queues[1].get(stream, (stream, 0))
 
     # changing
 

@@ -15,6 +15,7 @@ from headgate.cli import filter as filter_commands
 from headgate.cli import index as index_commands
 from headgate.cli import kernels as kernels_commands
 from headgate.cli import key as key_commands
+from headgate.cli import rocketmq as rocketmq_commands
 from headgate.cli import rule as rule_commands
 from headgate.cli import servicebus as servicebus_commands
 from headgate.cli import stream as stream_commands
@@ -57,6 +58,7 @@ application.command(topic_commands.commands)
 application.command(subscription_commands.commands)
 application.command(rule_commands.commands)
 application.command(servicebus_commands.commands)
+application.command(rocketmq_commands.commands)
 application.command(index_commands.commands)
 application.command(consumer_commands.commands)
 application.command(user_commands.commands)

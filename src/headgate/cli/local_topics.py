@@ -15,20 +15,40 @@ from headgate.errors import LogError, StreamLockedError
 
 if TYPE_CHECKING:
     from headgate.broker import Broker
-    from headgate.client import Topics
+    from headgate.client import Ask, RocketTopics, Topics
 
 _USER = "local"
 _TICK_S = 0.05
 
 
+class LocalManagement:
+    """What `Management` asks of a server, of the files of a root."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    @property
+    def topics(self) -> Topics:
+        """The topics of the root."""
+        from headgate.client import Topics
+
+        return Topics(self._ask)
+
+    @property
+    def rocketmq(self) -> RocketTopics:
+        """Topics and consumer groups as clients of RocketMQ have them."""
+        from headgate.client import RocketTopics
+
+        return RocketTopics(self._ask)
+
+
 @contextlib.contextmanager
-def local_topics(root: Path, *, lock_timeout_s: float) -> Iterator[Topics]:
-    """The topics of a root whose lock the caller has; other writers of a stream are waited for.
+def local_management(root: Path, *, lock_timeout_s: float) -> Iterator[LocalManagement]:
+    """What is asked of a root whose lock the caller has; other writers of a stream are waited for.
 
     Raises LogError for files that are wrong.
     """
     from headgate.broker import Broker, Users, run_here
-    from headgate.client import Topics
 
     loop = asyncio.new_event_loop()
     asking = _Asking(loop)
@@ -37,7 +57,7 @@ def local_topics(root: Path, *, lock_timeout_s: float) -> Iterator[Topics]:
     broker = Broker(root, now_ms=now_ms, users=users, wake=asking.wake, run_in_background=run_here)
     try:
         asking.begin(broker, lock_timeout_s)
-        yield Topics(asking.ask)
+        yield LocalManagement(asking.ask)
     finally:
         asking.end()
         broker.close()
@@ -100,7 +120,7 @@ class _Asking:
         tries = 0
         while True:
             try:
-                if path[1:] and (method, len(path)) != ("PUT", 2):
+                if path[0] == "topics" and path[1:] and (method, len(path)) != ("PUT", 2):
                     self._decide(path[1])
                 answer = self._loop.run_until_complete(self._requests.answer(request, _USER))
                 return msgspec.json.decode(msgspec.json.encode(answer.value, enc_hook=str))

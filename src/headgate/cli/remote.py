@@ -25,7 +25,8 @@ from headgate.errors import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headgate.client import Client, Management, Subscription, Topics
+    from headgate.cli.local_topics import LocalManagement
+    from headgate.client import Client, Management, RocketTopics, Subscription, Topics
     from headgate.log import OffsetSpecification, StreamLock, Wait
     from headgate.scan import ScanBatch, ScanCounters, ScanRequest
 
@@ -80,21 +81,33 @@ class Place:
         `topic` is one that is to be there. Raises RuleNotFoundError, with similar names, StreamLockedError where the
         root is served and its server cannot be asked.
         """
-        if self.is_server:
-            yield self.management().topics
-            return
-        from headgate.cli.local_topics import local_topics
         from headgate.topic import topic_stream
 
-        if topic is not None:
+        if topic is not None and not self.is_server:
             topic_stream(self.root, topic)
+        with self._managed(lock_timeout_s) as management:
+            yield management.topics
+
+    @contextlib.contextmanager
+    def rocketmq(self, *, lock_timeout_s: float = 5.0) -> Iterator[RocketTopics]:
+        """Topics and consumer groups of RocketMQ's clients; raises StreamLockedError as `topics`."""
+        with self._managed(lock_timeout_s) as management:
+            yield management.rocketmq
+
+    @contextlib.contextmanager
+    def _managed(self, lock_timeout_s: float) -> Iterator[Management | LocalManagement]:
+        if self.is_server:
+            yield self.management()
+            return
+        from headgate.cli.local_topics import local_management
+
         held = _locked(self.root, patient(lock_timeout_s))
         if isinstance(held, StreamLockedError):
             with _asking_server(self, _served(self.root), held) as management:
-                yield management.topics
+                yield management
             return
-        with held, local_topics(self.root, lock_timeout_s=lock_timeout_s) as topics:
-            yield topics
+        with held, local_management(self.root, lock_timeout_s=lock_timeout_s) as local:
+            yield local
 
     def management(self) -> Management:
         """The server's lists and users, over HTTP."""

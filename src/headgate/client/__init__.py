@@ -11,7 +11,8 @@ Hides connections, credit, confirms, and what has to be done when a connection b
 
 `Subscription` reads whole batches of encoded messages, which is what the command line and Spark do; `delivered_chunks`,
 `extent` and `header_at` look at a stream's chunks, and `Management` asks a server over HTTP. Its `topics` make and
-change subscriptions and rules, and a `SubscriptionReceiver` takes the copies of a subscription and settles them.
+change subscriptions and rules, and a `SubscriptionReceiver` takes the copies of a subscription and settles them;
+its `rocketmq` makes and changes topics and consumer groups of RocketMQ's clients.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from headgate.client.management import Management
     from headgate.client.publisher import Publisher
     from headgate.client.retry import Retry
+    from headgate.client.rocketmq import RocketTopics
     from headgate.client.subscription import ServedFilter, Subscription, SubscriptionOptions
-    from headgate.client.topics import CopyPage, ReadCopy, ReceivedCopy, SubscriptionReceiver, Topics
+    from headgate.client.topics import Ask, CopyPage, ReadCopy, ReceivedCopy, SubscriptionReceiver, Topics
 else:
     from headgate.faces import lazy
 

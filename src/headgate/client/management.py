@@ -7,6 +7,7 @@ addresses are taken as they are.
 from __future__ import annotations
 
 import base64
+import functools
 import http.client
 import ssl
 import urllib.error
@@ -19,6 +20,7 @@ import msgspec
 
 from headgate.client.address import DEFAULT_USER, ServerAddress
 from headgate.client.client import Client
+from headgate.client.rocketmq import RocketTopics
 from headgate.client.topics import Topics
 from headgate.errors import (
     AccessRefusedError,
@@ -125,12 +127,19 @@ class Management:
     @property
     def topics(self) -> Topics:
         """The topics of the server. Their calls raise what it refuses as RuleError and its kinds."""
-        return Topics(self._ask_topics)
+        return Topics(functools.partial(self._ask, _rule_refusal))
 
-    def _ask_topics(self, method: str, path: Sequence[str], query: Mapping[str, object], body: object) -> Any:
+    @property
+    def rocketmq(self) -> RocketTopics:
+        """Topics and consumer groups as clients of RocketMQ have them."""
+        return RocketTopics(functools.partial(self._ask, _refusal))
+
+    def _ask(
+        self, refusal: _Refusal, method: str, path: Sequence[str], query: Mapping[str, object], body: object
+    ) -> Any:
         encoded = "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else msgspec.json.encode(body)
-        return msgspec.json.decode(self._request(method, encoded, data, refusal=_rule_refusal))
+        return msgspec.json.decode(self._request(method, encoded, data, refusal=refusal))
 
     def _list(self, what: str) -> list[Row]:
         return msgspec.json.decode(self._request("GET", what), type=list[Row])

@@ -2,7 +2,8 @@
 
 A variable `HEADGATE_SERVER__TABLE__KEY` (upper case, two underscores between the parts) stands before the file:
 `HEADGATE_SERVER__LISTENERS__AMQP=5673`, `HEADGATE_SERVER__ROOT=/var/lib/headgate`. Arrays of tables (`[[user]]`,
-`[[stream]]`, `[[super_stream]]`, `[[topic]]`, `[[queue]]`) are in the file only.
+`[[stream]]`, `[[super_stream]]`, `[[topic]]`, `[[queue]]`, `[[rocketmq.topic]]`, `[[rocketmq.group]]`) are in the file
+only.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def _value(variable: str, text: str, kind: Any) -> object:
 def _check(settings: ServerSettings, source: str) -> None:
     """What types do not say."""
     from headgate.language import dialect_named
-    from headgate.server.definitions import declared_entities
+    from headgate.server.definitions import check_message_topics, declared_entities
 
     try:
         dialect_named(settings.filters.dialect)
@@ -156,6 +157,7 @@ def _check(settings: ServerSettings, source: str) -> None:
             raise ConfigError(f"{source}super_stream {entry.name!r}: expected either `partitions` or `binding_keys`")
     try:
         declared_entities(settings)
+        check_message_topics(settings.rocketmq)
     except HeadgateError as error:
         raise ConfigError(f"{source}{error}") from error
     for kind in ("user", "stream", "super_stream"):

@@ -1,14 +1,34 @@
-"""What the configuration defines is there when the server has started: users, streams, super streams, entities."""
+"""What the configuration defines is there when the server has started: users, streams, topics, queues, groups."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.broker import EVERYTHING, Broker, EntityDeclaration, Permissions, Users, in_steps, is_damage
+from headgate.broker import (
+    EVERYTHING,
+    Broker,
+    EntityDeclaration,
+    GroupSettings,
+    MessageKind,
+    Permissions,
+    Users,
+    in_steps,
+    is_damage,
+)
 from headgate.errors import AuthenticationError, ConfigError, HeadgateError
-from headgate.server.settings import QueueEntry, ServerSettings, SuperStreamEntry, TopicEntry
+from headgate.protocols.rocketmq import check_group, check_topic
+from headgate.scan.match_index import IndexSettings
+from headgate.server.settings import (
+    ConsumerGroupEntry,
+    MessageTopicEntry,
+    QueueEntry,
+    RocketMq,
+    ServerSettings,
+    SuperStreamEntry,
+    TopicEntry,
+)
 from headgate.server.topics import told
 
 ADMINISTRATOR = "administrator"
@@ -45,6 +65,59 @@ def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
         except HeadgateError as error:
             if not is_damage(error):
                 raise ConfigError(f"super_stream {entry.name!r}: {error}") from error
+    _define_message_topics(broker, settings.rocketmq)
+
+
+def index_settings(settings: RocketMq) -> IndexSettings:
+    """How match indexes are made for consumer groups. Raises ConfigError."""
+    names = ("calculate_filter_bitmap", "expected_consumers", "max_error_rate_percent")
+    return IndexSettings.parse({name: value for name in names if (value := getattr(settings, name)) is not None})
+
+
+def check_message_topics(settings: RocketMq) -> None:
+    """Check topics and consumer groups of the file. Raises ConfigError that names the first one that is wrong."""
+    index_settings(settings)
+    checks: tuple[tuple[str, Sequence[MessageTopicEntry | ConsumerGroupEntry], Callable[[str], None]], ...] = (
+        ("topic", settings.topic, check_topic),
+        ("group", settings.group, check_group),
+    )
+    for kind, entries, check in checks:
+        names: set[str] = set()
+        for entry in entries:
+            try:
+                check(entry.name)
+                if isinstance(entry, ConsumerGroupEntry):
+                    GroupSettings().changed(_said(entry)).check(entry.name)
+            except HeadgateError as error:
+                raise ConfigError(f"rocketmq.{kind} {entry.name!r}: {error}") from error
+            if entry.name in names:
+                raise ConfigError(f"rocketmq.{kind} {entry.name!r} is there twice")
+            names.add(entry.name)
+
+
+def _define_message_topics(broker: Broker, settings: RocketMq) -> None:
+    topics, groups = broker.message_topics, broker.consumer_groups
+    for topic in settings.topic:
+        accepts = None if topic.accepts is None else [MessageKind(kind) for kind in topic.accepts]
+        try:
+            if topics.find(topic.name) is None:
+                topics.create(topic.name, topic.queues, list(MessageKind) if accepts is None else accepts)
+            else:
+                topics.change(topic.name, queues=topic.queues, accepts=accepts)
+        except HeadgateError as error:
+            if not is_damage(error):
+                raise ConfigError(f"rocketmq.topic {topic.name!r}: {error}") from error
+    for group in settings.group:
+        try:
+            groups.declare(group.name, groups.settings_of(group.name).changed(_said(group)))
+        except HeadgateError as error:
+            raise ConfigError(f"rocketmq.group {group.name!r}: {error}") from error
+
+
+def _said(entry: ConsumerGroupEntry) -> dict[str, object]:
+    """What an entry says of its group."""
+    said = {name: getattr(entry, name) for name in entry.__struct_fields__ if name != "name"}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def declared_entities(settings: ServerSettings) -> list[EntityDeclaration]:

@@ -11,6 +11,7 @@
     DELETE /api/streams/NAME        delete it; 409 while it is used, or damaged, unless the query says force=true
     *      /api/topics…             topics, subscriptions, rules, copies: see `headgate.server.topics.requests`
     *      /api/entities…           topics and queues, each all in one
+    *      /api/rocketmq/…          topics and consumer groups of RocketMQ's clients
     PUT    /api/users/NAME          make or change a user: {"password", "tags", "permissions": {"configure", …}}
     DELETE /api/users/NAME
 
@@ -68,7 +69,15 @@ _BODY_BYTES = 65_536
 _TOPIC_BODY_BYTES = 1 << 20
 """A new subscription may bring many rules, and settling many tokens."""
 
-_TOPIC_PATHS = ("topics", "topics/{rest:path}", "subscriptions", "rules", "entities", "entities/{rest:path}")
+_TOPIC_PATHS = (
+    "topics",
+    "topics/{rest:path}",
+    "subscriptions",
+    "rules",
+    "entities",
+    "entities/{rest:path}",
+    "rocketmq/{rest:path}",
+)
 
 _REQUESTS = 64
 """Under `/api`, at once."""

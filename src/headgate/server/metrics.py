@@ -15,9 +15,13 @@ from typing import Any, Generic, TypeVar
 
 from headgate import __version__
 from headgate.broker import (
+    Broker,
     BrokerStream,
     BrokerTopic,
     Consumer,
+    GroupCounters,
+    GroupCounts,
+    GroupView,
     ReadingCounters,
     Session,
     StreamCounters,
@@ -320,6 +324,49 @@ CONSUMER: tuple[Family[Consumer], ...] = (
     Family("headgate_consumer_credit", "What it may still be sent.", lambda c: c.wanted),
 )
 
+_GROUP_MEANING = {
+    "delivered": "Messages given to members, each time they were.",
+    "delivered_bytes": "Bytes of the messages given to members.",
+    "filtered": "Offsets that were passed over: messages that the filter did not take, and bookkeeping.",
+    "completed": "Messages that members acknowledged.",
+    "expired": "Invisible times that ended before their messages were acknowledged.",
+    "dead_lettered": "Messages that became dead letters.",
+}
+
+
+@dataclass(slots=True)
+class GroupSample:
+    """The place of a consumer group in a queue, and what it has there."""
+
+    view: GroupView
+    counts: GroupCounts
+
+
+GROUP: tuple[Family[GroupSample], ...] = (
+    Family("headgate_group_lag", "Messages that the group has not settled.", lambda s: s.counts.lag),
+    Family("headgate_group_claimed", "Messages that members have.", lambda s: s.counts.claimed),
+    Family(
+        "headgate_group_available",
+        "Messages that came back, and wait to be given again.",
+        lambda s: s.counts.available,
+    ),
+    *(
+        Family(
+            f"headgate_group_{counter.name}_total",
+            _GROUP_MEANING[counter.name],
+            attrgetter(f"view.counters.{counter.name}"),
+        )
+        for counter in fields(GroupCounters)
+    ),
+)
+"""Of queues whose ledgers the broker has open: those in use, and for some seconds after."""
+
+GROUP_READ: tuple[Family[GroupSample], ...] = tuple(
+    Family(f"headgate_group_{name}_total", _SCAN_MEANING[name], attrgetter(f"view.scan_counters.{name}"))
+    for name in ScanCounters.__struct_fields__
+)
+"""What reading for the group cost."""
+
 CONNECTION: tuple[Family[ConnectionRecord], ...] = (
     Family(
         "rabbitmq_detailed_connection_incoming_bytes_total",
@@ -373,6 +420,8 @@ class _Collector:
             ]
             yield from _families(SUBSCRIPTION, ("topic", "subscription"), subscriptions)
             yield from _families(RULE, ("topic", "subscription", "rule"), list(_rule_samples(topics)))
+            groups = list(_group_samples(broker))
+            yield from _families((*GROUP, *GROUP_READ), ("topic", "queue", "group"), groups)
             yield from self._objects(live)
 
     def _objects(self, live: list[tuple[Session, Consumer]]) -> Iterator[Any]:
@@ -407,6 +456,12 @@ def _rule_samples(topics: Iterable[TopicSample]) -> Iterator[tuple[tuple[str, st
                 matched = topic.matched(info.name)
                 for rule in topic.history.rules(info.name):
                     yield (topic.stream.name, info.name, rule.rule.name), matched[rule.number]
+
+
+def _group_samples(broker: Broker) -> Iterator[tuple[tuple[str, str, str], GroupSample]]:
+    for view in broker.consumer_groups.views.known():
+        topic, queue = broker.message_topics.queue_of(view.stream.name)
+        yield (topic, str(queue), shown(view.group)), GroupSample(view, view.counts())
 
 
 def _families(

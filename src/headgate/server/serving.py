@@ -10,14 +10,14 @@ import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headgate.broker import Broker, BrokerSettings, EntityDeclaration
+from headgate.broker import Broker, BrokerSettings, EntityDeclaration, GroupStart, TopicCreation
 from headgate.errors import ConfigError, StreamLockedError
 from headgate.log import HTTP_NOTE, PRIVATE_FOLDER, Durability, StreamLock, lock_root
 from headgate.server.authenticator import Authenticator
 from headgate.server.certificates import own_certificate, server_context
 from headgate.server.connections import Connections
 from headgate.server.context import Clock, HandlerFactory, ServerContext, SystemClock
-from headgate.server.definitions import apply_definitions, declare_entities, declared_entities
+from headgate.server.definitions import apply_definitions, declare_entities, declared_entities, index_settings
 from headgate.server.driver import Driver
 from headgate.server.http import site
 from headgate.server.listeners import ENCRYPTED, open_listeners, protocol_of, tls_context
@@ -173,6 +173,12 @@ class Server:
             default_user=self._settings.authentication.default_user,
             filter_values=self._settings.limits.filter_values,
             entities=self._settings.limits.entities,
+            match_index=index_settings(self._settings.rocketmq),
+            create_topics=TopicCreation(self._settings.rocketmq.create_topics),
+            topic_queues=self._settings.rocketmq.topic_queues,
+            create_groups=self._settings.rocketmq.create_groups,
+            consumer_groups=self._settings.limits.consumer_groups,
+            group_start=GroupStart(self._settings.rocketmq.group_start),
         )
         return Broker(
             Path(self._settings.root),

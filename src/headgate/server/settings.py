@@ -113,6 +113,8 @@ class Limits(_Table, frozen=True):
     """Filter values of a consumer; each is looked up in every chunk."""
     entities: Count = 10_000
     """Topics and queues; clients of Service Bus can make no more."""
+    consumer_groups: Count = 10_000
+    """Consumer groups of RocketMQ's clients; no more are declared."""
     login_failures_a_minute: Count = 30
     """Failed logins from one address; further logins are refused unchecked until the minute is over."""
 
@@ -170,6 +172,64 @@ class ServiceBus(_Table, frozen=True):
     """Who needs no token: clients on this machine, as long as there are no access keys; or nobody."""
     message_size_bytes: Count = 1_048_576
     """The largest message, and the largest batch of messages, that they may send."""
+
+
+class MessageTopicEntry(_Table, frozen=True):
+    """A topic that is there when the server has started, made or changed to what is said here."""
+
+    name: str
+    """Its name, of letters, digits, `%`, `|`, `_` and `-`."""
+    queues: Count | None = None
+    """How many queues; a topic that is there gets more, never fewer. Default: `topic_queues`, for a new one."""
+    accepts: list[Literal["normal", "fifo", "delay"]] | None = None
+    """Kinds of messages that it accepts. Default: all, for a new one."""
+
+
+class ConsumerGroupEntry(_Table, frozen=True):
+    """A consumer group that is declared when the server has started; what is not said stays as it is.
+
+    [What is behind these keys](rocketmq.md#settings-of-a-consumer-group), and how RocketMQ calls it.
+    """
+
+    name: str
+    """Its name."""
+    fifo: bool | None = None
+    """Whether messages of a message group are delivered one after the other. Default: false."""
+    max_attempts: Count | None = None
+    """Attempts until a message becomes a dead letter. Default: 17."""
+    backoff_ms: list[Count] | None = None
+    """How long a message waits behind its first attempt that failed, its second, and so on; the last one from then on.
+    Default: 1 s, 5 s, 10 s, 30 s, 1 min and so on up to 2 h, as in RocketMQ."""
+    enabled: bool | None = None
+    """Whether its members are given messages. Default: true."""
+    broadcast: bool | None = None
+    """Whether members may consume on their own, each all messages. Default: true."""
+    start: Literal["first", "last", "first_while_young"] | None = None
+    """Where it begins in a queue that is new to it. Default: `group_start`."""
+
+
+class RocketMq(_Table, frozen=True):
+    """Clients of RocketMQ. [How RocketMQ calls these settings](rocketmq.md#settings)."""
+
+    create_topics: Literal["never", "producers", "anybody"] = "producers"
+    """For whom a topic is made that is not there: nobody, classic producers that send to it, or anybody who asks for
+    it."""
+    topic_queues: Count = 4
+    """Queues of a topic that is made without saying how many."""
+    create_groups: bool = True
+    """Whether a consumer group is declared by its first use; else only declared ones may be used."""
+    group_start: Literal["first", "last", "first_while_young"] = "first_while_young"
+    """Where a group begins in a queue that is new to it: at the first message, behind the last one, or at the first one
+    of a queue that has all its messages still, at most 1 GiB."""
+    calculate_filter_bitmap: bool = False
+    """Whether the match index of a stream that gets its first expression from a consumer group is kept up by the server
+    as it writes. Other streams: `headgate index add`."""
+    expected_consumers: Count | None = None
+    """Size of the bit maps of such an index, in the layout `bloom`. Default: the layout `exact`, which has none."""
+    max_error_rate_percent: Annotated[int, Meta(ge=1, le=99)] | None = None
+    """The same, for the share of false matches."""
+    topic: list[MessageTopicEntry] = []
+    group: list[ConsumerGroupEntry] = []
 
 
 class Log(_Table, frozen=True):
@@ -290,6 +350,7 @@ class ServerSettings(_Table, frozen=True):
     storage: Storage = Storage()
     filters: Filters = Filters()
     servicebus: ServiceBus = ServiceBus()
+    rocketmq: RocketMq = RocketMq()
     log: Log = Log()
     user: list[UserEntry] = []
     stream: list[StreamEntry] = []

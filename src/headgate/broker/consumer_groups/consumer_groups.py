@@ -9,6 +9,7 @@ from headgate.broker.consumer_groups.declarations import DEFAULT_GROUP, GroupDec
 from headgate.broker.consumer_groups.receiving import ReceiveRequest, Receiving
 from headgate.broker.consumer_groups.view import GroupView
 from headgate.broker.consumer_groups.views import GroupViews
+from headgate.errors import ResourceNotFoundError
 from headgate.log import PRIVATE_FOLDER
 
 if TYPE_CHECKING:
@@ -52,8 +53,11 @@ class ConsumerGroups:
 
     def remove(self, name: str) -> None:
         """Forget a group, and its places in all queues. Raises ResourceNotFoundError, LogError."""
-        self._declarations.remove(name)
+        if self.find(name) is None:
+            raise ResourceNotFoundError("no such consumer group", subject=name)
+        # The declaration last: while a place cannot be forgotten, the same can be asked again.
         self.views.removed(name)
+        self._declarations.remove(name)
 
     def settings_of(self, name: str) -> GroupSettings:
         """The settings of a group that has messages, declared or not."""

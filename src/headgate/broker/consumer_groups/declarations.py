@@ -8,7 +8,7 @@ That is written within a second: until then the next use would declare it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import msgspec
 
 from headgate.broker.private_file import PrivateFile
 from headgate.errors import (
+    ConfigError,
     EntityDisabledError,
     LimitExceededError,
     PreconditionFailedError,
@@ -73,6 +74,23 @@ class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
         wrong = next((each for each in self.backoff_ms if not 1 <= each <= MAX_BACKOFF_MS), None)
         if wrong is not None:
             raise PreconditionFailedError(f"backoff has {wrong} ms; expected 1 to {MAX_BACKOFF_MS}", subject=name)
+
+    def changed(self, given: Mapping[str, object]) -> GroupSettings:
+        """The same with other values for some settings, as JSON or TOML has them. Raises ConfigError."""
+        unknown = sorted(given.keys() - set(self.__struct_fields__))
+        if unknown:
+            raise ConfigError(
+                f"a consumer group has no setting {unknown[0]!r}; expected one of {', '.join(self.__struct_fields__)}"
+            )
+        try:
+            return msgspec.convert({**msgspec.to_builtins(self), **given}, GroupSettings)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"settings of a consumer group: {error}") from error
+
+    def json_object(self) -> dict[str, object]:
+        """All settings by name, also those that are as by default."""
+        given: dict[str, object] = {name: getattr(self, name) for name in self.__struct_fields__}
+        return dict(msgspec.to_builtins(given))
 
     def backoff_after(self, attempts: int) -> int:
         """How long a message waits that was delivered so often, in milliseconds."""

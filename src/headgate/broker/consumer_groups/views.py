@@ -100,13 +100,17 @@ class GroupViews:
         """The places of all groups in a queue. Errors as `receive`."""
         return list(self._groups_of(stream)) if self._has_groups(stream) else []
 
+    def known(self) -> list[GroupView]:
+        """The places of groups in streams whose ledgers are open."""
+        return [view for groups in self._opened.values() for view in groups]
+
     def removed(self, group: str) -> None:
         """A group is no more: its places in all queues are forgotten. Raises LogError.
 
         Cost: opening the ledger of each stream that groups ever used.
         """
         gone = ResourceNotFoundError("the consumer group was removed", subject=group)
-        for name in self._names():
+        for name in self.streams():
             self._groups_of(name).drop(group, gone)
 
     def reset(self, stream: str, group: str, offset: int) -> None:
@@ -158,8 +162,8 @@ class GroupViews:
             self.touch(groups)
         return groups
 
-    def _names(self) -> list[str]:
-        """The streams that groups ever used."""
+    def streams(self) -> list[str]:
+        """The streams that groups ever used, in order."""
         return sorted(name_of_folder(path.parent) for path in self._root.glob(f"{STREAMS_FOLDER}/*/{FOLDER}"))
 
     def open_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> MessageConsumer:
@@ -213,7 +217,7 @@ class GroupViews:
                 self._touched.pop(groups, None)
                 groups.close(ResourceNotFoundError("the ledger was closed", subject=stream.name))
         if self._to_open is None:
-            self._to_open = self._names()
+            self._to_open = self.streams()
         for _ in range(min(_OPENED_A_TICK, len(self._to_open))):
             name = self._to_open.pop()
             try:

@@ -5,15 +5,16 @@
     told                       waits for what the broker answers later
     subscription_infos         the subscriptions of all topics that a broker has open, for metrics
 
-Hidden: what lists show (`rows`), how JSON becomes changes (`bodies`), how copies are waited for (`receiving`). No HTTP
-here, and no sockets: the caller's loop makes the broker's turns.
+Hidden: RocketMQ's topics and groups (`message_topics`), what lists show (`rows`), how JSON becomes changes (`bodies`),
+how copies are waited for (`receiving`). No HTTP here, and no sockets: the caller's loop makes the broker's turns.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.server.topics.asking import Answer, TopicRequest
     from headgate.server.topics.receiving import told
-    from headgate.server.topics.requests import Answer, TopicRequest, TopicRequests
+    from headgate.server.topics.requests import TopicRequests
     from headgate.server.topics.rows import subscription_infos
 else:
     from headgate.faces import lazy

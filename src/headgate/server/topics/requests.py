@@ -18,6 +18,7 @@
     POST   topics/T/subscriptions/S[/dead-letters]/settle     {"outcome", "tokens", …}
     GET    entities                                           topics and queues, each all in one
     PUT    entities/E                                         makes one, or changes one to what the body declares
+    *      rocketmq/…                                         topics and consumer groups of RocketMQ: `message_topics`
 
 A PUT makes what is not there and changes what is; the query `only=new` or `only=existing` refuses the other.
 """
@@ -25,8 +26,7 @@ A PUT makes what is not there and changes what is; the query `only=new` or `only
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,6 @@ from headgate.broker import (
     EntityDeclaration,
     Permission,
     Receiver,
-    Session,
 )
 from headgate.errors import (
     AccessRefusedError,
@@ -49,9 +48,11 @@ from headgate.errors import (
     RuleNotFoundError,
     UnsupportedError,
 )
-from headgate.ledger import MAX_OFFSET, MAX_RULE, copy_number, offset_of, rule_of
+from headgate.ledger import offset_of, rule_of
 from headgate.server.listings import may_read
 from headgate.server.topics import bodies, rows
+from headgate.server.topics.asking import MOST_COPIES, Answer, Asked, Handler, TopicRequest
+from headgate.server.topics.message_topics import MessageTopicRequests
 from headgate.server.topics.receiving import received, told
 from headgate.topic import (
     AddRule,
@@ -62,14 +63,8 @@ from headgate.topic import (
     RemoveSubscription,
     ReplaceRule,
     Rule,
-    SubscriptionName,
     TopicLimits,
 )
-
-MOST_COPIES = 1000
-"""At most so many copies are shown, received or settled by one request."""
-
-_SHOWN_COPIES = 100
 
 MOST_TRIED = 100_000
 """At most so many offsets are looked at by one dry run."""
@@ -79,78 +74,12 @@ _WAITING = 64
 """At most so many requests wait for copies at once; more are answered with what is there."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRequest:
-    """One request: the parts of its path, decoded, such as `("topics", "a/b")`."""
-
-    method: str
-    path: tuple[str, ...]
-    query: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a request is answered with: a value of JSON, and whether something new was made."""
-
-    value: object
-    is_new: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request with what its path names, by the session of who asks."""
-
-    request: TopicRequest
-    session: Session
-    topic: str = ""
-    subscription: str = ""
-    rule: str = ""
-    dead_letters: bool = False
-
-    @property
-    def name(self) -> SubscriptionName:
-        return SubscriptionName(self.topic, self.subscription, self.dead_letters)
-
-    @property
-    def start(self) -> int:
-        """The copy to begin at, by offset and rule. Raises ConfigError."""
-        return copy_number(self._number("from", 0, 0, MAX_OFFSET), self._number("rule", 0, 0, MAX_RULE))
-
-    @property
-    def limit(self) -> int:
-        """At most so many copies are asked for. Raises ConfigError."""
-        return self._number("limit", _SHOWN_COPIES, 1, MOST_COPIES)
-
-    def _number(self, key: str, default: int, least: int, most: int) -> int:
-        text = self.request.query.get(key)
-        if text is None:
-            return default
-        if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
-            raise ConfigError(f"{key}: found {text!r}, expected a number of {least} to {most}")
-        return int(text)
-
-    @property
-    def encoded(self) -> bool:
-        return self.request.query.get("encoded") == "true"
-
-    @property
-    def only(self) -> str | None:
-        """Which of making and changing is asked for. Raises ConfigError."""
-        only = self.request.query.get("only")
-        if only not in (None, "new", "existing"):
-            raise ConfigError(f"only: found {only!r}, expected new or existing")
-        return only
-
-
-_Handler = Callable[[_Asked], Awaitable[Answer]]
-
-
 class TopicRequests:
     """Answers requests over one broker, in its loop, in which `Broker.wake` brings about the broker's next turn."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._message_topics = MessageTopicRequests(broker)
         self._waiting = 0
 
     async def answer(self, request: TopicRequest, user: str, *, connection: str = "") -> Answer:
@@ -166,11 +95,11 @@ class TopicRequests:
             raise UnsupportedError(f"{request.method} is not for this path; expected {', '.join(handlers)}")
         session = self._broker.open_session(user, protocol="HTTP", connection=connection)
         try:
-            return await handler(_Asked(request, session, **names))
+            return await handler(Asked(request, session, **names))
         finally:
             session.close()
 
-    def _found(self, path: tuple[str, ...]) -> tuple[Mapping[str, _Handler], dict[str, Any]]:
+    def _found(self, path: tuple[str, ...]) -> tuple[Mapping[str, Handler], dict[str, Any]]:
         """What answers for a path, by method, and what the path names."""
         names: dict[str, Any]
         match path:
@@ -213,27 +142,31 @@ class TopicRequests:
                 return {"GET": self._entities}, {}
             case ("entities", name):
                 return {"PUT": self._put_entity}, {"topic": name}
+            case ("rocketmq", *rest):
+                found = self._message_topics.found(rest)
+                if found is not None:
+                    return found
         raise ResourceNotFoundError("there is nothing at this path; a / in a name is written %2F")
 
     # lists
 
-    async def _list(self, listed: Callable[[Broker, str], Any], asked: _Asked) -> Answer:
+    async def _list(self, listed: Callable[[Broker, str], Any], asked: Asked) -> Answer:
         return Answer(list(listed(self._broker, asked.session.user)))
 
-    def _readable(self, asked: _Asked, *names: str) -> BrokerTopic:
+    def _readable(self, asked: Asked, *names: str) -> BrokerTopic:
         """The topic, for a user who may read it, or one of these names."""
         user = asked.session.user
         if not any(may_read(self._broker.users, user, name) for name in (asked.topic, *names)):
             raise AccessRefusedError(f"user {user!r} may not read topic {asked.topic!r}")
         return self._broker.topics.get(asked.topic)
 
-    async def _topic(self, asked: _Asked) -> Answer:
+    async def _topic(self, asked: Asked) -> Answer:
         return Answer(rows.topic_detail(self._readable(asked)))
 
-    async def _history(self, asked: _Asked) -> Answer:
+    async def _history(self, asked: Asked) -> Answer:
         return Answer(rows.history_rows(self._readable(asked).history))
 
-    async def _subscription(self, asked: _Asked) -> Answer:
+    async def _subscription(self, asked: Asked) -> Answer:
         topic = self._readable(asked, str(asked.name))
         info = topic.subscription(asked.subscription)
         rules = rows.rules_in_force(topic, info.name)
@@ -241,11 +174,11 @@ class TopicRequests:
 
     # changes
 
-    async def _change(self, asked: _Asked, changes: list[Change], *, is_new: bool = False) -> Answer:
+    async def _change(self, asked: Asked, changes: list[Change], *, is_new: bool = False) -> Answer:
         offset = await told(partial(asked.session.change_topic, asked.topic, changes))
         return Answer({"in_force_from": offset}, is_new)
 
-    async def _put_topic(self, asked: _Asked) -> Answer:
+    async def _put_topic(self, asked: Asked) -> Answer:
         given = bodies.decoded(asked.request.body, bodies.TopicBody).limits
         unknown = sorted(given.keys() - set(TopicLimits.__struct_fields__))
         if unknown:
@@ -262,11 +195,11 @@ class TopicRequests:
         limits = self._broker.topics.get(asked.topic).history.limits
         return await self._change(asked, [ChangeLimits(msgspec.structs.replace(limits, **given))])
 
-    async def _delete_topic(self, asked: _Asked) -> Answer:
+    async def _delete_topic(self, asked: Asked) -> Answer:
         asked.session.remove_topic(asked.topic)
         return Answer({"name": asked.topic})
 
-    async def _put_subscription(self, asked: _Asked) -> Answer:
+    async def _put_subscription(self, asked: Asked) -> Answer:
         given = bodies.decoded(asked.request.body, dict[str, Any])
         # Whoever may not change the topic learns nothing of it.
         self._broker.users.check(asked.session.user, Permission.CONFIGURE, asked.topic)
@@ -279,10 +212,10 @@ class TopicRequests:
             return await self._change(asked, [ChangeSubscription.of(before, given, name=asked.subscription)])
         return await self._change(asked, bodies.new_subscription(asked.subscription, given), is_new=True)
 
-    async def _delete_subscription(self, asked: _Asked) -> Answer:
+    async def _delete_subscription(self, asked: Asked) -> Answer:
         return await self._change(asked, [RemoveSubscription(asked.subscription)])
 
-    async def _put_rule(self, asked: _Asked) -> Answer:
+    async def _put_rule(self, asked: Asked) -> Answer:
         rule = bodies.named_rule(asked.rule, bodies.decoded(asked.request.body, dict[str, Any]))
         replace, add = ReplaceRule(asked.subscription, rule), AddRule(asked.subscription, rule)
         if asked.only != "new":
@@ -293,10 +226,10 @@ class TopicRequests:
                     raise
         return await self._change(asked, [add], is_new=True)
 
-    async def _delete_rule(self, asked: _Asked) -> Answer:
+    async def _delete_rule(self, asked: Asked) -> Answer:
         return await self._change(asked, [RemoveRule(asked.subscription, asked.rule)])
 
-    async def _dry_run(self, asked: _Asked) -> Answer:
+    async def _dry_run(self, asked: Asked) -> Answer:
         from headgate.topic.trial import dry_run
 
         body = bodies.decoded(asked.request.body, bodies.DryRunBody)
@@ -323,7 +256,7 @@ class TopicRequests:
 
     # entities
 
-    async def _entities(self, asked: _Asked) -> Answer:
+    async def _entities(self, asked: Asked) -> Answer:
         users, user = self._broker.users, asked.session.user
         declared = [each for each in self._broker.entities.declarations() if may_read(users, user, each.name)]
         return Answer(
@@ -337,7 +270,7 @@ class TopicRequests:
             return False
         return True
 
-    async def _put_entity(self, asked: _Asked) -> Answer:
+    async def _put_entity(self, asked: Asked) -> Answer:
         self._broker.users.check(asked.session.user, Permission.CONFIGURE, asked.topic)
         given = bodies.decoded(asked.request.body, dict[str, Any])
         if given.setdefault("name", asked.topic) != asked.topic:
@@ -347,7 +280,7 @@ class TopicRequests:
 
     # copies
 
-    async def _copies(self, asked: _Asked) -> Answer:
+    async def _copies(self, asked: Asked) -> Answer:
         start, limit = asked.start, asked.limit
         topic = asked.session.topic_of(asked.name)
         copies, searched = topic.copies(asked.subscription, start, limit)
@@ -360,18 +293,18 @@ class TopicRequests:
             }
         )
 
-    async def _peek(self, asked: _Asked) -> Answer:
+    async def _peek(self, asked: Asked) -> Answer:
         start, limit = asked.start, asked.limit
         topic = asked.session.topic_of(asked.name)
         copies = topic.peek(asked.subscription, start, limit, dead_letters=asked.dead_letters)
         return Answer([rows.copy_row(each, encoded=asked.encoded) for each in copies])
 
-    async def _purge(self, asked: _Asked) -> Answer:
+    async def _purge(self, asked: Asked) -> Answer:
         topic = asked.session.topic_of(asked.name)
         purge = partial(topic.purge, asked.subscription, dead_letters=asked.dead_letters)
         return Answer({"purged": await told(purge)})
 
-    async def _receive(self, asked: _Asked) -> Answer:
+    async def _receive(self, asked: Asked) -> Answer:
         body = bodies.decoded(asked.request.body, bodies.ReceiveBody)
         if not 1 <= body.count <= MOST_COPIES:
             raise ConfigError(f"count: found {body.count}, expected 1 to {MOST_COPIES}")
@@ -385,7 +318,7 @@ class TopicRequests:
             self._waiting -= 1
         return Answer([rows.delivery_row(each, encoded=body.encoded) for each in deliveries])
 
-    async def _settle(self, asked: _Asked) -> Answer:
+    async def _settle(self, asked: Asked) -> Answer:
         body = bodies.decoded(asked.request.body, bodies.SettleBody)
         tokens = body.packed()
         if len(tokens) > MOST_COPIES:

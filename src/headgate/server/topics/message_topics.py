@@ -1,0 +1,271 @@
+"""Requests about message topics and consumer groups, which RocketMQ's clients use.
+
+    GET    rocketmq/topics          the topics that the user may read
+    GET    rocketmq/topics/T        one, with its queues
+    PUT    rocketmq/topics/T        {"queues", "accepts"}
+    DELETE rocketmq/topics/T
+    GET    rocketmq/groups          the groups that the user may read
+    GET    rocketmq/groups/G        one
+    PUT    rocketmq/groups/G        {"fifo", "max_attempts", "backoff_ms", …}
+    DELETE rocketmq/groups/G
+    POST   rocketmq/groups/G/reset  {"topic", "to", "queue"}: where it goes on; `to` as where a reader begins
+
+What is left out of a PUT stays as it is, and is the default of what is new. The query `only` is as in `requests`. Names
+of topics and groups are what patterns of users are compared with: *read* to see one, *configure* to change it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from headgate.broker import Broker, GroupSettings, GroupView, MessageKind, MessageTopic, Permission
+from headgate.errors import (
+    AccessRefusedError,
+    HeadgateError,
+    PreconditionFailedError,
+    ProtocolError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+)
+from headgate.log import OffsetSpecification
+from headgate.protocols.rocketmq import check_group, check_topic
+from headgate.server.listings import may_read
+from headgate.server.topics.asking import Answer, Asked, Handler
+from headgate.server.topics.bodies import decoded
+
+Row = dict[str, Any]
+
+
+class MessageTopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a topic: what differs from what it is, or from the default."""
+
+    queues: int | None = None
+    accepts: list[MessageKind] | None = None
+
+
+class ResetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a group goes on in the queues of a topic, or in one of them."""
+
+    topic: str
+    to: str
+    queue: int | None = None
+
+
+class MessageTopicRequests:
+    """Answers these requests over one broker, in its loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def found(self, path: Sequence[str]) -> tuple[Mapping[str, Handler], dict[str, Any]] | None:
+        """What answers for the rest of a path, by method, and what the path names; None for another path."""
+        match path:
+            case ["topics"]:
+                return {"GET": self._topics}, {}
+            case ["topics", topic]:
+                return {"GET": self._topic, "PUT": self._put_topic, "DELETE": self._delete_topic}, {"topic": topic}
+            case ["groups"]:
+                return {"GET": self._groups}, {}
+            case ["groups", group]:
+                return {"GET": self._group, "PUT": self._put_group, "DELETE": self._delete_group}, {"group": group}
+            case ["groups", group, "reset"]:
+                return {"POST": self._reset_group}, {"group": group}
+        return None
+
+    # topics
+
+    async def _topics(self, asked: Asked) -> Answer:
+        return Answer(list(message_topic_rows(self._broker, asked.session.user)))
+
+    async def _topic(self, asked: Asked) -> Answer:
+        self._check_readable(asked, asked.topic)
+        broker = self._broker
+        topic = broker.message_topics.get(asked.topic)
+        queues = [queue_row(broker, number, name) for number, name in enumerate(topic.streams)]
+        places = [
+            place_row(broker, view) for name in topic.streams for view in broker.consumer_groups.views.views(name)
+        ]
+        return Answer({**message_topic_row(broker, topic), "queues": queues, "groups": places})
+
+    async def _put_topic(self, asked: Asked) -> Answer:
+        given, topics = decoded(asked.request.body, MessageTopicBody), self._broker.message_topics
+        self._check_may_change(asked, asked.topic)
+        is_new = _is_new(asked, topics.find(asked.topic) is not None, asked.topic)
+        if is_new:
+            _check_name(check_topic, asked.topic)
+            accepts = list(MessageKind) if given.accepts is None else given.accepts
+            made = topics.create(asked.topic, given.queues, accepts)
+        else:
+            made = topics.change(asked.topic, queues=given.queues, accepts=given.accepts)
+        return Answer(message_topic_row(self._broker, made), is_new)
+
+    async def _delete_topic(self, asked: Asked) -> Answer:
+        self._check_may_change(asked, asked.topic)
+        self._broker.message_topics.delete(asked.topic)
+        return Answer({"name": asked.topic})
+
+    # groups
+
+    async def _groups(self, asked: Asked) -> Answer:
+        users, groups = self._broker.users, self._broker.consumer_groups
+        places = all_places(self._broker)
+        names = [name for name in groups.names() if may_read(users, asked.session.user, name)]
+        return Answer([group_row(self._broker, name, places.get(name, [])) for name in names])
+
+    async def _group(self, asked: Asked) -> Answer:
+        self._check_readable(asked, asked.group)
+        return self._group_answer(asked.group)
+
+    def _group_answer(self, name: str, *, is_new: bool = False) -> Answer:
+        places = all_places(self._broker).get(name, [])
+        return Answer({**group_row(self._broker, name, places), "places": places}, is_new)
+
+    async def _put_group(self, asked: Asked) -> Answer:
+        given, groups = decoded(asked.request.body, dict[str, Any]), self._broker.consumer_groups
+        self._check_may_change(asked, asked.group)
+        before = groups.find(asked.group)
+        is_new = _is_new(asked, before is not None, asked.group)
+        if is_new:
+            _check_name(check_group, asked.group)
+        groups.declare(asked.group, (before or GroupSettings()).changed(given))
+        return self._group_answer(asked.group, is_new=is_new)
+
+    async def _reset_group(self, asked: Asked) -> Answer:
+        self._check_may_change(asked, asked.group)
+        broker, given = self._broker, decoded(asked.request.body, ResetBody)
+        if broker.consumer_groups.find(asked.group) is None:
+            raise ResourceNotFoundError("no such consumer group", subject=asked.group)
+        start = OffsetSpecification.parse(given.to)
+        self._check_readable(asked, given.topic)
+        topic = broker.message_topics.get(given.topic)
+        if given.queue is not None and not 0 <= given.queue < len(topic.streams):
+            raise ResourceNotFoundError(f"it has no queue {given.queue}", subject=topic.name)
+        for name in topic.streams if given.queue is None else [topic.streams[given.queue]]:
+            stream = broker.catalogue.get(name)
+            with stream.guarded():
+                offset = stream.stream.attach(start, now_ms=broker.now_ms()).offset
+            broker.consumer_groups.views.reset(name, asked.group, offset)
+        return self._group_answer(asked.group)
+
+    async def _delete_group(self, asked: Asked) -> Answer:
+        self._check_may_change(asked, asked.group)
+        self._broker.consumer_groups.remove(asked.group)
+        return Answer({"name": asked.group})
+
+    # inside
+
+    def _check_readable(self, asked: Asked, name: str) -> None:
+        user = asked.session.user
+        if not may_read(self._broker.users, user, name):
+            raise AccessRefusedError(f"user {user!r} may not read {name!r}")
+
+    def _check_may_change(self, asked: Asked, name: str) -> None:
+        self._broker.users.check(asked.session.user, Permission.CONFIGURE, name)
+
+
+def _is_new(asked: Asked, is_there: bool, name: str) -> bool:
+    """Whether a PUT makes something. Raises ResourceExistsError, ResourceNotFoundError where that is not asked for."""
+    if is_there and asked.only == "new":
+        raise ResourceExistsError("it is there already", subject=name)
+    if not is_there and asked.only == "existing":
+        raise ResourceNotFoundError("there is none of that name", subject=name)
+    return not is_there
+
+
+def _check_name(check: Callable[[str], None], name: str) -> None:
+    try:
+        check(name)
+    except ProtocolError as error:
+        raise PreconditionFailedError(error.reason, subject=name[:80]) from error
+
+
+def message_topic_rows(broker: Broker, user: str) -> Iterator[Row]:
+    """The topics that a user may read, in order; one that cannot be read says why."""
+    for name in broker.message_topics.names():
+        if may_read(broker.users, user, name):
+            try:
+                yield message_topic_row(broker, broker.message_topics.get(name))
+            except HeadgateError as error:
+                yield {"name": name, "error": str(error)}
+
+
+def message_topic_row(broker: Broker, topic: MessageTopic) -> Row:
+    """One topic with the sums over its queues. Raises LogError."""
+    queues = [queue_row(broker, number, name) for number, name in enumerate(topic.streams)]
+    return {
+        "name": topic.name,
+        "queues": len(queues),
+        "accepts": [kind.value for kind in MessageKind if kind in topic.accepts],
+        **{what: sum(queue[what] for queue in queues) for what in ("messages", "size_bytes", "scheduled")},
+    }
+
+
+def queue_row(broker: Broker, number: int, name: str) -> Row:
+    """One queue: its stream, what that has, and how many messages wait for their time. Raises LogError."""
+    stream = broker.catalogue.get(name)
+    return {
+        "queue": number,
+        "stream": name,
+        "first_offset": stream.first_offset,
+        "next_offset": stream.next_offset,
+        "messages": stream.messages_from(0),
+        "size_bytes": stream.size_bytes(),
+        "scheduled": broker.topics.scheduling.count(stream),
+    }
+
+
+_COUNTED = ("lag", "claimed", "available", "moving")
+
+
+def group_row(broker: Broker, name: str, places: Sequence[Row]) -> Row:
+    """One consumer group with its settings and the sums over its places; ResourceNotFoundError."""
+    settings = broker.consumer_groups.find(name)
+    if settings is None:
+        raise ResourceNotFoundError("no such consumer group", subject=name)
+    return {
+        "name": name,
+        **settings.json_object(),
+        "queues": len(places),
+        **{what: sum(place[what] for place in places) for what in _COUNTED},
+    }
+
+
+def all_places(broker: Broker) -> dict[str, list[Row]]:
+    """The places of all groups in all queues, by group; those in streams that cannot be read are left out.
+
+    Cost: opening the ledger of each stream that groups used.
+    """
+    places: dict[str, list[Row]] = {}
+    views = broker.consumer_groups.views
+    for name in views.streams():
+        with contextlib.suppress(HeadgateError):
+            for view in views.views(name):
+                places.setdefault(view.group, []).append(place_row(broker, view))
+    return places
+
+
+def place_row(broker: Broker, view: GroupView) -> Row:
+    """The place of a group in one queue: what it has there, and what became of it since the broker opened it.
+
+    `lag` is how many messages are not settled, `claimed` of them are with members, `available` ones came back; `moving`
+    ones are on their way to the dead letters.
+    """
+    topic, queue = broker.message_topics.queue_of(view.stream.name)
+    counts = view.counts()
+    return {
+        "group": view.group,
+        "topic": topic,
+        "queue": queue,
+        "stream": view.stream.name,
+        "committed_offset": view.committed_offset,
+        "position": view.position,
+        "next_offset": view.stream.next_offset,
+        **{what: getattr(counts, what) for what in _COUNTED},
+        "counters": asdict(view.counters),
+        "reading": view.scan_counters.as_dict(),
+    }

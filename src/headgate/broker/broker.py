@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Catalogue, Declared
-from headgate.broker.consumer_groups import ConsumerGroups, DeadLetterStreams, GroupStart, GroupViews, Registering
+from headgate.broker.consumer_groups import (
+    ConsumerGroups,
+    DeadLetterStreams,
+    GroupStart,
+    GroupViews,
+    Members,
+    Registering,
+)
 from headgate.broker.consumers import Consumers
 from headgate.broker.duplicates import ReadIds
 from headgate.broker.entities import Entities
@@ -161,6 +168,7 @@ class Broker:
             run_in_worker=run_in_background or run_here,
             settings=self.settings.match_index,
         )
+        self.members = Members(self.registering)
         self.topics = Topics(
             find=self.catalogue.find,
             root=self.root,
@@ -312,6 +320,7 @@ class Broker:
         self.topics.forget(stream, deleted)
         self.topics.scheduling.forget(stream, deleted)
         self.consumer_groups.views.forget(stream, deleted)
+        self.consumer_groups.pulling.forget(stream.name)
         for key in [key for key in self.shared_names if key[0] == stream.name]:
             self.shared_names.pop(key).disband()
         queue, stream.queue = stream.queue, []
@@ -541,12 +550,14 @@ class Broker:
         self.topics.tick(now_ms)
         self.entities.tick(now_ms)
         self.consumer_groups.views.tick(now_ms)
+        self.consumer_groups.pulling.tick(now_ms)
         flush_is_due = is_over(self._flushed_ms, FLUSH_MS, now_ms)
         if flush_is_due:
             self._flushed_ms = now_ms
             self._keep_declarations()
             self._indexing.tick(now_ms)
             self.registering.tick(now_ms)
+            self.members.tick(now_ms)
         for stream in list(self._watched):
             if not stream.is_writing:
                 self._look_after_safely(stream, now_ms, flush_is_due)
@@ -637,6 +648,7 @@ class Broker:
         finally:
             for session in list(self.sessions):
                 session.close()
+            self.consumer_groups.pulling.write()
             self.consumer_groups.views.close()
             self.consumers.close()
             self.topics.close()

@@ -155,6 +155,11 @@ class Consumer:
         return self._reader.next_offset
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """The first offset that its stream keeps, and the one behind all."""
+        return self._stream.first_offset, self._stream.next_offset
+
+    @property
     def lag(self) -> int:
         """How many messages there are that it has neither taken nor passed over."""
         return self._stream.messages_from(self.next_offset)

@@ -104,6 +104,10 @@ class AccessKeys:
         """Whether there is a key of that name."""
         return name in self._keys
 
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._keys)
+
     def __iter__(self) -> Iterator[str]:
         """The names, in order."""
         return iter(sorted(self._keys))

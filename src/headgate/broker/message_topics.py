@@ -215,6 +215,11 @@ class MessageTopics:
         wanted = self._broker.settings.create_topics
         return wanted is TopicCreation.ANYBODY or (wanted is TopicCreation.PRODUCERS and for_producer)
 
+    @property
+    def queues_of_new(self) -> int:
+        """How many queues a topic has that is made without a number."""
+        return self._broker.settings.topic_queues
+
     def delete(self, name: str) -> None:
         """Delete a topic with all messages; publishers and consumers of its queues end.
 

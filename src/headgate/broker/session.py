@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+import numpy as np
+
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Declared, arguments_declared, check_name, check_reserved, clean_name
 from headgate.broker.consumer_groups import GroupView, ReceiveRequest, Receiving
@@ -50,6 +52,8 @@ from headgate.errors import (
     ResourceNotFoundError,
 )
 from headgate.log import MAX_REFERENCE_BYTES, OffsetSpecification
+from headgate.message import EncodedMessages
+from headgate.scan import MessageReader, ScanBatch
 from headgate.topic import Change, SubscriptionName, TopicLimits
 
 if TYPE_CHECKING:
@@ -191,6 +195,11 @@ class Session:
             consumer_count=len(stream.readers),
         )
 
+    def bounds(self, stream: str) -> tuple[int, int]:
+        """The first offset that is kept, and the one behind all; ResourceNotFoundError, LogError."""
+        found = self._broker.catalogue.get(stream)
+        return found.first_offset, found.next_offset
+
     def streams(self) -> list[str]:
         """The names of all streams, in order."""
         return self._broker.catalogue.names()
@@ -236,12 +245,26 @@ class Session:
         self._started(consumer, found, options, partition)
         return consumer
 
-    def message_consumer(self, stream: str, options: ConsumerOptions) -> MessageConsumer:
-        """A consumer that takes messages; errors as `chunk_consumer`."""
-        found, partition = self._readable(stream, options)
+    def message_consumer(self, stream: str, options: ConsumerOptions, *, topic: str | None = None) -> MessageConsumer:
+        """A consumer that takes messages; errors as `chunk_consumer`.
+
+        With `topic`, whose queue the stream is, the user's permission for that counts, not the one for the stream.
+        """
+        found, partition = self._readable(stream, options, topic)
         consumer = self._broker.consumers.message_consumer(found, options)
         self._started(consumer, found, options, partition)
         return consumer
+
+    def read_message(self, stream: str, offset: int) -> ScanBatch:
+        """One message by its offset. Opens and closes files.
+
+        Raises OffsetOutOfRangeError where there is none, ResourceNotFoundError, LogError.
+        """
+        found = self._broker.catalogue.get(stream)
+        with found.guarded(), MessageReader(found.stream) as reader:
+            batch = reader.read(np.array([offset], dtype=np.int64))
+            # The bytes outlive the reader.
+            return ScanBatch(EncodedMessages.of([batch.messages.message(0)]), batch.offsets, batch.timestamps_ms)
 
     def _lost(self, stream: BrokerStream, offsets: int) -> None:
         """Retention was faster than a consumer, whose protocol has no word for it."""
@@ -439,6 +462,18 @@ class Session:
         if not 0 <= queue < len(topic.streams):
             raise ResourceNotFoundError(f"there is no queue {queue}", subject=topic.name)
         return self._broker.consumer_groups.view(topic.streams[queue], group)
+
+    def reads(self, topic: str) -> bool:
+        """Whether the user may consume from a topic."""
+        try:
+            self.check_reads(topic)
+        except AccessRefusedError:
+            return False
+        return True
+
+    def check_reads(self, topic: str) -> None:
+        """Raise AccessRefusedError unless the user may consume from a topic."""
+        self._check(Permission.READ, topic)
 
     # offsets
 
@@ -737,9 +772,11 @@ class Session:
         self._check(Permission.WRITE, destination)
         self._check(Permission.READ, source)
 
-    def _readable(self, stream: str, options: ConsumerOptions) -> tuple[BrokerStream, int | None]:
+    def _readable(
+        self, stream: str, options: ConsumerOptions, topic: str | None = None
+    ) -> tuple[BrokerStream, int | None]:
         """The stream to consume from, and which partition of the super stream it is."""
-        self._check(Permission.READ, stream)
+        self._check(Permission.READ, stream if topic is None else topic)
         if options.single_active and not options.name:
             raise PreconditionFailedError("a single active consumer needs a name", subject=stream)
         if options.name is not None:

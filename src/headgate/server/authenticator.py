@@ -136,6 +136,17 @@ class Authenticator:
         answer = error or AuthenticationError(_REFUSED)
         caller.call_later(self._settings.timeouts.login_failure_s, lambda: then(answer))
 
+    def note_refusal(self, caller: Caller, user: str, reason: str) -> None:
+        """A request of a protocol without logins has wrong credentials: it counts as a login that failed.
+
+        From an address with too many of them nothing is logged until the minute is over.
+        """
+        host = caller.peer.host
+        if not self._is_blocked(host):
+            logger.warning("request refused: key %r from %s: %s", user, host, reason)
+        self._connections.totals.logins_failed += 1
+        self._note_failure(host)
+
     def _is_blocked(self, host: str) -> bool:
         times = self._failures.get(host)
         if times is None:

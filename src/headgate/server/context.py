@@ -50,11 +50,19 @@ class ServerContext:
 
     def advertised_address(self, peer: Peer) -> tuple[str, int]:
         """Host and port that a stream client is told to connect to."""
-        advertised = self.settings.advertised
-        host = advertised.host or ("localhost" if peer.is_loopback else peer.local_host) or "localhost"
+        advertised, host = self.settings.advertised, self._advertised_host(peer)
         if peer.is_encrypted:
             return host, advertised.tls_port or self.ports.get("stream_tls", 5551)
         return host, advertised.port or self.ports.get("stream", 5552)
+
+    def advertised_classic_address(self, peer: Peer) -> tuple[str, int]:
+        """Host and port that a client of RocketMQ's classic protocol is told to connect to."""
+        port = self.settings.advertised.rocketmq_port or self.ports.get("rocketmq_classic", 10911)
+        return self._advertised_host(peer), port
+
+    def _advertised_host(self, peer: Peer) -> str:
+        host = self.settings.advertised.host or ("localhost" if peer.is_loopback else peer.local_host)
+        return host or "localhost"
 
     def http_listener(self, peer: Peer) -> str | None:
         """Where lists and users are served, as `http:15672`, to a client that knows the host; None if they are not."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from headgate.errors import ConfigError
 from headgate.server.settings import Listeners, Tls
 
-PLAIN = ("amqp", "stream", "stomp", "http", "servicebus")
+PLAIN = ("amqp", "stream", "stomp", "http", "servicebus", "rocketmq_names", "rocketmq_classic")
 ENCRYPTED = {
     "amqps": "amqp",
     "stream_tls": "stream",

@@ -29,6 +29,8 @@ HANDLERS = {
     "amqp": "headgate.server.amqp:AmqpHandler",
     "stream": "headgate.server.stream:StreamHandler",
     "stomp": "headgate.server.stomp:StompHandler",
+    "rocketmq_names": "headgate.server.rocketmq.remoting:RemotingHandler",
+    "rocketmq_classic": "headgate.server.rocketmq.remoting:RemotingHandler",
 }
 """Where the handler of each protocol is; imported when the server starts."""
 

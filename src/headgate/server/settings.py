@@ -41,6 +41,10 @@ class Listeners(_Table, frozen=True):
     certificate of `[tls]` or one for `localhost` that the server makes."""
     servicebus_tls: Port = "off"
     """The same as `servicebus`, with TLS only, such as 443, where these clients look for WebSockets unless told."""
+    rocketmq_names: Port = 9876
+    """RocketMQ's clients of the classic protocol: where they ask for topics, the name server."""
+    rocketmq_classic: Port = 10911
+    """The same clients: what they are told to connect to, the broker. Both ports serve all requests."""
     amqps: Port = 5671
     """The same as `amqp` with TLS."""
     stream_tls: Port = 5551
@@ -52,7 +56,7 @@ class Listeners(_Table, frozen=True):
 
 
 class Advertised(_Table, frozen=True):
-    """The address that the server tells stream clients to connect to; needed behind a forwarded port."""
+    """The address that the server tells clients to connect to that ask for one; needed behind a forwarded port."""
 
     host: str | None = None
     """Default: `localhost` for a client on this machine, else the address that the client used."""
@@ -60,6 +64,8 @@ class Advertised(_Table, frozen=True):
     """Default: the port of the listener."""
     tls_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     """The same for clients with TLS."""
+    rocketmq_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
+    """The same for clients of RocketMQ's classic protocol."""
 
 
 class Tls(_Table, frozen=True):
@@ -211,6 +217,12 @@ class ConsumerGroupEntry(_Table, frozen=True):
 class RocketMq(_Table, frozen=True):
     """Clients of RocketMQ. [How RocketMQ calls these settings](rocketmq.md#settings)."""
 
+    open: Literal["loopback", "no"] = "loopback"
+    """Who needs no access key: clients on this machine, as long as there are none; or nobody."""
+    message_size_bytes: Count = 4_194_304
+    """The largest body of a message that they may send."""
+    pulls: Count = 4_096
+    """Classic protocol: queues that a connection reads at a time."""
     create_topics: Literal["never", "producers", "anybody"] = "producers"
     """For whom a topic is made that is not there: nobody, classic producers that send to it, or anybody who asks for
     it."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headgate.broker.consumer_groups.declarations import DEFAULT_GROUP, GroupDeclarations, GroupSettings, GroupStart
+from headgate.broker.consumer_groups.pulling import Pulling
 from headgate.broker.consumer_groups.receiving import ReceiveRequest, Receiving
 from headgate.broker.consumer_groups.view import GroupView
 from headgate.broker.consumer_groups.views import GroupViews
@@ -30,6 +31,8 @@ class ConsumerGroups:
         )
         self.views = make_views(self)
         """Their places in queues."""
+        self.pulling = Pulling(self.views, broker.now_ms)
+        """Those of members that read for themselves."""
 
     def find(self, name: str) -> GroupSettings | None:
         """The settings of a group; None if it is not declared."""
@@ -50,6 +53,11 @@ class ConsumerGroups:
         PreconditionFailedError for a name.
         """
         return self._declarations.ensure(name)
+
+    @property
+    def may_create(self) -> bool:
+        """Whether a group is declared by its first use."""
+        return self._settings.create_groups
 
     def remove(self, name: str) -> None:
         """Forget a group, and its places in all queues. Raises ResourceNotFoundError, LogError."""

@@ -52,7 +52,8 @@ class ReceiveRequest:
     """Give `count` messages at most of some queues to one member of a group, for `invisible_ms`.
 
     `filter` is for messages that nobody was given before, `filter_again` for those that come again; what they are not
-    true for counts as consumed. `then` is called once, in the broker's thread.
+    true for counts as consumed. Without `takes_fresh` only the latter are given. `then` is called once, in the broker's
+    thread.
     """
 
     group: str
@@ -62,6 +63,7 @@ class ReceiveRequest:
     count: int
     invisible_ms: int
     then: Callable[[Received | HeadgateError], None]
+    takes_fresh: bool = True
 
 
 class Receiving:

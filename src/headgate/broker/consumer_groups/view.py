@@ -26,7 +26,7 @@ from headgate.evaluate import Filter
 from headgate.ledger import Expired, Standing, Tokens, View, copy_number, offset_of
 from headgate.message import EncodedMessages, parse_field
 from headgate.message.lookup import locate_bytes
-from headgate.scan import ScanCounters
+from headgate.scan import ScanBatch, ScanCounters
 
 MAX_UNSETTLED = 10_000
 """While members have so many messages of a queue, they are given no fresh ones; as in the original."""
@@ -36,6 +36,9 @@ LOOK_AHEAD = 2_048
 
 NOTED_AFTER = 8_192
 """Offsets that were passed over and are written down without waiting for a claim."""
+
+PULLED_MS = 30_000
+"""So long after a member read a queue for itself others are given nothing of it that nobody was given before."""
 
 DEAD_LETTER_PREFIX = "%DLQ%"
 
@@ -116,6 +119,7 @@ class GroupView:
         self.given_last = 0
         """The number of what it gave last, over all views."""
         self.used_ms = now_ms()
+        self._pulled_until_ms = 0
         self.waiting: dict[Receiving, None] = {}
         """The requests that wait for messages, in order."""
         self._source = source
@@ -222,8 +226,14 @@ class GroupView:
         """Look for what is wanted, a bounded amount; see `ViewDispatcher`."""
         if not self.waiting:
             return False
-        wanted = next(iter(self.waiting)).request.filter
-        count = sum(receiving.left for receiving in self.waiting)
+        takers = [] if self.is_pulled else [each for each in self.waiting if each.request.takes_fresh]
+        if not takers:
+            self.fresh.rest()
+            if self._may_give:
+                self._offer(self)
+            return False
+        wanted = takers[0].request.filter
+        count = sum(receiving.left for receiving in takers)
         has_more = self._look_ahead(wanted, count) if self._settings().fifo else self._look(wanted, count)
         self._count_passed()
         self._note_passed(NOTED_AFTER)
@@ -284,10 +294,10 @@ class GroupView:
         if batch is None:
             return has_more
         self._count_passed(len(batch))
-        copies = batch.offsets * copy_number(1)
-        self.view.postpone(copies, 0, covered=self._covered())
+        found = self._never_given(batch)
+        self.view.postpone(found.copies, 0, covered=self._covered())
         self._ordered_until = self.view.seen_until
-        order.add(copies.tolist(), _message_groups(batch.messages))
+        order.add(found.copies.tolist(), _message_groups(found.messages))
         return not order.has_free
 
     def _index(self, order: MessageGroups) -> bool:
@@ -352,18 +362,25 @@ class GroupView:
         again = self._again(self._came_back(receiving.left), request.filter_again)
         left, left_bytes = receiving.left - len(again), RECEIVED_BYTES - total(again.messages.lengths)
         parts = [_Part(again)]
-        left = min(left, self._room - len(again))
+        left = min(left, self._room - len(again)) if request.takes_fresh and not self.is_pulled else 0
         while left > 0 and left_bytes > 0:
             batch = self.fresh.take(request.filter, left, left_bytes)
             if batch is None:
                 break
-            found = ReadCopies(batch.offsets * copy_number(1), batch.timestamps_ms, batch.messages)
-            self._count_passed(len(found))
+            self._count_passed(len(batch))
+            found = self._never_given(batch)
             # Together they are what was looked at since the last claim.
             parts.append(_Part(found, self._covered(parts)))
             left -= len(found)
             left_bytes -= total(found.messages.lengths)
         return parts
+
+    def _never_given(self, batch: ScanBatch) -> ReadCopies:
+        """What was read, without what members that read for themselves gave back before others came there."""
+        found = ReadCopies(batch.offsets * copy_number(1), batch.timestamps_ms, batch.messages)
+        if self.view.seen_until <= self.view.next_copy:
+            return found
+        return found.take(self.view.unseen(found.copies))
 
     def _covered(self, parts: Sequence[_Part] = ()) -> list[tuple[int, int]]:
         """What was looked at, and is neither noted nor covered by parts that are to be claimed."""
@@ -474,18 +491,86 @@ class GroupView:
     def _dead_letters(self) -> str:
         return TargetKind.STREAM.named(dead_letters_of(self.group))
 
-    def complete_below(self, offset: int) -> None:
-        """Everything below an offset is consumed, whoever has it: how members commit that count for themselves.
+    # members that read for themselves
 
-        Raises LogError.
-        """
+    @property
+    def is_pulled(self) -> bool:
+        """Whether a member reads the queue for itself: others are given only what comes again."""
+        return self._now_ms() < self._pulled_until_ms
+
+    def pulled(self) -> None:
+        """A member reads the queue for itself, now."""
         self.used_ms = self._now_ms()
-        if offset > 0:
-            self.view.complete_ranges([(0, copy_number(offset))])
-        if offset > self.fresh.position:
-            self.fresh.go_to(offset)
-        self._changed([] if self._order is None else self._order.held())
-        self._consumption.touch()
+        self._pulled_until_ms = self.used_ms + PULLED_MS
+
+    @property
+    def first_unseen(self) -> int:
+        """The lowest offset that nobody was given, and no member said to be behind: where reading goes on."""
+        return offset_of(self.view.next_copy)
+
+    def complete_below(self, offset: int, then: Settled = nobody_asks) -> None:
+        """Everything below an offset that nobody was given is consumed: a member that reads for itself says so.
+
+        What others have, or what comes again, stays as it is. `then` as of `settle`, with one True.
+        """
+
+        def complete() -> None:
+            start, stop = self.view.next_copy, copy_number(min(offset, self.stream.next_offset))
+            if stop > start:
+                self.view.postpone((), 0, covered=[(start, stop)])
+                if self.first_unseen > self.fresh.position:
+                    self.fresh.go_to(self.first_unseen)
+                    self._counted = self.fresh.position
+
+        self._by_offset(complete, then)
+
+    def attempts(self, offset: int) -> int:
+        """How often a message was given to somebody who was to settle it; 0 for one that is not known."""
+        return int(self.view.attempts_of(np.array([copy_number(offset)], dtype=np.int64))[0])
+
+    def given(self, start: int, stop: int) -> NDArray[np.int64]:
+        """The offsets in a range that come again by themselves, or that somebody has: who reads leaves them out."""
+        if self.view.floor_of_rows >= copy_number(stop):
+            return _NOTHING
+        copies = self.view.unsettled(copy_number(start), MAX_UNSETTLED)
+        found: NDArray[np.int64] = copies[copies < copy_number(stop)] // copy_number(1)
+        return found
+
+    def send_back(self, offset: int, delay_ms: int | None, then: Settled, *, token: bytes | None = None) -> None:
+        """A member that reads for itself could not consume a message: it comes again after so long, None: as a dead
+
+        letter. `token` is that of the claim by which the member has it, if it came again. One that others have, that
+        waits, or that is settled stays as it is. `then` as of `settle`.
+        """
+
+        def send_back() -> None:
+            copies = np.array([copy_number(offset)], dtype=np.int64)
+            standing = self.view.standings(copies)[0]
+            if token is not None:
+                tokens = Tokens.unpack([token])
+            elif standing == Standing.AVAILABLE or bool(self.view.unseen(copies)[0]):
+                tokens = self.view.claim(copies, self._now_ms() + 1).tokens
+            else:
+                return
+            if delay_ms is None:
+                self._move(tokens)
+            else:
+                self.view.release(tokens, counts=True, not_before_ms=self._now_ms() + delay_ms)
+            self._changed(copies)
+
+        self._by_offset(send_back, then)
+
+    def _by_offset(self, change: Callable[[], None], then: Settled) -> None:
+        self.used_ms = self._now_ms()
+        if self.is_closed:
+            then(ResourceNotFoundError("the consumer group has no place in the queue any more", subject=self.group))
+            return
+        try:
+            change()
+        except (LogError, ValueError) as error:
+            then(error if isinstance(error, LogError) else PreconditionFailedError(str(error), subject=self.group))
+            return
+        self._consumption.answer(then, [True])
         self.wake()
 
     def _settle(self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]) -> None:

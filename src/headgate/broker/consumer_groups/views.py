@@ -92,6 +92,13 @@ class GroupViews:
         """The place of a group in a queue; a new one begins as its settings say. Errors as `receive`."""
         return self._groups_of(stream).view(group, lambda found: self._start(found, group))
 
+    def view_from(self, stream: str, group: str, offset: int) -> GroupView:
+        """The place of a group in a queue; a new one begins at an offset, where a member said that it begins.
+
+        Errors as `receive`.
+        """
+        return self._groups_of(stream).view(group, lambda _stream: offset)
+
     def find_view(self, stream: str, group: str) -> GroupView | None:
         """The place of a group in a queue; None where it has none. Errors as `receive`."""
         return self._groups_of(stream).find(group) if self._has_groups(stream) else None
@@ -118,6 +125,14 @@ class GroupViews:
         groups = self._groups_of(stream)
         groups.drop(group, ResourceNotFoundError("the consumer group begins elsewhere", subject=group))
         groups.view(group, lambda _stream: offset)
+
+    def start_of(self, stream: str, group: str) -> int:
+        """The offset at which a group begins that is new to a queue. Raises ResourceNotFoundError, LogError."""
+        return self._start(self._found(stream), group)
+
+    def next_offset(self, stream: str) -> int:
+        """The offset behind a queue. Raises ResourceNotFoundError, LogError."""
+        return self._found(stream).next_offset
 
     def _start(self, stream: BrokerStream, group: str) -> int:
         """The offset at which a new group begins."""

@@ -5,6 +5,7 @@ Source: rocketmq_wire, part B; the classes of the same names in the original's m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum, IntFlag
 
 from headgate.errors import (
@@ -22,6 +23,7 @@ from headgate.errors import (
     StreamFullError,
     UnsupportedError,
 )
+from headgate.protocols.rocketmq.codes import Status
 
 VERSION = 513
 """The version that answers name: that of 5.5.0. Clients read from it what a broker can do, SQL92 for example."""
@@ -88,6 +90,7 @@ class RequestCode(IntEnum):
     SEND_MESSAGE_V2 = 310
     SEND_BATCH_MESSAGE = 320
     LITE_PULL_MESSAGE = 361
+    RECALL_MESSAGE = 370
 
 
 class ResponseCode(IntEnum):
@@ -132,6 +135,18 @@ _CODES: tuple[tuple[type[HeadgateError], ResponseCode], ...] = (
 )
 
 
+_STATUSES: Mapping[int | str, ResponseCode] = {
+    Status.ILLEGAL_TOPIC: ResponseCode.INVALID_PARAMETER,
+    Status.ILLEGAL_CONSUMER_GROUP: ResponseCode.INVALID_PARAMETER,
+    Status.MESSAGE_BODY_TOO_LARGE: ResponseCode.MESSAGE_ILLEGAL,
+    Status.MESSAGE_PROPERTIES_TOO_LARGE: ResponseCode.MESSAGE_ILLEGAL,
+    Status.MESSAGE_CORRUPTED: ResponseCode.MESSAGE_ILLEGAL,
+}
+"""The codes of refusals that both protocols share."""
+
+
 def response_code(error: HeadgateError) -> ResponseCode:
     """What an error is answered with: the code of the first of its classes that the table names."""
+    if isinstance(error, ProtocolError) and error.code in _STATUSES:
+        return _STATUSES[error.code]
     return next(code for kind, code in _CODES if isinstance(error, kind))

@@ -119,6 +119,13 @@ class SendRequest(msgspec.Struct, rename="camel"):
     max_reconsume_times: Int32 | None = None
 
 
+class RecallRequest(msgspec.Struct, rename="camel"):
+    """`RECALL_MESSAGE`."""
+
+    topic: str
+    recall_handle: str
+
+
 class SendBackRequest(msgspec.Struct, rename="camel"):
     """`CONSUMER_SEND_MSG_BACK`: the message at a place of the commit log could not be consumed."""
 

@@ -1,0 +1,241 @@
+"""Who is a member of which consumer group, what the group asks for, and which queues a member has for itself.
+
+Members say that they are there every some seconds, and with that what they ask for. A group asks one thing of a topic:
+the newest that any of its members said. Who is silent for too long, or goes, is no member any more; the others are
+told, as they divide the queues among themselves. Source: rocketmq_wire, B2 and B5; rocketmq_filters, section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from headgate.broker.consumer_groups.registering import Refusal, Registering
+from headgate.errors import FilterError
+from headgate.evaluate import Filter
+from headgate.scan.match_index import TAGS, Announcement
+
+SILENCE_MS = 120_000
+"""Who was not heard of for so long has gone."""
+
+LOCK_MS = 60_000
+"""So long a member has a queue for itself unless it asks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a group asks of a topic: without a filter everything; with a `refusal` nothing, and that says why."""
+
+    announcement: Announcement
+    filter: Filter | None
+    refusal: Refusal | None = None
+
+
+@dataclass(slots=True)
+class _Member:
+    heard_ms: int
+    topics: frozenset[str]
+    changed: Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Lock:
+    member: str
+    until_ms: int
+
+
+@dataclass(slots=True)
+class _Group:
+    members: dict[str, _Member] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    locks: dict[str, _Lock] = field(default_factory=dict)
+    """By stream."""
+    is_shared: bool = True
+
+
+class Members:
+    """The members of all consumer groups of a broker; in its thread only."""
+
+    def __init__(self, registering: Registering) -> None:
+        self._registering = registering
+        self._groups: dict[str, _Group] = {}
+        self._watching: dict[tuple[str, str], dict[Callable[[], None], None]] = {}
+        """Who is told when a group asks for something else of a topic."""
+
+    def heartbeat(
+        self,
+        group: str,
+        member: str,
+        subscriptions: Mapping[str, Announcement] | None,
+        *,
+        now_ms: int,
+        changed: Callable[[], None],
+        is_shared: bool = True,
+    ) -> None:
+        """A member is there, and asks for all that it lists by topic, None: for what it asked for last.
+
+        `changed` is called when others come or go, `is_shared` says whether members share the messages, or each gets
+        all. The mapping is not changed any more. Cost: comparing it with the last one.
+        """
+        found = self._groups.get(group)
+        if found is None:
+            found = self._groups[group] = _Group()
+        found.is_shared = is_shared
+        known = found.members.get(member)
+        if known is not None:
+            known.heard_ms, known.changed = now_ms, changed
+        else:
+            found.members[member] = _Member(now_ms, frozenset(), changed)
+            self._tell(found)
+        if subscriptions is not None:
+            self._subscribe(group, found, member, subscriptions)
+
+    def leave(self, group: str, member: str) -> None:
+        """A member is gone; again is harmless."""
+        found = self._groups.get(group)
+        if found is None or found.members.pop(member, None) is None:
+            return
+        self._registering.leave(group, member)
+        for stream in [stream for stream, lock in found.locks.items() if lock.member == member]:
+            del found.locks[stream]
+        if found.members:
+            self._forget_topics(group, found)
+            self._tell(found)
+        else:
+            del self._groups[group]
+
+    def tick(self, now_ms: int) -> None:
+        """Those that were silent for too long have gone. Cost: a look at each member."""
+        for group, found in list(self._groups.items()):
+            for member, each in list(found.members.items()):
+                if now_ms - each.heard_ms > SILENCE_MS:
+                    self.leave(group, member)
+
+    # what is known of groups
+
+    def of(self, group: str) -> list[str]:
+        """The members of a group, in order of their coming."""
+        found = self._groups.get(group)
+        return [] if found is None else list(found.members)
+
+    def groups(self) -> list[str]:
+        """The groups that have members, in order."""
+        return sorted(self._groups)
+
+    def is_shared(self, group: str) -> bool:
+        """Whether a group has members, and they share the messages."""
+        found = self._groups.get(group)
+        return found is not None and found.is_shared
+
+    def topics(self, group: str) -> list[str]:
+        """The topics that a group asks for."""
+        found = self._groups.get(group)
+        return [] if found is None else list(found.subscriptions)
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """What a group asks of a topic; None if nothing."""
+        found = self._groups.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    def watch(self, group: str, topic: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` when the group asks for something else of the topic; the call that is given back ends that."""
+        key = (group, topic)
+        self._watching.setdefault(key, {})[changed] = None
+
+        def end() -> None:
+            watching = self._watching.get(key)
+            if watching is not None:
+                watching.pop(changed, None)
+                if not watching:
+                    del self._watching[key]
+
+        return end
+
+    # queues for one member
+
+    def lock(self, group: str, member: str, streams: Iterable[str], *, now_ms: int) -> list[str]:
+        """Let a member have queues for itself, or keep them; gives those that it has, without those of others."""
+        found = self._groups.get(group)
+        if found is None or member not in found.members:
+            return []
+        held = []
+        for stream in streams:
+            lock = found.locks.get(stream)
+            if lock is None or lock.member == member or lock.until_ms <= now_ms:
+                found.locks[stream] = _Lock(member, now_ms + LOCK_MS)
+                held.append(stream)
+        return held
+
+    def unlock(self, group: str, member: str, streams: Iterable[str]) -> None:
+        """A member gives queues back; those of others stay theirs."""
+        found = self._groups.get(group)
+        if found is None:
+            return
+        for stream in streams:
+            lock = found.locks.get(stream)
+            if lock is not None and lock.member == member:
+                del found.locks[stream]
+
+    def has_locks(self, group: str, *, now_ms: int) -> bool:
+        """Whether a member of the group has a queue for itself."""
+        found = self._groups.get(group)
+        return found is not None and any(lock.until_ms > now_ms for lock in found.locks.values())
+
+    # inside
+
+    def _subscribe(self, group: str, found: _Group, member: str, subscriptions: Mapping[str, Announcement]) -> None:
+        refused = self._registering.announce(group, member, subscriptions)
+        found.members[member].topics = frozenset(subscriptions)
+        for topic, announcement in subscriptions.items():
+            known = found.subscriptions.get(topic)
+            if known is None or announcement.version > known.announcement.version:
+                self._change(group, found, topic, known, announcement, refused.get(topic))
+        self._forget_topics(group, found)
+
+    def _change(
+        self,
+        group: str,
+        found: _Group,
+        topic: str,
+        known: Subscription | None,
+        announcement: Announcement,
+        refusal: Refusal | None,
+    ) -> None:
+        if known is not None and announcement.says_the_same(known.announcement):
+            found.subscriptions[topic] = Subscription(announcement, known.filter, known.refusal)
+        else:
+            found.subscriptions[topic] = self._subscription(group, topic, announcement, refusal)
+        # Also of a newer version of the same: who pulls with it may wait to hear of it.
+        for changed in list(self._watching.get((group, topic), ())):
+            changed()
+
+    def _subscription(
+        self, group: str, topic: str, announcement: Announcement, refusal: Refusal | None
+    ) -> Subscription:
+        if refusal is not None or not announcement.text:
+            return Subscription(announcement, None, refusal)
+        if announcement.dialect == TAGS:
+            try:
+                return Subscription(announcement, tags_filter(announcement.text))
+            except FilterError as error:
+                return Subscription(announcement, None, error)
+        expression = self._registering.expression(group, topic)
+        return Subscription(announcement, None if expression is None else expression.filter)
+
+    def _forget_topics(self, group: str, found: _Group) -> None:
+        """What no member asks for any more."""
+        wanted = frozenset[str]().union(*(member.topics for member in found.members.values()))
+        for topic in [topic for topic in found.subscriptions if topic not in wanted]:
+            del found.subscriptions[topic]
+            for changed in list(self._watching.get((group, topic), ())):
+                changed()
+
+    @staticmethod
+    def _tell(found: _Group) -> None:
+        for member in list(found.members.values()):
+            member.changed()
+
+
+def tags_filter(text: str | None) -> Filter | None:
+    """The filter of a tag expression; None for one that takes everything. Raises FilterError."""
+    return None if text in (None, "", "*") else Filter.from_tags(text)

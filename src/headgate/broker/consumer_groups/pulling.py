@@ -1,0 +1,321 @@
+"""Members that read queues for themselves, as clients of RocketMQ's classic protocol do: places, and what comes again.
+
+Such a member says now and then up to where it is done. That is kept in memory and written down within a second: what a
+killed broker lost of it is given again. What a member could not consume comes again by way of one queue for the whole
+group, which is no stream: it holds what the views of the group's topics have to give again, in the order in which that
+was taken. Why it is so: docs/design/consumer-groups.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headgate.broker.consumer_groups.receiving import Received, ReceivedMessage, ReceiveRequest, Receiving
+from headgate.broker.consumer_groups.view import GroupView
+from headgate.broker.consumer_groups.views import GroupViews
+from headgate.broker.consumption import Settled
+from headgate.broker.topics import nobody_asks
+from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError
+
+WRITTEN_MS = 500
+"""Where members are is written down after so long at most."""
+
+HELD_MS = 60_000
+"""So long what came again is with a member, unless that is renewed."""
+
+_RENEWED_MS = 20_000
+_IDLE_MS = 60_000
+"""Without a member that asks for so long what came again is given back, when its time is over."""
+
+_MOST_HELD = 1_000
+_MOST_HELD_BYTES = 8 << 20
+_NUMBERS_A_MS = 1 << 12
+"""The numbers of a queue begin with the time: those of the last process are all lower."""
+
+logger = logging.getLogger("headgate.broker")
+
+
+@dataclass(slots=True)
+class Again:
+    """A message that came again: its number in the queue, and where it is from."""
+
+    number: int
+    stream: str
+    message: ReceivedMessage
+
+
+class RetryQueue:
+    """What comes again for the members of one group that read for themselves; in the broker's thread only."""
+
+    def __init__(self, group: str, views: GroupViews, now_ms: Callable[[], int]) -> None:
+        self.group = group
+        self.next_number = now_ms() * _NUMBERS_A_MS
+        """The number of the message that comes next."""
+        self._views = views
+        self._now_ms = now_ms
+        self._held: OrderedDict[int, Again] = OrderedDict()
+        self._held_bytes = 0
+        self._receiving: Receiving | None = None
+        self._streams: list[str] = []
+        """Those that it is received from."""
+        self._waiting: dict[Callable[[], None], None] = {}
+        self._asked_ms = self._renewed_ms = now_ms()
+
+    @property
+    def first_number(self) -> int:
+        """The number of the first message that is not settled."""
+        return next(iter(self._held), self.next_number)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody asked for a while."""
+        return self._now_ms() - self._asked_ms > _IDLE_MS
+
+    def from_number(self, number: int, count: int, max_bytes: int) -> list[Again]:
+        """The messages from a number on that members have or may have now, within both limits, at least one."""
+        found: list[Again] = []
+        size = 0
+        for each in self._held.values():
+            if each.number < number:
+                continue
+            size += len(each.message.message)
+            if len(found) == count or (found and size > max_bytes):
+                break
+            found.append(each)
+        return found
+
+    def wait(self, streams: Sequence[str], ready: Callable[[], None]) -> Callable[[], None]:
+        """Call `ready` when there is more, of those streams; the call that is given back ends that."""
+        self._asked_ms = self._now_ms()
+        self._waiting[ready] = None
+        if self._receiving is None:
+            self._receive(streams)
+
+        def end() -> None:
+            self._waiting.pop(ready, None)
+            if not self._waiting and self._receiving is not None:
+                receiving, self._receiving = self._receiving, None
+                receiving.close()
+
+        return end
+
+    def _receive(self, streams: Sequence[str]) -> None:
+        room = _MOST_HELD - len(self._held)
+        self._streams = used = [stream for stream in streams if self._is_used(stream)]
+        if room <= 0 or self._held_bytes >= _MOST_HELD_BYTES or not used:
+            return
+
+        def received(result: Received | HeadgateError) -> None:
+            if self._receiving is receiving:
+                self._receiving = None
+            if isinstance(result, HeadgateError):
+                logger.info("group %r is given nothing again: %s", self.group, result)
+                return
+            self._hold(used, result.messages)
+
+        request = ReceiveRequest(self.group, used, None, None, min(room, 32), HELD_MS, received, takes_fresh=False)
+        receiving: Receiving | None = None
+        try:
+            receiving = self._receiving = self._views.receive(request)
+        except (BrokerError, LogError) as error:
+            logger.info("group %r is given nothing again: %s", self.group, error)
+
+    def include(self, stream: str) -> None:
+        """The group reads one stream more."""
+        if self._waiting and stream not in self._streams:
+            receiving, self._receiving = self._receiving, None
+            if receiving is not None:
+                receiving.close()
+            self._receive([*self._streams, stream])
+
+    def _is_used(self, stream: str) -> bool:
+        try:
+            return self._views.find_view(stream, self.group) is not None
+        except (BrokerError, LogError):
+            return False
+
+    def _hold(self, streams: Sequence[str], messages: Sequence[ReceivedMessage]) -> None:
+        for message in messages:
+            self._held[self.next_number] = Again(self.next_number, streams[message.queue], message)
+            self._held_bytes += len(message.message)
+            self.next_number += 1
+        waiting, self._waiting = self._waiting, {}
+        for ready in waiting:
+            ready()
+
+    # settling
+
+    def complete_below(self, number: int, then: Settled = nobody_asks) -> None:
+        """The messages below a number are consumed; `then` as of `GroupView.settle`, of one stream's at least."""
+        done = [each for each in self._held.values() if each.number < number]
+        for each in done:
+            self._drop(each)
+        self._by_stream(done, lambda view, tokens, told: view.settle(tokens, told), then)
+
+    def token_of(self, stream: str, offset: int) -> bytes | None:
+        """What a message of a stream was given with, if it came again and is not settled."""
+        held = self._find(stream, offset)
+        return None if held is None else held.message.token
+
+    def forget(self, stream: str, offset: int) -> None:
+        """A message was sent back once more."""
+        held = self._find(stream, offset)
+        if held is not None:
+            self._drop(held)
+
+    def _find(self, stream: str, offset: int) -> Again | None:
+        return next(
+            (each for each in self._held.values() if (each.stream, each.message.offset) == (stream, offset)), None
+        )
+
+    def _drop(self, each: Again) -> None:
+        del self._held[each.number]
+        self._held_bytes -= len(each.message.message)
+
+    def _by_stream(
+        self,
+        messages: Sequence[Again],
+        change: Callable[[GroupView, list[bytes], Settled], None],
+        then: Settled,
+    ) -> None:
+        by_stream: dict[str, list[bytes]] = {}
+        for each in messages:
+            by_stream.setdefault(each.stream, []).append(each.message.token)
+        if not by_stream:
+            then([])
+            return
+        told = then
+        for stream, tokens in by_stream.items():
+            try:
+                view = self._views.find_view(stream, self.group)
+            except (BrokerError, LogError) as error:
+                told(error)
+            else:
+                if view is None:
+                    told([False] * len(tokens))
+                else:
+                    change(view, tokens, told)
+            told = nobody_asks
+
+    def tick(self, now_ms: int) -> None:
+        """Renew what members have, as long as they ask."""
+        if self._held and not self.is_idle and now_ms - self._renewed_ms >= _RENEWED_MS:
+            self._renewed_ms = now_ms
+            held = list(self._held.values())
+            self._by_stream(held, lambda view, tokens, told: view.change_invisible(tokens, HELD_MS, told), nobody_asks)
+
+    def close(self) -> None:
+        """The members have gone: what they had comes again when its time is over."""
+        if self._receiving is not None:
+            self._receiving.close()
+        self._held.clear()
+        self._waiting.clear()
+
+
+class Pulling:
+    """The places of members that read for themselves, in the queues of all streams; in the broker's thread only."""
+
+    def __init__(self, views: GroupViews, now_ms: Callable[[], int]) -> None:
+        self._views = views
+        self._now_ms = now_ms
+        self._done: dict[tuple[str, str], int] = {}
+        """Stream and group → up to where members are done, as far as that is not written down."""
+        self._retries: dict[str, RetryQueue] = {}
+        self._written_ms = now_ms()
+
+    def pulled(self, stream: str, group: str, offset: int) -> GroupView:
+        """A member reads a queue from an offset on: where its group begins, if it is new there.
+
+        Raises ResourceNotFoundError, StreamLockedError, LogError.
+        """
+        view = self._views.view_from(stream, group, offset)
+        view.pulled()
+        retries = self._retries.get(group)
+        if retries is not None:
+            retries.include(stream)
+        return view
+
+    def place(self, stream: str, group: str) -> int | None:
+        """Up to where a group is done with a queue; None where it was never there. Errors as `pulled`."""
+        view = self._views.find_view(stream, group)
+        if view is None:
+            return None
+        return max(view.first_unseen, self._done.get((stream, group), 0), view.stream.first_offset)
+
+    def begins_at(self, stream: str, group: str) -> int:
+        """Where a group begins in a queue that is new to it, as the settings say. Errors as `pulled`."""
+        return self._views.start_of(stream, group)
+
+    def done(self, stream: str, group: str, offset: int, then: Settled | None = None) -> None:
+        """A member is done with everything below an offset; it is written down soon, with `then` at once.
+
+        An offset below what is known changes nothing: late words of a member that lost the queue to another one.
+        """
+        key = (stream, group)
+        if then is None:
+            self._done[key] = max(offset, self._done.get(key, 0))
+            return
+        offset = max(offset, self._done.pop(key, 0))
+        try:
+            view = self._views.view_from(stream, group, min(offset, self._views.next_offset(stream)))
+        except (BrokerError, LogError) as error:
+            then(error)
+            return
+        view.complete_below(offset, then)
+
+    def retries(self, group: str) -> RetryQueue:
+        """What comes again for the members of a group that read for themselves."""
+        found = self._retries.get(group)
+        if found is None:
+            found = self._retries[group] = RetryQueue(group, self._views, self._now_ms)
+        return found
+
+    def send_back(
+        self, stream: str, group: str, offset: int, *, delay_ms: Callable[[int], int | None], then: Settled
+    ) -> None:
+        """A member could not consume a message: it comes again later, or is a dead letter.
+
+        `delay_ms` is asked with how often it came again before; None: never again. Errors as `pulled`, raised;
+        PreconditionFailedError for an offset where no message is.
+        """
+        view = self._views.view_from(stream, group, offset)
+        if not view.stream.first_offset <= offset < view.stream.next_offset:
+            raise PreconditionFailedError(f"look message by offset failed, {offset}", subject=stream)
+        retries = self._retries.get(group)
+        token = None if retries is None else retries.token_of(stream, offset)
+        if retries is not None and token is not None:
+            retries.forget(stream, offset)
+        again = max(view.attempts(offset) - 1, 0)
+        view.send_back(offset, delay_ms(again), then, token=token)
+
+    def forget(self, stream: str) -> None:
+        """A stream is no more."""
+        for key in [key for key in self._done if key[0] == stream]:
+            del self._done[key]
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes."""
+        if 0 <= now_ms - self._written_ms < WRITTEN_MS:
+            return
+        self._written_ms = now_ms
+        self.write()
+        for group, retries in list(self._retries.items()):
+            retries.tick(now_ms)
+            if retries.is_idle:
+                retries.close()
+                del self._retries[group]
+
+    def write(self) -> None:
+        """Write down where members are."""
+        done, self._done = self._done, {}
+        for (stream, group), offset in done.items():
+            try:
+                view = self._views.find_view(stream, group)
+            except (BrokerError, LogError) as error:
+                logger.info("it is not written down where group %r is in %r: %s", group, stream, error)
+                continue
+            if view is not None:
+                view.complete_below(offset)

@@ -1,0 +1,82 @@
+"""Who a request comes from: the holder of an access key, who signs each request, or a client that needs none.
+
+There is no login. While there are no access keys, clients on this machine are the default user, unless `rocketmq.open`
+says no. What a key may do is said by its rights: send is to publish, listen to consume, manage to make topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.broker import Permission, Right, Session
+from headgate.errors import AuthenticationError
+from headgate.protocols.rocketmq.remoting import ACCESS_KEY, Command, is_signed
+from headgate.server.context import ServerContext
+from headgate.server.transport import Transport
+
+RIGHTS = {Permission.WRITE: Right.SEND, Permission.READ: Right.LISTEN, Permission.CONFIGURE: Right.MANAGE}
+
+_MOST_SESSIONS = 16
+"""Clients share a connection, each perhaps with a key of its own; more than that are no clients of ours."""
+
+
+class Access:
+    """The sessions of one connection: one for each key that signed, and one for requests that are not signed."""
+
+    def __init__(
+        self, transport: Transport, context: ServerContext, *, protocol: str, opened: Callable[[Session], None]
+    ) -> None:
+        self._transport = transport
+        self._context = context
+        self._protocol = protocol
+        self._opened = opened
+        self._sessions: dict[str, Session] = {}
+        """By the name of the key; the empty one is none."""
+
+    def session_of(self, command: Command) -> Session:
+        """The session that a request belongs to. Raises AuthenticationError for one that is not to be served."""
+        keys = self._context.broker.keys
+        if not keys:
+            return self._sessions.get("") or self._open_unsigned()
+        name = command.fields.get(ACCESS_KEY, "")
+        if not name:
+            raise self._refused("the request has no AccessKey", name)
+        known = name in keys
+        key = keys.get(name) if known else None
+        if not is_signed(command, () if key is None else (key.primary, key.secondary)):
+            raise self._refused("there is no such AccessKey, or its Signature is another one", name)
+        return self._sessions.get(name) or self._open(name, name, self._check_of(name))
+
+    def end(self) -> None:
+        """The connection is gone."""
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+
+    def _open_unsigned(self) -> Session:
+        settings = self._context.settings
+        if settings.rocketmq.open != "loopback" or not self._transport.peer.is_loopback:
+            raise self._refused("clients elsewhere need an access key; `headgate key add` makes one", "")
+        user = settings.authentication.default_user
+        if user not in self._context.broker.users:
+            raise self._refused("there is no default user", "")
+        return self._open("", user, None)
+
+    def _open(self, name: str, user: str, check: Callable[[Permission, str], None] | None) -> Session:
+        if len(self._sessions) >= _MOST_SESSIONS:
+            raise AuthenticationError(f"more than {_MOST_SESSIONS} access keys on one connection")
+        record = self._context.connections.of(self._transport)
+        record.user = user
+        session = self._context.broker.open_session(user, protocol=self._protocol, connection=record.name, check=check)
+        self._sessions[name] = session
+        self._context.connections.totals.logins += 1
+        self._opened(session)
+        return session
+
+    def _check_of(self, name: str) -> Callable[[Permission, str], None]:
+        keys = self._context.broker.keys
+        return lambda permission, resource: keys.check(name, RIGHTS[permission], resource)
+
+    def _refused(self, reason: str, name: str) -> AuthenticationError:
+        self._context.authenticator.note_refusal(self._transport, name, reason)
+        return AuthenticationError(reason)

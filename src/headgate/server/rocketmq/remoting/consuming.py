@@ -1,0 +1,284 @@
+"""Members of consumer groups: heartbeats, who is there, locks of queues, places, and what could not be consumed."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+
+from headgate.broker import Session
+from headgate.broker.consumer_groups import RetryQueue
+from headgate.errors import (
+    BrokerError,
+    ConfigError,
+    FilterError,
+    HeadgateError,
+    LimitExceededError,
+    LogError,
+    PreconditionFailedError,
+)
+from headgate.log import OffsetSpecification
+from headgate.protocols.rocketmq import RETRY_PREFIX, delay_ms, place_of
+from headgate.protocols.rocketmq.remoting import (
+    Command,
+    RequestCode,
+    ResponseCode,
+    decode_body,
+    encode_body,
+    read_header,
+)
+from headgate.protocols.rocketmq.remoting import bodies as b
+from headgate.protocols.rocketmq.remoting import headers as h
+from headgate.server.context import ServerContext
+from headgate.server.rocketmq.remoting.answers import Answer, refusal
+from headgate.server.rocketmq.remoting.subscriptions import announcement_of, check_expression, stream_of
+
+Tell = Callable[[RequestCode, dict[str, str]], None]
+"""Says something to the client."""
+
+_MOST_MEMBERSHIPS = 10_000
+_BROADCASTING = "BROADCASTING"
+
+logger = logging.getLogger("headgate.server.rocketmq")
+
+
+class Consuming:
+    """What the members of one connection ask for, beside messages."""
+
+    def __init__(self, context: ServerContext, answer: Answer, tell: Tell, *, connection: str) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._members = context.broker.members
+        self._pulling = context.broker.consumer_groups.pulling
+        self._answer = answer
+        self._tell = tell
+        self._connection = connection
+        self._memberships: dict[tuple[str, str], int] = {}
+        """Group and the client's id → what the client calls all that it asked for last, a number."""
+        self.requests: Mapping[int, Callable[[Session, Command], None]] = {
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._list,
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
+            RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
+            RequestCode.GET_MAX_OFFSET: self._max_offset,
+            RequestCode.GET_MIN_OFFSET: self._min_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search_offset,
+            RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
+        }
+
+    def has_retries(self, group: str) -> bool:
+        """Whether a consumer group has a retry topic: if it is there, or would be with the first heartbeat.
+
+        Clients ask before they send one, and then not for half a minute.
+        """
+        groups = self._broker.consumer_groups
+        return bool(group) and (groups.find(group) is not None or groups.may_create)
+
+    def end(self) -> None:
+        """The connection is gone."""
+        memberships, self._memberships = self._memberships, {}
+        for group, client_id in memberships:
+            self._members.leave(group, client_id)
+
+    # who is there
+
+    def _heartbeat(self, session: Session, command: Command) -> None:
+        heartbeat = decode_body(command.body, b.Heartbeat)  # type: ignore[arg-type]
+        has_changed = heartbeat.heartbeat_fingerprint == 0
+        for consumer in heartbeat.consumer_data_set or ():
+            try:
+                self._broker.consumer_groups.ensure(consumer.group_name)
+            except (BrokerError, LogError) as error:
+                # As in the original the client is told when it asks for messages.
+                logger.debug("%s: group %r: %s", self._connection, consumer.group_name, error)
+                continue
+            has_changed |= self._join(session, heartbeat, consumer)
+        fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": str(has_changed).lower()}
+        self._answer(command, command.answer(ResponseCode.SUCCESS, fields=fields))
+
+    def _join(self, session: Session, heartbeat: b.Heartbeat, consumer: b.ConsumerData) -> bool:
+        """One membership; whether it is new, or another one than before."""
+        key = (consumer.group_name, heartbeat.client_id)
+        known = self._memberships.get(key)
+        if known is None and len(self._memberships) >= _MOST_MEMBERSHIPS:
+            raise LimitExceededError(f"more than {_MOST_MEMBERSHIPS} members of groups on one connection")
+        self._memberships[key] = heartbeat.heartbeat_fingerprint
+        subscriptions = None
+        if not heartbeat.without_sub:
+            limit = self._context.settings.limits.filter_bytes
+            subscriptions = {
+                each.topic: announcement_of(each, limit)
+                for each in consumer.subscription_data_set or ()
+                if not each.topic.startswith(RETRY_PREFIX) and session.reads(each.topic)
+            }
+        self._members.heartbeat(
+            *key,
+            subscriptions,
+            now_ms=self._context.clock.now_ms(),
+            changed=functools.partial(self._others_changed, consumer.group_name),
+            is_shared=consumer.message_model != _BROADCASTING,
+        )
+        return known != heartbeat.heartbeat_fingerprint
+
+    def _others_changed(self, group: str) -> None:
+        self._tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+
+    def _unregister(self, session: Session, command: Command) -> None:
+        request = read_header(command, h.UnregisterRequest)
+        if request.consumer_group is not None:
+            self._memberships.pop((request.consumer_group, request.client_id), None)
+            self._members.leave(request.consumer_group, request.client_id)
+        self._answer(command, command.answer(ResponseCode.SUCCESS))
+
+    def _check_client(self, session: Session, command: Command) -> None:
+        data = decode_body(command.body, b.CheckClient).subscription_data  # type: ignore[arg-type]
+        if data is not None:
+            try:
+                check_expression(announcement_of(data, self._context.settings.limits.filter_bytes))
+            except (FilterError, ConfigError) as error:
+                answer = command.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=str(error))
+                self._answer(command, answer)
+                return
+        self._answer(command, command.answer(ResponseCode.SUCCESS))
+
+    def _list(self, session: Session, command: Command) -> None:
+        group = read_header(command, h.GroupRequest).consumer_group
+        members = self._members.of(group)
+        if members:
+            answer = command.answer(ResponseCode.SUCCESS, body=encode_body(b.ConsumerList(members)))
+        else:
+            answer = command.answer(ResponseCode.SYSTEM_ERROR, remark=f"no consumer for this group, {group}")
+        self._answer(command, answer)
+
+    # queues for one member
+
+    def _lock(self, session: Session, command: Command) -> None:
+        request = decode_body(command.body, b.LockRequest)  # type: ignore[arg-type]
+        by_stream = self._streams(request)
+        held = self._members.lock(
+            request.consumer_group, request.client_id, by_stream, now_ms=self._context.clock.now_ms()
+        )
+        body = encode_body(b.LockAnswer([by_stream[stream] for stream in held]))
+        self._answer(command, command.answer(ResponseCode.SUCCESS, body=body))
+
+    def _unlock(self, session: Session, command: Command) -> None:
+        request = decode_body(command.body, b.LockRequest)  # type: ignore[arg-type]
+        self._members.unlock(request.consumer_group, request.client_id, self._streams(request))
+        self._answer(command, command.answer(ResponseCode.SUCCESS))
+
+    def _streams(self, request: b.LockRequest) -> dict[str, b.MessageQueue]:
+        """The queues of a request by their streams; the retry queue is one, too."""
+        found = {}
+        for queue in request.queues:
+            if queue.topic.startswith(RETRY_PREFIX):
+                found[queue.topic] = queue
+                continue
+            topic = self._broker.message_topics.find(queue.topic)
+            if topic is not None and 0 <= queue.queue_id < len(topic.streams):
+                found[topic.streams[queue.queue_id]] = queue
+        return found
+
+    # places
+
+    def _query_offset(self, session: Session, command: Command) -> None:
+        request = read_header(command, h.QueryOffsetRequest)
+        if request.topic.startswith(RETRY_PREFIX):
+            self._answer_offset(command, self._pulling.retries(request.consumer_group).first_number)
+            return
+        stream = stream_of(session, request.topic, request.queue_id)
+        place = self._pulling.place(stream, request.consumer_group)
+        if place is None and request.set_zero_if_not_found:
+            place = 0 if self._pulling.begins_at(stream, request.consumer_group) == 0 else None
+        if place is None:
+            remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+            if not request.set_zero_if_not_found:
+                remark = "Not found, do not set to zero, maybe this group boot first"
+            self._answer(command, command.answer(ResponseCode.QUERY_NOT_FOUND, remark=remark))
+        else:
+            self._answer_offset(command, place)
+
+    def _update_offset(self, session: Session, command: Command) -> None:
+        request = read_header(command, h.UpdateOffsetRequest)
+        group = request.consumer_group
+        if self._broker.consumer_groups.find(group) is None:
+            remark = f"Group {group} not exist!"
+            self._answer(command, command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark))
+            return
+        told = functools.partial(self._told, command)
+        if request.topic.startswith(RETRY_PREFIX):
+            self._pulling.retries(group).complete_below(request.commit_offset, told)
+            return
+        stream = stream_of(session, request.topic, request.queue_id)
+        self._pulling.done(stream, group, request.commit_offset, None if command.is_one_way else told)
+
+    def _told(self, command: Command, result: list[bool] | HeadgateError) -> None:
+        if isinstance(result, HeadgateError):
+            self._answer(command, refusal(command, result))
+        else:
+            self._answer(command, command.answer(ResponseCode.SUCCESS))
+
+    def _max_offset(self, session: Session, command: Command) -> None:
+        request = read_header(command, h.QueueRequest)
+        if request.topic.startswith(RETRY_PREFIX):
+            self._answer_offset(command, self._retries(request.topic).next_number)
+        else:
+            info = session.stream_info(stream_of(session, request.topic, request.queue_id))
+            self._answer_offset(command, info.next_offset)
+
+    def _min_offset(self, session: Session, command: Command) -> None:
+        request = read_header(command, h.QueueRequest)
+        if request.topic.startswith(RETRY_PREFIX):
+            self._answer_offset(command, self._retries(request.topic).first_number)
+        else:
+            info = session.stream_info(stream_of(session, request.topic, request.queue_id))
+            self._answer_offset(command, info.first_offset)
+
+    def _retries(self, topic: str) -> RetryQueue:
+        return self._pulling.retries(topic.removeprefix(RETRY_PREFIX))
+
+    def _search_offset(self, session: Session, command: Command) -> None:
+        request = read_header(command, h.SearchOffsetRequest)
+        if request.topic.startswith(RETRY_PREFIX):
+            self._answer_offset(command, self._retries(request.topic).first_number)
+            return
+        stream = stream_of(session, request.topic, request.queue_id)
+        first = session.stream_info(stream).first_offset
+        time_ms = max(0, request.timestamp)
+        if request.boundary_type.lower() == "upper":
+            behind = session.resolve_offset(stream, OffsetSpecification.timestamp(time_ms + 1))
+            self._answer_offset(command, max(first, behind - 1))
+        else:
+            self._answer_offset(
+                command, max(first, session.resolve_offset(stream, OffsetSpecification.timestamp(time_ms)))
+            )
+
+    def _answer_offset(self, command: Command, offset: int) -> None:
+        self._answer(command, command.answer(ResponseCode.SUCCESS, fields={"offset": str(offset)}))
+
+    # what could not be consumed
+
+    def _send_back(self, session: Session, command: Command) -> None:
+        request = read_header(command, h.SendBackRequest)
+        if self._broker.consumer_groups.find(request.group) is None:
+            remark = f"subscription group not exist, {request.group}"
+            self._answer(command, command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark))
+            return
+        if not request.origin_topic:
+            raise PreconditionFailedError("the request does not say of which topic the message is")
+        queue, offset = place_of(request.offset)
+        stream = stream_of(session, request.origin_topic, queue)
+        settings = self._broker.consumer_groups.settings_of(request.group)
+        most = settings.max_attempts - 1 if request.max_reconsume_times is None else request.max_reconsume_times
+
+        def delay_after(again: int) -> int | None:
+            if again >= most or request.delay_level < 0:
+                return None
+            return delay_ms(request.delay_level or 3 + again)
+
+        self._pulling.send_back(
+            stream, request.group, offset, delay_ms=delay_after, then=functools.partial(self._told, command)
+        )

@@ -1,0 +1,239 @@
+"""One connection of a client of the classic protocol: its requests, and what the server asks of it.
+
+Requests are answered in any order. One that nobody waits for is not answered. What the original does not know it
+answers with a code of its own, and so does this.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+from collections.abc import Callable
+
+from headgate.broker import Session
+from headgate.errors import AuthenticationError, HeadgateError, ResourceNotFoundError
+from headgate.protocols.rocketmq import RETRY_PREFIX, host_bytes
+from headgate.protocols.rocketmq.remoting import (
+    Command,
+    Flag,
+    ProtocolViolation,
+    RemotingConnection,
+    RequestCode,
+    ResponseCode,
+    encode_body,
+    read_header,
+)
+from headgate.protocols.rocketmq.remoting import headers as h
+from headgate.server.context import ServerContext
+from headgate.server.conversation import Conversation
+from headgate.server.rocketmq.remoting.access import Access
+from headgate.server.rocketmq.remoting.answers import refusal
+from headgate.server.rocketmq.remoting.consuming import Consuming
+from headgate.server.rocketmq.remoting.pulling import Pulling
+from headgate.server.rocketmq.remoting.queries import Queries
+from headgate.server.rocketmq.remoting.routes import cluster_of, route_of
+from headgate.server.rocketmq.remoting.sending import Sending
+from headgate.server.transport import Transport
+
+PROTOCOL = "RocketMQ"
+SILENCE_S = 180.0
+"""A client says something every 30 seconds; one that is silent for so long is cut off. The original waits for 120."""
+
+_FRAME_ROOM_BYTES = 1 << 20
+"""What a frame may hold beside the largest batch of messages."""
+
+logger = logging.getLogger("headgate.server.rocketmq")
+
+
+class RemotingHandler:
+    """One connection; both roles of the original, name server and broker, are served on each."""
+
+    def __init__(self, transport: Transport, context: ServerContext) -> None:
+        self._transport = transport
+        self._context = context
+        self._record = context.connections.of(transport)
+        self._record.protocol = PROTOCOL
+        limit = context.settings.rocketmq.message_size_bytes
+        self._connection = RemotingConnection(max_frame_bytes=max(2 * limit, 16 << 20) + _FRAME_ROOM_BYTES)
+        self._conversation = Conversation(transport, context.clock)
+        self._opaques = itertools.count(1)
+        self._answers: dict[int, Callable[[Command | None], None]] = {}
+        """What is called with the client's answer to a request of ours, None where it has gone, by their numbers."""
+        self._access = Access(transport, context, protocol=PROTOCOL, opened=self._opened)
+        host, port = context.advertised_classic_address(transport.peer)
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        store_host = host_bytes(transport.peer.local_host or "127.0.0.1", port)
+        self._sending = Sending(
+            context, self._answer, born_host=_born_host(transport.peer.host, transport.peer.port), store_host=store_host
+        )
+        self._pulling = Pulling(transport, context, self._answer, store_host=store_host)
+        self._consuming = Consuming(context, self._answer, self._tell, connection=self._record.name)
+        self._queries = Queries(transport, context, self._answer, store_host=store_host)
+        self._is_open = True
+        self._requests: dict[int, Callable[[Command], None]] = {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
+            RequestCode.END_TRANSACTION: self._end_transaction,
+            **{
+                code: self._with_session(self._sending.send)
+                for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+            },
+            RequestCode.RECALL_MESSAGE: self._with_session(self._sending.recall),
+            **{
+                code: self._with_session(self._pulling.pull)
+                for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+            },
+            **{code: self._with_session(call) for code, call in self._consuming.requests.items()},
+            **{code: self._with_session(call) for code, call in self._queries.requests.items()},
+        }
+
+    # what the driver calls
+
+    def received(self, data: memoryview) -> None:
+        """Bytes of the client."""
+        self._conversation.heard()
+        for event in self._connection.receive(data):
+            if isinstance(event, ProtocolViolation):
+                logger.warning("%s: %s", self._record.name, event.error)
+                self._end()
+                self._transport.close()
+                return
+            if event.is_response:
+                self._answered(event)
+            else:
+                self._handle(event)
+        self._sending.flush()
+        self._flush()
+        self._conversation.limit_answers()
+
+    def writable(self) -> None:
+        """The transport takes more."""
+        self._conversation.taken()
+        self._pulling.wake()
+        self._queries.wake()
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes: held requests, unused publishers, clients that are silent."""
+        if not self._is_open:
+            return
+        self._sending.tick(now_ms)
+        self._pulling.tick(now_ms)
+        self._queries.tick(now_ms)
+        self._flush()
+        if self._conversation.is_silent(SILENCE_S):
+            logger.info("%s: silent for %d seconds", self._record.name, SILENCE_S)
+            self._transport.abort()
+
+    def lost(self, reason: Exception | None) -> None:
+        """The connection was closed."""
+        self._end()
+
+    def shut_down(self) -> None:
+        """The server stops: clients look for another one by themselves."""
+        self._end()
+        self._transport.close()
+
+    # requests
+
+    def _handle(self, command: Command) -> None:
+        call = self._requests.get(command.code)
+        if call is None:
+            remark = f" request type {command.code} not supported"
+            self._answer(command, command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
+            return
+        try:
+            call(command)
+        except AuthenticationError as error:
+            self._refuse_later(command, error)
+        except HeadgateError as error:
+            logger.debug("%s: request %d: %s", self._record.name, command.code, error)
+            self._answer(command, refusal(command, error))
+
+    def _with_session(self, call: Callable[[Session, Command], None]) -> Callable[[Command], None]:
+        return lambda command: call(self._access.session_of(command), command)
+
+    def _opened(self, session: Session) -> None:
+        self._conversation.limit_backlog(session.backlog, self._context.settings.limits)
+
+    def _route(self, command: Command) -> None:
+        self._access.session_of(command)
+        topic = read_header(command, h.RouteRequest).topic
+        group = topic.removeprefix(RETRY_PREFIX) if topic.startswith(RETRY_PREFIX) else None
+        is_retry = group is not None and self._consuming.has_retries(group)
+        try:
+            route = route_of(self._context.broker.message_topics, topic, self._address, is_retry=is_retry)
+        except ResourceNotFoundError:
+            remark = f"No topic route info in name server for the topic: {topic}"
+            self._answer(command, command.answer(ResponseCode.TOPIC_NOT_EXIST, remark=remark))
+            return
+        self._answer(command, command.answer(ResponseCode.SUCCESS, body=encode_body(route)))
+
+    def _cluster(self, command: Command) -> None:
+        self._access.session_of(command)
+        self._answer(command, command.answer(ResponseCode.SUCCESS, body=encode_body(cluster_of(self._address))))
+
+    def _end_transaction(self, command: Command) -> None:
+        remark = "transaction messages are not served"
+        self._answer(command, command.answer(ResponseCode.NO_PERMISSION, remark=remark))
+
+    # answers
+
+    def _answer(self, request: Command, answer: Command) -> None:
+        """Answer a request, if somebody waits for that."""
+        if request.is_one_way or not self._is_open:
+            return
+        try:
+            self._connection.send(answer)
+        except ValueError as error:
+            logger.warning("%s: an answer that cannot be written: %s", self._record.name, error)
+            return
+        self._transport.call_soon(self._flush)
+
+    def _refuse_later(self, command: Command, error: HeadgateError) -> None:
+        """Who guesses secrets waits for each answer, as with passwords."""
+        delay_s = self._context.settings.timeouts.login_failure_s
+        self._transport.call_later(delay_s, functools.partial(self._answer, command, refusal(command, error)))
+
+    def _flush(self) -> None:
+        self._conversation.say(self._connection.take_output())
+
+    # requests to the client
+
+    def _tell(
+        self, code: RequestCode, fields: dict[str, str], answered: Callable[[Command | None], None] | None = None
+    ) -> None:
+        """Ask something of the client; without `answered` it need not answer."""
+        if not self._is_open:
+            return
+        number = next(self._opaques)
+        if answered is not None:
+            self._answers[number] = answered
+        flag = Flag.ONE_WAY if answered is None else Flag(0)
+        self._connection.send(Command(code=code, opaque=number, flag=flag, fields=fields))
+        self._transport.call_soon(self._flush)
+
+    def _answered(self, answer: Command) -> None:
+        call = self._answers.pop(answer.opaque, None)
+        if call is not None:
+            call(answer)
+
+    # the end
+
+    def _end(self) -> None:
+        """End everything that the connection has in the broker; again is harmless."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._sending.flush()
+        self._pulling.end()
+        self._consuming.end()
+        self._queries.end()
+        self._access.end()
+        answers, self._answers = self._answers, {}
+        for call in answers.values():
+            call(None)
+
+
+def _born_host(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

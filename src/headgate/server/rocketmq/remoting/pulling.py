@@ -1,0 +1,479 @@
+"""Pulls: each asks for messages of one queue from an offset on, and waits for them if there are none.
+
+    a pull comes ──► a reader of its queue, where the last one of its group ended ──► found ──► answered in bulk
+                                                                                 └─► at the end: held, until something
+                                                                                     comes that its filter is true for
+
+A reader stays between two pulls, so what it found and did not give waits in memory for the next one. A scan passes over
+as much as it likes: the answer says how far it came.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.broker import ConsumerOptions, MessageConsumer, Session
+from headgate.broker.consumer_groups import Again, GroupView
+from headgate.errors import BrokerError, ConfigError, FilterError, HeadgateError, LogError
+from headgate.evaluate import Filter
+from headgate.log import OffsetSpecification
+from headgate.message import EncodedMessages
+from headgate.protocols.rocketmq import (
+    RETRY_PREFIX,
+    StoredFrom,
+    commit_offset,
+    encode_stored,
+    message_id,
+)
+from headgate.protocols.rocketmq.remoting import Command, PullFlag, ResponseCode, pull_fields, read_header
+from headgate.protocols.rocketmq.remoting import headers as h
+from headgate.scan import ScanBatch
+from headgate.server.context import ServerContext
+from headgate.server.pump import Pump
+from headgate.server.rocketmq.remoting.answers import Answer, refusal
+from headgate.server.rocketmq.remoting.routes import CLUSTER, REGION
+from headgate.server.rocketmq.remoting.subscriptions import announced, check_expression, stream_of
+from headgate.server.transport import Transport
+
+MOST_MESSAGES = 1_024
+"""An answer has at most so many messages, however many are asked for, and at most so many bytes."""
+MOST_BYTES = 4 << 20
+
+HEARTBEAT_WAIT_MS = 3_000
+"""So long a pull waits for the heartbeat that it is newer than: clients send it right behind."""
+
+_QUEUE, _QUEUE_OFFSET = struct.Struct(">i"), struct.Struct(">q")
+_WAIT_MS = 30_000
+"""The longest time that a pull is held."""
+
+logger = logging.getLogger("headgate.server.rocketmq")
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A pull that is not answered: until when it is held, and whether that is at the end of its queue, too."""
+
+    command: Command
+    request: h.PullRequest
+    until_ms: int
+    may_wait: bool
+    is_held: bool = False
+    """Whether its reader has been at the end of the queue: what is passed over from then on does not end it."""
+
+
+class _Reader:
+    """What reads one queue for one group of the connection."""
+
+    __slots__ = ("consumer", "end_watch", "filter", "next_offset", "queue", "source", "stream", "view", "waiting")
+
+    def __init__(self, stream: str, queue: int, source: StoredFrom, wanted: Filter | None) -> None:
+        self.stream = stream
+        self.queue = queue
+        self.source = source
+        self.filter = wanted
+        self.consumer: MessageConsumer
+        self.view: GroupView | None = None
+        self.next_offset = 0
+        """What the last answer said that comes next."""
+        self.waiting: _Waiting | None = None
+        self.end_watch: Callable[[], None] | None = None
+
+
+@dataclass(slots=True)
+class _Later:
+    """A pull that waits for something else than messages of its queue: a heartbeat, or what comes again."""
+
+    waiting: _Waiting
+    end: Callable[[], None]
+
+
+class Pulling:
+    """The pulls of one connection."""
+
+    def __init__(self, transport: Transport, context: ServerContext, answer: Answer, *, store_host: bytes) -> None:
+        self._transport = transport
+        self._context = context
+        self._broker = context.broker
+        self._members = context.broker.members
+        self._places = context.broker.consumer_groups.pulling
+        self._answer = answer
+        self._store_host = store_host
+        self._pump = Pump(transport)
+        self._readers: OrderedDict[tuple[str, str], _Reader] = OrderedDict()
+        """By group and stream; the one used last stands last."""
+        self._later: dict[int, tuple[Session, _Later]] = {}
+        """By the number of the request."""
+
+    # requests
+
+    def pull(self, session: Session, command: Command) -> None:
+        """Take a request; it is answered when there is something, or nothing for long enough. Raises HeadgateError."""
+        request = read_header(command, h.PullRequest)
+        if not self._is_group(command, request.consumer_group):
+            return
+        flags = PullFlag(request.sys_flag & 0xFF)
+        now_ms = self._context.clock.now_ms()
+        may_wait = bool(flags & PullFlag.MAY_WAIT)
+        hold_ms = min(max(request.suspend_timeout_millis, 0), _WAIT_MS) if may_wait else 0
+        waiting = _Waiting(command, request, now_ms + hold_ms, may_wait)
+        if request.topic.startswith(RETRY_PREFIX):
+            self._pull_retries(session, waiting, flags)
+            return
+        stream = stream_of(session, request.topic, request.queue_id)
+        session.check_reads(request.topic)
+        if flags & PullFlag.COMMIT_OFFSET and self._members.is_shared(request.consumer_group):
+            self._places.done(stream, request.consumer_group, request.commit_offset)
+        if flags & PullFlag.HAS_SUBSCRIPTION:
+            wanted = self._own_filter(command, request)
+        else:
+            wanted = self._filter_of_group(session, waiting)
+        if not isinstance(wanted, _Refused):
+            self._read(session, waiting, stream, wanted)
+
+    def _is_group(self, command: Command, group: str) -> bool:
+        try:
+            self._broker.consumer_groups.ensure(group)
+        except (BrokerError, LogError) as error:
+            remark = f"subscription group [{group}] does not exist, {error}"
+            self._answer(command, command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark))
+            return False
+        return True
+
+    def _own_filter(self, command: Command, request: h.PullRequest) -> Filter | _Refused | None:
+        """What the request itself asks for."""
+        limit = self._context.settings.limits.filter_bytes
+        wanted = announced(request.subscription, request.expression_type, request.sub_version, limit)
+        try:
+            return check_expression(wanted)
+        except (FilterError, ConfigError) as error:
+            remark = f"parse the consumer's subscription failed: {error}"
+            return self._refuse(command, ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
+
+    def _filter_of_group(self, session: Session, waiting: _Waiting) -> Filter | _Refused | None:
+        """What its group asked for with heartbeats."""
+        command, request = waiting.command, waiting.request
+        found = self._members.subscription(request.consumer_group, request.topic)
+        if found is None:
+            what = "subscription" if self._members.of(request.consumer_group) else "group info"
+            return self._refuse(command, ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's {what} not exist")
+        if found.announcement.version < request.sub_version:
+            # Refused at once, its client waits for three seconds; the heartbeat is on its way.
+            self._wait_for_heartbeat(session, waiting)
+            return REFUSED
+        if found.refusal is not None:
+            remark = f"The broker's consumer filter data is not exist!Your expression may be wrong! {found.refusal}"
+            return self._refuse(command, ResponseCode.FILTER_DATA_NOT_EXIST, remark)
+        return found.filter
+
+    def _refuse(self, command: Command, code: ResponseCode, remark: str) -> _Refused:
+        self._answer(command, command.answer(code, remark=remark))
+        return REFUSED
+
+    def _wait_for_heartbeat(self, session: Session, waiting: _Waiting) -> None:
+        command, request = waiting.command, waiting.request
+        number = command.opaque
+
+        def changed() -> None:
+            _, later = self._later.pop(number)
+            later.end()
+            try:
+                self.pull(session, command)
+            except HeadgateError as error:
+                self._answer(command, refusal(command, error))
+
+        waiting.until_ms = min(waiting.until_ms, self._context.clock.now_ms() + HEARTBEAT_WAIT_MS)
+        end = self._members.watch(request.consumer_group, request.topic, changed)
+        self._keep(session, waiting, end)
+
+    def _keep(self, session: Session, waiting: _Waiting, end: Callable[[], None]) -> None:
+        earlier = self._later.pop(waiting.command.opaque, None)
+        if earlier is not None:
+            earlier[1].end()
+        self._later[waiting.command.opaque] = (session, _Later(waiting, end))
+
+    # one queue
+
+    def _read(self, session: Session, waiting: _Waiting, stream: str, wanted: Filter | None) -> None:
+        command, request = waiting.command, waiting.request
+        first, end = session.bounds(stream)
+        if not first <= request.queue_offset <= end:
+            moved_to = first if request.queue_offset < first else end
+            fields = pull_fields(next_offset=moved_to, min_offset=first, max_offset=end)
+            self._answer(command, command.answer(ResponseCode.PULL_OFFSET_MOVED, fields=fields, remark="OFFSET_MOVED"))
+            return
+        reader = self._reader(session, request, stream, wanted)
+        reader.waiting = waiting
+        if self._members.is_shared(request.consumer_group):
+            reader.view = self._places.pulled(stream, request.consumer_group, request.queue_offset)
+        if reader.consumer.at_end:
+            waiting.is_held = True
+            if not waiting.may_wait:
+                self._answer_held(reader)
+                return
+        reader.consumer.want(_count(request))
+
+    def _reader(self, session: Session, request: h.PullRequest, stream: str, wanted: Filter | None) -> _Reader:
+        """The reader that ended where the request begins, with its filter; else another one."""
+        key = (request.consumer_group, stream)
+        reader = self._readers.get(key)
+        if reader is not None:
+            self._answer_held(reader)
+            if reader.filter == wanted and not reader.consumer.is_closed:
+                self._readers.move_to_end(key)
+                if reader.next_offset != request.queue_offset:
+                    reader.consumer.activate(OffsetSpecification.offset(request.queue_offset))
+                return reader
+            self._close(key)
+        while len(self._readers) >= self._context.settings.rocketmq.pulls:
+            oldest = next(iter(self._readers))
+            self._answer_held(self._readers[oldest])
+            self._close(oldest)
+        return self._open(session, request, stream, wanted)
+
+    def _open(self, session: Session, request: h.PullRequest, stream: str, wanted: Filter | None) -> _Reader:
+        group = request.consumer_group
+        source = self._source(session, request.topic, request.queue_id, stream)
+        reader = _Reader(stream, request.queue_id, source, wanted)
+        options = ConsumerOptions(
+            OffsetSpecification.offset(request.queue_offset), filter=wanted, name=group, tag=request.topic
+        )
+        reader.consumer = session.message_consumer(stream, options, topic=request.topic)
+        reader.next_offset = request.queue_offset
+        self._readers[group, stream] = reader
+        reader.end_watch = self._members.watch(group, request.topic, lambda: self._subscription_changed(reader))
+        self._pump.add(
+            reader.consumer,
+            lambda budget: self._deliver(reader, budget),
+            lambda error: self._failed(reader, error),
+        )
+        return reader
+
+    def _source(self, session: Session, topic: str, queue: int, stream: str) -> StoredFrom:
+        identity = session.stream_info(stream).identity
+        return StoredFrom(topic, queue, self._store_host, identity, {"CLUSTER": CLUSTER, "MSG_REGION": REGION})
+
+    def _close(self, key: tuple[str, str]) -> None:
+        reader = self._readers.pop(key)
+        if reader.end_watch is not None:
+            reader.end_watch()
+        self._pump.remove(reader.consumer)
+        reader.consumer.close()
+
+    # answers
+
+    def _deliver(self, reader: _Reader, budget_bytes: int) -> int | None:
+        waiting = reader.waiting
+        if waiting is None:
+            return None
+        request, consumer = waiting.request, reader.consumer
+        batch = consumer.take(_count(request), _size_bytes(request))
+        if batch is None:
+            if consumer.at_end and not waiting.is_held:
+                waiting.is_held = True
+                # What there was is passed over: the client is to know that, and waits with its next request.
+                if consumer.next_offset > request.queue_offset or not waiting.may_wait:
+                    self._answer_held(reader)
+            return None
+        batch = self._without_given(reader, batch)
+        if not len(batch):
+            consumer.want(_count(request))
+            return 1
+        return self._answer_found(reader, waiting, batch)
+
+    def _without_given(self, reader: _Reader, batch: ScanBatch) -> ScanBatch:
+        """Without what comes again by itself, or what others have."""
+        if reader.view is None or reader.view.is_closed:
+            return batch
+        given = reader.view.given(int(batch.offsets[0]), int(batch.offsets[-1]) + 1)
+        if not len(given):
+            return batch
+        kept = ~np.isin(batch.offsets, given)
+        return ScanBatch(batch.messages.take(kept), batch.offsets[kept], batch.timestamps_ms[kept])
+
+    def _answer_found(self, reader: _Reader, waiting: _Waiting, batch: ScanBatch) -> int:
+        body = encode_stored(
+            batch.messages,
+            offsets=batch.offsets,
+            timestamps_ms=batch.timestamps_ms,
+            reconsume_times=None,
+            source=reader.source,
+        )
+        self._end(reader, waiting, ResponseCode.SUCCESS, "FOUND", body)
+        return len(body)
+
+    def _answer_held(self, reader: _Reader) -> None:
+        """Answer the pull that waits, if one does, with how far its reader came."""
+        waiting = reader.waiting
+        if waiting is None:
+            return
+        if reader.consumer.next_offset > waiting.request.queue_offset:
+            self._end(reader, waiting, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
+        else:
+            self._end(reader, waiting, ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE")
+
+    def _end(self, reader: _Reader, waiting: _Waiting, code: ResponseCode, remark: str, body: bytes = b"") -> None:
+        reader.waiting = None
+        reader.consumer.want(0)
+        reader.next_offset = max(reader.consumer.next_offset, waiting.request.queue_offset)
+        first, end = reader.consumer.bounds
+        fields = pull_fields(next_offset=reader.next_offset, min_offset=first, max_offset=end)
+        command = waiting.command
+        self._answer(command, command.answer(code, fields=fields, remark=remark, body=body))
+
+    def _failed(self, reader: _Reader, error: HeadgateError) -> None:
+        """The queue cannot be read."""
+        logger.info("a pull of %r: %s", reader.stream, error)
+        waiting, reader.waiting = reader.waiting, None
+        reader.consumer.want(0)
+        if waiting is not None:
+            self._answer(waiting.command, refusal(waiting.command, error))
+
+    def _subscription_changed(self, reader: _Reader) -> None:
+        """The group asks for something else: who waits is to ask again, for that."""
+        waiting = reader.waiting
+        if waiting is None or waiting.request.sys_flag & PullFlag.HAS_SUBSCRIPTION:
+            return
+        found = self._members.subscription(waiting.request.consumer_group, waiting.request.topic)
+        if found is None or found.filter != reader.filter:
+            self._answer_held(reader)
+
+    # what comes again
+
+    def _pull_retries(self, session: Session, waiting: _Waiting, flags: PullFlag) -> None:
+        command, request = waiting.command, waiting.request
+        group = request.consumer_group
+        if request.topic != RETRY_PREFIX + group or request.queue_id != 0:
+            remark = f"topic[{request.topic}] is not that of the group"
+            self._refuse(command, ResponseCode.INVALID_PARAMETER, remark)
+            return
+        retries = self._places.retries(group)
+        if flags & PullFlag.COMMIT_OFFSET:
+            retries.complete_below(request.commit_offset)
+        topics = [topic for topic in self._members.topics(group) if session.reads(topic)]
+        queues = {
+            stream: (topic, queue)
+            for topic in topics
+            if (found := session.message_topic(topic)) is not None
+            for queue, stream in enumerate(found.streams)
+        }
+        if self._give_again(session, waiting, queues):
+            return
+        if not waiting.may_wait:
+            self._answer_nothing_again(waiting)
+            return
+
+        def ready() -> None:
+            if self._later.pop(command.opaque, None) is not None and not self._give_again(session, waiting, queues):
+                self._answer_nothing_again(waiting)
+
+        self._keep(session, waiting, retries.wait(list(queues), ready))
+
+    def _give_again(self, session: Session, waiting: _Waiting, queues: dict[str, tuple[str, int]]) -> bool:
+        request = waiting.request
+        retries = self._places.retries(request.consumer_group)
+        found = retries.from_number(request.queue_offset, _count(request), _size_bytes(request))
+        found = [each for each in found if each.stream in queues]
+        if not found:
+            return False
+        body = b"".join(self._stored_again(session, request.topic, each, *queues[each.stream]) for each in found)
+        fields = pull_fields(
+            next_offset=found[-1].number + 1, min_offset=retries.first_number, max_offset=retries.next_number
+        )
+        command = waiting.command
+        self._answer(command, command.answer(ResponseCode.SUCCESS, fields=fields, remark="FOUND", body=body))
+        return True
+
+    def _stored_again(self, session: Session, retry_topic: str, again: Again, topic: str, queue: int) -> bytes:
+        """A message as its client expects it: of the retry topic, with the place where it is kept."""
+        message = again.message
+        commit = commit_offset(queue, message.offset)
+        added = {
+            "CLUSTER": CLUSTER,
+            "MSG_REGION": REGION,
+            "RETRY_TOPIC": topic,
+            "ORIGIN_MESSAGE_ID": message_id(self._store_host, commit),
+        }
+        identity = session.stream_info(again.stream).identity
+        stored = bytearray(
+            encode_stored(
+                EncodedMessages.of([message.message]),
+                offsets=np.array([message.offset], dtype=np.int64),
+                timestamps_ms=np.array([message.timestamp_ms], dtype=np.int64),
+                reconsume_times=np.array([message.attempt - 1], dtype=np.int64),
+                source=StoredFrom(retry_topic, queue, self._store_host, identity, added),
+            )
+        )
+        # Its place in the retry queue; where it is kept stays that of its own queue.
+        _QUEUE.pack_into(stored, 12, 0)
+        _QUEUE_OFFSET.pack_into(stored, 20, again.number)
+        return bytes(stored)
+
+    def _answer_nothing_again(self, waiting: _Waiting) -> None:
+        retries = self._places.retries(waiting.request.consumer_group)
+        fields = pull_fields(
+            next_offset=max(waiting.request.queue_offset, retries.first_number),
+            min_offset=retries.first_number,
+            max_offset=retries.next_number,
+        )
+        command = waiting.command
+        self._answer(command, command.answer(ResponseCode.PULL_NOT_FOUND, fields=fields, remark="NO_NEW_MESSAGE"))
+
+    # time, and the end
+
+    def wake(self) -> None:
+        """The transport takes more."""
+        self._pump.wake()
+
+    def tick(self, now_ms: int) -> None:
+        """Answer what was held for long enough."""
+        for reader in list(self._readers.values()):
+            waiting = reader.waiting
+            if waiting is None:
+                continue
+            if reader.view is not None and not reader.view.is_closed:
+                reader.view.pulled()
+            if (
+                waiting.until_ms <= now_ms and (waiting.may_wait or reader.consumer.at_end)
+            ) or reader.consumer.is_closed:
+                self._answer_held(reader)
+        for number, (_, later) in list(self._later.items()):
+            if later.waiting.until_ms <= now_ms:
+                del self._later[number]
+                later.end()
+                self._answer_later(later.waiting)
+
+    def _answer_later(self, waiting: _Waiting) -> None:
+        if waiting.request.topic.startswith(RETRY_PREFIX):
+            self._answer_nothing_again(waiting)
+        else:
+            remark = "the consumer's subscription not latest"
+            self._refuse(waiting.command, ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
+
+    def end(self) -> None:
+        """The connection is gone."""
+        for key in list(self._readers):
+            self._close(key)
+        later, self._later = self._later, {}
+        for _, each in later.values():
+            each.end()
+
+
+def _count(request: h.PullRequest) -> int:
+    return min(max(request.max_msg_nums, 1), MOST_MESSAGES)
+
+
+def _size_bytes(request: h.PullRequest) -> int:
+    return min(max(request.max_msg_bytes, 1), MOST_BYTES)
+
+
+class _Refused:
+    """A request was answered already, or waits."""
+
+
+REFUSED = _Refused()

@@ -1,0 +1,53 @@
+"""What clients ask of topics: expressions, and the streams of queues."""
+
+from __future__ import annotations
+
+import functools
+
+from headgate.broker import Session
+from headgate.broker.consumer_groups import tags_filter
+from headgate.errors import LimitExceededError, PreconditionFailedError, ResourceNotFoundError
+from headgate.evaluate import Filter
+from headgate.protocols.rocketmq.remoting import bodies as b
+from headgate.scan.match_index import TAGS, Announcement
+
+_TAG_TYPES = frozenset({None, "", "TAG"})
+_SQL = "SQL92"
+_DIALECT = "rocketmq"
+
+
+def announcement_of(data: b.SubscriptionData, limit_bytes: int) -> Announcement:
+    """What a subscription asks for. Raises LimitExceededError for an expression that is too long."""
+    return announced(data.sub_string, data.expression_type, data.sub_version, limit_bytes)
+
+
+def announced(text: str | None, kind: str | None, version: int, limit_bytes: int) -> Announcement:
+    """The same of its parts; a kind that is not known is a language that is not."""
+    expression = text or ""
+    if len(expression) > limit_bytes or len(expression.encode("utf-8", "replace")) > limit_bytes:
+        raise LimitExceededError(f"a filter of more than {limit_bytes} bytes")
+    if kind in _TAG_TYPES:
+        return Announcement(expression or "*", TAGS, version)
+    return Announcement(expression, _DIALECT if kind == _SQL else str(kind), version)
+
+
+@functools.lru_cache(maxsize=1024)
+def _filter_of(text: str, dialect: str) -> Filter | None:
+    return tags_filter(text) if dialect == TAGS else Filter.parse(text, dialect)
+
+
+def check_expression(announcement: Announcement) -> Filter | None:
+    """The filter that is asked for, None for everything. Raises FilterError, ConfigError for another language."""
+    return _filter_of(announcement.text, announcement.dialect)
+
+
+def stream_of(session: Session, topic: str, queue: int) -> str:
+    """The stream of a queue. Raises ResourceNotFoundError for the topic, PreconditionFailedError for the queue."""
+    found = session.message_topic(topic)
+    if found is None:
+        raise ResourceNotFoundError(f"topic[{topic}] not exist, apply first please!")
+    if not 0 <= queue < len(found.streams):
+        raise PreconditionFailedError(
+            f"queueId[{queue}] is illegal, topic:[{topic}] readQueueNums:[{len(found.streams)}]"
+        )
+    return found.streams[queue]

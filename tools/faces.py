@@ -38,6 +38,7 @@ EXCEPTIONS = {
     "headgate.protocols.amqp091.methods": "table: the methods of AMQP 0.9.1, one class each",
     "headgate.protocols.amqp10.events": "table: what a peer of AMQP 1.0 did, one class each",
     "headgate.protocols.amqp10.performatives": "table: the performatives of AMQP 1.0, one class each",
+    "headgate.protocols.rocketmq.grpc.messages": "table: the messages of RocketMQ's gRPC service, one class each",
     "headgate.protocols.servicebus.requests": "table: what requests of Service Bus ask for, one class each",
     "headgate.protocols.sasl": "table: how clients say who they are, in all protocols",
     "headgate.protocols.stomp.events": "table: what a peer of STOMP did, one class each",

@@ -15,7 +15,7 @@ STAMP := .venv/.setup$(if $(JAVA_FITS),,-with-java)
 # Go is often installed without being on the PATH.
 GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go),go)
 
-.PHONY: help docs setup clients demo demo-broker demo-servicebus test interop test-long check lint types layers bench wheel-test clean
+.PHONY: help docs setup clients demo demo-broker demo-servicebus test interop test-long check messages lint types layers bench wheel-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -105,6 +105,10 @@ docs: setup ## write the pages of docs/languages, and of docs/reference on serve
 	$(BIN)/python tools/language_pages.py
 	$(BIN)/python tools/server_pages.py
 	$(BIN)/python tools/spark_pages.py
+
+messages: setup ## write the messages of RocketMQ's gRPC service as Python, from their definitions
+	$(BIN)/pip install --quiet grpcio-tools
+	$(BIN)/python tools/rocketmq_messages.py
 
 lint: setup ## ruff: rules and formatting
 	$(BIN)/ruff check .

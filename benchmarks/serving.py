@@ -42,7 +42,10 @@ class Served:
 @contextlib.contextmanager
 def served(*listeners: str, root: Path | None = None) -> Iterator[Served]:
     """A broker with these listeners (`amqp`, `stream`, `stomp`) on free ports, over `root` or a temporary folder."""
-    ports = {name: "0" if name in listeners else "off" for name in ("amqp", "stream", "stomp", "http", "servicebus")}
+    ports = {
+        name: "0" if name in listeners else "off"
+        for name in ("amqp", "stream", "stomp", "http", "servicebus", "rocketmq")
+    }
     settings = {f"HEADGATE_SERVER__LISTENERS__{name.upper()}": port for name, port in ports.items()}
     settings["HEADGATE_SERVER__LISTENERS__HOST"] = "127.0.0.1"
     environment = os.environ | settings

@@ -38,6 +38,7 @@ EXCEPTIONS = {
     "headgate.protocols.amqp091.methods": "table: the methods of AMQP 0.9.1, one class each",
     "headgate.protocols.amqp10.events": "table: what a peer of AMQP 1.0 did, one class each",
     "headgate.protocols.amqp10.performatives": "table: the performatives of AMQP 1.0, one class each",
+    "headgate.protocols.rocketmq.grpc.messages": "table: the messages of RocketMQ's gRPC service, one class each",
     "headgate.protocols.rocketmq.remoting.bodies": "table: bodies of RocketMQ's classic protocol, one class each",
     "headgate.protocols.rocketmq.remoting.headers": "table: what its requests carry, one class each",
     "headgate.protocols.servicebus.requests": "table: what requests of Service Bus ask for, one class each",

@@ -73,7 +73,10 @@ def test_tail_shows_messages_before_its_kernels_are_compiled_and_tells_of_compil
 
 def test_serve_is_ready_before_its_kernels_are_compiled(tmp_path: Path) -> None:
     fifo = tmp_path / "go"
-    free = {f"HEADGATE_SERVER__LISTENERS__{name}": "0" for name in ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS")}
+    free = {
+        f"HEADGATE_SERVER__LISTENERS__{name}": "0"
+        for name in ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS", "ROCKETMQ")
+    }
     with slow_start(
         fifo, "serve", "--root", tmp_path / "root", HEADGATE_SERVER__LISTENERS__HOST="127.0.0.1", **free
     ) as process:

@@ -13,7 +13,9 @@ from pathlib import Path
 from command_line import Run
 from waiting import LIMIT_S
 
-FREE = {f"HEADGATE_SERVER__LISTENERS__{name}": "0" for name in ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS")}
+FREE = {
+    f"HEADGATE_SERVER__LISTENERS__{name}": "0" for name in ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS", "ROCKETMQ")
+}
 
 
 @contextmanager
@@ -48,6 +50,7 @@ def test_serve_says_ready_once_when_every_listener_accepts_and_ends_with_sigterm
             "stomp",
             "http",
             "servicebus",
+            "rocketmq",
         }
         for port in ports.values():
             socket.create_connection(("127.0.0.1", port), 5).close()

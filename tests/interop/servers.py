@@ -105,7 +105,7 @@ class ServerProcess:
     def __post_init__(self) -> None:
         self.root = self.folder / "data"
         self.log = self.folder / "serve.log"
-        self._ports: dict[str, int] = dict.fromkeys(("amqp", "stream", "stomp", "http", "servicebus"), 0)
+        self._ports: dict[str, int] = dict.fromkeys(("amqp", "stream", "stomp", "http", "servicebus", "rocketmq"), 0)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

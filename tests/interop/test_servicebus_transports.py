@@ -32,7 +32,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> OwnCertificate:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, certificate: OwnCertificate) -> Iterator[Served]:
-    listeners = {"amqps": 0, "servicebus_tls": 0, "https": "off", "stomp_tls": "off", "stream_tls": "off"}
+    listeners = {
+        "amqps": 0,
+        "servicebus_tls": 0,
+        "https": "off",
+        "stomp_tls": "off",
+        "stream_tls": "off",
+        "rocketmq_tls": "off",
+    }
     tls = {"certificate": str(certificate.certificate), "key": str(certificate.certificate)}
     process = ServerProcess(tmp_path_factory.mktemp("server"), {"listeners": listeners, "tls": tls})
     try:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headgate.server.transport import Caller, Peer
+from headgate.server.transport import Known, Peer
 
 
 def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
@@ -66,7 +66,7 @@ class Connections:
 
     def __init__(self) -> None:
         self.totals = ConnectionTotals()
-        self._records: dict[Caller, ConnectionRecord] = {}
+        self._records: dict[Known, ConnectionRecord] = {}
         self._numbers = itertools.count(1)
         self._received_before: Counter[str] = Counter()
         self._sent_before: Counter[str] = Counter()
@@ -77,18 +77,18 @@ class Connections:
     def __iter__(self) -> Iterator[ConnectionRecord]:
         return iter(tuple(self._records.values()))
 
-    def opened(self, caller: Caller, *, listener: str, now_ms: int) -> ConnectionRecord:
+    def opened(self, caller: Known, *, listener: str, now_ms: int) -> ConnectionRecord:
         """Note a connection that was accepted."""
         record = ConnectionRecord(next(self._numbers), caller.peer, listener, now_ms)
         self._records[caller] = record
         self.totals.opened += 1
         return record
 
-    def of(self, caller: Caller) -> ConnectionRecord:
+    def of(self, caller: Known) -> ConnectionRecord:
         """The record of a caller, to read or to fill; one that nobody lists for a caller that is not open."""
         return self._records.get(caller) or ConnectionRecord(0, caller.peer)
 
-    def closed(self, caller: Caller) -> None:
+    def closed(self, caller: Known) -> None:
         """Note that a connection is gone."""
         record = self._records.pop(caller, None)
         if record is not None:

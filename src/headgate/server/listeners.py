@@ -10,13 +10,14 @@ from pathlib import Path
 from headgate.errors import ConfigError
 from headgate.server.settings import Listeners, Tls
 
-PLAIN = ("amqp", "stream", "stomp", "http", "servicebus", "rocketmq_names", "rocketmq_classic")
+PLAIN = ("amqp", "stream", "stomp", "http", "servicebus", "rocketmq", "rocketmq_names", "rocketmq_classic")
 ENCRYPTED = {
     "amqps": "amqp",
     "stream_tls": "stream",
     "stomp_tls": "stomp",
     "https": "http",
     "servicebus_tls": "servicebus",
+    "rocketmq_tls": "rocketmq",
 }
 """Listeners with TLS, and the plain one whose protocol each speaks."""
 

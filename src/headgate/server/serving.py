@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headgate.broker import Broker, BrokerSettings, EntityDeclaration, GroupStart, TopicCreation
 from headgate.errors import ConfigError, StreamLockedError
@@ -25,6 +26,9 @@ from headgate.server.servicebus import administration_site
 from headgate.server.settings import ServerSettings
 from headgate.server.web import HttpServer
 
+if TYPE_CHECKING:
+    from headgate.server.rocketmq.grpc import GrpcServer
+
 HANDLERS = {
     "amqp": "headgate.server.amqp:AmqpHandler",
     "stream": "headgate.server.stream:StreamHandler",
@@ -36,6 +40,9 @@ HANDLERS = {
 
 OVER_HTTP = frozenset({"http", "servicebus"})
 """What is served over HTTP, without a handler of the driver."""
+
+OVER_GRPC = "rocketmq"
+"""What is served by grpc, which has listeners of its own."""
 
 WEB_SOCKET = "/$servicebus/websocket"
 """Where clients of Service Bus go on with AMQP over a WebSocket; in lower case."""
@@ -65,6 +72,7 @@ class Server:
         self._driver = Driver(asyncio.get_running_loop())
         self._lock: StreamLock | None = None
         self._http: list[HttpServer] = []
+        self._grpc: GrpcServer | None = None
         self.context: ServerContext
 
     @property
@@ -80,8 +88,10 @@ class Server:
         """
         tls = None if self._settings.tls is None else tls_context(self._settings.tls)
         sockets = open_listeners(self._settings.listeners, encrypted=tls is not None)
+        ports = {name: listening.getsockname()[1] for name, listening in sockets.items()}
         broker: Broker | None = None
         try:
+            self._bind_grpc(sockets)
             self._lock = _lock_root(Path(self._settings.root), self._clock, _reached_at(sockets))
             broker = self._make_broker()
             apply_definitions(broker, self._settings)
@@ -98,9 +108,11 @@ class Server:
             self._driver.close()
             if self._lock is not None:
                 self._lock.release()
+            if self._grpc is not None:
+                await self._grpc.stop(0)
             raise
         self.context = self._make_context(broker)
-        self.context.ports.update({name: listening.getsockname()[1] for name, listening in sockets.items()})
+        self.context.ports.update(ports)
         self._driver.start(self.context)
         try:
             await declare_entities(broker, [*declared_entities(self._settings), *self._entities])
@@ -115,15 +127,21 @@ class Server:
             else:
                 encrypted = tls if name in ENCRYPTED else None
                 await self._driver.listen(name, listening, handlers[protocol_of(name)], encrypted)
+        if self._grpc is not None:
+            await self._grpc.start(self.context, self._driver)
         self.context.is_ready = True
 
     async def stop(self) -> None:
         """Accept no more, write and confirm what is queued, say good-bye, give the locks back. Takes a bounded time."""
         self.context.is_ready = False
         self._driver.stop_accepting()
+        if self._grpc is not None:
+            grpc_stopped = asyncio.ensure_future(self._grpc.stop(self._settings.timeouts.shutdown_s))
         await self._until_written()
         await self._driver.end_connections()
         await asyncio.gather(*(http.stop() for http in self._http))
+        if self._grpc is not None:
+            await grpc_stopped
         try:
             self.context.broker.close()
         finally:
@@ -134,6 +152,20 @@ class Server:
     def hurry(self) -> None:
         """Stop without waiting for clients any longer."""
         self._driver.abort_connections()
+        if self._grpc is not None:
+            self._grpc.hurry()
+
+    def _bind_grpc(self, sockets: dict[str, socket.socket]) -> None:
+        """Let grpc take over its listeners from their sockets. Raises ConfigError."""
+        names = [name for name in sockets if protocol_of(name) == OVER_GRPC]
+        if not names:
+            return
+        # Imports grpc, 15 MB.
+        from headgate.server.rocketmq.grpc import GrpcServer
+
+        self._grpc = GrpcServer(self._settings)
+        for name in names:
+            self._grpc.bind(name, sockets.pop(name))
 
     def _certificate(self, *, needs_one: bool) -> ssl.SSLContext | None:
         """What serves HTTP with TLS: the certificate of the configuration, else one for this machine where needed."""

@@ -24,7 +24,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Listeners(_Table, frozen=True):
-    """Where clients are accepted. The last four are opened when `[tls]` has a certificate."""
+    """Where clients are accepted. The last five are opened when `[tls]` has a certificate."""
 
     host: str = "*"
     """Address to listen at; `*` is every address of this machine, IPv4 and IPv6."""
@@ -41,6 +41,8 @@ class Listeners(_Table, frozen=True):
     certificate of `[tls]` or one for `localhost` that the server makes."""
     servicebus_tls: Port = "off"
     """The same as `servicebus`, with TLS only, such as 443, where these clients look for WebSockets unless told."""
+    rocketmq: Port = 8081
+    """RocketMQ's clients that speak gRPC."""
     rocketmq_names: Port = 9876
     """RocketMQ's clients of the classic protocol: where they ask for topics, the name server."""
     rocketmq_classic: Port = 10911
@@ -53,6 +55,8 @@ class Listeners(_Table, frozen=True):
     """The same as `stomp` with TLS."""
     https: Port = 15671
     """The same as `http` with TLS; clients show no certificates there."""
+    rocketmq_tls: Port = 8082
+    """The same as `rocketmq` with TLS."""
 
 
 class Advertised(_Table, frozen=True):
@@ -219,8 +223,21 @@ class RocketMq(_Table, frozen=True):
 
     open: Literal["loopback", "no"] = "loopback"
     """Who needs no access key: clients on this machine, as long as there are none; or nobody."""
+    check_filters: Literal["early", "late"] = "early"
+    """When a wrong SQL92 filter is refused: as soon as a client gives it, with the reason; or when it receives, as the
+    original does."""
     message_size_bytes: Count = 4_194_304
     """The largest body of a message that they may send."""
+    clients: Count = 10_000
+    """gRPC: clients, by the ids that they give themselves."""
+    client_silence_s: Seconds = 60.0
+    """gRPC: a client without a call for so long has gone. Clients send heartbeats every ten seconds."""
+    calls: Count = 20_000
+    """gRPC: calls of all clients at once; receives that wait for messages and streams of settings are calls, too."""
+    connection_calls: Count = 1_000
+    """gRPC: calls of one connection at once; further ones wait in their client."""
+    renewed_messages: Count = 16_384
+    """gRPC: unsettled messages of a push consumer that the server renews; with more it receives none."""
     pulls: Count = 4_096
     """Classic protocol: queues that a connection reads at a time."""
     create_topics: Literal["never", "producers", "anybody"] = "producers"

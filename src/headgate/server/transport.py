@@ -28,12 +28,16 @@ class Peer:
     local_host: str = ""
 
 
-class Caller(Protocol):
-    """A caller that is answered later: a transport, or a request over HTTP."""
+class Known(Protocol):
+    """A client that lists show."""
 
     @property
     def peer(self) -> Peer:
         """The other end."""
+
+
+class Caller(Known, Protocol):
+    """A caller that is answered later: a transport, or a request over HTTP."""
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Make a call in the loop's next turn."""

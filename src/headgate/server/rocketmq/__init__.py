@@ -1,1 +1,1 @@
-"""RocketMQ's clients on the network: the classic protocol in `headgate.server.rocketmq.remoting`."""
+"""RocketMQ's clients on the network: over gRPC (`grpc`), and by the classic protocol (`remoting`)."""

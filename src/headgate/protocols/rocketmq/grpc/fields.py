@@ -1,0 +1,87 @@
+"""Fields that many messages have: names with a namespace, durations, times, statuses."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError
+
+from headgate.errors import (
+    AccessRefusedError,
+    AuthenticationError,
+    BrokerError,
+    EntityDisabledError,
+    FilterError,
+    HeadgateError,
+    LimitExceededError,
+    ProtocolError,
+    ResourceNotFoundError,
+    StreamFullError,
+    UnsupportedError,
+)
+from headgate.protocols.rocketmq import Status, refused
+from headgate.protocols.rocketmq.grpc import messages as pb
+
+OK = pb.Status(code=Status.OK, message="OK")
+
+_STATUSES: tuple[tuple[type[HeadgateError], Status], ...] = (
+    (FilterError, Status.ILLEGAL_FILTER_EXPRESSION),
+    (AuthenticationError, Status.UNAUTHORIZED),
+    (AccessRefusedError, Status.FORBIDDEN),
+    (EntityDisabledError, Status.FORBIDDEN),
+    (ResourceNotFoundError, Status.NOT_FOUND),
+    (LimitExceededError, Status.TOO_MANY_REQUESTS),
+    (StreamFullError, Status.TOO_MANY_REQUESTS),
+    (UnsupportedError, Status.UNSUPPORTED),
+    (BrokerError, Status.BAD_REQUEST),
+    (HeadgateError, Status.INTERNAL_SERVER_ERROR),
+)
+"""What an error is answered with: the first kind that fits counts. A ProtocolError brings its own."""
+
+M = TypeVar("M", bound="pb.Protobuf")
+
+_SEPARATOR = "%"
+"""Between a namespace and a name, as in the original: a topic of a namespace is one of that name to others."""
+
+
+def parsed(kind: type[M], data: bytes) -> M:
+    """A message of that kind from its bytes. Raises RemoteProtocolError for bytes that are none."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise refused(Status.BAD_REQUEST, "the request is no message of its kind") from error
+
+
+def status_of(error: HeadgateError) -> pb.Status:
+    """The status that says an error."""
+    if isinstance(error, ProtocolError):
+        return pb.Status(code=int(error.code), message=error.reason)
+    code = next(status for kind, status in _STATUSES if isinstance(error, kind))
+    return pb.Status(code=code, message=str(error))
+
+
+def full_name(resource: pb.Resource) -> str:
+    """The name that the server knows a topic or a group by."""
+    return f"{resource.resource_namespace}{_SEPARATOR}{resource.name}" if resource.resource_namespace else resource.name
+
+
+def milliseconds(duration: pb.Duration) -> int:
+    """A duration in whole milliseconds; any numbers may stand in one."""
+    return duration.seconds * 1000 + duration.nanos // 1_000_000
+
+
+def duration(length_ms: int) -> pb.Duration:
+    """A duration of so many milliseconds."""
+    seconds, rest_ms = divmod(length_ms, 1000)
+    return pb.Duration(seconds=seconds, nanos=rest_ms * 1_000_000)
+
+
+def timestamp(at_ms: int) -> pb.Timestamp:
+    """A time, from milliseconds since 1970."""
+    seconds, rest_ms = divmod(at_ms, 1000)
+    return pb.Timestamp(seconds=seconds, nanos=rest_ms * 1_000_000)
+
+
+def time_ms(at: pb.Timestamp) -> int:
+    """A time in milliseconds since 1970."""
+    return at.seconds * 1000 + at.nanos // 1_000_000

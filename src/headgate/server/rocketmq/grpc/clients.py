@@ -1,0 +1,210 @@
+"""The clients of gRPC: known by the ids that they give themselves, as gRPC tells nothing of connections.
+
+A client is there from its first call until it says that it ends, or is silent: no call is going on, and none came for
+`rocketmq.client_silence_s`. In lists and metrics it is a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+
+from headgate.broker import Publisher, Session
+from headgate.errors import LimitExceededError
+from headgate.protocols.rocketmq.grpc import ClientSettings
+from headgate.server.connections import ConnectionRecord
+from headgate.server.context import ServerContext
+from headgate.server.rocketmq.grpc.access import PROTOCOL, Identity, open_session
+from headgate.server.rocketmq.grpc.renewing import Renewals
+from headgate.server.transport import Peer
+
+PUBLISHER_IDLE_MS = 60_000
+"""A publisher that was not used for so long is given back."""
+
+MESSAGES_READ = 16
+"""Messages of a client that are received at once; each may be as large as the limit."""
+
+_HEADERS = {"x-mq-client-id": "client_id", "x-mq-language": "language", "x-mq-client-version": "version"}
+
+logger = logging.getLogger("headgate.server.rocketmq")
+
+
+class GrpcClient:
+    """One client: its session at the broker, its settings, what it has.
+
+    `settings` are None until it sent some. `when_gone` are told when it is gone.
+    """
+
+    __slots__ = (
+        "_context",
+        "_publishers",
+        "_reading",
+        "_waiting",
+        "calls",
+        "id",
+        "identity",
+        "peer",
+        "record",
+        "renewals",
+        "seen_s",
+        "session",
+        "settings",
+        "streams",
+    )
+
+    def __init__(self, context: ServerContext, client_id: str, identity: Identity, peer: Peer) -> None:
+        self.id = client_id
+        self.identity = identity
+        self.peer = peer
+        self.settings: ClientSettings | None = None
+        self.calls = 0
+        """Those that are going on."""
+        self.seen_s = context.clock.monotonic_s()
+        self.streams: set[asyncio.Event] = set()
+        """One for each open stream of settings: set, it ends."""
+        self.renewals = Renewals()
+        self.record: ConnectionRecord
+        self.session: Session
+        self._context = context
+        self._publishers: dict[str, tuple[Publisher, int]] = {}
+        self._reading = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def begin(self, headers: Mapping[str, str]) -> None:
+        """It is known: lists show it, and it may ask the broker."""
+        context = self._context
+        listener = "rocketmq_tls" if self.peer.is_encrypted else "rocketmq"
+        self.record = context.connections.opened(self, listener=listener, now_ms=context.clock.now_ms())
+        self.record.protocol = PROTOCOL
+        self.record.user = self.identity.name
+        self.record.client = {told: headers[name] for name, told in _HEADERS.items() if headers.get(name)}
+        self.session = open_session(context, self.identity, self.record.name)
+        limits = context.settings.limits
+        self.session.backlog.limit(
+            entries=limits.unconfirmed_messages,
+            size_bytes=limits.unconfirmed_bytes,
+            full=self._told_full,
+            room=self._told_room,
+        )
+
+    def end(self) -> None:
+        """It is gone."""
+        for stream in self.streams:
+            stream.set()
+        self.renewals.clear()
+        self.session.close()
+        self._context.connections.closed(self)
+
+    # sending
+
+    def publisher(self, stream: str, topic: str) -> Publisher:
+        """The client's publisher of a queue of a topic; errors as `Session.publisher`."""
+        known = self._publishers.pop(stream, None)
+        publisher = known[0] if known is not None and not known[0].is_closed else None
+        if publisher is None:
+            while len(self._publishers) >= self._context.settings.limits.publishers:
+                self._publishers.pop(next(iter(self._publishers)))[0].close()
+            publisher = self.session.publisher(stream, exchange=topic)
+        # The one used last stands last.
+        self._publishers[stream] = (publisher, self._context.clock.now_ms())
+        return publisher
+
+    async def room_to_send(self) -> None:
+        """Wait until the client may send another message; `read` must follow.
+
+        Too much of what it sent waits to be written, or too many of its messages are being received.
+        """
+        while self._reading >= MESSAGES_READ or self.session.backlog.is_full:
+            room = asyncio.get_running_loop().create_future()
+            self._waiting.append(room)
+            try:
+                await room
+            except asyncio.CancelledError:
+                if room.done() and not room.cancelled():
+                    self._let_in()
+                raise
+        self._reading += 1
+
+    def read(self) -> None:
+        """A message was received, or its client gave up."""
+        self._reading -= 1
+        self._let_in()
+
+    def _let_in(self) -> None:
+        if self.session.backlog.is_full:
+            return
+        while self._waiting:
+            room = self._waiting.popleft()
+            if not room.done():
+                room.set_result(None)
+                return
+
+    def _told_full(self) -> None:
+        self.record.is_read = False
+
+    def _told_room(self) -> None:
+        self.record.is_read = True
+        for _ in range(min(len(self._waiting), MESSAGES_READ)):
+            self._let_in()
+
+    def tick(self, now_ms: int) -> None:
+        """Give back publishers that were not used for a while; renew what the client has."""
+        for stream, (publisher, used_ms) in list(self._publishers.items()):
+            if now_ms - used_ms < PUBLISHER_IDLE_MS:
+                break
+            publisher.close()
+            del self._publishers[stream]
+        self.renewals.tick(now_ms)
+
+
+class Clients:
+    """The clients that are there."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._clients: dict[tuple[str, Identity], GrpcClient] = {}
+        self.when_gone: Callable[[GrpcClient], None] = lambda client: None
+        """Told of each client that is gone."""
+
+    def __iter__(self) -> Iterator[GrpcClient]:
+        return iter(tuple(self._clients.values()))
+
+    def get(self, client_id: str, identity: Identity) -> GrpcClient | None:
+        """The client of that id that signs so; None if it is not there."""
+        return self._clients.get((client_id, identity))
+
+    def begin(self, client_id: str, identity: Identity, peer: Peer, headers: Mapping[str, str]) -> GrpcClient:
+        """A client that calls for the first time. Raises LimitExceededError for one more than there may be."""
+        most = self._context.settings.rocketmq.clients
+        if len(self._clients) >= most:
+            self._context.connections.totals.refused += 1
+            raise LimitExceededError(f"there are {most} clients already (rocketmq.clients)", subject=client_id)
+        client = self._clients[client_id, identity] = GrpcClient(self._context, client_id, identity, peer)
+        client.begin(headers)
+        self._context.connections.totals.logins += 1
+        return client
+
+    def end(self, client: GrpcClient) -> None:
+        """A client ends."""
+        if self._clients.pop((client.id, client.identity), None) is not None:
+            self.when_gone(client)
+            client.end()
+
+    def tick(self) -> None:
+        """Time passes: clients that are silent are gone."""
+        now_ms, now_s = self._context.clock.now_ms(), self._context.clock.monotonic_s()
+        limit_s = self._context.settings.rocketmq.client_silence_s
+        for client in self:
+            if not client.calls and now_s - client.seen_s > limit_s:
+                logger.info("%s: client %s is silent, and taken as gone", client.record.name, client.id)
+                self._context.connections.totals.timed_out += 1
+                self.end(client)
+            else:
+                client.tick(now_ms)
+
+    def close(self) -> None:
+        """The server ends."""
+        for client in self:
+            self.end(client)

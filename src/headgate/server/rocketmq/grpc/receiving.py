@@ -1,0 +1,143 @@
+"""ReceiveMessage: what consumers are given.
+
+An answer is a stream: a status, the messages, the time. A receive that finds nothing is held until its time is over.
+All queues of the topic are looked at, whichever is named, as in the original: clients that go from queue to queue would
+else wait at an empty one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+from headgate.broker import MessageTopic
+from headgate.broker.consumer_groups import Received, ReceiveRequest
+from headgate.broker.consumer_groups import Receiving as Held
+from headgate.protocols.rocketmq import Limits, Status, from_amqp, receipt_handles, refused
+from headgate.protocols.rocketmq.grpc import (
+    OK,
+    Delivery,
+    GrpcLimits,
+    Receive,
+    delivered,
+    receive_request,
+    timestamp,
+)
+from headgate.protocols.rocketmq.grpc import messages as pb
+from headgate.server.context import ServerContext
+from headgate.server.rocketmq.grpc.clients import GrpcClient
+from headgate.server.rocketmq.grpc.filters import GroupFilters
+from headgate.server.rocketmq.grpc.routing import Routing
+from headgate.server.rocketmq.grpc.waiting import Answer
+
+ANSWERED_BEFORE_S = 0.5
+"""A receive that finds nothing is answered so long before its call is over."""
+
+
+class Receiving:
+    """Serves receives."""
+
+    def __init__(self, context: ServerContext, routing: Routing, filters: GroupFilters) -> None:
+        self._context = context
+        self._routing = routing
+        self._filters = filters
+        self._limits = GrpcLimits(Limits(body_bytes=context.settings.rocketmq.message_size_bytes))
+        self._held: set[Held] = set()
+
+    def stop(self) -> None:
+        """Answer the receives that wait."""
+        for held in tuple(self._held):
+            held.end()
+
+    async def receive(
+        self, client: GrpcClient, request: pb.ReceiveMessageRequest, left_s: float | None
+    ) -> AsyncIterator[bytes]:
+        """The answer, piece by piece; `left_s` is what is left of the call's time, None for no end.
+
+        Raises HeadgateError for what is refused, before the first piece.
+        """
+        asked = receive_request(request, self._limits)
+        topic = self._routing.topic(client, asked.topic, for_producer=False)
+        self._routing.group(asked.group)
+        filter = self._filters.get(asked.filter_type, asked.filter_text)
+        if asked.is_renewed and len(client.renewals) >= self._context.settings.rocketmq.renewed_messages:
+            raise refused(Status.TOO_MANY_REQUESTS, "too many messages are not settled (rocketmq.renewed_messages)")
+        answer: Answer[Received] = Answer()
+        held = client.session.receive_from(
+            topic,
+            ReceiveRequest(
+                group=asked.group,
+                streams=topic.streams,
+                filter=filter.fresh,
+                filter_again=filter.again,
+                count=asked.count,
+                invisible_ms=asked.invisible_ms,
+                then=answer,
+            ),
+        )
+        self._held.add(held)
+        timer = asyncio.get_running_loop().call_later(self._held_s(asked, left_s), held.end)
+        is_taken = False
+        try:
+            received = await answer.result()
+            if received.messages:
+                yield _status(OK)
+                for piece in self._messages(client, topic, request, asked, received):
+                    yield piece
+            else:
+                text = "no match message" if received.was_filtered else "no new message"
+                yield _status(pb.Status(code=Status.MESSAGE_NOT_FOUND, message=text))
+            yield self._time()
+            is_taken = True
+        finally:
+            timer.cancel()
+            self._held.discard(held)
+            if not is_taken:
+                held.close()
+
+    def refusal(self, status: pb.Status) -> Iterator[bytes]:
+        """The answer to a receive that is refused."""
+        yield _status(status)
+        yield self._time()
+
+    def _messages(
+        self,
+        client: GrpcClient,
+        topic: MessageTopic,
+        request: pb.ReceiveMessageRequest,
+        asked: Receive,
+        received: Received,
+    ) -> Iterator[bytes]:
+        of_queue: dict[int, list[bytes]] = {}
+        for each in received.messages:
+            of_queue.setdefault(each.queue, []).append(each.token)
+        now_ms = self._context.clock.now_ms()
+        handles: dict[int, Iterator[str]] = {}
+        identities: dict[int, str] = {}
+        for queue, tokens in of_queue.items():
+            if asked.is_renewed:
+                view = client.session.group_view(topic, queue, asked.group)
+                client.renewals.add(view, tokens, invisible_ms=asked.invisible_ms, now_ms=now_ms)
+            handles[queue] = iter(receipt_handles(topic.name, asked.group, queue, tokens))
+            identities[queue] = self._context.broker.catalogue.get(topic.streams[queue]).stream.identity
+        store_host = self._context.settings.advertised.host or "localhost"
+        told = request.message_queue.topic
+        for each in received.messages:
+            message = from_amqp(each.message, identity=identities[each.queue], offset=each.offset)
+            given = Delivery(
+                next(handles[each.queue]), each.queue, each.offset, each.timestamp_ms, each.attempt, asked.invisible_ms
+            )
+            yield delivered(told, message, given, store_host=store_host)
+
+    def _held_s(self, asked: Receive, left_s: float | None) -> float:
+        most_s = self._limits.polling_ms / 1000
+        wanted_s = most_s if asked.polling_ms is None else min(asked.polling_ms / 1000, most_s)
+        return wanted_s if left_s is None else max(0.0, min(wanted_s, left_s - ANSWERED_BEFORE_S))
+
+    def _time(self) -> bytes:
+        now = timestamp(self._context.clock.now_ms())
+        return pb.ReceiveMessageResponse(delivery_timestamp=now).SerializeToString()
+
+
+def _status(status: pb.Status) -> bytes:
+    return pb.ReceiveMessageResponse(status=status).SerializeToString()

@@ -1,0 +1,109 @@
+"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: what consumers say of messages they have."""
+
+from __future__ import annotations
+
+from headgate.broker import MessageTopic
+from headgate.broker.consumer_groups import GroupView
+from headgate.errors import RemoteProtocolError
+from headgate.protocols.rocketmq import Limits, ReceiptHandle, Status, check_group, check_invisible_time, refused
+from headgate.protocols.rocketmq.grpc import OK, GrpcLimits, ack_response, full_name, milliseconds, status_of
+from headgate.protocols.rocketmq.grpc import messages as pb
+from headgate.server.context import ServerContext
+from headgate.server.rocketmq.grpc.clients import GrpcClient
+from headgate.server.rocketmq.grpc.routing import Routing
+from headgate.server.rocketmq.grpc.waiting import Answer
+
+_NOT_HELD = "the message is not held by this receipt handle any more"
+
+
+class Settling:
+    """Serves consumers that have messages."""
+
+    def __init__(self, context: ServerContext, routing: Routing) -> None:
+        self._routing = routing
+        self._limits = GrpcLimits(Limits(body_bytes=context.settings.rocketmq.message_size_bytes))
+
+    async def acknowledge(self, client: GrpcClient, request: pb.AckMessageRequest) -> pb.AckMessageResponse:
+        """Settle messages; those of a queue by one commit."""
+        entries = request.entries
+        if not 1 <= len(entries) <= self._limits.entries:
+            raise refused(Status.BAD_REQUEST, f"{len(entries)} entries; expected 1 to {self._limits.entries}")
+        topic, group = self._found(client, request)
+        statuses: dict[int, pb.Status] = {}
+        of_queue: dict[int, list[tuple[int, bytes]]] = {}
+        for number, entry in enumerate(entries):
+            try:
+                handle = _handle(entry.receipt_handle, topic, group)
+            except RemoteProtocolError as error:
+                statuses[number] = status_of(error)
+            else:
+                of_queue.setdefault(handle.queue, []).append((number, handle.token))
+        waiting: list[tuple[list[tuple[int, bytes]], Answer[list[bool]]]] = []
+        for queue, given in of_queue.items():
+            answer: Answer[list[bool]] = Answer()
+            tokens = [token for _, token in given]
+            view = client.session.group_view(topic, queue, group)
+            client.renewals.drop(view, tokens)
+            view.settle(tokens, answer)
+            waiting.append((given, answer))
+        for given, answer in waiting:
+            for (number, _), is_settled in zip(given, await answer.result(), strict=True):
+                statuses[number] = OK if is_settled else _LOST
+        return ack_response(entries, [statuses[number] for number in range(len(entries))])
+
+    async def change_invisible(
+        self, client: GrpcClient, request: pb.ChangeInvisibleDurationRequest
+    ) -> pb.ChangeInvisibleDurationResponse:
+        """Say when a message is visible to others; the handle stays the same."""
+        invisible_ms = milliseconds(request.invisible_duration)
+        check_invisible_time(invisible_ms, self._limits.messages, is_changed=True)
+        view, token = self._held(client, request)
+        changed: Answer[list[bool]] = Answer()
+        view.change_invisible([token], invisible_ms, changed)
+        _check(await changed.result())
+        return pb.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
+
+    async def dead_letter(
+        self, client: GrpcClient, request: pb.ForwardMessageToDeadLetterQueueRequest
+    ) -> pb.ForwardMessageToDeadLetterQueueResponse:
+        """Make a message a dead letter."""
+        view, token = self._held(client, request)
+        moved: Answer[list[bool]] = Answer()
+        view.dead_letter([token], moved)
+        _check(await moved.result())
+        return pb.ForwardMessageToDeadLetterQueueResponse(status=OK)
+
+    def _found(
+        self,
+        client: GrpcClient,
+        request: pb.AckMessageRequest | pb.ChangeInvisibleDurationRequest | pb.ForwardMessageToDeadLetterQueueRequest,
+    ) -> tuple[MessageTopic, str]:
+        group = full_name(request.group)
+        check_group(group)
+        return self._routing.topic(client, full_name(request.topic), for_producer=False), group
+
+    def _held(
+        self,
+        client: GrpcClient,
+        request: pb.ChangeInvisibleDurationRequest | pb.ForwardMessageToDeadLetterQueueRequest,
+    ) -> tuple[GroupView, bytes]:
+        topic, group = self._found(client, request)
+        handle = _handle(request.receipt_handle, topic, group)
+        view = client.session.group_view(topic, handle.queue, group)
+        client.renewals.drop(view, [handle.token])
+        return view, handle.token
+
+
+_LOST = pb.Status(code=Status.INVALID_RECEIPT_HANDLE, message=_NOT_HELD)
+
+
+def _handle(text: str, topic: MessageTopic, group: str) -> ReceiptHandle:
+    handle = ReceiptHandle.decode(text, topic.name, group)
+    if handle.queue >= len(topic.streams):
+        raise refused(Status.INVALID_RECEIPT_HANDLE, f"the topic has {len(topic.streams)} queues")
+    return handle
+
+
+def _check(result: list[bool]) -> None:
+    if not result[0]:
+        raise refused(Status.INVALID_RECEIPT_HANDLE, _NOT_HELD)

@@ -272,6 +272,18 @@ def test_calls_of_the_next_turn_come_behind_this_one(running: Running) -> None:
         assert receive(client, 8) == b"now soon"
 
 
+def test_an_answer_is_sent_before_the_calls_that_others_asked_for(running: Running) -> None:
+    with running.connect() as answered, running.connect() as other:
+        answer, called = running.until(lambda: len(running.made) == 2 and [each.transport for each in running.made])
+
+        def end_turn() -> None:
+            answer.write(b"confirmed")
+            called.call_soon(lambda: called.write(receive(answered, 9)))
+
+        running.loop.call_soon_threadsafe(end_turn)
+        assert receive(other, 9) == b"confirmed"
+
+
 def test_a_close_sends_what_was_written_before_though_the_peer_still_sends(running: Running) -> None:
     with running.connect() as client:
         client.sendall(b"CLOSE")

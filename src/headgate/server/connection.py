@@ -55,6 +55,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_lost = False
         self._failure: Exception | None = None
         self._lingers: asyncio.TimerHandle | None = None
+        self.calls_due = 0
+        """How many calls of `call_soon` are not made yet: they may write more."""
 
     # What the loop calls.
 
@@ -229,7 +231,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Make a call at the end of this turn of the loop, or in its next."""
-        self._driver.call_soon(functools.partial(self._alive, call))
+        self.calls_due += 1
+        self._driver.call_soon(functools.partial(self._called, call))
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
         """Make a call in `delay_s`, unless the connection is closed by then; the returned handle cancels it."""
@@ -241,6 +244,11 @@ class Connection(asyncio.BufferedProtocol):
         Also when the connection is gone by then.
         """
         self._driver.run_in_worker(work, lambda result: self._guarded(then, result))
+
+    def _called(self, call: Callable[[], None]) -> None:
+        self.calls_due -= 1
+        if not self._is_lost:
+            self._guarded(call)
 
     def _alive(self, call: Callable[..., None], *arguments: Any) -> None:
         if not self._is_lost:

@@ -1,9 +1,9 @@
 """The one driver: a loop, its turns, threads for what takes long, and the connections of all listeners.
 
-Each turn of the loop ends in this order: the broker writes what was published, calls that handlers asked for are made,
-topics decide, settle and give out, and what was written to each connection is sent. So everything that one round of
-reading brought is written to its stream at once, confirmed and delivered in the same turn, with one system call per
-connection.
+Each turn of the loop ends in this order: the broker writes what was published, connections that have no call due are
+sent their confirms, calls that handlers asked for are made, topics decide, settle and give out, and what was written to
+the other connections is sent. So everything that one round of reading brought is written to its stream at once,
+confirmed and delivered in the same turn, with one system call per connection.
 """
 
 from __future__ import annotations
@@ -151,6 +151,8 @@ class Driver:
             if is_woken:
                 self._guarded("the broker failed to write", self.context.broker.write_queued)
             calls, self._calls = self._calls, []
+            if calls:
+                self._send_answers()
             for call in calls:
                 call()
             self._guarded("topics failed at their turn", self.context.broker.end_turn)
@@ -161,6 +163,15 @@ class Driver:
             self._turn_is_scheduled = False
             if self._calls or self._unsent or self._broker_is_woken:
                 self._schedule_turn()
+
+    def _send_answers(self) -> None:
+        """Send to those that have nothing more to say: nobody waits for a confirm until others have their messages."""
+        unsent, self._unsent = self._unsent, []
+        for connection in unsent:
+            if connection.calls_due:
+                self._unsent.append(connection)
+            else:
+                connection.flush()
 
     # Threads and time.
 

@@ -694,7 +694,7 @@ def test_a_member_that_is_asked_to_stop_gives_nothing_more(broker: Broker, sessi
     consumer.want(100)
     scan(consumer)
     assert consumer.has_pending
-    consumer.group = None
+    consumer.shared = None
     consumer.deactivated()
     assert consumer.take(1, 1) is None and not consumer.scan_due() and not consumer.has_pending
 

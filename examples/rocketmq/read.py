@@ -1,6 +1,6 @@
 """The same topic in Spark: its queues are streams, its messages rows, its expression the filter of the read.
 
-    python examples/rocketmq/read.py ROOT
+python examples/rocketmq/read.py ROOT
 """
 
 from __future__ import annotations

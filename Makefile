@@ -15,7 +15,7 @@ STAMP := .venv/.setup$(if $(JAVA_FITS),,-with-java)
 # Go is often installed without being on the PATH.
 GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go),go)
 
-.PHONY: help docs setup clients demo demo-broker demo-servicebus test interop test-long check messages lint types layers bench wheel-test clean
+.PHONY: help docs setup clients demo demo-broker demo-rocketmq demo-servicebus test interop test-long check messages lint types layers bench wheel-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,9 @@ demo: setup headgate-data/rabbitmq ## run the main job: 500 000 events in (EVENT
 
 demo-broker: setup .venv/.python-clients ## serve streams, publish and consume with filters from RabbitMQ's own clients, show what each stage removed
 	$(BIN)/python examples/broker/demo.py
+
+demo-rocketmq: setup .venv/.python-clients ## serve topics, run a program of RocketMQ with a TAG and an SQL92 consumer, show what was calculated ahead, read the topic in Spark
+	$(BIN)/python examples/rocketmq/demo.py
 
 demo-servicebus: setup .venv/.python-clients ## serve topics and queues, run a program of Azure Service Bus against them with its connection string changed
 	$(BIN)/python examples/servicebus/demo.py

@@ -67,8 +67,8 @@ def test_a_group_goes_on_where_it_is_told_to(run: Run) -> None:
     assert places == [("orders", 0, 4, 6), ("orders", 1, 0, 0)] and shown["lag"] == 6
     assert run("rocketmq", "group", "reset", "billing", "orders", "--to", "next", "--queue", "0").status == 0
     assert run("rocketmq", "topic", "show", "orders", "--json").json[0]["groups"][0]["lag"] == 0
-    assert "billing\t0\t10\t10\t0" in run("rocketmq", "topic", "show", "orders").out
-    assert "orders\t0\t10\t10\t0" in run("rocketmq", "group", "show", "billing").out
+    assert "billing\t0\t10\t10\t10\t0" in run("rocketmq", "topic", "show", "orders").out
+    assert "orders\t0\t10\t10\t10\t0" in run("rocketmq", "group", "show", "billing").out
     assert run("rocketmq", "group", "rm", "billing").status == 0
     assert run("rocketmq", "topic", "show", "orders", "--json").json[0]["groups"] == []
 

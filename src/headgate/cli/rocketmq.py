@@ -221,7 +221,20 @@ def remove_group(group: GroupName, /, *, lock_timeout: LockTimeout = 5.0, place:
     return 0
 
 
-_PLACE = ("committed_offset", "next_offset", "lag", "claimed", "available", "moving", "delivered", "filtered")
+_MOST_SHOWN = 6
+"""Of a backoff, in tables."""
+
+_PLACE = (
+    "committed_offset",
+    "position",
+    "next_offset",
+    "lag",
+    "claimed",
+    "available",
+    "moving",
+    "delivered",
+    "filtered",
+)
 
 
 def _counted(place: dict[str, Any]) -> dict[str, Any]:
@@ -247,7 +260,8 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for name, value in row.items():
         if name == "backoff_ms":
-            shown["backoff_s"] = ", ".join(f"{each / 1000:g}" for each in value)
+            seconds = [f"{each / 1000:g}" for each in value]
+            shown["backoff_s"] = ", ".join(seconds if len(seconds) <= _MOST_SHOWN else [*seconds[:3], "…", seconds[-1]])
         elif name == "size_bytes":
             shown["size"] = shown_size(value)
         elif isinstance(value, list):

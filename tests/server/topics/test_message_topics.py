@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,10 @@ def take(running: RunningServer, count: int) -> Session:
 
 def test_lists_and_metrics_say_what_a_group_has_not_settled(running: RunningServer) -> None:
     session = take(running, 4)
+    members = running.context.broker.members
+    running.call(partial(members.heartbeat, "billing", "one", None, now_ms=1, changed=lambda: None))
+    assert ask(running, "GET", f"{GROUPS}/billing")[1]["members"] == ["one"]
+    assert [row["members"] for row in ask(running, "GET", GROUPS)[1]] == [1, 0]
     (topic,) = ask(running, "GET", TOPICS)[1]
     assert (topic["messages"], topic["queues"], topic["scheduled"]) == (10, 2, 0)
     row = ask(running, "GET", f"{GROUPS}/billing")[1]

@@ -34,7 +34,7 @@ from headgate.errors import (
 )
 from headgate.log import OffsetSpecification
 from headgate.protocols.rocketmq import check_group, check_topic
-from headgate.server.listings import may_read
+from headgate.server.listings import may_read, shown
 from headgate.server.topics.asking import Answer, Asked, Handler
 from headgate.server.topics.bodies import decoded
 
@@ -123,7 +123,8 @@ class MessageTopicRequests:
 
     def _group_answer(self, name: str, *, is_new: bool = False) -> Answer:
         places = all_places(self._broker).get(name, [])
-        return Answer({**group_row(self._broker, name, places), "places": places}, is_new)
+        members = [shown(member) for member in self._broker.members.of(name)]
+        return Answer({**group_row(self._broker, name, places), "members": members, "places": places}, is_new)
 
     async def _put_group(self, asked: Asked) -> Answer:
         given, groups = decoded(asked.request.body, dict[str, Any]), self._broker.consumer_groups
@@ -230,6 +231,7 @@ def group_row(broker: Broker, name: str, places: Sequence[Row]) -> Row:
     return {
         "name": name,
         **settings.json_object(),
+        "members": len(broker.members.of(name)),
         "queues": len(places),
         **{what: sum(place[what] for place in places) for what in _COUNTED},
     }

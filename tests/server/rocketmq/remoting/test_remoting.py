@@ -236,9 +236,6 @@ def test_groups_and_topics_that_are_not_there_have_their_codes(server, client, t
     client.heartbeat("somebody", topic)
     assert client.pull("somebody", "no-topic").code == ResponseCode.TOPIC_NOT_EXIST
     assert client.pull("somebody", topic, queue=5).code == ResponseCode.INVALID_PARAMETER
-    broker = server.context.broker
-    server.call(broker.consumer_groups.declare, "closed", GroupSettings(enabled=False))
-    assert client.pull("closed", topic).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 # places
@@ -280,6 +277,23 @@ def test_broadcasting_members_keep_their_places_themselves(client, topic):
     client.heartbeat("all", topic, model="BROADCASTING")
     assert bodies(client.pull("all", topic, sysFlag=1, commitOffset=1)) == [b"for all"]
     assert committed(client, "all", topic) == ResponseCode.QUERY_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("settings", "model", "reason"),
+    [
+        (GroupSettings(enabled=False), "CLUSTERING", "subscription group no permission"),
+        (GroupSettings(broadcast=False), "BROADCASTING", "can not consume by broadcast way"),
+    ],
+)
+def test_members_whose_group_says_so_are_given_nothing(server, client, topic, settings, model, reason):
+    client.send(topic, b"for nobody")
+    client.heartbeat("strict", topic, model=model)
+    server.call(server.context.broker.consumer_groups.declare, "strict", settings)
+    refused = client.pull("strict", topic)
+    assert refused.code == ResponseCode.NO_PERMISSION and reason in refused.remark
+    server.call(server.context.broker.consumer_groups.declare, "strict", GroupSettings())
+    assert bodies(client.pull("strict", topic)) == [b"for nobody"]
 
 
 # what could not be consumed

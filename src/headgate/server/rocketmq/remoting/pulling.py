@@ -20,7 +20,7 @@ import numpy as np
 
 from headgate.broker import ConsumerOptions, MessageConsumer, Session
 from headgate.broker.consumer_groups import Again, GroupView
-from headgate.errors import BrokerError, ConfigError, FilterError, HeadgateError, LogError
+from headgate.errors import BrokerError, ConfigError, EntityDisabledError, FilterError, HeadgateError, LogError
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
 from headgate.message import EncodedMessages
@@ -115,7 +115,7 @@ class Pulling:
     def pull(self, session: Session, command: Command) -> None:
         """Take a request; it is answered when there is something, or nothing for long enough. Raises HeadgateError."""
         request = read_header(command, h.PullRequest)
-        if not self._is_group(command, request.consumer_group):
+        if not self._may_pull(command, request.consumer_group):
             return
         flags = PullFlag(request.sys_flag & 0xFF)
         now_ms = self._context.clock.now_ms()
@@ -136,12 +136,20 @@ class Pulling:
         if not isinstance(wanted, _Refused):
             self._read(session, waiting, stream, wanted)
 
-    def _is_group(self, command: Command, group: str) -> bool:
+    def _may_pull(self, command: Command, group: str) -> bool:
+        """Whether members of a group are given messages; else the request is refused."""
         try:
-            self._broker.consumer_groups.ensure(group)
+            settings = self._broker.consumer_groups.ensure(group)
+        except EntityDisabledError:
+            self._refuse(command, ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+            return False
         except (BrokerError, LogError) as error:
             remark = f"subscription group [{group}] does not exist, {error}"
-            self._answer(command, command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark))
+            self._refuse(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            return False
+        if not settings.broadcast and self._members.of(group) and not self._members.is_shared(group):
+            remark = f"the consumer group[{group}] can not consume by broadcast way"
+            self._refuse(command, ResponseCode.NO_PERMISSION, remark)
             return False
         return True
 

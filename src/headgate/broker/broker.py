@@ -242,7 +242,7 @@ class Broker:
         self._watched[stream] = None
 
     def _queues_of(self, topic: str) -> Sequence[str]:
-        """The streams that are the queues of a topic; none, where there is no such topic."""
+        """The streams that are the queues of a topic, none if it is not there."""
         found = self.message_topics.find(topic)
         return () if found is None else found.streams
 
@@ -651,6 +651,7 @@ class Broker:
             self.consumer_groups.pulling.write()
             self.consumer_groups.views.close()
             self.consumers.close()
+            self._indexing.close()
             self.topics.close()
             for stream in self.catalogue:
                 stream.close_writer()

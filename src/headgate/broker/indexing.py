@@ -1,8 +1,8 @@
 """Keeping match indexes up while streams are written: for streams whose registry says `calculate_filter_bitmap`.
 
-Chunks are decided some seconds after they came, in a worker: who reads at the tail has them before an index could
-help, and a sidecar is replaced as a whole, which is not for every chunk. What a broker did not get to when it ended,
-and segments from before, are built by `headgate index build`.
+Each second a worker decides the chunks that came meanwhile, from the file, where they are in the page cache, and
+appends their results. What filters lack that came later is filled in when nothing is new. What a broker did not get to
+when it ended, and segments from before, are built by `headgate index build`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from headgate.broker.stream import BrokerStream
 from headgate.errors import HeadgateError
 from headgate.log import Stream
-from headgate.scan.match_index import REGISTRY_NAME, FilterRegistry, build_index
+from headgate.scan.match_index import REGISTRY_NAME, GrowingIndex
 
 logger = logging.getLogger("headgate.broker")
 
-INDEX_MS = 2_000
-"""From the end of one build to the next of the same stream at least."""
-_REST = 9
-"""A stream is not built for so many times as long as its last build took: a tenth of one core, however it grows."""
+INDEX_MS = 1_000
+"""From the beginning of one look at what came to the next of the same stream at least."""
+
+RETRY_MS = 10_000
+"""The same after an error."""
 
 RunInWorker = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 """Runs its first argument in another thread, and calls the second in the broker's with None or the error."""
@@ -39,11 +40,12 @@ def run_here(work: Callable[[], None], ended: Callable[[BaseException | None], N
 
 @dataclass(slots=True)
 class _Indexed:
-    """How far the index of a stream is kept: `offset` is behind what was looked at, or there before we wrote."""
+    """The index of one stream; `growing` is the worker's while `is_running`."""
 
-    offset: int
+    growing: GrowingIndex
     not_before_ms: int = 0
     is_running: bool = False
+    has_more: bool = False
     trouble: str = ""
 
 
@@ -57,37 +59,51 @@ class Indexing:
 
     def begin(self, stream: BrokerStream) -> None:
         """A stream is written from here on."""
-        self._indexed.setdefault(stream, _Indexed(stream.next_offset))
+        if stream not in self._indexed:
+            opened = Stream(stream.stream.path, stream.stream.settings)
+            self._indexed[stream] = _Indexed(GrowingIndex(opened, stream.next_offset))
 
     def tick(self, now_ms: int) -> None:
-        """Build what is due; about once a second."""
+        """Begin what is due; about once a second."""
         for stream, state in list(self._indexed.items()):
             if state.is_running:
                 continue
-            if state.offset < stream.next_offset and not (stream.stream.path / REGISTRY_NAME).exists():
-                state.offset = stream.next_offset
-            if stream.is_deleted or (stream.writer is None and state.offset >= stream.next_offset):
+            growing = state.growing
+            is_behind = growing.offset < stream.next_offset
+            if is_behind and not growing.is_wanted and not (stream.stream.path / REGISTRY_NAME).exists():
+                growing.offset, is_behind = stream.next_offset, False
+            is_due = is_behind or state.has_more
+            if stream.is_deleted or (stream.writer is None and not is_due):
+                growing.close()
                 del self._indexed[stream]
-            elif state.offset < stream.next_offset and now_ms >= state.not_before_ms:
-                self._build(stream, state)
+            elif is_due and now_ms >= state.not_before_ms:
+                self._step(stream, state)
 
-    def _build(self, stream: BrokerStream, state: _Indexed) -> None:
-        stop, begun_ms = stream.next_offset, self._now_ms()
+    def close(self) -> None:
+        """Close the files that no worker uses."""
+        for state in self._indexed.values():
+            if not state.is_running:
+                state.growing.close()
+
+    def _step(self, stream: BrokerStream, state: _Indexed) -> None:
+        stop = stream.next_offset
+        state.not_before_ms = self._now_ms() + INDEX_MS
 
         def work() -> None:
-            opened = Stream.open(stream.stream.path)
-            if FilterRegistry(opened).read().settings.calculate_filter_bitmap:
-                build_index(opened, now_ms=begun_ms, from_offset=state.offset)
+            state.has_more = state.growing.step(stop)
 
         def ended(error: BaseException | None) -> None:
             state.is_running = False
-            ended_ms = self._now_ms()
-            state.not_before_ms = ended_ms + max(INDEX_MS, _REST * (ended_ms - begun_ms))
             if error is None:
-                state.offset, state.trouble = stop, ""
-            elif not isinstance(error, HeadgateError | OSError):
+                state.trouble = ""
+                if state.has_more and not stream.is_deleted:
+                    # Behind what other streams have waiting.
+                    self._step(stream, state)
+                return
+            if not isinstance(error, HeadgateError | OSError):
                 raise error
-            elif not stream.is_deleted and str(error) != state.trouble:
+            state.not_before_ms = self._now_ms() + RETRY_MS
+            if not stream.is_deleted and str(error) != state.trouble:
                 state.trouble = str(error)
                 logger.warning("the match index of stream %r is not kept up: %s", stream.name, error)
 

@@ -167,7 +167,7 @@ def _rows(stream: Stream, registration: Registration) -> list[dict[str, Any]]:
                 "version": each.version,
                 "born_ms": each.born_ms,
                 "dead_ms": each.dead_ms,
-                "indexed": messages / total if total else 1.0,
+                "indexed": min(1.0, messages / total) if total else 1.0,
             }
         )
     return rows

@@ -10,7 +10,7 @@ A reader never needs the writer, the writer never waits for a reader. What other
     build      build_chunks, ChunkLimits, FilterValues; parse_compression                     build, compression
     commit     StagingFile, StagedChunks, BatchManifest, commit_batch: exactly once    staging, manifest, commit
     track      read_tracking, TrackingState, MessageCounts: offsets, sequences, counts        tracking, counting
-    skip       BloomMatcher, bloom_bytes; Sidecar, write_sidecar: the match index's file          bloom, sidecar
+    skip       BloomMatcher, bloom_bytes; Sidecar, write_sidecar, append_block: match index       bloom, sidecar
     derive     Area, AreaParts, read_area: bytes with checksums for parts of a derived file                areas
     look       stream_info, dump_chunks, verify_stream; recover, repair_stream         inspect, recovery, repair
     store      DiskFile, replace_file, remove_file, storage_error: files as all of Headgate writes them    files
@@ -100,9 +100,11 @@ if TYPE_CHECKING:
     from headgate.log.sidecar import (
         ENTRY_DTYPE,
         HEADER_BYTES_DTYPE,
+        BlockContent,
         IndexedFilter,
         Sidecar,
-        SidecarContent,
+        SidecarBlock,
+        append_block,
         sidecar_path,
         write_sidecar,
     )

@@ -1,8 +1,8 @@
-"""Sidecar of a segment, `<segment>.match`: precomputed results of filters. All integers are big endian.
+"""Sidecar of a segment, `<segment>.match`: precomputed results of filters, in blocks. All integers are big endian.
 
-    Head, 16 bytes
+    Block
     +------+------+------+------+
-    | HGMX | 0002 | D    | crc  |       magic, u32 format, u32 bytes of the directory, u32 CRC-32 of the directory
+    | HGMX | 0003 | D    | crc  |       magic, u32 format, u32 bytes of the directory, u32 CRC-32 of the directory
     +------+------+------+------+
     directory, D bytes                 JSON of `Directory`: which stream, chunks, filters, and where each area lies
     areas                              plain arrays, each with a CRC-32 per piece of 64 KiB in the directory
@@ -10,19 +10,27 @@
     headers    48 bytes per chunk      the chunk's header as it was when its messages were decided; zeros: not decided
     entries     8 bytes per offset     u32 position of the entry in the segment, u32 CRC-32 of the entry, head included;
                                        position 0: no entry of its own (in a sub-batch, or in a tracking chunk)
-    bits        1 bit per offset       layout `exact`, one area per filter: its verdict is true; bit p is mask
-                                       1 << p % 8 of byte p // 8
+    bits        1 bit per offset       layout `exact`, a row of whole bytes per filter: its verdict is true; bit p is
+                                       mask 1 << p % 8 of byte p // 8
     arrays      b bytes per offset     layout `bloom`: the message's bit array (rocketmq_filters, section 8.3)
 
-Chunks are those of the segment from its first on, offsets count from the segment's first chunk id. The file says which
-results were computed over which bytes. A reader checks that they are still valid: it compares headers, which
-hold the CRC of the data. This module knows bytes and names, but not filters.
+Each block is about some chunks in a row, and some filters; a later one about the same stands in place of an earlier
+one. The first block comes with the file, by rename; more are appended while the segment grows. What lies behind the
+last whole block is no part of the file: a write that did not end, and the next append begins there. A file is never
+changed otherwise, so who has it open sees whole blocks, and more of them later.
+
+Offsets count from the block's first one. The file says which results were computed over which bytes. A reader checks
+that they are still valid: it compares headers, which hold the CRC of the data. This module knows bytes and names, but
+not filters.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import struct
+import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,12 +42,12 @@ from numpy.typing import NDArray
 
 from headgate.errors import CorruptSidecarError
 from headgate.log.areas import Area, AreaParts, read_area
-from headgate.log.files import replace_file
+from headgate.log.files import replace_file, storage_error
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.log.pairs import MATCH_SUFFIX
 from headgate.log.segment import Segment
 
-SIDECAR_FORMAT = 2
+SIDECAR_FORMAT = 3
 MAGIC = b"HGMX"
 ENTRY_DTYPE = np.dtype([("position", ">u4"), ("crc", ">u4")])
 """Position of the message of an offset, and its checksum when it was decided."""
@@ -51,53 +59,64 @@ _HEAD = struct.Struct(">4sIII")
 _MOST_DIRECTORY_BYTES = 1 << 26
 
 
-class IndexedFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A filter whose results the file holds, over `ranges` of offsets that begin and end at chunks.
+class IndexedFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """A filter whose results a block holds, over all its decided chunks.
 
     `id`, `dialect`, `text_hash` and `evaluator` say which filter, in which state of the program that decided; they are
-    names here. `bits` are there in the layout `exact`.
+    names here.
     """
 
     id: str
     dialect: str
     text_hash: str
     evaluator: str
-    ranges: tuple[tuple[int, int], ...]
-    bits: Area | None = None
 
 
-class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file holds: `chunks` chunks with the offsets `start … stop`; `array_bytes` is 0 in the layout `exact`.
+class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a block holds: `chunks` chunks of a segment from number `first_chunk` on, with the offsets `start … stop`.
 
-    `identity` is that of the stream. `parameters` is a name of how bit arrays are made, empty without them.
+    `identity` is that of the stream, `segment` the first offset of the segment. `decided` is the number of messages
+    with results. `filters` None: those of the block before. `parameters` is a name of how bit arrays are made, empty
+    without them; then `array_bytes` is 0, and there are `bits`.
     """
 
     identity: str
+    segment: int
+    first_chunk: int
+    chunks: int
     start: int
     stop: int
-    chunks: int
-    filters: tuple[IndexedFilter, ...]
+    decided: int
     headers: Area
     entries: Area
+    filters: tuple[IndexedFilter, ...] | None = None
+    bits: Area | None = None
     array_bytes: int = 0
     parameters: str = ""
     arrays: Area | None = None
 
+    @property
+    def areas(self) -> list[Area]:
+        """All areas that there are."""
+        return [area for area in (self.headers, self.entries, self.bits, self.arrays) if area is not None]
+
 
 @dataclass(slots=True)
-class SidecarContent:
-    """What is written: `headers` `(chunks,)` of HEADER_BYTES_DTYPE, `entries` `(offsets,)` of ENTRY_DTYPE.
+class BlockContent:
+    """What is written as one block: `headers` `(chunks,)` of HEADER_BYTES_DTYPE, `entries` `(offsets,)` of ENTRY_DTYPE.
 
-    `identity` is that of the stream. `filters` have their results beside them, as in the file; None in the layout
-    `bloom`. `arrays` is `(offsets, array bytes)` uint8 in the layout `bloom`, else None;
-    `parameters` names how they are made.
+    `first_chunk` is the number of the first chunk in the segment, `start` its offset. `filters` have their results in
+    `bits`, `(filters, bytes)` uint8 as in the file, or in the layout `bloom` in `arrays`, `(offsets, array bytes)`
+    uint8, with `parameters` naming how those are made.
     """
 
-    identity: str
+    first_chunk: int
     start: int
+    decided: int
     headers: NDArray[np.void]
     entries: NDArray[np.void]
-    filters: Sequence[tuple[IndexedFilter, NDArray[np.uint8] | None]]
+    filters: tuple[IndexedFilter, ...]
+    bits: NDArray[np.uint8] | None
     arrays: NDArray[np.uint8] | None = None
     parameters: str = ""
 
@@ -107,123 +126,138 @@ def sidecar_path(segment_path: Path) -> Path:
     return segment_path.with_name(segment_path.name + MATCH_SUFFIX)
 
 
-def write_sidecar(segment: Segment, content: SidecarContent) -> int:
+def write_sidecar(segment: Segment, blocks: Sequence[BlockContent]) -> int:
     """Write the sidecar of a segment by rename; gives its size in bytes.
 
     If retention deleted the segment meanwhile, the sidecar is removed. Raises StorageFullError, StreamReadOnlyError or
     LogError; then the old sidecar stays.
     """
-    encoded = encode_sidecar(content)
+    encoded = b"".join(encode_block(segment, block) for block in blocks)
     path = sidecar_path(segment.segment_path)
     replace_file(path, encoded)
-    # Retention deletes the index first and the sidecar last, so one of the two always notices the other.
-    if not segment.index_path.exists():
-        path.unlink(missing_ok=True)
+    _remove_orphan(segment, path)
     return len(encoded)
 
 
-def encode_sidecar(content: SidecarContent) -> bytes:
-    """The bytes of a sidecar."""
+def append_block(segment: Segment, sidecar: Sidecar, content: BlockContent) -> int:
+    """Put a block behind the last whole one of a sidecar, and cut what lies there; gives its size in bytes.
+
+    0 where the sidecar is not the segment's any more: another process replaced it, or retention deleted it. Readers see
+    all of the block or nothing of it; it is not flushed, as one that a power loss damages does not check. Raises
+    StorageFullError, StreamReadOnlyError or LogError; then the block is not there.
+    """
+    path = sidecar_path(segment.segment_path)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise storage_error(error, path) from error
+    try:
+        # Held for one write, and freed by the kernel at death: no limit on the wait.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if _identity_of(os.fstat(descriptor)) != sidecar.identity or Sidecar.identity_at(segment) != sidecar.identity:
+            return 0
+        sidecar.refresh()
+        position = sidecar.stop
+        encoded = encode_block(segment, content, behind=sidecar.filters_of_last)
+        os.ftruncate(descriptor, position)
+        try:
+            _write_all(descriptor, encoded, position)
+        except OSError:
+            with contextlib.suppress(OSError):  # what stays is no whole block
+                os.ftruncate(descriptor, position)
+            raise
+    except OSError as error:
+        raise storage_error(error, path) from error
+    finally:
+        os.close(descriptor)
+    _remove_orphan(segment, path)
+    return len(encoded)
+
+
+def _write_all(descriptor: int, data: bytes, position: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(descriptor, rest, position)
+        rest = rest[written:]
+        position += written
+
+
+def _remove_orphan(segment: Segment, path: Path) -> None:
+    # Retention deletes the index first and the sidecar last, so one of the two always notices the other.
+    if not segment.index_path.exists():
+        path.unlink(missing_ok=True)
+
+
+def encode_block(segment: Segment, content: BlockContent, *, behind: tuple[IndexedFilter, ...] | None = None) -> bytes:
+    """The bytes of a block; `behind` are the filters of the block that it follows."""
     areas = AreaParts()
-    count = len(content.entries)
     headers = areas.add(content.headers.tobytes())
     entries = areas.add(content.entries.tobytes())
-    filters = tuple(
-        each if bits is None else msgspec.structs.replace(each, bits=areas.add(bits.tobytes()))
-        for each, bits in content.filters
-    )
-    arrays = None if content.arrays is None else areas.add(content.arrays.tobytes())
     directory = Directory(
-        content.identity,
-        content.start,
-        content.start + count,
+        segment.identity,
+        segment.first_chunk_id,
+        content.first_chunk,
         len(content.headers),
-        filters,
+        content.start,
+        content.start + len(content.entries),
+        content.decided,
         headers,
         entries,
+        None if content.filters == behind else content.filters,
+        None if content.bits is None else areas.add(content.bits.tobytes()),
         0 if content.arrays is None else content.arrays.shape[1],
         content.parameters,
-        arrays,
+        None if content.arrays is None else areas.add(content.arrays.tobytes()),
     )
     encoded = msgspec.json.encode(directory)
     head = _HEAD.pack(MAGIC, SIDECAR_FORMAT, len(encoded), zlib.crc32(encoded))
     return b"".join([head, encoded, *areas.parts])
 
 
-class Sidecar:
-    """An open sidecar. Every piece is checked when it is read: reads raise CorruptSidecarError for damaged bytes.
+class _OpenFile:
+    """A descriptor that is closed when nobody refers to it any more."""
 
-    The file is only replaced by rename, so an open one never changes.
+    __slots__ = ("descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+    def read(self, position: int, count: int) -> bytes:
+        return os.pread(self.descriptor, count, position)
+
+
+class SidecarBlock:
+    """One block. Every piece is checked when it is read: reads raise CorruptSidecarError for damaged bytes.
+
+    `filters` are those whose results it holds. The file stays open as long as there is a block of it.
     """
 
-    def __init__(self, path: Path, descriptor: int, directory: Directory, areas_at: int) -> None:
+    __slots__ = ("_areas_at", "_file", "_row_bytes", "directory", "filters", "path")
+
+    def __init__(
+        self, path: Path, file: _OpenFile, directory: Directory, areas_at: int, filters: tuple[IndexedFilter, ...]
+    ) -> None:
         self.path = path
         self.directory = directory
-        self._descriptor = descriptor
+        self.filters = filters
+        self._file = file
         self._areas_at = areas_at
-
-    @staticmethod
-    def open(segment: Segment) -> Sidecar | None:
-        """The sidecar of a segment, None without one. Raises CorruptSidecarError for a damaged file."""
-        path = sidecar_path(segment.segment_path)
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise CorruptSidecarError(f"cannot be opened: {error.strerror}", path=path) from error
-        try:
-            try:
-                directory, areas_at = _read_directory(path, descriptor)
-            except OSError as error:
-                raise CorruptSidecarError(f"cannot be read: {error.strerror}", path=path) from error
-            if directory.identity != segment.identity:
-                raise CorruptSidecarError(
-                    f"of the stream with the identity {directory.identity}, this one has {segment.identity}", path=path
-                )
-            if directory.start != segment.first_chunk_id:
-                raise CorruptSidecarError(f"of a segment that begins at offset {directory.start}", path=path)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return Sidecar(path, descriptor, directory, areas_at)
-
-    def __enter__(self) -> Sidecar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file; again is harmless."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._row_bytes = -(-(directory.stop - directory.start) // 8)
 
     @property
-    def size_bytes(self) -> int:
-        """Bytes of the file."""
-        return os.fstat(self._descriptor).st_size
+    def stop_chunk(self) -> int:
+        """The number in the segment of the chunk behind the last one."""
+        return self.directory.first_chunk + self.directory.chunks
 
-    @property
-    def identity(self) -> tuple[int, int]:
-        """Device and inode: while this file is open, another file under the same name has another identity."""
-        found = os.fstat(self._descriptor)
-        return found.st_dev, found.st_ino
-
-    @staticmethod
-    def identity_at(segment: Segment) -> tuple[int, int] | None:
-        """Device and inode of the file that a segment has as its sidecar now, None for none."""
-        try:
-            found = os.stat(sidecar_path(segment.segment_path))
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
-
-    def headers(self, start_row: int, stop_row: int) -> NDArray[np.void]:
+    def headers(self, start_chunk: int, stop_chunk: int) -> NDArray[np.void]:
         """The headers of chunks by their number in the segment: `(chunks,)` of HEADER_BYTES_DTYPE."""
-        size = CHUNK_HEADER_BYTES
-        data = self._read(self.directory.headers, start_row * size, stop_row * size)
+        first, size = self.directory.first_chunk, CHUNK_HEADER_BYTES
+        data = self._read(self.directory.headers, (start_chunk - first) * size, (stop_chunk - first) * size)
         return np.frombuffer(data, dtype=HEADER_BYTES_DTYPE)
 
     def entries(self, start: int, stop: int) -> NDArray[np.void]:
@@ -232,10 +266,17 @@ class Sidecar:
         data = self._read(self.directory.entries, first * ENTRY_DTYPE.itemsize, last * ENTRY_DTYPE.itemsize)
         return np.frombuffer(data, dtype=ENTRY_DTYPE)
 
-    def bits(self, area: Area, start: int, stop: int) -> NDArray[np.bool_]:
-        """The verdicts of one filter for the offsets `start … stop`: `(offsets,)`."""
+    def bits(self, number: int, start: int, stop: int) -> NDArray[np.bool_]:
+        """The verdicts of the filter of that number for the offsets `start … stop`: `(offsets,)`.
+
+        Raises CorruptSidecarError without them.
+        """
+        area = self.directory.bits
+        if area is None:
+            raise CorruptSidecarError("no bits in it", path=self.path)
         first, last = start - self.directory.start, stop - self.directory.start
-        data = np.frombuffer(self._read(area, first // 8, -(-last // 8)), dtype=np.uint8)
+        row = number * self._row_bytes
+        data = np.frombuffer(self._read(area, row + first // 8, row + -(-last // 8)), dtype=np.uint8)
         bits = np.unpackbits(data, bitorder="little")[first % 8 : first % 8 + last - first]
         return bits.view(np.bool_)
 
@@ -249,49 +290,151 @@ class Sidecar:
 
     def _read(self, area: Area, start: int, stop: int) -> bytes:
         """Bytes of an area, from whole pieces that check."""
-        return read_area(self._read_at, area, start, stop, path=self.path, areas_at=self._areas_at)
-
-    def _read_at(self, position: int, count: int) -> bytes:
-        return os.pread(self._descriptor, count, position)
+        return read_area(self._file.read, area, start, stop, path=self.path, areas_at=self._areas_at)
 
 
-def _read_directory(path: Path, descriptor: int) -> tuple[Directory, int]:
-    size = os.fstat(descriptor).st_size
-    head = os.pread(descriptor, _HEAD.size, 0)
-    if len(head) < _HEAD.size:
-        raise CorruptSidecarError(f"{size} bytes, shorter than its head", path=path)
-    magic, version, length, crc = _HEAD.unpack(head)
-    if magic != MAGIC or version != SIDECAR_FORMAT:
-        raise CorruptSidecarError(
-            f"head is {head[:8].hex(' ')}, expected format {SIDECAR_FORMAT}", path=path, position=0
-        )
-    if length > min(_MOST_DIRECTORY_BYTES, size - _HEAD.size):
-        raise CorruptSidecarError(f"a directory of {length} bytes in a file of {size}", path=path, position=8)
-    encoded = os.pread(descriptor, length, _HEAD.size)
-    if zlib.crc32(encoded) != crc:
-        raise CorruptSidecarError("checksum of the directory does not match", path=path, position=_HEAD.size)
-    try:
-        directory = msgspec.json.decode(encoded, type=Directory)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptSidecarError(f"not a directory: {error}", path=path, position=_HEAD.size) from error
-    _check_directory(path, directory, size - _HEAD.size - length)
-    return directory, _HEAD.size + length
+class Sidecar:
+    """The file of a segment as it was at the last look: its whole blocks, in order. For several threads.
 
+    `stop` is the byte behind them. `damage` says why what lies behind them is no block, None where nothing does or a
+    write did not end.
+    """
 
-def _check_directory(path: Path, directory: Directory, room: int) -> None:
-    """Every area has the size that goes with the counts, and lies inside the file."""
-    count = directory.stop - directory.start
-    if min(count, directory.chunks, directory.start, directory.array_bytes) < 0:
-        raise CorruptSidecarError("a negative count", path=path)
-    sizes: list[tuple[Area, int]] = [
-        (directory.headers, directory.chunks * CHUNK_HEADER_BYTES),
-        (directory.entries, count * ENTRY_DTYPE.itemsize),
-    ]
-    sizes += [(each.bits, -(-count // 8)) for each in directory.filters if each.bits is not None]
-    if directory.arrays is not None:
-        sizes.append((directory.arrays, count * directory.array_bytes))
-    for area, expected in sizes:
-        if not area.fits(expected, room):
+    def __init__(self, segment: Segment, path: Path, file: _OpenFile) -> None:
+        self.path = path
+        self.blocks: tuple[SidecarBlock, ...] = ()
+        self.stop = 0
+        self.damage: CorruptSidecarError | None = None
+        self.identity = _identity_of(os.fstat(file.descriptor))
+        """Device and inode: while this file is open, another file under the same name has another identity."""
+        self._segment = segment
+        self._file = file
+        self._lock = threading.Lock()
+        self._seen_bytes = -1
+
+    @staticmethod
+    def open(segment: Segment) -> Sidecar | None:
+        """The sidecar of a segment, None without one. Raises CorruptSidecarError for a file without a whole block."""
+        path = sidecar_path(segment.segment_path)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise CorruptSidecarError(f"cannot be opened: {error.strerror}", path=path) from error
+        found = Sidecar(segment, path, _OpenFile(descriptor))
+        found.refresh()
+        if not found.blocks:
+            raise found.damage or CorruptSidecarError(f"{found._seen_bytes} bytes, no whole block", path=path)
+        return found
+
+    @staticmethod
+    def identity_at(segment: Segment) -> tuple[int, int] | None:
+        """Device and inode of the file that a segment has as its sidecar now, None for none."""
+        try:
+            found = os.stat(sidecar_path(segment.segment_path))
+        except OSError:
+            return None
+        return _identity_of(found)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the file at the last look."""
+        return self._seen_bytes
+
+    @property
+    def filters_of_last(self) -> tuple[IndexedFilter, ...] | None:
+        """The filters of the last block."""
+        return self.blocks[-1].filters if self.blocks else None
+
+    @property
+    def parameters(self) -> str:
+        """How the bit arrays of all blocks are made; empty in the layout `exact`."""
+        return self.blocks[0].directory.parameters
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether there are bits, which say which messages match, and not only which may."""
+        return not self.blocks[0].directory.array_bytes
+
+    def refresh(self) -> None:
+        """Look for blocks that were appended. Cost: one `fstat` where none was."""
+        with self._lock:
+            size = os.fstat(self._file.descriptor).st_size
+            if size == self._seen_bytes:
+                return
+            self._seen_bytes, self.damage = size, None
+            fresh: list[SidecarBlock] = []
+            filters = self.filters_of_last
+            try:
+                while (block := self._next_block(size, filters)) is not None:
+                    fresh.append(block)
+                    filters = block.filters
+            except CorruptSidecarError as error:
+                self.damage = error
+            self.blocks += tuple(fresh)
+
+    def _next_block(self, size: int, behind: tuple[IndexedFilter, ...] | None) -> SidecarBlock | None:
+        """The block at the end of those that are known; None where there is no whole one."""
+        path, position = self.path, self.stop
+        try:
+            head = self._file.read(position, _HEAD.size)
+            if len(head) < _HEAD.size:
+                return None
+            magic, version, length, crc = _HEAD.unpack(head)
+            if magic != MAGIC or version != SIDECAR_FORMAT:
+                raise CorruptSidecarError(
+                    f"head is {head[:8].hex(' ')}, expected format {SIDECAR_FORMAT}", path=path, position=position
+                )
+            if length > _MOST_DIRECTORY_BYTES:
+                raise CorruptSidecarError(f"a directory of {length} bytes", path=path, position=position + 8)
+            encoded = self._file.read(position + _HEAD.size, length)
+        except OSError as error:
+            raise CorruptSidecarError(f"cannot be read: {error.strerror}", path=path) from error
+        areas_at = position + _HEAD.size + length
+        if len(encoded) < length:
+            return None
+        if zlib.crc32(encoded) != crc:
+            raise CorruptSidecarError("checksum of the directory does not match", path=path, position=position)
+        try:
+            directory = msgspec.json.decode(encoded, type=Directory)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise CorruptSidecarError(f"not a directory: {error}", path=path, position=position) from error
+        filters = behind if directory.filters is None else directory.filters
+        if filters is None:
+            raise CorruptSidecarError("a first block without filters", path=path, position=position)
+        stop = areas_at + max(area.position + area.length for area in directory.areas)
+        self._check(directory, len(filters), stop - areas_at)
+        if stop > size:
+            return None
+        self.stop = stop
+        return SidecarBlock(path, self._file, directory, areas_at, filters)
+
+    def _check(self, directory: Directory, filters: int, room: int) -> None:
+        """Every block is of the stream, the segment and the layout; areas have the sizes that go with the counts."""
+        path, segment = self.path, self._segment
+        if directory.identity != segment.identity:
             raise CorruptSidecarError(
-                f"an area of {area.length} bytes at {area.position}, expected {expected} of {room}", path=path
+                f"of the stream with the identity {directory.identity}, this one has {segment.identity}", path=path
             )
+        if directory.segment != segment.first_chunk_id:
+            raise CorruptSidecarError(f"of a segment that begins at offset {directory.segment}", path=path)
+        first = self.blocks[0].directory if self.blocks else directory
+        if (directory.parameters, directory.array_bytes) != (first.parameters, first.array_bytes):
+            raise CorruptSidecarError("blocks of different layouts", path=path)
+        count = directory.stop - directory.start
+        places = (directory.first_chunk, directory.start - directory.segment, directory.array_bytes)
+        if min(count, directory.chunks, *places) < 0:
+            raise CorruptSidecarError("a negative count", path=path)
+        expected = [directory.chunks * CHUNK_HEADER_BYTES, count * ENTRY_DTYPE.itemsize]
+        is_bloom = directory.array_bytes > 0
+        expected.append(count * directory.array_bytes if is_bloom else filters * -(-count // 8))
+        areas = [directory.headers, directory.entries, directory.arrays if is_bloom else directory.bits]
+        for area, length in zip(areas, expected, strict=True):
+            if area is None or not area.fits(length, room):
+                found = "no area" if area is None else f"an area of {area.length} bytes at {area.position}"
+                raise CorruptSidecarError(f"{found}, expected {length} of {room}", path=path)
+
+
+def _identity_of(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

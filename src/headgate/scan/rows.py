@@ -147,7 +147,7 @@ class _AnsweredRead:
             chunks = np.flatnonzero(np.bincount(part.chunks, minlength=len(answer.rows)))
             read = read_entries(self.reader, part, self.decider.request, evaluate=not answer.exact)
             if read is None:
-                self.index.distrust(self.reader, "an entry is not the one that was indexed")
+                self.index.distrust(answer, "an entry is not the one that was indexed")
                 yield from read_in_full(self.reader, answer.rows[chunks], self.decider, counters)
                 continue
             read_bytes = int((part.stops - part.positions).sum())

@@ -252,7 +252,7 @@ class RocketMq(_Table, frozen=True):
     of a queue that has all its messages still, at most 1 GiB."""
     calculate_filter_bitmap: bool = False
     """Whether the match index of a stream that gets its first expression from a consumer group is kept up by the server
-    as it writes. Other streams: `headgate index add`."""
+    as it writes. Other streams: `headgate index configure`."""
     expected_consumers: Count | None = None
     """Size of the bit maps of such an index, in the layout `bloom`. Default: the layout `exact`, which has none."""
     max_error_rate_percent: Annotated[int, Meta(ge=1, le=99)] | None = None

@@ -152,8 +152,6 @@ class Fetcher:
     def close(self) -> None:
         """It fetches nothing more; not during a call."""
         self._log.filters.remove(self._reader)
-        if self._index is not None:
-            self._index.close()
 
     @property
     def is_shared(self) -> bool:
@@ -232,17 +230,26 @@ class Fetcher:
     # messages
 
     def _messages(self, place: Place, within: OffsetRange, now_ms: int) -> Portion:
-        """By the match index if there is one; by what is decided for all; a window that others use, too; or alone."""
+        """By the match index as far as it reaches; by what is decided for all; a window that others use; or alone."""
         request = self._request_at(now_ms)
         index = self._index_of(place)
-        if index is None:
+        index_row, index_stop = place.row, place.row
+        if index is not None:
+            index_row, index_stop = index.reach(place.opened.reader, place.row)
+        if index_stop == place.row or self._is_far(place, index_row):
+            index = None
             results = self._results(place, within.start)
             if results is not None:
                 return self._from_results(results, within.start)
             portion = self._from_window(place, within.start, request)
             if portion is not None:
                 return self._adapted(portion, within.start)
-        return self._adapted(self._alone(place, request, within, index), within.start)
+        return self._adapted(self._alone(place, request, within, index, index_stop), within.start)
+
+    @staticmethod
+    def _is_far(place: Place, row: int) -> bool:
+        """Whether so much lies before a row that it is better read with others."""
+        return place.view.position_at(row) - place.view.position_at(place.row) > LARGEST_WINDOW_BYTES
 
     def _from_results(self, results: SharedResults, offset: int) -> Portion:
         portion, pick = results.portion(self._number, self._request.filter, self._selector, offset)
@@ -289,11 +296,17 @@ class Fetcher:
         buffers = self._log.reads.buffers
         return step.chunks.portion(step.pick, request, self._number, offset, step.next_offset, buffers)
 
-    def _alone(self, place: Place, request: ScanRequest, within: OffsetRange, index: MatchIndex | None) -> Portion:
-        """What the next chunks give, read for nobody else, up to the first one that is damaged."""
+    def _alone(
+        self, place: Place, request: ScanRequest, within: OffsetRange, index: MatchIndex | None, index_stop: int
+    ) -> Portion:
+        """What the next chunks give, read for nobody else, up to the first one that is damaged.
+
+        With an index they end before the row `index_stop`, where it has nothing to say.
+        """
         # By an index little is read. What it takes is a view of the file, so it may be of much.
         is_light = index is not None and place.opened.segment.is_own
-        step = self._step(place, min(self._window_bytes, LARGEST_RESULTS_BYTES if is_light else LARGEST_WINDOW_BYTES))
+        largest = LARGEST_RESULTS_BYTES if is_light else LARGEST_WINDOW_BYTES
+        step = self._step(place, min(self._window_bytes, largest), stop_row=None if index is None else index_stop)
         reader, rows = step.place.opened.reader, step.rows
         while True:
             counters = step.counters.copy()
@@ -306,17 +319,16 @@ class Fetcher:
                     raise
                 step.stop_row = int(rows[damaged])
                 rows = rows[:damaged]
-        if index is not None and step.stop_row == len(step.place.view.table):
-            # At the end of a stream, where readers wait, no file is held.
-            index.close()
         return Portion([batch for batch in batches if len(batch)], step.next_offset, counters)
 
     def _index_of(self, place: Place) -> MatchIndex | None:
-        """The match index, if it may say something of that segment. Made at its first use: it takes a while."""
-        if self._request.filter is None or not place.opened.has_sidecar:
+        """The match index, if that segment has one. Made at its first use: it takes a while."""
+        shared = place.opened.match_index
+        if self._request.filter is None or (shared.look() is None and not shared.is_there):
             return None
         if self._index is None:
             self._index = MatchIndex(self._request)
+        self._index.use(shared)
         return self._index if self._index.is_asked else None
 
     def _adapted(self, portion: Portion, offset: int) -> Portion:
@@ -377,14 +389,17 @@ class Fetcher:
             self._is_dense = pick.is_dense
         return _WindowStep(chunks, pick, window.next_offset)
 
-    def _step(self, place: Place, window_bytes: int, mapped_to: int | None = None) -> _Step:
-        """The chunks to read next; `place` moves to the first of them.
+    def _step(
+        self, place: Place, window_bytes: int, mapped_to: int | None = None, *, stop_row: int | None = None
+    ) -> _Step:
+        """The chunks to read next; `place` moves to the first of them. With `stop_row` they end before that row.
 
         With `mapped_to` they end before that byte of the file, if the first one does, and lie in few parts of it.
         """
         counters = ScanCounters()
         view = place.view
-        end_row = self._end_row(view.table)
+        most_row = len(view.table) if stop_row is None else stop_row
+        end_row = min(self._end_row(view.table), most_row)
         if not self._selector.tests_headers:
             if mapped_to is None:
                 stop_row = place.window_stop(window_bytes)
@@ -407,6 +422,8 @@ class Fetcher:
             count = max(1, count)
             if count < len(rows):
                 rows, stop_row = rows[:count], int(rows[count])
+        if most_row < stop_row:
+            rows, stop_row = rows[: int(np.searchsorted(rows, most_row))], most_row
         if stop_row == selection.stop_row:
             self._selection = None
         return _Step(place, stop_row, rows, counters)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.log import ChunkHeaders, ChunkTable, Segment, Sidecar
+from headgate.log import ChunkHeaders, ChunkTable, Segment
 from headgate.scan.fetch.buffers import BufferPool
+from headgate.scan.match_index import SegmentIndex
 
 BLOCK_ROWS = 1024
 """Stage 1 goes over so many chunks at a time, from borders that are the same for all readers."""
@@ -18,8 +19,6 @@ BLOCK_ROWS = 1024
 _FEW_ROWS = 32
 _MOST_BLOCKS = 2
 """Headers that are kept of a segment that is not mapped: a third of a megabyte each."""
-
-_READS_PER_LOOK = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +54,12 @@ class SegmentView:
 
 
 class OpenSegment:
-    """One open segment. `users` is counted under the lock of whoever holds it; all else is safe for several threads."""
+    """One open segment. `users` is counted under the lock of whoever holds it; all else is safe for several threads.
 
-    __slots__ = ("_blocks", "_has_sidecar", "_lock", "_looks", "reader", "segment", "used_at", "users", "view")
+    `match_index` is what is kept of filters' results.
+    """
+
+    __slots__ = ("_blocks", "_lock", "match_index", "reader", "segment", "used_at", "users", "view")
 
     def __init__(self, segment: Segment, buffers: BufferPool) -> None:
         self.segment = segment
@@ -66,8 +68,7 @@ class OpenSegment:
         self.used_at = 0
         self._lock = threading.Lock()
         self._blocks: OrderedDict[int, ChunkHeaders] = OrderedDict()
-        self._has_sidecar = False
-        self._looks = 0
+        self.match_index = SegmentIndex(self.reader)
         try:
             self.view = self._look(refresh=False)
         except BaseException:
@@ -79,14 +80,6 @@ class OpenSegment:
         with self._lock:
             self.view = self._look(refresh=True)
         return self.view
-
-    @property
-    def has_sidecar(self) -> bool:
-        """Whether there is a match index; one that comes or goes is noticed some reads later."""
-        if not self._looks:
-            self._has_sidecar = Sidecar.identity_at(self.segment) is not None
-        self._looks = (self._looks + 1) % _READS_PER_LOOK
-        return self._has_sidecar
 
     # what stage 1 asks
 

@@ -1,9 +1,12 @@
 """The match index: results of registered filters, calculated ahead, so that a reader need not evaluate them again.
 
-    FilterRegistry, Registration, IndexSettings     which filters a stream has registered, and how they are kept
+    FilterRegistry, Registration                    which filters a stream has registered
+    IndexSettings, Layout                           and how their results are kept
     Announcement, Change                            what a consumer group asks for, and what came of it
     build_index, build_segment                      make the sidecars that are missing
+    GrowingIndex                                    the same while a stream is written, step by step
     MatchIndex, Answer                              what a reader may believe about a range of chunks
+    SegmentIndex                                    the sidecar of an open segment, for all its readers
     wanted_entries, read_entries, WantedEntries     read only the messages that an answer names
     count_matches, coverage                         counts, and how much of a stream is covered
     bit_array, BitMapParameters                     RocketMQ's bit arrays, the layout `bloom`
@@ -19,8 +22,9 @@ if TYPE_CHECKING:
     from headgate.scan.match_index.build import BuildCounters, build_index, build_segment, prepare_build
     from headgate.scan.match_index.count import MatchCount, count_matches, coverage
     from headgate.scan.match_index.entries import WantedEntries, cut, read_entries, wanted_entries
+    from headgate.scan.match_index.growing import GrowingIndex
     from headgate.scan.match_index.identity import TAGS, text_hash
-    from headgate.scan.match_index.lookup import Answer, MatchIndex
+    from headgate.scan.match_index.lookup import Answer, MatchIndex, SegmentIndex
     from headgate.scan.match_index.registry import (
         REGISTRY_NAME,
         Announcement,
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
         Registration,
         registered_streams,
     )
-    from headgate.scan.match_index.settings import IndexSettings
+    from headgate.scan.match_index.settings import IndexSettings, Layout
 else:
     from headgate.faces import lazy
 

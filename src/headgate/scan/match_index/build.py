@@ -1,12 +1,15 @@
 """Making the sidecar of a segment: every registered filter over every chunk that is new to it, nothing twice.
 
-Pure work on one segment at a time; who runs it, and where, is for others: the Spark job, a broker that writes, a test.
+Pure work on one segment at a time; who runs it, and where, is for others: the Spark job, a broker that writes
+(`growing.py`), a test.
 """
 
 from __future__ import annotations
 
 import bisect
+import functools
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -22,16 +25,18 @@ from headgate.errors import (
     OffsetOutOfRangeError,
 )
 from headgate.evaluate import Filter
+from headgate.evaluate.rules import RuleSet
 from headgate.log import (
     ENTRY_DTYPE,
     HEADER_BYTES_DTYPE,
     MATCH_SUFFIX,
+    BlockContent,
     ChunkType,
     IndexedFilter,
     Segment,
     SegmentReader,
     Sidecar,
-    SidecarContent,
+    SidecarBlock,
     Stream,
     sidecar_path,
     write_sidecar,
@@ -42,9 +47,9 @@ from headgate.scan.decide import Decider
 from headgate.scan.match_index.bit_map import BitMapParameters, bits_of, put_bits, set_positions
 from headgate.scan.match_index.identity import FilterKey, key_of
 from headgate.scan.match_index.lookup import parameters_name
-from headgate.scan.match_index.registry import REGISTRY_NAME, FilterRegistry, Registration
+from headgate.scan.match_index.registry import REGISTRY_NAME, FilterRegistry, RegisteredFilter, Registration
 from headgate.scan.match_index.settings import Layout
-from headgate.scan.reading import WINDOW_BYTES, Window, open_window, read_window
+from headgate.scan.reading import Window, open_window, read_window
 from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
 
 Int64Array = NDArray[np.int64]
@@ -53,6 +58,13 @@ Mask = NDArray[np.bool_]
 _HEADER_ROWS = 16_384
 _HEADER_WORDS = HEADER_BYTES_DTYPE.itemsize // 8
 _WRITE_ATTEMPTS = 3
+_WINDOW_BYTES = 1 << 20
+"""So much is decided at a time: it stays in the processor's cache while filter after filter goes over it."""
+
+_FEWEST_RULES = 4
+"""From so many filters on a rule set is faster than one after the other."""
+
+_KEPT_FILTERS = 1024
 
 
 @dataclass(slots=True)
@@ -127,169 +139,236 @@ def build_segment(segment: Segment, registration: Registration, *, full: bool = 
             done.chunks = len(reader.chunks())
             if not done.chunks or not registration.filters:
                 return done
-            building = _Building(reader, registration)
-            if not full:
-                building.take_over_what_is_there()
-            building.decide_the_rest(done)
-            if building.is_changed:
-                done.bytes_written = _write(segment, building.content())
+            building = Building(reader, wanted_filters(registration), bit_map_of(registration))
+            is_kept = False if full else building.take_over(opened_sidecar(segment))
+            decided = building.decide(done)
+            if decided or not is_kept:
+                done.bytes_written = replace_sidecar(segment, building.blocks())
                 done.segments_written = 1
     except OffsetOutOfRangeError:
         return done
     return done
 
 
-def _write(segment: Segment, content: SidecarContent) -> int:
+def replace_sidecar(segment: Segment, blocks: Sequence[BlockContent]) -> int:
     """Write a sidecar; again if a writer starts just now, which removes files that are about to be renamed."""
     for attempt in range(1, _WRITE_ATTEMPTS + 1):
         try:
-            return write_sidecar(segment, content)
+            return write_sidecar(segment, blocks)
         except LogError as error:
             if attempt == _WRITE_ATTEMPTS or not isinstance(error.__cause__, FileNotFoundError):
                 raise
     raise AssertionError("unreachable")
 
 
-@dataclass(slots=True)
-class _Column:
-    """One filter while its results are put together: `covered` `(chunks,)`, `bits` one per offset or None."""
+def opened_sidecar(segment: Segment) -> Sidecar | None:
+    """The sidecar of a segment; None without one that can be used."""
+    try:
+        return Sidecar.open(segment)
+    except CorruptSidecarError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFilter:
+    """A registered filter, and what its results are kept by."""
 
     id: str
     expression: Filter
     key: FilterKey
+
+    @property
+    def indexed(self) -> IndexedFilter:
+        """How a sidecar names it."""
+        return IndexedFilter(self.id, self.key.dialect, self.key.text_hash, self.key.evaluator)
+
+
+def wanted_filters(registration: Registration) -> list[WantedFilter]:
+    """What is registered, in order. Raises FilterError, ConfigError for a text that is no filter here."""
+    found = []
+    for each in registration.filters:
+        expression, key = _parsed(each.text, each.dialect)
+        found.append(WantedFilter(each.id, expression, key))
+    return found
+
+
+@functools.lru_cache(_KEPT_FILTERS)
+def _parsed(text: str, dialect: str) -> tuple[Filter, FilterKey]:
+    expression = RegisteredFilter("", text, dialect, 0, 0).parsed()
+    key = key_of(expression)
+    assert key is not None, "the registry refuses filters without a key"
+    return expression, key
+
+
+def bit_map_of(registration: Registration) -> BitMapParameters | None:
+    """How bit arrays are made; None in the layout `exact`."""
+    settings = registration.settings
+    return settings.bit_map if settings.layout is Layout.BLOOM else None
+
+
+@dataclass(slots=True, eq=False)
+class _Column:
+    """One filter while its results are put together: `covered` `(chunks,)`, `bits` one per offset or None."""
+
+    wanted: WantedFilter
     covered: Mask
     bits: NDArray[np.uint8] | None
     positions: tuple[int, ...]
 
 
-class _Building:
-    """The sidecar of one segment, in memory."""
+class Building:
+    """Results of some filters over the chunks `first_row … stop_row` of a segment, in memory.
 
-    def __init__(self, reader: SegmentReader, registration: Registration) -> None:
+    Memory: some bytes per message, a bit per filter or the bit array. Rows of arrays count from the first one.
+    """
+
+    def __init__(
+        self,
+        reader: SegmentReader,
+        wanted: Sequence[WantedFilter],
+        bit_map: BitMapParameters | None,
+        first_row: int = 0,
+        stop_row: int | None = None,
+    ) -> None:
         table = reader.chunks()
+        rows = slice(first_row, len(table) if stop_row is None else stop_row)
         self._reader = reader
-        self._chunk_ids = table.chunk_id
-        self._next_ids = reader.next_chunk_ids()
-        self._user = table.type == ChunkType.USER
-        self._start = reader.segment.first_chunk_id
-        count = reader.next_chunk_id - self._start
-        self._headers = _headers(reader)
-        self._indexed = np.zeros(len(table), dtype=np.bool_)
-        """Chunks whose entries are known."""
+        self._rows = rows
+        self._chunk_ids = table.chunk_id[rows]
+        self._next_ids = reader.next_chunk_ids()[rows]
+        self._user = table.type[rows] == ChunkType.USER
+        self._start = int(self._chunk_ids[0])
+        self._stop = int(self._next_ids[-1])
+        count = self._stop - self._start
+        self._headers = np.zeros(len(self._chunk_ids), dtype=HEADER_BYTES_DTYPE)
         self._entries = np.zeros(count, dtype=ENTRY_DTYPE)
-        self._bit_map: BitMapParameters | None = None
-        if registration.settings.layout is Layout.BLOOM:
-            self._bit_map = registration.settings.bit_map
-        self._arrays: NDArray[np.uint8] | None = None
-        if self._bit_map is not None:
-            self._arrays = np.zeros((count, self._bit_map.byte_length), dtype=np.uint8)
-        self._columns = [self._column(each.id, each.parsed()) for each in registration.filters]
-        self.is_changed = True
-
-    def _column(self, filter_id: str, expression: Filter) -> _Column:
-        key = key_of(expression)
-        assert key is not None, "the registry refuses filters without a key"
-        return _Column(
-            filter_id,
-            expression,
-            key,
-            np.zeros(len(self._chunk_ids), dtype=np.bool_),
-            bits_of(len(self._entries)) if self._bit_map is None else None,
-            () if self._bit_map is None else self._bit_map.positions(filter_id),
-        )
+        self._bit_map = bit_map
+        self._arrays = None if bit_map is None else np.zeros((count, bit_map.byte_length), dtype=np.uint8)
+        self._columns = [
+            _Column(
+                each,
+                np.zeros(len(self._chunk_ids), dtype=np.bool_),
+                bits_of(count) if bit_map is None else None,
+                () if bit_map is None else bit_map.positions(each.id),
+            )
+            for each in wanted
+        ]
 
     @property
-    def _parameters(self) -> str:
+    def parameters(self) -> str:
+        """How a sidecar names the way in which bit arrays are made."""
         return "" if self._bit_map is None else parameters_name(self._bit_map)
 
-    def take_over_what_is_there(self) -> None:
-        """Results of the sidecar that is there, for chunks that are still the same; nothing if it does not check."""
-        try:
-            sidecar = Sidecar.open(self._reader.segment)
-            if sidecar is None:
-                return
-            with sidecar:
-                self._take_over(sidecar)
-        except CorruptSidecarError:
-            # What was taken over by then was checked piece by piece, and counts only where `covered` says so.
-            self._indexed[:] = False
-            for column in self._columns:
-                column.covered[:] = False
-            if self._arrays is not None:
-                self._arrays[:] = 0
+    def missing(self, key: FilterKey) -> list[tuple[int, int]]:
+        """The rows, in ranges, without results of a filter; tracking chunks need none."""
+        column = next(each for each in self._columns if each.wanted.key == key)
+        found = _ranges(self._user & ~column.covered)
+        return [(first + self._rows.start, stop + self._rows.start) for first, stop in found]
 
-    def _take_over(self, sidecar: Sidecar) -> None:
-        old = sidecar.directory
-        count = min(old.chunks, len(self._chunk_ids))
-        if not count:
-            return
-        stop = min(old.stop, int(self._next_ids[count - 1]))
-        known = sidecar.headers(0, count).view(np.uint64).reshape(-1, _HEADER_WORDS)
-        now = self._headers[:count].view(np.uint64).reshape(-1, _HEADER_WORDS)
-        same = np.zeros(len(self._chunk_ids), dtype=np.bool_)
-        same[:count] = (known == now).all(axis=1) & known.any(axis=1) & (self._next_ids[:count] <= stop)
-        self._indexed = same
-        places = slice(0, stop - self._start)
-        kept = self._offsets_mask(same)[places]
-        self._entries[places][kept] = sidecar.entries(self._start, stop)[kept]
-        if old.parameters == self._parameters:
-            if self._arrays is not None:
-                self._arrays[places][kept] = sidecar.arrays(self._start, stop)[kept]
-            for column in self._columns:
-                self._take_over_column(sidecar, column, same, stop)
-        self.is_changed = (
-            old.chunks != len(self._chunk_ids)
-            or old.parameters != self._parameters
-            or [(each.id, each.dialect, each.text_hash, each.evaluator) for each in old.filters]
-            != [(each.id, each.key.dialect, each.key.text_hash, each.key.evaluator) for each in self._columns]
+    # what is there already
+
+    def take_over(self, sidecar: Sidecar | None) -> bool:
+        """Take results of a sidecar, for chunks that are still the same; blocks that do not check count for nothing.
+
+        Gives whether the sidecar is already what this would make of it: one block, about all these chunks and filters.
+        """
+        if sidecar is None or sidecar.parameters != self.parameters:
+            return False
+        now = _headers(self._reader, self._rows.start, self._rows.stop)
+        for block in sidecar.blocks:
+            try:
+                self._take_over(block, now)
+            except CorruptSidecarError:
+                continue
+        return (
+            len(sidecar.blocks) == 1
+            and sidecar.damage is None
+            and (sidecar.blocks[0].directory.first_chunk, sidecar.blocks[0].stop_chunk)
+            == (self._rows.start, self._rows.stop)
+            and list(sidecar.blocks[0].filters) == [column.wanted.indexed for column in self._columns]
         )
 
-    def _take_over_column(self, sidecar: Sidecar, column: _Column, same: Mask, stop: int) -> None:
-        for each in sidecar.directory.filters:
-            key = FilterKey(each.dialect, each.text_hash, each.evaluator)
+    def _take_over(self, block: SidecarBlock, now: NDArray[np.void]) -> None:
+        offset = self._rows.start
+        first, stop = max(block.directory.first_chunk, offset), min(block.stop_chunk, self._rows.stop)
+        columns = self._columns_in(block)
+        if first >= stop or not columns:
+            return
+        rows = np.arange(first - offset, stop - offset)
+        inside = (self._chunk_ids[rows] >= block.directory.start) & (self._next_ids[rows] <= block.directory.stop)
+        known = block.headers(first, stop).view(np.uint64).reshape(-1, _HEADER_WORDS)
+        current = now[rows].view(np.uint64).reshape(-1, _HEADER_WORDS)
+        same = rows[inside & (known == current).all(axis=1) & known.any(axis=1)]
+        if not len(same):
+            return
+        begin, end = int(self._chunk_ids[same[0]]), int(self._next_ids[same[-1]])
+        part = slice(begin - self._start, end - self._start)
+        lengths = self._next_ids - self._chunk_ids
+        entries = block.entries(begin, end)
+        results = [
+            (column, block.bits(number, begin, end)) if column.bits is not None else (column, None)
+            for column, number in columns
+        ]
+        arrays = None if self._arrays is None else block.arrays(begin, end)
+
+        def places_of(chunks: Int64Array) -> Int64Array:
+            """Places of their messages, counted from `begin`."""
+            mask = np.zeros(len(self._chunk_ids), dtype=np.bool_)
+            mask[chunks] = True
+            return np.flatnonzero(np.repeat(mask[same[0] : same[-1] + 1], lengths[same[0] : same[-1] + 1]))
+
+        places = places_of(same)
+        self._headers[same] = now[same]
+        self._entries[part][places] = entries[places]
+        if self._arrays is not None and arrays is not None:
+            self._arrays[part][places] |= arrays[places]
+        for column, bits in results:
+            fresh = same[~column.covered[same]]
+            if column.bits is not None and bits is not None and len(fresh):
+                taken = places_of(fresh)
+                put_bits(column.bits, taken + part.start, bits[taken])
+            column.covered[fresh] = True
+
+    def _columns_in(self, block: SidecarBlock) -> list[tuple[_Column, int]]:
+        """The columns that a block has results of, with their numbers in it."""
+        numbers: dict[tuple[str, FilterKey], int] = {}
+        for number, each in enumerate(block.filters):
             # Bit arrays are told apart by id, so there the results of another id are of no use.
-            if key != column.key or (column.bits is None and each.id != column.id):
-                continue
-            covered = np.zeros(len(same), dtype=np.bool_)
-            for first, behind in each.ranges:
-                covered |= (self._chunk_ids >= first) & (self._next_ids <= behind)
-            fresh = covered & same & ~column.covered
-            if column.bits is not None and each.bits is not None:
-                taken = np.flatnonzero(self._offsets_mask(fresh)[: stop - self._start])
-                put_bits(column.bits, taken, sidecar.bits(each.bits, self._start, stop)[taken])
-            column.covered |= fresh
+            name = each.id if self._bit_map is not None else ""
+            numbers.setdefault((name, FilterKey(each.dialect, each.text_hash, each.evaluator)), number)
+        names = [column.wanted.id if self._bit_map is not None else "" for column in self._columns]
+        found = [
+            (column, numbers.get((name, column.wanted.key))) for name, column in zip(names, self._columns, strict=True)
+        ]
+        return [(column, number) for column, number in found if number is not None]
 
-    def _offsets_mask(self, chunks: Mask) -> Mask:
-        """`(offsets,)`: those of some chunks. Offsets of a segment have no gaps."""
-        return np.repeat(chunks, self._next_ids - self._chunk_ids)
+    # what is new
 
-    def decide_the_rest(self, done: BuildCounters) -> None:
-        """Evaluate every filter over the chunks that it does not cover yet."""
-        missing = ~self._indexed
+    def decide(self, done: BuildCounters) -> bool:
+        """Evaluate every filter over the chunks that it does not cover yet; gives whether there were any."""
+        missing = np.zeros(len(self._chunk_ids), dtype=np.bool_)
         for column in self._columns:
             missing |= ~column.covered
         rows = np.flatnonzero(missing & self._user)
-        self._cover(~self._user)
         if not len(rows):
-            return
-        self.is_changed = True
+            return False
         table = self._reader.chunks()
-        stops = self._reader.stop_positions()[rows]
-        total = np.cumsum(stops - table.position[rows])
-        request = ScanRequest(on_corrupt=OnCorrupt.SKIP)
-        decider = Decider(request, OffsetRange(self._start, self._start + len(self._entries)))
+        stops = self._reader.stops_of(rows + self._rows.start)
+        total = np.cumsum(stops - table.position[rows + self._rows.start])
+        decider = Decider(ScanRequest(on_corrupt=OnCorrupt.SKIP), OffsetRange(self._start, self._stop))
         counters = ScanCounters()
         first = 0
         while first < len(rows):
             before = int(total[first - 1]) if first else 0
-            stop = max(first + 1, int(np.searchsorted(total, before + WINDOW_BYTES, side="right")))
+            stop = max(first + 1, int(np.searchsorted(total, before + _WINDOW_BYTES, side="right")))
             part = rows[first:stop]
-            window = open_window(self._reader, table, part, stops[first:stop], counters)
+            window = open_window(self._reader, table, part + self._rows.start, stops[first:stop], counters)
             self._decide_window(part, window, decider, counters)
             first = stop
         done.chunks_decided += len(rows)
         done.chunks_corrupt += counters.chunks_corrupt
         done.messages_decided += counters.messages_evaluated
+        return True
 
     def _decide_window(self, rows: Int64Array, window: Window, decider: Decider, counters: ScanCounters) -> None:
         headers = window.headers.records.view(HEADER_BYTES_DTYPE)
@@ -307,12 +386,10 @@ class _Building:
                 self._note_entries(places, batch.messages, shift)
             else:
                 self._entries[places] = np.zeros(1, dtype=ENTRY_DTYPE)
-            for column in self._columns:
-                self._decide(column, batch.messages, places, chunks)
+            self._match(batch.messages, places, chunks)
         self._headers[rows] = np.zeros(1, dtype=HEADER_BYTES_DTYPE)
         self._headers[present] = headers
         self._headers[rows[~decided[rows]]] = np.zeros(1, dtype=HEADER_BYTES_DTYPE)
-        self._indexed[rows] = decided[rows]
         for column in self._columns:
             column.covered[rows] = decided[rows]
 
@@ -321,56 +398,80 @@ class _Building:
         self._entries["position"][places] = starts + shifts
         self._entries["crc"][places] = _checksums(messages.data, starts, sizes)
 
-    def _decide(self, column: _Column, messages: EncodedMessages, places: Int64Array, chunks: Int64Array) -> None:
-        open_rows = np.flatnonzero(~column.covered[chunks])
-        if not len(open_rows):
-            return
-        part = messages if len(open_rows) == len(messages) else messages.take(open_rows)
-        # A registered filter knows no time.
-        matches = column.expression.mask(part, now_ms=0)
-        if column.bits is not None:
-            put_bits(column.bits, places[open_rows], matches)
-        elif self._arrays is not None:
-            set_positions(self._arrays, places[open_rows[matches]], column.positions)
-
-    def _cover(self, chunks: Mask) -> None:
-        """Chunks without messages: whatever is said of them is right, and ranges need not end there."""
-        self._indexed |= chunks
+    def _match(self, messages: EncodedMessages, places: Int64Array, chunks: Int64Array) -> None:
+        """Ask the filters about those of the messages that lie in chunks which they do not cover."""
+        whole = [column for column in self._columns if not column.covered[chunks].any()]
+        if len(whole) >= _FEWEST_RULES:
+            found = _rules(tuple(column.wanted.expression for column in whole)).match(messages, now_ms=0)
+            matches = np.zeros((len(whole), len(messages)), dtype=np.bool_)
+            matches[found.rules, found.rows] = True
+            for column, row in zip(whole, matches, strict=True):
+                self._put(column, places, row)
+        else:
+            whole = []
         for column in self._columns:
-            column.covered |= chunks
+            rows = np.flatnonzero(~column.covered[chunks])
+            if len(rows) and column not in whole:
+                part = messages if len(rows) == len(messages) else messages.take(rows)
+                # A registered filter knows no time.
+                self._put(column, places[rows], column.wanted.expression.mask(part, now_ms=0))
 
-    def content(self) -> SidecarContent:
-        """What is written."""
-        columns = [
-            (
-                IndexedFilter(
-                    each.id, each.key.dialect, each.key.text_hash, each.key.evaluator, self._ranges(each.covered)
-                ),
-                each.bits,
-            )
-            for each in self._columns
-        ]
-        identity = self._reader.segment.identity
-        return SidecarContent(
-            identity, self._start, self._headers, self._entries, columns, self._arrays, self._parameters
+    def _put(self, column: _Column, places: Int64Array, matches: Mask) -> None:
+        if column.bits is not None:
+            put_bits(column.bits, places, matches)
+        elif self._arrays is not None:
+            set_positions(self._arrays, places[matches], column.positions)
+
+    # what is written
+
+    def blocks(self) -> list[BlockContent]:
+        """One block, or one for all filters that cover the same chunks; at least one."""
+        groups: dict[bytes, list[_Column]] = {}
+        for column in self._columns:
+            groups.setdefault((column.covered & self._user).tobytes(), []).append(column)
+        found = [self._block(columns) for columns in groups.values()]
+        return [block for block in found if block.decided] or found[:1]
+
+    def _block(self, columns: Sequence[_Column]) -> BlockContent:
+        covered = columns[0].covered & self._user
+        headers = self._headers.copy()
+        headers[~covered] = np.zeros(1, dtype=HEADER_BYTES_DTYPE)
+        bits = [column.bits for column in columns if column.bits is not None]
+        return BlockContent(
+            self._rows.start,
+            self._start,
+            int((self._next_ids - self._chunk_ids)[covered].sum()),
+            headers,
+            self._entries,
+            tuple(column.wanted.indexed for column in columns),
+            None if self._bit_map is not None else np.stack(bits),
+            self._arrays,
+            self.parameters,
         )
 
-    def _ranges(self, covered: Mask) -> tuple[tuple[int, int], ...]:
-        borders = np.flatnonzero(np.diff(np.concatenate([[False], covered, [False]]).astype(np.int8)))
-        begins, ends = borders[::2], borders[1::2] - 1
-        return tuple(zip(self._chunk_ids[begins].tolist(), self._next_ids[ends].tolist(), strict=True))
+
+def _ranges(mask: Mask) -> list[tuple[int, int]]:
+    """The rows that are marked, as ranges."""
+    borders = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    return list(zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True))
 
 
-def _headers(reader: SegmentReader) -> NDArray[np.void]:
-    """The headers of all chunks now, `(chunks,)` of HEADER_BYTES_DTYPE; zeros near one that does not check."""
-    count = len(reader.chunks())
-    found = np.zeros(count, dtype=HEADER_BYTES_DTYPE)
-    for first in range(0, count, _HEADER_ROWS):
-        stop = min(first + _HEADER_ROWS, count)
+@functools.lru_cache(4)
+def _rules(filters: tuple[Filter, ...]) -> RuleSet:
+    """A rule set of some filters: it takes a while to make, and they stay the same."""
+    return RuleSet(filters)
+
+
+def _headers(reader: SegmentReader, first_row: int, stop_row: int) -> NDArray[np.void]:
+    """The headers of some chunks now, `(chunks,)` of HEADER_BYTES_DTYPE; zeros near one that does not check."""
+    found = np.zeros(stop_row - first_row, dtype=HEADER_BYTES_DTYPE)
+    for first in range(first_row, stop_row, _HEADER_ROWS):
+        stop = min(first + _HEADER_ROWS, stop_row)
         try:
-            found[first:stop] = reader.headers(first, stop).records.view(HEADER_BYTES_DTYPE)
+            headers = reader.headers(first, stop).records.view(HEADER_BYTES_DTYPE)
         except CorruptChunkError:
             continue
+        found[first - first_row : stop - first_row] = headers
     return found
 
 

@@ -58,7 +58,8 @@ def count_matches(stream: Stream, request: ScanRequest, within: OffsetRange) -> 
 class Coverage:
     """What the sidecars of a stream say they hold, taken at their word.
 
-    `messages` by filter (id, language, text hash); `size_bytes` of all; `damaged` says why some cannot be used.
+    `messages` by filter (id, language, text hash), those that were decided twice counted twice; `size_bytes` of all;
+    `damaged` says why some cannot be used.
     """
 
     messages: dict[tuple[str, str, str], int]
@@ -77,10 +78,11 @@ def coverage(stream: Stream) -> Coverage:
             continue
         if sidecar is None:
             continue
-        with sidecar:
-            found.size_bytes += sidecar.size_bytes
-            for each in sidecar.directory.filters:
+        if sidecar.damage is not None:
+            found.damaged.append(str(sidecar.damage))
+        found.size_bytes += sidecar.size_bytes
+        for block in sidecar.blocks:
+            for each in block.filters:
                 key = (each.id, each.dialect, each.text_hash)
-                messages = sum(stop - start for start, stop in each.ranges)
-                found.messages[key] = found.messages.get(key, 0) + messages
+                found.messages[key] = found.messages.get(key, 0) + block.directory.decided
     return found

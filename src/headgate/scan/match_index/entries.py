@@ -63,7 +63,7 @@ def wanted_entries(
         return nothing, wanted
     chunk_ids = table.chunk_id[answer.rows]
     start, stop = int(chunk_ids[wanted][0]), int(next_ids[wanted][-1])
-    entries = index.entries(reader, start, stop)
+    entries = index.entries(reader, answer, start, stop)
     if entries is None:
         return nothing, np.zeros(len(wanted), dtype=np.bool_)
     positions = entries["position"]
@@ -90,7 +90,7 @@ def wanted_entries(
     sound = (found.positions >= data_starts[chunks]) & (found.stops <= data_stops[chunks])
     sound &= found.positions + ENTRY_HEAD_BYTES <= found.stops
     if not sound.all():
-        index.distrust(reader, f"the entry of offset {offsets[np.argmin(sound)]} does not lie in its chunk")
+        index.distrust(answer, f"the entry of offset {offsets[np.argmin(sound)]} does not lie in its chunk")
         return nothing, np.zeros(len(wanted), dtype=np.bool_)
     return found, wanted
 

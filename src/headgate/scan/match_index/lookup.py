@@ -7,18 +7,28 @@ Everything else, a damaged file included, is left to the full read, which decide
 
 from __future__ import annotations
 
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError, CorruptSidecarError
-from headgate.log import HEADER_BYTES_DTYPE, ChunkType, IndexedFilter, SegmentReader, Sidecar
+from headgate.log import (
+    ENTRY_DTYPE,
+    HEADER_BYTES_DTYPE,
+    ChunkTable,
+    ChunkType,
+    IndexedFilter,
+    SegmentReader,
+    Sidecar,
+    SidecarBlock,
+)
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan.match_index.bit_map import BitMapParameters, has_positions
-from headgate.scan.match_index.identity import key_of
+from headgate.scan.match_index.identity import FilterKey, key_of
 from headgate.scan.request import OffsetRange, ScanRequest
 
 Int64Array = NDArray[np.int64]
@@ -40,7 +50,8 @@ class Answer:
 
     `trusted`, `records` (messages in the range asked for) and `counts` (those of them that may match; 0 where not
     trusted) are `(rows,)`. `offsets` are the messages of trusted chunks that may match, ascending, `chunks` the number
-    in `rows` of the chunk of each. If `exact`, they do match. `headers` are those of trusted chunks, `(rows,)`.
+    in `rows` of the chunk of each. If `exact`, they do match. `headers` are those of trusted chunks, `(rows,)`. `cover`
+    says where the answer is from.
     """
 
     rows: Int64Array
@@ -51,6 +62,7 @@ class Answer:
     chunks: Int64Array
     exact: bool
     headers: NDArray[np.void]
+    cover: Cover | None
 
     @property
     def ruled_out(self) -> NDArray[np.bool_]:
@@ -59,8 +71,147 @@ class Answer:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A filter's results in a block: `number` is its place among the filters of the block."""
+
+    block: SidecarBlock
+    number: int
+
+    @property
+    def id(self) -> str:
+        return self.block.filters[self.number].id
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Where a sidecar has results of a filter: those of row r of the segment are in `parts[owners[r]]`, −1 for none.
+
+    `owners` is `(rows,)` int64, of the segment as it was when the sidecar had so many `blocks`. The first ones of them
+    reach no further than its table: they have the `settled_parts`, and are not looked at again when it grows.
+    """
+
+    sidecar: Sidecar
+    blocks: int
+    owners: Int64Array
+    parts: tuple[_Part, ...]
+    settled_blocks: int
+    settled_parts: int
+
+
+class SegmentIndex:
+    """The sidecar of an open segment as it grows, and what it has of each filter: for all readers, in any thread."""
+
+    def __init__(self, reader: SegmentReader) -> None:
+        self._reader = reader
+        self._lock = threading.Lock()
+        self._sidecar: Sidecar | None = None
+        self._error: CorruptSidecarError | None = None
+        self._identity: tuple[int, int] | None = None
+        self._has_looked = False
+        self._dropped: set[SidecarBlock] = set()
+        self._covers: dict[FilterKey, Cover] = {}
+
+    @property
+    def reader(self) -> SegmentReader:
+        """The segment."""
+        return self._reader
+
+    def look(self) -> CorruptSidecarError | None:
+        """Look whether there is a sidecar, another one, or more of it; gives what is wrong with it.
+
+        Cost: two `stat` where nothing happened.
+        """
+        with self._lock:
+            segment = self._reader.segment
+            identity = Sidecar.identity_at(segment)
+            if not self._has_looked or identity != self._identity:
+                self._has_looked, self._identity = True, identity
+                self._sidecar, self._error = None, None
+                self._dropped.clear()
+                self._covers.clear()
+                try:
+                    self._sidecar = None if identity is None else Sidecar.open(segment)
+                except CorruptSidecarError as error:
+                    self._error = error
+            if self._sidecar is not None:
+                self._sidecar.refresh()
+                self._error = self._sidecar.damage
+            return self._error
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there was a sidecar at the last look."""
+        return self._sidecar is not None or self._error is not None
+
+    def cover(self, key: FilterKey) -> Cover | None:
+        """Where the sidecar has results of a filter, as it was at the last look; None without a sidecar."""
+        with self._lock:
+            sidecar = self._sidecar
+            if sidecar is None:
+                return None
+            known = self._covers.get(key)
+            table = self._reader.chunks()
+            blocks = sidecar.blocks
+            if known is not None and (len(known.owners), known.blocks) == (len(table), len(blocks)):
+                return known
+            found = self._covers[key] = self._extended(known, key, sidecar, blocks, table)
+            return found
+
+    def _extended(
+        self,
+        known: Cover | None,
+        key: FilterKey,
+        sidecar: Sidecar,
+        blocks: tuple[SidecarBlock, ...],
+        table: ChunkTable,
+    ) -> Cover:
+        if known is None or len(known.owners) > len(table):
+            known = Cover(sidecar, 0, np.empty(0, dtype=np.int64), (), 0, 0)
+        rows = len(table)
+        owners = np.concatenate([known.owners, np.full(rows - len(known.owners), -1, dtype=np.int64)])
+        parts = list(known.parts[: known.settled_parts])
+        settled, settled_parts = known.settled_blocks, known.settled_parts
+        for place in range(settled, len(blocks)):
+            block = blocks[place]
+            first, stop = block.directory.first_chunk, block.stop_chunk
+            number = _number_of(key, block.filters)
+            is_here = first < rows and table.chunk_id[first] == block.directory.start
+            if number is not None and is_here and block not in self._dropped:
+                owners[first:stop] = len(parts)
+                parts.append(_Part(block, number))
+            if stop <= rows and settled == place:
+                settled, settled_parts = place + 1, len(parts)
+        return Cover(sidecar, len(blocks), owners, tuple(parts), settled, settled_parts)
+
+    def drop(self, block: SidecarBlock) -> None:
+        """Ask a block nothing more: it is damaged."""
+        with self._lock:
+            self._dropped.add(block)
+            self._covers.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Headers:
+    """The headers of rows from `start` on, `(rows,)` of HEADER_BYTES_DTYPE."""
+
+    start: int
+    headers: NDArray[np.void]
+
+    def of(self, rows: Int64Array) -> NDArray[np.void]:
+        """Those of some of the rows."""
+        return self.headers[rows - self.start]
+
+
+def _number_of(key: FilterKey, filters: Sequence[IndexedFilter]) -> int | None:
+    for number, each in enumerate(filters):
+        if (each.text_hash, each.dialect, each.evaluator) == (key.text_hash, key.dialect, key.evaluator):
+            return number
+    return None
+
+
 class MatchIndex:
-    """The match index as one reader sees it, for the filter of a request. Keeps one sidecar open, warns at most once.
+    """The match index as one reader sees it, for the filter of a request. Warns at most once.
 
     Not for several threads at once.
     """
@@ -68,7 +219,8 @@ class MatchIndex:
     def __init__(self, request: ScanRequest) -> None:
         usable = request.filter is not None and request.match_index and not request.exact
         self._key = key_of(request.filter) if usable and request.filter is not None else None
-        self._opened: _Opened | None = None
+        self._segment: SegmentIndex | None = None
+        self._distrusted: Sidecar | None = None
         self._warned = False
 
     @property
@@ -76,11 +228,26 @@ class MatchIndex:
         """Whether there is any use in asking: results of the filter may be kept, and the request allows it."""
         return self._key is not None
 
+    def use(self, segment: SegmentIndex) -> None:
+        """Ask this of its segment from now on: it is shared with other readers."""
+        self._segment = segment
+
     def close(self) -> None:
         """Give the open file back; the next question opens it again."""
-        if self._opened is not None and self._opened.sidecar is not None:
-            self._opened.sidecar.close()
-        self._opened = None
+        self._segment = None
+
+    def reach(self, reader: SegmentReader, row: int) -> tuple[int, int]:
+        """The next rows without a gap, from `row` on, that the index may say something of: begin and end."""
+        cover = self._cover(reader)
+        if cover is None or row >= len(cover.owners):
+            return row, row
+        known = cover.owners[row:] >= 0
+        first = int(np.argmax(known))
+        if not known[first]:
+            return row, row
+        behind = int(np.argmin(known[first:]))
+        stop = len(known) if known[first + behind] else first + behind
+        return row + first, row + stop
 
     def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
         """What the index says of chunks, in pieces of bounded size, together all `rows`, in their order."""
@@ -92,121 +259,136 @@ class MatchIndex:
             yield self._answer(reader, rows[first:stop], within)
             first = stop
 
-    def entries(self, reader: SegmentReader, start: int, stop: int) -> NDArray[np.void] | None:
-        """Entries of the offsets `start … stop`, as the sidecar has them; None if it cannot be read."""
-        opened = self._open(reader)
-        try:
-            return None if opened.sidecar is None else opened.sidecar.entries(start, stop)
-        except CorruptSidecarError as error:
-            self._give_up(opened, error)
-            return None
+    def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
+        """Entries of the offsets `start … stop`, as the blocks have them that an answer is from; None if unreadable.
 
-    def distrust(self, reader: SegmentReader, reason: str) -> None:
-        """Pass over the sidecar of this segment from now on: its entries are not what lies in the segment."""
-        opened = self._open(reader)
-        if opened.sidecar is not None:
-            self._give_up(opened, CorruptSidecarError(reason, path=opened.sidecar.path))
+        Zeros for chunks that the answer does not trust.
+        """
+        cover = answer.cover
+        found = np.zeros(stop - start, dtype=ENTRY_DTYPE)
+        if cover is None:
+            return found
+        next_ids = reader.next_chunk_ids()
+        chunk_ids = reader.chunks().chunk_id
+        trusted = answer.rows[answer.trusted]
+        for run in _runs(cover.owners[trusted], trusted):
+            first = max(start, int(chunk_ids[run[0]]))
+            last = min(stop, int(next_ids[run[-1]]))
+            if first < last:
+                block = cover.parts[cover.owners[run[0]]].block
+                try:
+                    found[first - start : last - start] = block.entries(first, last)
+                except CorruptSidecarError as error:
+                    self._drop(block, error)
+                    return None
+        return found
+
+    def distrust(self, answer: Answer, reason: str) -> None:
+        """Pass over the sidecar of an answer from now on: its entries are not what lies in the segment."""
+        if answer.cover is not None:
+            self._distrusted = answer.cover.sidecar
+            self._warn(f"{self._distrusted.path}: {reason}; read without it")
 
     def _answer(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Answer:
         begins = np.maximum(reader.chunks().chunk_id[rows], within.start)
         ends = np.maximum(np.minimum(reader.next_chunk_ids()[rows], within.stop), begins)
-        opened = self._open(reader)
-        if opened.sidecar is not None:
-            try:
-                return self._ask(opened, opened.sidecar, reader, rows, begins, ends)
-            except CorruptSidecarError as error:
-                self._give_up(opened, error)
+        while (cover := self._cover(reader)) is not None:
+            damaged, found = self._ask(cover, reader, rows, begins, ends)
+            if damaged is None:
+                return found
         nothing = np.empty(0, dtype=np.int64)
         none = np.zeros(len(rows), dtype=np.int64)
         headers = np.empty(0, dtype=HEADER_DTYPE)
-        return Answer(rows, none.astype(np.bool_), ends - begins, none, nothing, nothing, False, headers)
+        return Answer(rows, none.astype(np.bool_), ends - begins, none, nothing, nothing, False, headers, None)
 
     def _ask(
-        self,
-        opened: _Opened,
-        sidecar: Sidecar,
-        reader: SegmentReader,
-        rows: Int64Array,
-        begins: Int64Array,
-        ends: Int64Array,
-    ) -> Answer:
-        covered_by = opened.covered_by(reader)[rows]
-        trusted = covered_by >= 0
+        self, cover: Cover, reader: SegmentReader, rows: Int64Array, begins: Int64Array, ends: Int64Array
+    ) -> tuple[SidecarBlock | None, Answer]:
+        """The answer, and the block that turned out damaged while it was asked; then the answer is nothing."""
+        table = reader.chunks()
+        owners = np.full(len(rows), -1, dtype=np.int64)
+        known = rows < len(cover.owners)
+        owners[known] = cover.owners[rows[known]]
+        owners[table.type[rows] != ChunkType.USER] = -1
         headers = np.zeros(len(rows), dtype=HEADER_DTYPE)
-        if trusted.any():
-            same, found = self._same_headers(sidecar, reader, rows[trusted])
-            headers[trusted] = found
-            if not same.all():
-                self._warn(f"{sidecar.path}: stale, computed for other chunks than are there now")
-            trusted[trusted] = same
-        offsets = np.empty(0, dtype=np.int64)
+        trusted = np.zeros(len(rows), dtype=np.bool_)
         counts = np.zeros(len(rows), dtype=np.int64)
-        for number in np.unique(covered_by[trusted]).tolist():
-            own = np.flatnonzero(trusted & (covered_by == number) & (ends > begins))
-            if len(own):
-                start, stop = int(begins[own[0]]), int(ends[own[-1]])
-                may = _may_match(sidecar, opened.filters[number], start, stop)
-                if (begins[own[1:]] != ends[own[:-1]]).any():
-                    may &= _inside(begins[own] - start, ends[own] - start, len(may))
-                matches = np.flatnonzero(may)
-                counts[own] = np.diff(np.searchsorted(matches, np.append(begins[own] - start, len(may))))
-                offsets = np.concatenate([offsets, matches + start])
-        if len(opened.filters) > 1:
-            offsets.sort()
+        matches = [np.empty(0, dtype=np.int64)]
+        now = self._headers_now(reader, rows[owners >= 0])
+        places = np.flatnonzero(owners >= 0)[: len(now.headers)]
+        for run in _runs(owners[places], places):
+            part = cover.parts[owners[run[0]]]
+            try:
+                same, is_stale = self._seen(part.block, rows[run], now)
+                own = run[same]
+                trusted[own] = True
+                headers[own] = now.of(rows[own]).view(HEADER_DTYPE)
+                if is_stale:
+                    self._warn(f"{cover.sidecar.path}: stale, computed for other chunks than are there now")
+                own = own[ends[own] > begins[own]]
+                if len(own):
+                    found = _may_match(part, begins[own], ends[own])
+                    counts[own] = np.diff(np.searchsorted(found, np.append(begins[own], ends[own[-1]])))
+                    matches.append(found)
+            except CorruptSidecarError as error:
+                self._drop(part.block, error)
+                return part.block, Answer(
+                    rows, trusted, ends - begins, counts, matches[0], matches[0], False, headers, None
+                )
+        offsets = matches[-1] if len(matches) == 2 else np.concatenate(matches)
         chunks = np.repeat(np.arange(len(rows)), counts)
-        exact = sidecar.directory.arrays is None
-        return Answer(rows, trusted, ends - begins, counts, offsets, chunks, exact, headers)
+        is_exact = cover.sidecar.is_exact
+        return None, Answer(rows, trusted, ends - begins, counts, offsets, chunks, is_exact, headers, cover)
 
     @staticmethod
-    def _same_headers(
-        sidecar: Sidecar, reader: SegmentReader, rows: Int64Array
-    ) -> tuple[NDArray[np.bool_], NDArray[np.void]]:
-        """Which chunks have the header that the sidecar knows, and these headers."""
-        start, stop = int(rows[0]), int(rows[-1]) + 1
-        known = sidecar.headers(start, stop)[rows - start]
+    def _headers_now(reader: SegmentReader, rows: Int64Array) -> _Headers:
+        """The headers of a range of rows that holds some; none if one of them does not check."""
+        start, stop = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
         try:
-            found = reader.headers(start, stop).records.view(HEADER_BYTES_DTYPE)[rows - start]
+            return _Headers(start, reader.headers(start, stop).records.view(HEADER_BYTES_DTYPE))
         except CorruptChunkError:
             # Whoever reads these chunks in full finds the one that does not check, and says so.
-            return np.zeros(len(rows), dtype=np.bool_), known.view(HEADER_DTYPE)
-        seen, now = (each.view(np.uint64).reshape(-1, _HEADER_WORDS) for each in (known, found))
-        return np.all(seen == now, axis=1), known.view(HEADER_DTYPE)
+            return _Headers(start, np.empty(0, dtype=HEADER_BYTES_DTYPE))
 
-    def _open(self, reader: SegmentReader) -> _Opened:
-        opened = self._opened
-        if opened is not None and opened.is_of(reader):
-            return opened
-        self.close()
-        try:
-            sidecar = Sidecar.open(reader.segment)
-        except CorruptSidecarError as error:
-            sidecar = None
+    @staticmethod
+    def _seen(block: SidecarBlock, rows: Int64Array, now: _Headers) -> tuple[NDArray[np.bool_], bool]:
+        """Which chunks have the header that a block knows, and whether it knows another one of any."""
+        start, stop = int(rows[0]), int(rows[-1]) + 1
+        known = block.headers(start, stop)[rows - start].view(np.uint64).reshape(-1, _HEADER_WORDS)
+        found = now.of(rows).view(np.uint64).reshape(-1, _HEADER_WORDS)
+        same: NDArray[np.bool_] = np.all(known == found, axis=1)
+        return same, bool(known[~same].any())
+
+    def _cover(self, reader: SegmentReader) -> Cover | None:
+        """Where the sidecar of a segment has results of the filter; None if it has none."""
+        if self._segment is None or self._segment.reader is not reader:
+            self._segment = SegmentIndex(reader)
+        error = self._segment.look()
+        if error is not None:
             self._warn(f"{error}; read without it")
-        self._opened = _Opened(reader, sidecar, [])
-        if sidecar is not None:
-            self._opened.filters = self._matching(sidecar)
-        return self._opened
+        if self._key is None:
+            return None
+        cover = self._segment.cover(self._key)
+        if cover is None or cover.sidecar is self._distrusted:
+            return None
+        if not cover.parts:
+            self._warn_of_other_evaluator(cover.sidecar)
+            return None
+        return cover
 
-    def _matching(self, sidecar: Sidecar) -> list[IndexedFilter]:
+    def _warn_of_other_evaluator(self, sidecar: Sidecar) -> None:
         key = self._key
-        same = [
-            each
-            for each in sidecar.directory.filters
-            if key is not None and (each.dialect, each.text_hash) == (key.dialect, key.text_hash)
-        ]
-        found = [each for each in same if key is not None and each.evaluator == key.evaluator]
-        if same and not found:
-            self._warn(
-                f"{sidecar.path}: stale, computed by another version of Headgate ({same[0].evaluator}); read without "
-                "it. `headgate index build` computes it anew"
-            )
-        return found
+        for each in sidecar.filters_of_last or ():
+            if key is not None and (each.dialect, each.text_hash) == (key.dialect, key.text_hash):
+                self._warn(
+                    f"{sidecar.path}: stale, computed by another version of Headgate ({each.evaluator}); read without "
+                    "it. `headgate index build` computes it anew"
+                )
 
-    def _give_up(self, opened: _Opened, error: CorruptSidecarError) -> None:
+    def _drop(self, block: SidecarBlock, error: CorruptSidecarError) -> None:
         self._warn(f"{error}; read without it")
-        if opened.sidecar is not None:
-            opened.sidecar.close()
-        opened.sidecar = None
+        if self._segment is not None:
+            self._segment.drop(block)
 
     def _warn(self, text: str) -> None:
         if not self._warned:
@@ -214,45 +396,22 @@ class MatchIndex:
             warnings.warn(f"match index not used: {text}", MatchIndexWarning, stacklevel=2)
 
 
-@dataclass(slots=True)
-class _Opened:
-    """The sidecar of the segment that was asked about last, None if there is none that can be used."""
-
-    reader: SegmentReader
-    sidecar: Sidecar | None
-    filters: list[IndexedFilter]
-
-    def is_of(self, reader: SegmentReader) -> bool:
-        """Whether this is still the sidecar of the reader's segment: a growing segment may have got a new one."""
-        if self.reader is not reader:
-            return False
-        if not reader.segment.is_newest:
-            return True
-        return Sidecar.identity_at(reader.segment) == (None if self.sidecar is None else self.sidecar.identity)
-
-    def covered_by(self, reader: SegmentReader) -> Int64Array:
-        """Per chunk of the segment the number of a filter that was computed over all of it, -1 for none."""
-        table = reader.chunks()
-        ends = reader.next_chunk_ids()
-        found = np.full(len(table), -1, dtype=np.int64)
-        assert self.sidecar is not None
-        known = np.arange(len(table)) < self.sidecar.directory.chunks
-        known &= (table.type == ChunkType.USER) & (ends <= self.sidecar.directory.stop)
-        for number, each in enumerate(self.filters):
-            for start, stop in each.ranges:
-                inside = known & (table.chunk_id >= start) & (ends <= stop)
-                found[inside] = number
-        return found
+def _runs(owners: Int64Array, items: Int64Array) -> list[Int64Array]:
+    """The items in runs of the same owner; `owners` and `items` are `(items,)`."""
+    return np.split(items, np.flatnonzero(np.diff(owners)) + 1) if len(items) else []
 
 
-def _may_match(sidecar: Sidecar, indexed: IndexedFilter, start: int, stop: int) -> NDArray[np.bool_]:
-    """Which of the offsets `start … stop` may match, exactly which in the layout `exact`."""
-    if sidecar.directory.arrays is None:
-        if indexed.bits is None:
-            raise CorruptSidecarError("neither bits nor bit arrays in it", path=sidecar.path)
-        return sidecar.bits(indexed.bits, start, stop)
-    positions = parameters_named(sidecar.directory.parameters, sidecar).positions(indexed.id)
-    return has_positions(sidecar.arrays(start, stop), positions)
+def _may_match(part: _Part, begins: Int64Array, ends: Int64Array) -> Int64Array:
+    """The offsets in some ranges, ascending and apart, that may match; that do in the layout `exact`."""
+    block, start, stop = part.block, int(begins[0]), int(ends[-1])
+    if block.directory.arrays is None:
+        may = block.bits(part.number, start, stop)
+    else:
+        positions = parameters_named(block.directory.parameters, block).positions(part.id)
+        may = has_positions(block.arrays(start, stop), positions)
+    if (begins[1:] != ends[:-1]).any():
+        may &= _inside(begins - start, ends - start, len(may))
+    return np.flatnonzero(may) + start
 
 
 def parameters_name(parameters: BitMapParameters) -> str:
@@ -260,14 +419,14 @@ def parameters_name(parameters: BitMapParameters) -> str:
     return f"{parameters.positions_per_id}/{parameters.bit_length}"
 
 
-def parameters_named(name: str, sidecar: Sidecar) -> BitMapParameters:
+def parameters_named(name: str, block: SidecarBlock) -> BitMapParameters:
     """The parameters of that name; CorruptSidecarError for an invalid name, or arrays of another size."""
     positions, _, bits = name.partition("/")
     if positions.isdecimal() and bits.isdecimal() and len(name) < 20:
         found = BitMapParameters(int(positions), int(bits))
-        if found.bit_length == 8 * sidecar.directory.array_bytes and found.bit_length > 0:
+        if found.bit_length == 8 * block.directory.array_bytes and found.bit_length > 0:
             return found
-    raise CorruptSidecarError(f"parameters {name[:40]!r} do not fit its bit arrays", path=sidecar.path)
+    raise CorruptSidecarError(f"parameters {name[:40]!r} do not fit its bit arrays", path=block.path)
 
 
 def _inside(begins: Int64Array, ends: Int64Array, count: int) -> NDArray[np.bool_]:

@@ -1,0 +1,68 @@
+"""Consumer groups read by the bits of their expressions: what they announce is calculated while messages come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from group_lab import GroupLab
+from headgate.broker.broker import BrokerSettings
+from headgate.evaluate.filter import Filter
+from headgate.message import Message
+from headgate.scan.match_index.registry import Announcement
+from headgate.scan.match_index.settings import IndexSettings
+
+SQL = "rocketmq"
+TEXT = "bucket BETWEEN 20 AND 39 AND kind = 'order'"
+SECOND_MS = 1_000
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[GroupLab]:
+    made = GroupLab(tmp_path)
+    made.broker.close()
+    made.settings = BrokerSettings(match_index=IndexSettings(calculate_filter_bitmap=True))
+    made.opened()
+    yield made
+    made.broker.close()
+
+
+def bodies(count: int) -> list[bytes]:
+    properties = [{"bucket": str(number % 100), "kind": "order"} for number in range(count)]
+    return [Message(b"x" * 100, application_properties=each).encode() for each in properties]
+
+
+def test_a_group_that_is_behind_reads_what_its_bits_allow_up_to_where_the_index_is(lab: GroupLab) -> None:
+    lab.broker.registering.announce("g", "client", {"q0": Announcement(TEXT, SQL, 1)})
+    lab.turn(SECOND_MS)
+    lab.publish(bodies(300))
+    lab.turn(SECOND_MS)
+    lab.publish(bodies(50))
+    wanted = Filter.parse(TEXT, SQL)
+    offsets = [*lab.receive(100, only=wanted).offsets, *lab.receive(100, only=wanted).offsets]
+    assert offsets == [offset for offset in range(350) if 20 <= offset % 100 < 40]
+    read = lab.view().scan_counters
+    assert (read.messages_decided_by_index, read.messages_evaluated) == (300, 50)
+    assert read.bytes_read < 160 * len(bodies(1)[0]), "60 of 300, and the chunk of the last 50"
+    lab.turn(SECOND_MS)
+    lab.receive(100, group="other", only=wanted)
+    read = lab.view("other").scan_counters
+    assert (read.messages_decided_by_index, read.messages_evaluated) == (350, 0)
+
+
+def test_a_late_expression_has_bits_for_new_messages_at_once(lab: GroupLab) -> None:
+    lab.broker.registering.announce("g", "client", {"q0": Announcement("bucket = '1'", SQL, 1)})
+    lab.turn(SECOND_MS)
+    lab.publish(bodies(100))
+    lab.turn(SECOND_MS)
+    wanted = Filter.parse(TEXT, SQL)
+    assert lab.receive(100, only=wanted).offsets == [*range(20, 40)]
+    assert lab.view().scan_counters.messages_evaluated == 100
+    lab.broker.registering.subscribe("g", "client", "q0", Announcement(TEXT, SQL, 2))
+    lab.turn(SECOND_MS)
+    lab.publish(bodies(50))
+    lab.turn(SECOND_MS)
+    lab.receive(100, only=wanted)
+    assert lab.view().scan_counters.messages_decided_by_index == 50

@@ -165,7 +165,7 @@ class MessageTopics:
         if queues == 1:
             self._broker.declare_stream(name, {})
         else:
-            create_super_stream(self._broker, name, numbered_partitions(name, 0, queues), {})
+            create_super_stream(self._broker, name, numbered_partitions(name, 0, queues), {}, takes_empty=True)
         try:
             self._accept(name, accepts)
         except HeadgateError:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headgate.broker.catalogue import check_name
+from headgate.broker.catalogue import Declared, check_name
+from headgate.broker.stream import BrokerStream
 from headgate.errors import HeadgateError, ResourceExistsError
 
 if TYPE_CHECKING:
@@ -21,23 +22,33 @@ def numbered_partitions(name: str, first: int, stop: int) -> list[Partition]:
 
 
 def create_super_stream(
-    broker: Broker, name: str, partitions: Sequence[Partition], arguments: Mapping[str, object]
+    broker: Broker,
+    name: str,
+    partitions: Sequence[Partition],
+    arguments: Mapping[str, object],
+    *,
+    takes_empty: bool = False,
 ) -> None:
     """Make the partitions, each with the arguments, and the super stream of them, in order.
 
-    Raises ResourceExistsError where the super stream or a partition is there, PreconditionFailedError for bad names,
-    UnsuitableArgumentError, LogError; then nothing was made.
+    `takes_empty`: a stream that is there, empty and with the same arguments, becomes a partition; that is what is left
+    where a process died between the partitions and the super stream. Raises ResourceExistsError where the super stream
+    or a partition is there, PreconditionFailedError for bad names, UnsuitableArgumentError, LogError; then nothing was
+    made.
     """
     check_name(name)
     if name in broker.exchanges:
         raise ResourceExistsError("there is an exchange or a super stream of that name", subject=name)
-    with _MadeStreams(broker, partitions, arguments):
+    with _MadeStreams(broker, partitions, arguments, takes_empty):
         broker.exchanges.create_super_stream(name, partitions)
 
 
 def add_partitions(broker: Broker, name: str, partitions: Sequence[Partition], arguments: Mapping[str, object]) -> None:
-    """Make partitions behind those that a super stream has. Raises ResourceNotFoundError, as `create_super_stream`."""
-    with _MadeStreams(broker, partitions, arguments):
+    """Make partitions behind those that a super stream has; empty streams become some.
+
+    Raises ResourceNotFoundError, and as `create_super_stream`.
+    """
+    with _MadeStreams(broker, partitions, arguments, takes_empty=True):
         broker.exchanges.add_partitions(name, partitions)
 
 
@@ -57,8 +68,11 @@ def delete_super_stream(broker: Broker, name: str) -> None:
 class _MadeStreams:
     """Makes streams, and deletes them again where what follows fails."""
 
-    def __init__(self, broker: Broker, partitions: Sequence[Partition], arguments: Mapping[str, object]) -> None:
+    def __init__(
+        self, broker: Broker, partitions: Sequence[Partition], arguments: Mapping[str, object], takes_empty: bool
+    ) -> None:
         self._broker = broker
+        self._takes_empty = takes_empty
         self._names = [partition for partition, _ in partitions]
         self._arguments = arguments
         self._made: list[str] = []
@@ -67,15 +81,19 @@ class _MadeStreams:
         broker = self._broker
         for name in self._names:
             check_name(name)
-            if broker.catalogue.find(name) is not None:
+            found = broker.catalogue.find(name)
+            if found is not None and not (self._takes_empty and self._is_left(found)):
                 raise ResourceExistsError("there is a stream of that name", subject=name)
         try:
             for name in self._names:
-                broker.declare_stream(name, self._arguments)
-                self._made.append(name)
+                if broker.declare_stream(name, self._arguments) is Declared.CREATED:
+                    self._made.append(name)
         except HeadgateError:
             self._take_back()
             raise
+
+    def _is_left(self, stream: BrokerStream) -> bool:
+        return not stream.next_offset and not self._broker.exchanges.bindings(queue=stream.name)
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, HeadgateError):

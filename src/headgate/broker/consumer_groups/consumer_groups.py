@@ -10,7 +10,8 @@ from headgate.broker.consumer_groups.pulling import Pulling
 from headgate.broker.consumer_groups.receiving import ReceiveRequest, Receiving
 from headgate.broker.consumer_groups.view import GroupView
 from headgate.broker.consumer_groups.views import GroupViews
-from headgate.errors import ResourceNotFoundError
+from headgate.broker.consumption import Settled
+from headgate.errors import PreconditionFailedError, ResourceNotFoundError
 from headgate.log import PRIVATE_FOLDER
 
 if TYPE_CHECKING:
@@ -66,6 +67,22 @@ class ConsumerGroups:
         # The declaration last: while a place cannot be forgotten, the same can be asked again.
         self.views.removed(name)
         self._declarations.remove(name)
+
+    def reset(self, stream: str, group: str, offset: int, then: Settled) -> None:
+        """A group goes on at an offset of a queue, whatever it has settled there, or not; `then` behind the commit.
+
+        Raises PreconditionFailedError while a member reads the queue for itself, who would go on from where it is;
+        ResourceNotFoundError, StreamLockedError, LogError.
+        """
+        view = self.views.find_view(stream, group)
+        if view is not None and view.is_pulled:
+            raise PreconditionFailedError(
+                f"a member of {group!r} reads it for itself, or did a moment ago, and would go on from where it is; "
+                "stop it first",
+                subject=stream,
+            )
+        self.pulling.forget_place(stream, group)
+        self.views.reset(stream, group, offset, then)
 
     def settings_of(self, name: str) -> GroupSettings:
         """The settings of a group that has messages, declared or not."""

@@ -291,6 +291,10 @@ class Pulling:
         again = max(view.attempts(offset) - 1, 0)
         view.send_back(offset, delay_ms(again), then, token=token)
 
+    def forget_place(self, stream: str, group: str) -> None:
+        """A group goes on elsewhere: where members said they are counts no more."""
+        self._done.pop((stream, group), None)
+
     def forget(self, stream: str) -> None:
         """A stream is no more."""
         for key in [key for key in self._done if key[0] == stream]:

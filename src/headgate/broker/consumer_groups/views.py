@@ -12,6 +12,7 @@ from headgate.broker.consumer_groups.receiving import ReceiveRequest, Receiving
 from headgate.broker.consumer_groups.stream_groups import FOLDER, StreamGroups
 from headgate.broker.consumer_groups.view import GroupView
 from headgate.broker.consumers import ConsumerOptions, Consumers, MessageConsumer
+from headgate.broker.consumption import Settled
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
@@ -120,11 +121,15 @@ class GroupViews:
         for name in self.streams():
             self._groups_of(name).drop(group, gone)
 
-    def reset(self, stream: str, group: str, offset: int) -> None:
-        """A group goes on at an offset of a queue, whatever it has settled there, or not. Errors as `receive`."""
+    def reset(self, stream: str, group: str, offset: int, then: Settled) -> None:
+        """A group goes on at an offset of a queue, whatever it has settled there, or not; `then` behind the commit.
+
+        Errors as `receive`.
+        """
         groups = self._groups_of(stream)
         groups.drop(group, ResourceNotFoundError("the consumer group begins elsewhere", subject=group))
         groups.view(group, lambda _stream: offset)
+        groups.consumption.answer(then, [])
 
     def start_of(self, stream: str, group: str) -> int:
         """The offset at which a group begins that is new to a queue. Raises ResourceNotFoundError, LogError."""

@@ -16,14 +16,16 @@ of topics and groups are what patterns of users are compared with: *read* to see
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from headgate.broker import Broker, GroupSettings, GroupView, MessageKind, MessageTopic, Permission
+from headgate.broker import Broker, BrokerStream, GroupSettings, GroupView, MessageKind, MessageTopic, Permission
 from headgate.errors import (
     AccessRefusedError,
     HeadgateError,
@@ -34,9 +36,10 @@ from headgate.errors import (
 )
 from headgate.log import OffsetSpecification
 from headgate.protocols.rocketmq import check_group, check_topic
-from headgate.server.listings import may_read, shown
+from headgate.server.listings import count_messages, may_read, open_streams, shown
 from headgate.server.topics.asking import Answer, Asked, Handler
 from headgate.server.topics.bodies import decoded
+from headgate.server.topics.receiving import told
 
 Row = dict[str, Any]
 
@@ -80,12 +83,14 @@ class MessageTopicRequests:
     # topics
 
     async def _topics(self, asked: Asked) -> Answer:
+        await self._count(open_streams(self._broker))
         return Answer(list(message_topic_rows(self._broker, asked.session.user)))
 
     async def _topic(self, asked: Asked) -> Answer:
         self._check_readable(asked, asked.topic)
         broker = self._broker
         topic = broker.message_topics.get(asked.topic)
+        await self._count(broker.catalogue.get(name) for name in topic.streams)
         queues = [queue_row(broker, number, name) for number, name in enumerate(topic.streams)]
         places = [
             place_row(broker, view) for name in topic.streams for view in broker.consumer_groups.views.views(name)
@@ -113,16 +118,16 @@ class MessageTopicRequests:
 
     async def _groups(self, asked: Asked) -> Answer:
         users, groups = self._broker.users, self._broker.consumer_groups
-        places = all_places(self._broker)
+        places = await all_places(self._broker)
         names = [name for name in groups.names() if may_read(users, asked.session.user, name)]
         return Answer([group_row(self._broker, name, places.get(name, [])) for name in names])
 
     async def _group(self, asked: Asked) -> Answer:
         self._check_readable(asked, asked.group)
-        return self._group_answer(asked.group)
+        return await self._group_answer(asked.group)
 
-    def _group_answer(self, name: str, *, is_new: bool = False) -> Answer:
-        places = all_places(self._broker).get(name, [])
+    async def _group_answer(self, name: str, *, is_new: bool = False) -> Answer:
+        places = (await all_places(self._broker)).get(name, [])
         members = [shown(member) for member in self._broker.members.of(name)]
         return Answer({**group_row(self._broker, name, places), "members": members, "places": places}, is_new)
 
@@ -134,7 +139,7 @@ class MessageTopicRequests:
         if is_new:
             _check_name(check_group, asked.group)
         groups.declare(asked.group, (before or GroupSettings()).changed(given))
-        return self._group_answer(asked.group, is_new=is_new)
+        return await self._group_answer(asked.group, is_new=is_new)
 
     async def _reset_group(self, asked: Asked) -> Answer:
         self._check_may_change(asked, asked.group)
@@ -150,8 +155,8 @@ class MessageTopicRequests:
             stream = broker.catalogue.get(name)
             with stream.guarded():
                 offset = stream.stream.attach(start, now_ms=broker.now_ms()).offset
-            broker.consumer_groups.views.reset(name, asked.group, offset)
-        return self._group_answer(asked.group)
+            await told(partial(broker.consumer_groups.reset, name, asked.group, offset))
+        return await self._group_answer(asked.group)
 
     async def _delete_group(self, asked: Asked) -> Answer:
         self._check_may_change(asked, asked.group)
@@ -159,6 +164,10 @@ class MessageTopicRequests:
         return Answer({"name": asked.group})
 
     # inside
+
+    async def _count(self, streams: Iterable[BrokerStream]) -> None:
+        """Read what messages are counted from, in a thread: the first time that may take seconds."""
+        await asyncio.to_thread(count_messages, list(streams))
 
     def _check_readable(self, asked: Asked, name: str) -> None:
         user = asked.session.user
@@ -237,10 +246,10 @@ def group_row(broker: Broker, name: str, places: Sequence[Row]) -> Row:
     }
 
 
-def all_places(broker: Broker) -> dict[str, list[Row]]:
+async def all_places(broker: Broker) -> dict[str, list[Row]]:
     """The places of all groups in all queues, by group; those in streams that cannot be read are left out.
 
-    Cost: opening the ledger of each stream that groups used.
+    Cost: opening the ledger of each stream that groups used, milliseconds each; others have their turns between.
     """
     places: dict[str, list[Row]] = {}
     views = broker.consumer_groups.views
@@ -248,6 +257,7 @@ def all_places(broker: Broker) -> dict[str, list[Row]]:
         with contextlib.suppress(HeadgateError):
             for view in views.views(name):
                 places.setdefault(view.group, []).append(place_row(broker, view))
+        await asyncio.sleep(0)
     return places
 
 

@@ -231,10 +231,14 @@ class Registering:
         if self._is_running:
             return
         due = [name for name, changes in self._changes.items() if changes.not_before_ms <= now_ms][:_STREAMS_A_JOB]
-        unclean = self._unclean[-_STREAMS_A_JOB:]
+        unclean = [name for name in self._unclean[-_STREAMS_A_JOB:] if self._has_registry(name)]
+        del self._unclean[-_STREAMS_A_JOB:]
         if due or unclean:
-            del self._unclean[-_STREAMS_A_JOB:]
             self._run({name: self._changes.pop(name) for name in due}, unclean)
+
+    def _has_registry(self, name: str) -> bool:
+        """Cost: a `stat`."""
+        return (stream_folder(self._root, name) / REGISTRY_NAME).exists()
 
     def _follow(self, name: str, topic: _Topic) -> None:
         """Register all expressions of a topic with the streams that it has now and had not."""

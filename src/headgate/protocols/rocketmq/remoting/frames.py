@@ -35,6 +35,8 @@ MAX_FRAME_BYTES = 16 << 20
 MAX_HEADER_BYTES = 256 << 10
 """Properties have at most 32 767 characters, each of them up to six bytes in JSON, and there is little beside them."""
 
+# Numbers: bits of enumerations are looked at in Python.
+_RESPONSE, _ONE_WAY = int(Flag.RESPONSE), int(Flag.ONE_WAY)
 _SIZE = struct.Struct(">I")
 _HEAD = struct.Struct(">II")
 _BINARY = struct.Struct(">hBhii")
@@ -64,12 +66,12 @@ class Command(msgspec.Struct, kw_only=True):
     @property
     def is_response(self) -> bool:
         """Whether it answers a request."""
-        return bool(self.flag & Flag.RESPONSE)
+        return bool(self.flag & _RESPONSE)
 
     @property
     def is_one_way(self) -> bool:
         """Whether nobody waits for an answer."""
-        return bool(self.flag & Flag.ONE_WAY)
+        return bool(self.flag & _ONE_WAY)
 
     def answer(
         self,
@@ -83,7 +85,7 @@ class Command(msgspec.Struct, kw_only=True):
         return Command(
             code=code,
             opaque=self.opaque,
-            flag=Flag.RESPONSE,
+            flag=_RESPONSE,
             fields=dict(fields) if fields else {},
             remark=remark,
             body=body,

@@ -1,28 +1,25 @@
 """Pulls: each asks for messages of one queue from an offset on, and waits for them if there are none.
 
-    a pull comes ──► a reader of its queue, where the last one of its group ended ──► found ──► answered in bulk
-                                                                                 └─► at the end: held, until something
-                                                                                     comes that its filter is true for
+    a pull comes ──► the reader of its queue, where the last pull ended ──► found ──► answered
+                                                                       └─► at the end: held, until something
+                                                                           comes that its filter is true for
 
-A reader stays between two pulls, so what it found and did not give waits in memory for the next one. A scan passes over
-as much as it likes: the answer says how far it came.
+A scan passes over as much as it likes: the answer says how far it came.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.broker import ConsumerOptions, MessageConsumer, Session
-from headgate.broker.consumer_groups import Again, GroupView
+from headgate.broker import Session
+from headgate.broker.consumer_groups import Again
 from headgate.errors import BrokerError, ConfigError, EntityDisabledError, FilterError, HeadgateError, LogError
 from headgate.evaluate import Filter
-from headgate.log import OffsetSpecification
 from headgate.message import EncodedMessages
 from headgate.protocols.rocketmq import (
     RETRY_PREFIX,
@@ -33,63 +30,41 @@ from headgate.protocols.rocketmq import (
 )
 from headgate.protocols.rocketmq.remoting import Command, PullFlag, ResponseCode, pull_fields, read_header
 from headgate.protocols.rocketmq.remoting import headers as h
-from headgate.scan import ScanBatch
 from headgate.server.context import ServerContext
 from headgate.server.pump import Pump
 from headgate.server.rocketmq.remoting.answers import Answer, refusal
+from headgate.server.rocketmq.remoting.readers import QueueReader, Waiting
 from headgate.server.rocketmq.remoting.routes import CLUSTER, REGION
 from headgate.server.rocketmq.remoting.subscriptions import announced, check_expression, stream_of
 from headgate.server.transport import Transport
 
-MOST_MESSAGES = 1_024
-"""An answer has at most so many messages, however many are asked for, and at most so many bytes."""
-MOST_BYTES = 4 << 20
-
 HEARTBEAT_WAIT_MS = 3_000
 """So long a pull waits for the heartbeat that it is newer than: clients send it right behind."""
 
+ADDED = {"CLUSTER": CLUSTER, "MSG_REGION": REGION}
+"""Properties of every message that clients are given."""
+
+# Numbers, as sums of enumerations are made in Python.
+_COMMIT_OFFSET, _MAY_WAIT = int(PullFlag.COMMIT_OFFSET), int(PullFlag.MAY_WAIT)
+_HAS_SUBSCRIPTION = int(PullFlag.HAS_SUBSCRIPTION)
 _QUEUE, _QUEUE_OFFSET = struct.Struct(">i"), struct.Struct(">q")
 _WAIT_MS = 30_000
 """The longest time that a pull is held."""
 
+_MOST_AHEAD = 64
+"""So many queues of a connection have messages encoded that were not asked for."""
+
+_Key = tuple[str, str, int]
+"""Group, topic and queue."""
+
 logger = logging.getLogger("headgate.server.rocketmq")
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A pull that is not answered: until when it is held, and whether that is at the end of its queue, too."""
-
-    command: Command
-    request: h.PullRequest
-    until_ms: int
-    may_wait: bool
-    is_held: bool = False
-    """Whether its reader has been at the end of the queue: what is passed over from then on does not end it."""
-
-
-class _Reader:
-    """What reads one queue for one group of the connection."""
-
-    __slots__ = ("consumer", "end_watch", "filter", "next_offset", "queue", "source", "stream", "view", "waiting")
-
-    def __init__(self, stream: str, queue: int, source: StoredFrom, wanted: Filter | None) -> None:
-        self.stream = stream
-        self.queue = queue
-        self.source = source
-        self.filter = wanted
-        self.consumer: MessageConsumer
-        self.view: GroupView | None = None
-        self.next_offset = 0
-        """What the last answer said that comes next."""
-        self.waiting: _Waiting | None = None
-        self.end_watch: Callable[[], None] | None = None
 
 
 @dataclass(slots=True)
 class _Later:
     """A pull that waits for something else than messages of its queue: a heartbeat, or what comes again."""
 
-    waiting: _Waiting
+    waiting: Waiting
     end: Callable[[], None]
 
 
@@ -105,8 +80,10 @@ class Pulling:
         self._answer = answer
         self._store_host = store_host
         self._pump = Pump(transport)
-        self._readers: OrderedDict[tuple[str, str], _Reader] = OrderedDict()
-        """By group and stream; the one used last stands last."""
+        self._readers: dict[_Key, QueueReader] = {}
+        """The first one stands first."""
+        self._ahead: dict[QueueReader, None] = {}
+        """Those that have something encoded that was not asked for."""
         self._later: dict[int, tuple[Session, _Later]] = {}
         """By the number of the request."""
 
@@ -115,26 +92,30 @@ class Pulling:
     def pull(self, session: Session, command: Command) -> None:
         """Take a request; it is answered when there is something, or nothing for long enough. Raises HeadgateError."""
         request = read_header(command, h.PullRequest)
-        if not self._may_pull(command, request.consumer_group):
+        group, flags = request.consumer_group, request.sys_flag
+        if not self._may_pull(command, group):
             return
-        flags = PullFlag(request.sys_flag & 0xFF)
-        now_ms = self._context.clock.now_ms()
-        may_wait = bool(flags & PullFlag.MAY_WAIT)
+        may_wait = bool(flags & _MAY_WAIT)
         hold_ms = min(max(request.suspend_timeout_millis, 0), _WAIT_MS) if may_wait else 0
-        waiting = _Waiting(command, request, now_ms + hold_ms, may_wait)
+        waiting = Waiting(command, request, self._context.clock.now_ms() + hold_ms, may_wait)
         if request.topic.startswith(RETRY_PREFIX):
-            self._pull_retries(session, waiting, flags)
+            self._pull_retries(session, waiting)
             return
-        stream = stream_of(session, request.topic, request.queue_id)
-        session.check_reads(request.topic)
-        if flags & PullFlag.COMMIT_OFFSET and self._members.is_shared(request.consumer_group):
-            self._places.done(stream, request.consumer_group, request.commit_offset)
-        if flags & PullFlag.HAS_SUBSCRIPTION:
-            wanted = self._own_filter(command, request)
+        reader = self._readers.get(_key(request))
+        if reader is not None and reader.session is not session:
+            reader = None
+        if reader is None:
+            stream = stream_of(session, request.topic, request.queue_id)
+            session.check_reads(request.topic)
         else:
-            wanted = self._filter_of_group(session, waiting)
+            stream = reader.stream
+        if flags & _COMMIT_OFFSET and self._members.is_shared(group):
+            self._places.done(stream, group, request.commit_offset)
+        wanted = (
+            self._own_filter(command, request) if flags & _HAS_SUBSCRIPTION else self._filter_of_group(session, waiting)
+        )
         if not isinstance(wanted, _Refused):
-            self._read(session, waiting, stream, wanted)
+            self._read(reader, session, waiting, wanted)
 
     def _may_pull(self, command: Command, group: str) -> bool:
         """Whether members of a group are given messages; else the request is refused."""
@@ -163,7 +144,7 @@ class Pulling:
             remark = f"parse the consumer's subscription failed: {error}"
             return self._refuse(command, ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
 
-    def _filter_of_group(self, session: Session, waiting: _Waiting) -> Filter | _Refused | None:
+    def _filter_of_group(self, session: Session, waiting: Waiting) -> Filter | _Refused | None:
         """What its group asked for with heartbeats."""
         command, request = waiting.command, waiting.request
         found = self._members.subscription(request.consumer_group, request.topic)
@@ -183,7 +164,7 @@ class Pulling:
         self._answer(command, command.answer(code, remark=remark))
         return REFUSED
 
-    def _wait_for_heartbeat(self, session: Session, waiting: _Waiting) -> None:
+    def _wait_for_heartbeat(self, session: Session, waiting: Waiting) -> None:
         command, request = waiting.command, waiting.request
         number = command.opaque
 
@@ -199,7 +180,7 @@ class Pulling:
         end = self._members.watch(request.consumer_group, request.topic, changed)
         self._keep(session, waiting, end)
 
-    def _keep(self, session: Session, waiting: _Waiting, end: Callable[[], None]) -> None:
+    def _keep(self, session: Session, waiting: Waiting, end: Callable[[], None]) -> None:
         earlier = self._later.pop(waiting.command.opaque, None)
         if earlier is not None:
             earlier[1].end()
@@ -207,54 +188,60 @@ class Pulling:
 
     # one queue
 
-    def _read(self, session: Session, waiting: _Waiting, stream: str, wanted: Filter | None) -> None:
+    def _read(self, reader: QueueReader | None, session: Session, waiting: Waiting, wanted: Filter | None) -> None:
+        request = waiting.request
+        if reader is None or not self._goes_on(reader, request.queue_offset, wanted):
+            reader = self._opened(session, waiting, wanted)
+            if reader is None:
+                return
+        self._answer_held(reader)
+        reader.waiting = waiting
+        if reader.view is not None and not reader.view.is_closed:
+            reader.view.pulled()
+        elif self._members.is_shared(request.consumer_group):
+            reader.view = self._places.pulled(reader.stream, request.consumer_group, request.queue_offset)
+        if reader.at_end:
+            waiting.is_held = True
+            if not waiting.may_wait:
+                self._answer_held(reader)
+                return
+        if not reader.has_ahead:
+            reader.want(waiting.count)
+        if self._transport.is_writable:
+            # What is there needs no turn of the pump.
+            self._deliver(reader, 0)
+
+    @staticmethod
+    def _goes_on(reader: QueueReader, offset: int, wanted: Filter | None) -> bool:
+        if reader.filter is not wanted and reader.filter != wanted:
+            return False
+        if reader.next_offset == offset:
+            return not reader.consumer.is_closed
+        first, end = reader.consumer.bounds
+        return first <= offset <= end and reader.goes_on_at(offset)
+
+    def _opened(self, session: Session, waiting: Waiting, wanted: Filter | None) -> QueueReader | None:
+        """A reader from where the pull begins; None for an offset that is not there, which is answered."""
         command, request = waiting.command, waiting.request
+        stream = stream_of(session, request.topic, request.queue_id)
+        session.check_reads(request.topic)
         first, end = session.bounds(stream)
         if not first <= request.queue_offset <= end:
             moved_to = first if request.queue_offset < first else end
             fields = pull_fields(next_offset=moved_to, min_offset=first, max_offset=end)
             self._answer(command, command.answer(ResponseCode.PULL_OFFSET_MOVED, fields=fields, remark="OFFSET_MOVED"))
-            return
-        reader = self._reader(session, request, stream, wanted)
-        reader.waiting = waiting
-        if self._members.is_shared(request.consumer_group):
-            reader.view = self._places.pulled(stream, request.consumer_group, request.queue_offset)
-        if reader.consumer.at_end:
-            waiting.is_held = True
-            if not waiting.may_wait:
-                self._answer_held(reader)
-                return
-        reader.consumer.want(_count(request))
-
-    def _reader(self, session: Session, request: h.PullRequest, stream: str, wanted: Filter | None) -> _Reader:
-        """The reader that ended where the request begins, with its filter; else another one."""
-        key = (request.consumer_group, stream)
-        reader = self._readers.get(key)
-        if reader is not None:
-            self._answer_held(reader)
-            if reader.filter == wanted and not reader.consumer.is_closed:
-                self._readers.move_to_end(key)
-                if reader.next_offset != request.queue_offset:
-                    reader.consumer.activate(OffsetSpecification.offset(request.queue_offset))
-                return reader
+            return None
+        key = _key(request)
+        if key in self._readers:
             self._close(key)
         while len(self._readers) >= self._context.settings.rocketmq.pulls:
-            oldest = next(iter(self._readers))
-            self._answer_held(self._readers[oldest])
-            self._close(oldest)
-        return self._open(session, request, stream, wanted)
-
-    def _open(self, session: Session, request: h.PullRequest, stream: str, wanted: Filter | None) -> _Reader:
-        group = request.consumer_group
-        source = self._source(session, request.topic, request.queue_id, stream)
-        reader = _Reader(stream, request.queue_id, source, wanted)
-        options = ConsumerOptions(
-            OffsetSpecification.offset(request.queue_offset), filter=wanted, name=group, tag=request.topic
+            self._close(next(iter(self._readers)))
+        identity = session.stream_info(stream).identity
+        source = StoredFrom(request.topic, request.queue_id, self._store_host, identity, ADDED)
+        reader = self._readers[key] = QueueReader(session, request, stream, source, wanted)
+        reader.end_watch = self._members.watch(
+            request.consumer_group, request.topic, lambda: self._subscription_changed(reader)
         )
-        reader.consumer = session.message_consumer(stream, options, topic=request.topic)
-        reader.next_offset = request.queue_offset
-        self._readers[group, stream] = reader
-        reader.end_watch = self._members.watch(group, request.topic, lambda: self._subscription_changed(reader))
         self._pump.add(
             reader.consumer,
             lambda budget: self._deliver(reader, budget),
@@ -262,79 +249,63 @@ class Pulling:
         )
         return reader
 
-    def _source(self, session: Session, topic: str, queue: int, stream: str) -> StoredFrom:
-        identity = session.stream_info(stream).identity
-        return StoredFrom(topic, queue, self._store_host, identity, {"CLUSTER": CLUSTER, "MSG_REGION": REGION})
-
-    def _close(self, key: tuple[str, str]) -> None:
+    def _close(self, key: _Key) -> None:
         reader = self._readers.pop(key)
-        if reader.end_watch is not None:
-            reader.end_watch()
+        self._ahead.pop(reader, None)
+        self._answer_held(reader)
         self._pump.remove(reader.consumer)
-        reader.consumer.close()
+        reader.close()
 
     # answers
 
-    def _deliver(self, reader: _Reader, budget_bytes: int) -> int | None:
+    def _deliver(self, reader: QueueReader, budget_bytes: int) -> int | None:
+        """Answer the pull that waits, if there is something for it. One answer is as large as the client asks for."""
         waiting = reader.waiting
         if waiting is None:
             return None
-        request, consumer = waiting.request, reader.consumer
-        batch = consumer.take(_count(request), _size_bytes(request))
-        if batch is None:
-            if consumer.at_end and not waiting.is_held:
+        may_be_ahead = len(self._ahead) < _MOST_AHEAD
+        body = reader.take(
+            waiting.count, waiting.size_bytes, now_ms=self._context.clock.now_ms(), may_be_ahead=may_be_ahead
+        )
+        if reader.has_ahead:
+            self._ahead[reader] = None
+        else:
+            self._ahead.pop(reader, None)
+        if body is None:
+            if reader.at_end and not waiting.is_held:
                 waiting.is_held = True
                 # What there was is passed over: the client is to know that, and waits with its next request.
-                if consumer.next_offset > request.queue_offset or not waiting.may_wait:
+                if reader.position > waiting.request.queue_offset or not waiting.may_wait:
                     self._answer_held(reader)
             return None
-        batch = self._without_given(reader, batch)
-        if not len(batch):
-            consumer.want(_count(request))
+        if not body:
+            reader.want(waiting.count)
             return 1
-        return self._answer_found(reader, waiting, batch)
-
-    def _without_given(self, reader: _Reader, batch: ScanBatch) -> ScanBatch:
-        """Without what comes again by itself, or what others have."""
-        if reader.view is None or reader.view.is_closed:
-            return batch
-        given = reader.view.given(int(batch.offsets[0]), int(batch.offsets[-1]) + 1)
-        if not len(given):
-            return batch
-        kept = ~np.isin(batch.offsets, given)
-        return ScanBatch(batch.messages.take(kept), batch.offsets[kept], batch.timestamps_ms[kept])
-
-    def _answer_found(self, reader: _Reader, waiting: _Waiting, batch: ScanBatch) -> int:
-        body = encode_stored(
-            batch.messages,
-            offsets=batch.offsets,
-            timestamps_ms=batch.timestamps_ms,
-            reconsume_times=None,
-            source=reader.source,
-        )
         self._end(reader, waiting, ResponseCode.SUCCESS, "FOUND", body)
         return len(body)
 
-    def _answer_held(self, reader: _Reader) -> None:
+    def _answer_held(self, reader: QueueReader) -> None:
         """Answer the pull that waits, if one does, with how far its reader came."""
         waiting = reader.waiting
         if waiting is None:
             return
-        if reader.consumer.next_offset > waiting.request.queue_offset:
+        if reader.position > waiting.request.queue_offset:
             self._end(reader, waiting, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
         else:
             self._end(reader, waiting, ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE")
 
-    def _end(self, reader: _Reader, waiting: _Waiting, code: ResponseCode, remark: str, body: bytes = b"") -> None:
+    def _end(
+        self, reader: QueueReader, waiting: Waiting, code: ResponseCode, remark: str, body: bytes | memoryview = b""
+    ) -> None:
         reader.waiting = None
         reader.consumer.want(0)
-        reader.next_offset = max(reader.consumer.next_offset, waiting.request.queue_offset)
+        reader.next_offset = max(reader.position, waiting.request.queue_offset)
         first, end = reader.consumer.bounds
         fields = pull_fields(next_offset=reader.next_offset, min_offset=first, max_offset=end)
         command = waiting.command
         self._answer(command, command.answer(code, fields=fields, remark=remark, body=body))
 
-    def _failed(self, reader: _Reader, error: HeadgateError) -> None:
+    def _failed(self, reader: QueueReader, error: HeadgateError) -> None:
         """The queue cannot be read."""
         logger.info("a pull of %r: %s", reader.stream, error)
         waiting, reader.waiting = reader.waiting, None
@@ -342,10 +313,10 @@ class Pulling:
         if waiting is not None:
             self._answer(waiting.command, refusal(waiting.command, error))
 
-    def _subscription_changed(self, reader: _Reader) -> None:
+    def _subscription_changed(self, reader: QueueReader) -> None:
         """The group asks for something else: who waits is to ask again, for that."""
         waiting = reader.waiting
-        if waiting is None or waiting.request.sys_flag & PullFlag.HAS_SUBSCRIPTION:
+        if waiting is None or waiting.request.sys_flag & _HAS_SUBSCRIPTION:
             return
         found = self._members.subscription(waiting.request.consumer_group, waiting.request.topic)
         if found is None or found.filter != reader.filter:
@@ -353,7 +324,7 @@ class Pulling:
 
     # what comes again
 
-    def _pull_retries(self, session: Session, waiting: _Waiting, flags: PullFlag) -> None:
+    def _pull_retries(self, session: Session, waiting: Waiting) -> None:
         command, request = waiting.command, waiting.request
         group = request.consumer_group
         if request.topic != RETRY_PREFIX + group or request.queue_id != 0:
@@ -361,7 +332,7 @@ class Pulling:
             self._refuse(command, ResponseCode.INVALID_PARAMETER, remark)
             return
         retries = self._places.retries(group)
-        if flags & PullFlag.COMMIT_OFFSET:
+        if request.sys_flag & _COMMIT_OFFSET:
             retries.complete_below(request.commit_offset)
         topics = [topic for topic in self._members.topics(group) if session.reads(topic)]
         queues = {
@@ -382,10 +353,10 @@ class Pulling:
 
         self._keep(session, waiting, retries.wait(list(queues), ready))
 
-    def _give_again(self, session: Session, waiting: _Waiting, queues: dict[str, tuple[str, int]]) -> bool:
+    def _give_again(self, session: Session, waiting: Waiting, queues: dict[str, tuple[str, int]]) -> bool:
         request = waiting.request
         retries = self._places.retries(request.consumer_group)
-        found = retries.from_number(request.queue_offset, _count(request), _size_bytes(request))
+        found = retries.from_number(request.queue_offset, waiting.count, waiting.size_bytes)
         found = [each for each in found if each.stream in queues]
         if not found:
             return False
@@ -402,8 +373,7 @@ class Pulling:
         message = again.message
         commit = commit_offset(queue, message.offset)
         added = {
-            "CLUSTER": CLUSTER,
-            "MSG_REGION": REGION,
+            **ADDED,
             "RETRY_TOPIC": topic,
             "ORIGIN_MESSAGE_ID": message_id(self._store_host, commit),
         }
@@ -422,7 +392,7 @@ class Pulling:
         _QUEUE_OFFSET.pack_into(stored, 20, again.number)
         return bytes(stored)
 
-    def _answer_nothing_again(self, waiting: _Waiting) -> None:
+    def _answer_nothing_again(self, waiting: Waiting) -> None:
         retries = self._places.retries(waiting.request.consumer_group)
         fields = pull_fields(
             next_offset=max(waiting.request.queue_offset, retries.first_number),
@@ -443,12 +413,12 @@ class Pulling:
         for reader in list(self._readers.values()):
             waiting = reader.waiting
             if waiting is None:
+                if reader.drop_unused(now_ms):
+                    self._ahead.pop(reader, None)
                 continue
             if reader.view is not None and not reader.view.is_closed:
                 reader.view.pulled()
-            if (
-                waiting.until_ms <= now_ms and (waiting.may_wait or reader.consumer.at_end)
-            ) or reader.consumer.is_closed:
+            if reader.consumer.is_closed or (waiting.until_ms <= now_ms and (waiting.may_wait or reader.at_end)):
                 self._answer_held(reader)
         for number, (_, later) in list(self._later.items()):
             if later.waiting.until_ms <= now_ms:
@@ -456,7 +426,7 @@ class Pulling:
                 later.end()
                 self._answer_later(later.waiting)
 
-    def _answer_later(self, waiting: _Waiting) -> None:
+    def _answer_later(self, waiting: Waiting) -> None:
         if waiting.request.topic.startswith(RETRY_PREFIX):
             self._answer_nothing_again(waiting)
         else:
@@ -472,12 +442,8 @@ class Pulling:
             each.end()
 
 
-def _count(request: h.PullRequest) -> int:
-    return min(max(request.max_msg_nums, 1), MOST_MESSAGES)
-
-
-def _size_bytes(request: h.PullRequest) -> int:
-    return min(max(request.max_msg_bytes, 1), MOST_BYTES)
+def _key(request: h.PullRequest) -> _Key:
+    return request.consumer_group, request.topic, request.queue_id
 
 
 class _Refused:

@@ -1,0 +1,225 @@
+"""What reads one queue for one group of a connection, from pull to pull.
+
+    the stream's engine ──found──► encoded ahead, many at a time ──cut──► the answers to this pull, and the next ones
+
+A pull asks for 32 messages; encoding so few at a time costs more than all that is in them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headgate.broker import ConsumerOptions, MessageConsumer, Session
+from headgate.broker.consumer_groups import GroupView
+from headgate.evaluate import Filter
+from headgate.log import OffsetSpecification
+from headgate.protocols.rocketmq import StoredFrom, encode_stored
+from headgate.protocols.rocketmq.remoting import Command
+from headgate.protocols.rocketmq.remoting import headers as h
+
+MOST_MESSAGES = 1_024
+"""An answer has at most so many messages, however many are asked for, and at most so many bytes."""
+MOST_BYTES = 4 << 20
+
+AHEAD_MESSAGES = 512
+AHEAD_BYTES = 1 << 20
+"""So much is encoded at a time, if it is found already, and is kept for as long as nobody asks."""
+AHEAD_MS = 2_000
+
+_SIZE = struct.Struct(">I")
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A pull that is not answered: until when it is held, and whether that is at the end of its queue, too."""
+
+    command: Command
+    request: h.PullRequest
+    until_ms: int
+    may_wait: bool
+    is_held: bool = False
+    """Whether its reader has been at the end of the queue: what is passed over from then on does not end it."""
+
+    @property
+    def count(self) -> int:
+        """How many messages it takes."""
+        return min(max(self.request.max_msg_nums, 1), MOST_MESSAGES)
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes of messages it takes, if it takes more than one."""
+        return min(max(self.request.max_msg_bytes, 1), MOST_BYTES)
+
+
+class _Ahead:
+    """Messages as answers carry them, one behind the other: their offsets, and where each ends."""
+
+    __slots__ = ("body", "next_offset", "offsets", "row", "stops")
+
+    def __init__(self, body: bytes, offsets: list[int], next_offset: int) -> None:
+        self.body = memoryview(body)
+        self.offsets = offsets
+        self.next_offset = next_offset
+        """The offset behind all that was looked at for them."""
+        self.stops: list[int] = []
+        self.row = 0
+        stop = 0
+        for _ in offsets:
+            stop += _SIZE.unpack_from(body, stop)[0]
+            self.stops.append(stop)
+
+    def cut(self, count: int, max_bytes: int) -> tuple[int, int]:
+        """The rows `start … stop` that come next, at least one; they are taken."""
+        start = self.row
+        begin = self.stops[start - 1] if start else 0
+        stop = min(start + count, len(self.offsets))
+        if self.stops[stop - 1] - begin > max_bytes:
+            stop = max(start + 1, bisect.bisect_right(self.stops, begin + max_bytes, start, stop))
+        self.row = stop
+        return start, stop
+
+    def bytes_of(self, start: int, stop: int) -> memoryview:
+        """The messages of some rows."""
+        return self.body[self.stops[start - 1] if start else 0 : self.stops[stop - 1]]
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether nothing is left."""
+        return self.row == len(self.offsets)
+
+    @property
+    def resumes_at(self) -> int:
+        """Where whoever takes no more of it goes on."""
+        return self.next_offset if self.is_taken else self.offsets[self.row]
+
+
+class QueueReader:
+    """Reads on from where the last pull of a queue ended; `waiting` is the pull that is not answered yet."""
+
+    __slots__ = (
+        "_ahead",
+        "_used_ms",
+        "consumer",
+        "end_watch",
+        "filter",
+        "next_offset",
+        "session",
+        "source",
+        "stream",
+        "view",
+        "waiting",
+    )
+
+    def __init__(
+        self, session: Session, request: h.PullRequest, stream: str, source: StoredFrom, wanted: Filter | None
+    ) -> None:
+        """Errors as of `Session.message_consumer`."""
+        options = ConsumerOptions(
+            OffsetSpecification.offset(request.queue_offset),
+            filter=wanted,
+            name=request.consumer_group,
+            tag=request.topic,
+        )
+        self.session = session
+        self.stream = stream
+        self.source = source
+        self.filter = wanted
+        self.consumer: MessageConsumer = session.message_consumer(stream, options, topic=request.topic)
+        self.view: GroupView | None = None
+        self.next_offset = request.queue_offset
+        """What the last answer said that comes next."""
+        self.waiting: Waiting | None = None
+        self.end_watch: Callable[[], None] = _nothing
+        self._ahead: _Ahead | None = None
+        self._used_ms = 0
+
+    def goes_on_at(self, offset: int) -> bool:
+        """Whether it is where a pull begins, or can go there."""
+        if self.consumer.is_closed:
+            return False
+        if self.next_offset != offset:
+            self._go_to(offset)
+        return True
+
+    def _go_to(self, offset: int) -> None:
+        self._ahead = None
+        self.next_offset = offset
+        self.consumer.activate(OffsetSpecification.offset(offset))
+
+    @property
+    def position(self) -> int:
+        """The offset behind all that was given, or passed over."""
+        return self.consumer.next_offset if self._ahead is None else self._ahead.resumes_at
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing is left to give, and everything committed was looked at."""
+        return self._ahead is None and self.consumer.at_end
+
+    def want(self, count: int) -> None:
+        """A pull waits for so many messages."""
+        self.consumer.want(max(count, AHEAD_MESSAGES))
+
+    @property
+    def has_ahead(self) -> bool:
+        """Whether there is something encoded that was not asked for."""
+        return self._ahead is not None
+
+    def take(self, count: int, max_bytes: int, *, now_ms: int, may_be_ahead: bool) -> memoryview | bytes | None:
+        """The next messages, encoded; None if there are none now, empty if all that came next is with others.
+
+        With `may_be_ahead` more of what is found is encoded, and kept.
+        """
+        self._used_ms = now_ms
+        ahead = self._ahead
+        if ahead is None:
+            if may_be_ahead:
+                ahead = self._encode(max(count, AHEAD_MESSAGES), max(max_bytes, AHEAD_BYTES))
+            else:
+                ahead = self._encode(count, max_bytes)
+            if ahead is None:
+                return None
+        start, stop = ahead.cut(count, max_bytes)
+        self._ahead = None if ahead.is_taken else ahead
+        view = self.view
+        if view is None or view.is_closed:
+            return ahead.bytes_of(start, stop)
+        given = view.given(ahead.offsets[start], ahead.offsets[stop - 1] + 1)
+        if not len(given):
+            return ahead.bytes_of(start, stop)
+        # They come again by themselves, or somebody has them.
+        left_out = set(given.tolist())
+        rows = (row for row in range(start, stop) if ahead.offsets[row] not in left_out)
+        return b"".join(ahead.bytes_of(row, row + 1) for row in rows)
+
+    def _encode(self, count: int, max_bytes: int) -> _Ahead | None:
+        batch = self.consumer.take(count, max_bytes)
+        if batch is None:
+            return None
+        body = encode_stored(
+            batch.messages,
+            offsets=batch.offsets,
+            timestamps_ms=batch.timestamps_ms,
+            reconsume_times=None,
+            source=self.source,
+        )
+        return _Ahead(body, batch.offsets.tolist(), self.consumer.next_offset)
+
+    def drop_unused(self, now_ms: int) -> bool:
+        """Forget what is encoded and was not asked for in a while, if so; it is read again."""
+        is_unused = self._ahead is not None and now_ms - self._used_ms >= AHEAD_MS
+        if is_unused:
+            self._go_to(self.next_offset)
+        return is_unused
+
+    def close(self) -> None:
+        """It reads no more."""
+        self.end_watch()
+        self.consumer.close()
+
+
+def _nothing() -> None:
+    """What ends a watch that is not there."""

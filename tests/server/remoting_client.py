@@ -46,6 +46,11 @@ class RemotingClient:
         self.socket.sendall(b"".join(self._connection.take_output()))
         return number
 
+    def reply(self, request: Command, body: bytes) -> None:
+        """Answer what the server asked."""
+        self._connection.send(request.answer(0, body=body))
+        self.socket.sendall(b"".join(self._connection.take_output()))
+
     def tell(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> None:
         """Send a request that is not answered."""
         self.ask(code, fields, body, flag=Flag.ONE_WAY)

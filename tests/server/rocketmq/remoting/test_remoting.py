@@ -231,6 +231,23 @@ def test_a_pull_that_is_newer_than_the_heartbeat_waits_for_it(client, topic):
     )
 
 
+def test_a_pull_that_is_newer_than_the_heartbeat_asks_the_client(client, topic):
+    client.send(topic, b"b", properties="TAGS\x01B\x02")
+    client.heartbeat("asked", topic, "A")
+    client.next_pushed()
+    newer = client.ask_pull("asked", topic, hold_ms=HOLD_MS, subVersion=VERSION + 1)
+    asked = client.next_pushed()
+    assert (asked.code, asked.fields["clientId"]) == (RequestCode.GET_CONSUMER_RUNNING_INFO, "one")
+    # As fastjson writes a map whose keys are objects.
+    client.reply(
+        asked,
+        b'{"jstack":null,"mqTable":{{"brokerName":"headgate","queueId":0,"topic":"t"}:{"commitOffset":0}},'
+        b'"subscriptionSet":[{"topic":"%b","subString":"B","expressionType":"TAG","subVersion":%d}],"statusTable":{}}'
+        % (topic.encode(), VERSION + 1),
+    )
+    assert bodies(client.answer(newer)) == [b"b"]
+
+
 def test_groups_and_topics_that_are_not_there_have_their_codes(server, client, topic):
     assert client.pull("nobody", topic).code == ResponseCode.SUBSCRIPTION_NOT_EXIST
     client.heartbeat("somebody", topic)

@@ -3,7 +3,7 @@
     RemotingConnection, Command, ProtocolViolation    bytes in, commands out; commands in, bytes out
     RequestCode, ResponseCode, response_code          numbers of the protocol, and what each error is answered with
     read_header, read_send, pull_fields               typed headers (the table `headers`)
-    encode_body, decode_body                          bodies in JSON (the table `bodies`)
+    encode_body, decode_body                          bodies in JSON (the table `bodies`); `subscriptions_of`
     is_signed, sign, ACCESS_KEY                       how clients with an access key sign their requests
 
 Hidden: how headers are written, and the liberties that clients take with JSON.
@@ -12,7 +12,7 @@ Hidden: how headers are written, and the liberties that clients take with JSON.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.protocols.rocketmq.remoting.bodies import decode_body, encode_body
+    from headgate.protocols.rocketmq.remoting.bodies import decode_body, encode_body, subscriptions_of
     from headgate.protocols.rocketmq.remoting.codes import (
         Flag,
         Language,

@@ -9,6 +9,7 @@ Source: rocketmq_wire B2, B5; the classes of these names in the original's modul
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Callable
 from typing import TypeVar
@@ -103,6 +104,19 @@ class Heartbeat(msgspec.Struct, rename="camel"):
     without_sub: bool = False
 
 
+def subscriptions_of(body: Buffer) -> list[SubscriptionData]:
+    """What a consumer says that it asks for, of the body of its `GET_CONSUMER_RUNNING_INFO`.
+
+    The rest of that is no JSON that others read: clients in Java have objects for keys. Raises RemoteProtocolError.
+    """
+    _, _, rest = str(bytes(body), "utf-8", "replace").partition('"subscriptionSet":')
+    try:
+        _, stop = _SCANNER.raw_decode(rest)
+        return _SUBSCRIPTIONS.decode(rest[:stop].encode())
+    except (ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"the body of the answer: {str(error)[:200]}", code="wrong body") from error
+
+
 class CheckClient(msgspec.Struct, rename="camel"):
     """A client asks whether an expression can be served."""
 
@@ -143,6 +157,8 @@ class LockAnswer(msgspec.Struct, rename="camel"):
 
 
 _encode = msgspec.json.Encoder().encode
+_SCANNER = json.JSONDecoder()
+_SUBSCRIPTIONS = msgspec.json.Decoder(list[SubscriptionData], strict=False)
 _TEXT = rb"""("(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z))"""
 """A text in quotes, or one without an end: what is looked at once is not looked at again, whatever it is."""
 _UNQUOTED = re.compile(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from headgate.broker import Session
 from headgate.broker.consumer_groups import RetryQueue
@@ -26,15 +27,26 @@ from headgate.protocols.rocketmq.remoting import (
     decode_body,
     encode_body,
     read_header,
+    subscriptions_of,
 )
 from headgate.protocols.rocketmq.remoting import bodies as b
 from headgate.protocols.rocketmq.remoting import headers as h
 from headgate.server.context import ServerContext
 from headgate.server.rocketmq.remoting.answers import Answer, refusal
 from headgate.server.rocketmq.remoting.subscriptions import announcement_of, check_expression, stream_of
+from headgate.server.transport import Transport
 
-Tell = Callable[[RequestCode, dict[str, str]], None]
-"""Says something to the client."""
+
+class Tell(Protocol):
+    """Says something to the client, or asks it something: `answered` gets the answer, None if it has gone."""
+
+    def __call__(
+        self, code: RequestCode, fields: dict[str, str], answered: Callable[[Command | None], None] | None = None
+    ) -> None:
+        """Without `answered` the client need not answer."""
+
+
+_ASKED_AGAIN_MS = 1_000
 
 _MOST_MEMBERSHIPS = 10_000
 _BROADCASTING = "BROADCASTING"
@@ -45,14 +57,17 @@ logger = logging.getLogger("headgate.server.rocketmq")
 class Consuming:
     """What the members of one connection ask for, beside messages."""
 
-    def __init__(self, context: ServerContext, answer: Answer, tell: Tell, *, connection: str) -> None:
+    def __init__(self, transport: Transport, context: ServerContext, answer: Answer, tell: Tell) -> None:
+        self._transport = transport
         self._context = context
         self._broker = context.broker
         self._members = context.broker.members
         self._pulling = context.broker.consumer_groups.pulling
         self._answer = answer
         self._tell = tell
-        self._connection = connection
+        self._connection = context.connections.of(transport).name
+        self._asked_ms: dict[str, int] = {}
+        """When members of groups were asked what they ask for."""
         self._memberships: dict[tuple[str, str], int] = {}
         """Group and the client's id → what the client calls all that it asked for last, a number."""
         self.requests: Mapping[int, Callable[[Session, Command], None]] = {
@@ -107,25 +122,64 @@ class Consuming:
         if known is None and len(self._memberships) >= _MOST_MEMBERSHIPS:
             raise LimitExceededError(f"more than {_MOST_MEMBERSHIPS} members of groups on one connection")
         self._memberships[key] = heartbeat.heartbeat_fingerprint
+        subscribed = None if heartbeat.without_sub else consumer.subscription_data_set or []
+        self._heard(session, *key, subscribed, is_shared=consumer.message_model != _BROADCASTING)
+        return known != heartbeat.heartbeat_fingerprint
+
+    def _heard(
+        self,
+        session: Session,
+        group: str,
+        client_id: str,
+        subscribed: Sequence[b.SubscriptionData] | None,
+        *,
+        is_shared: bool,
+    ) -> None:
+        limit = self._context.settings.limits.filter_bytes
         subscriptions = None
-        if not heartbeat.without_sub:
-            limit = self._context.settings.limits.filter_bytes
+        if subscribed is not None:
             subscriptions = {
                 each.topic: announcement_of(each, limit)
-                for each in consumer.subscription_data_set or ()
+                for each in subscribed
                 if not each.topic.startswith(RETRY_PREFIX) and session.reads(each.topic)
             }
         self._members.heartbeat(
-            *key,
+            group,
+            client_id,
             subscriptions,
             now_ms=self._context.clock.now_ms(),
-            changed=functools.partial(self._others_changed, consumer.group_name),
-            is_shared=consumer.message_model != _BROADCASTING,
+            changed=functools.partial(self._others_changed, group),
+            is_shared=is_shared,
         )
-        return known != heartbeat.heartbeat_fingerprint
 
     def _others_changed(self, group: str) -> None:
-        self._tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+        # Behind the answer to a heartbeat that is being handled: until it has that, a client sends no other one.
+        fields = {"consumerGroup": group}
+        self._transport.call_soon(lambda: self._tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))
+
+    def refresh(self, session: Session, group: str) -> None:
+        """Ask the members of a group on this connection what they ask for: a pull is newer than the last heartbeat.
+
+        A client that divides queues anew says so with a heartbeat, and leaves that out while another one is under way.
+        """
+        now_ms = self._context.clock.now_ms()
+        if 0 <= now_ms - self._asked_ms.get(group, 0) < _ASKED_AGAIN_MS:
+            return
+        self._asked_ms[group] = now_ms
+        for of_group, client_id in self._memberships:
+            if of_group == group:
+                fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "false"}
+                told = functools.partial(self._refreshed, session, group, client_id)
+                self._tell(RequestCode.GET_CONSUMER_RUNNING_INFO, fields, told)
+
+    def _refreshed(self, session: Session, group: str, client_id: str, answer: Command | None) -> None:
+        if answer is None or answer.code != ResponseCode.SUCCESS or (group, client_id) not in self._memberships:
+            return
+        try:
+            subscribed = subscriptions_of(answer.body)  # type: ignore[arg-type]
+            self._heard(session, group, client_id, subscribed, is_shared=self._members.is_shared(group))
+        except HeadgateError as error:
+            logger.info("%s: member %r of %r: %s", self._connection, client_id, group, error)
 
     def _unregister(self, session: Session, command: Command) -> None:
         request = read_header(command, h.UnregisterRequest)

@@ -43,6 +43,9 @@ SILENCE_S = 180.0
 _FRAME_ROOM_BYTES = 1 << 20
 """What a frame may hold beside the largest batch of messages."""
 
+_MOST_ASKED = 1_000
+"""The client owes so many answers at most; it gets away with the earliest."""
+
 logger = logging.getLogger("headgate.server.rocketmq")
 
 
@@ -67,8 +70,8 @@ class RemotingHandler:
         self._sending = Sending(
             context, self._answer, born_host=_born_host(transport.peer.host, transport.peer.port), store_host=store_host
         )
-        self._pulling = Pulling(transport, context, self._answer, store_host=store_host)
-        self._consuming = Consuming(context, self._answer, self._tell, connection=self._record.name)
+        self._consuming = Consuming(transport, context, self._answer, self._tell)
+        self._pulling = Pulling(transport, context, self._answer, self._consuming.refresh, store_host=store_host)
         self._queries = Queries(transport, context, self._answer, store_host=store_host)
         self._is_open = True
         self._requests: dict[int, Callable[[Command], None]] = {
@@ -208,6 +211,8 @@ class RemotingHandler:
             return
         number = next(self._opaques)
         if answered is not None:
+            while len(self._answers) >= _MOST_ASKED:
+                self._answers.pop(next(iter(self._answers)))(None)
             self._answers[number] = answered
         flag = Flag.ONE_WAY if answered is None else Flag(0)
         self._connection.send(Command(code=code, opaque=number, flag=flag, fields=fields))

@@ -71,7 +71,17 @@ class _Later:
 class Pulling:
     """The pulls of one connection."""
 
-    def __init__(self, transport: Transport, context: ServerContext, answer: Answer, *, store_host: bytes) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        context: ServerContext,
+        answer: Answer,
+        refresh: Callable[[Session, str], None],
+        *,
+        store_host: bytes,
+    ) -> None:
+        """`refresh` asks the members of a group on this connection what they ask for."""
+        self._refresh = refresh
         self._transport = transport
         self._context = context
         self._broker = context.broker
@@ -179,6 +189,7 @@ class Pulling:
         waiting.until_ms = min(waiting.until_ms, self._context.clock.now_ms() + HEARTBEAT_WAIT_MS)
         end = self._members.watch(request.consumer_group, request.topic, changed)
         self._keep(session, waiting, end)
+        self._refresh(session, request.consumer_group)
 
     def _keep(self, session: Session, waiting: Waiting, end: Callable[[], None]) -> None:
         earlier = self._later.pop(waiting.command.opaque, None)

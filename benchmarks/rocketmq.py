@@ -1,12 +1,13 @@
 """Groups of RocketMQ that filter by SQL92, through the network, beside RocketMQ itself in the same run.
 
-The case: messages with a body of 1 KB and 1 KB of properties in a topic of four queues, sent one by one from four threads
-and in batches, then taken by five groups, each a fifth of them, with `bucket BETWEEN … AND … AND kind = 'order'`. The
-client is RocketMQ's classic one in Java, unmodified (`benchmarks/java/rocketmq`); Maven fetches it on first use. *Scanned*
-counts each message once for each group.
+The case: messages with a body of 1 KB and 1 KB of properties in a topic of four queues, sent one by one from four
+threads and in batches, then taken by five groups, each a fifth of them, with `bucket BETWEEN … AND … AND kind =
+'order'`. The client is RocketMQ's classic one in Java, unmodified (`benchmarks/java/rocketmq`); Maven fetches it on
+first use. *Scanned* counts each message once for each group.
 
-The server is `headgate serve` in a process of its own, without and with the match index. RocketMQ is measured beside it if it is
-told where that listens: `--original names=PORT,pid=PID` and, with its bit map switched on, `--original-with-bit-map`.
+The server is `headgate serve` in a process of its own, without and with the match index. RocketMQ is measured beside it
+if it is told where that listens: `--original names=PORT,pid=PID` and, with its bit map switched on,
+`--original-with-bit-map`.
 """
 
 from __future__ import annotations

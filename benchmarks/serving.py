@@ -9,9 +9,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+LISTENERS = ("amqp", "stream", "stomp", "http", "servicebus", "rocketmq", "rocketmq_names", "rocketmq_classic")
+"""All that are on unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +43,15 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(*listeners: str, root: Path | None = None) -> Iterator[Served]:
-    """A broker with these listeners (`amqp`, `stream`, `stomp`) on free ports, over `root` or a temporary folder."""
-    ports = {
-        name: "0" if name in listeners else "off"
-        for name in ("amqp", "stream", "stomp", "http", "servicebus", "rocketmq")
-    }
-    settings = {f"HEADGATE_SERVER__LISTENERS__{name.upper()}": port for name, port in ports.items()}
-    settings["HEADGATE_SERVER__LISTENERS__HOST"] = "127.0.0.1"
-    environment = os.environ | settings
+def served(*listeners: str, root: Path | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Served]:
+    """A broker with these listeners (`amqp`, `stream` …) on free ports, over `root` or a temporary folder.
+
+    `settings` are further ones, by their names in the environment without `HEADGATE_`.
+    """
+    ports = {name: "0" if name in listeners else "off" for name in LISTENERS}
+    environment = os.environ | {f"HEADGATE_SERVER__LISTENERS__{name.upper()}": port for name, port in ports.items()}
+    environment |= {f"HEADGATE_{name}": value for name, value in (settings or {}).items()}
+    environment["HEADGATE_SERVER__LISTENERS__HOST"] = "127.0.0.1"
     with tempfile.TemporaryDirectory() as temporary:
         folder = temporary if root is None else str(root)
         command = [sys.executable, "-m", "headgate.cli", "serve", "--root", folder]

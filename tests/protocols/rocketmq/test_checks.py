@@ -92,3 +92,18 @@ def test_delay_levels_are_the_original_s() -> None:
     assert [rocketmq.delay_ms(level) for level in (-1, 0, 1, 3, 5, 14, 18, 19)] == [
         *(0, 0, 1_000, 10_000, 60_000, 600_000, 7_200_000, 7_200_000)
     ]
+
+
+def test_the_reason_is_the_original_s() -> None:
+    for check, reason in (
+        (
+            lambda: rocketmq.check_topic("bad!topic"),
+            "The specified topic[bad!topic] contains illegal characters, allowing",
+        ),
+        (lambda: rocketmq.check_group(""), "the specified group is blank"),
+        (lambda: properties({"TAGS": "c"}), "property is used by system: TAGS"),
+        (lambda: properties({"a": "\x01"}), "the value of property cannot contain control character"),
+    ):
+        with pytest.raises(RemoteProtocolError) as found:
+            check()
+        assert str(found.value).startswith(reason)

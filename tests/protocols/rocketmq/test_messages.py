@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate import kernels
 from headgate.errors import MessageError
 from headgate.message import (
     SYSTEM_PROPERTIES,
@@ -30,6 +32,8 @@ from headgate.protocols.rocketmq import (
     to_amqp,
     write_properties,
 )
+from headgate.protocols.rocketmq import messages as messages_module
+from headgate.protocols.rocketmq.messages import KERNEL
 from headgate.protocols.rocketmq.values import value_text
 from rocketmq_strategies import rocket_messages as messages
 from strategies import damaged_messages, encoded_messages
@@ -71,6 +75,36 @@ def test_clients_are_told_what_filters_see_as_texts(data: bytes) -> None:
         if "\ufffd" not in name:
             value = stored.value(FieldReference(Section.APPLICATION_PROPERTIES, key=name.encode()))
             assert value is not None and message.user[name] == value_text(value)
+
+
+_entries = st.tuples(
+    st.sampled_from([b"TAGS", b"KEYS", b"UNIQ_KEY", b"WAIT", b"a", b"b", b"__SHARDINGKEY", b"", "é".encode(), b"\xff"]),
+    st.sampled_from([b"\x01", b"\x01", b"\x01", b"\x01\x01", b""]),
+    st.sampled_from([b"1", b"value", b"x" * 300, b"", "\u6f22".encode(), b"\xed\xa0\x80", b"\x03", b"two words"]),
+).map(b"".join)
+
+
+@pytest.mark.skipif(kernels.load(KERNEL) is None, reason="kernels cannot be compiled here")
+@given(st.lists(_entries, max_size=6), st.sampled_from([0, 3, 300]), st.sampled_from(["", "10.0.0.1:9"]))
+def test_the_kernel_stores_what_python_stores(entries: list[bytes], size: int, host: str) -> None:
+    def stored(text: bytes) -> bytes:
+        return amqp_of_sent(text, bytes(size), born_ms=-5, born_host=host, flag=-size)
+
+    for text in (b"\x02".join(entries), b"".join(entry + b"\x02" for entry in entries)):
+        found = stored(text)
+        with patch.object(kernels, "load", return_value=None):
+            assert found == stored(text)
+
+
+@pytest.mark.skipif(kernels.load(KERNEL) is None, reason="kernels cannot be compiled here")
+def test_the_kernel_stores_the_usual() -> None:
+    pairs = [*((f"name{number}".encode(), b"x" * 250) for number in range(100)), (b"__SHARDINGKEY", b"a group")]
+    text = write_properties([(b"TAGS", b"A"), (b"KEYS", b"one two"), (b"UNIQ_KEY", b"7F"), (b"WAIT", b"true"), *pairs])
+    with patch.object(messages_module, "_composed", side_effect=AssertionError("left open")):
+        found = from_amqp(amqp_of_sent(text, b"body", born_ms=5, born_host="::1:9", flag=1), **PLACE)
+    assert found.system == {"TAGS": "A", "KEYS": "one two", "UNIQ_KEY": "7F", "WAIT": "true"}
+    assert found.user == {name.decode(): value.decode() for name, value in pairs}
+    assert (found.message_group, found.born_ms, found.flag, found.born_host) == ("a group", 5, 1, "::1:9")
 
 
 def test_the_maps_of_the_recorded_expressions_are_stored_as_filters_expect_them() -> None:

@@ -73,7 +73,7 @@ def check_topic(name: str, *, allow_system: bool = False) -> None:
     Names of retry and dead-letter topics may be longer.
     """
     is_long = name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
-    reason = _name_reason("topic", name, _LONG_TOPIC_CHARACTERS if is_long else _TOPIC_CHARACTERS)
+    reason = _name_reason("The specified topic", name, _LONG_TOPIC_CHARACTERS if is_long else _TOPIC_CHARACTERS)
     if reason is None and not allow_system and (name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_TOPIC_PREFIX)):
         reason = "cannot access system topic"
     if reason is not None:
@@ -82,20 +82,20 @@ def check_topic(name: str, *, allow_system: bool = False) -> None:
 
 def check_group(name: str) -> None:
     """Refuse a name that no consumer group can have, and those of the original's system."""
-    reason = _name_reason("group", name, _GROUP_CHARACTERS)
+    reason = _name_reason("the specified group", name, _GROUP_CHARACTERS)
     if reason is None and name.startswith(_SYSTEM_GROUP_PREFIX):
         reason = "cannot use system consumer group"
     if reason is not None:
         raise refused(Status.ILLEGAL_CONSUMER_GROUP, reason)
 
 
-def _name_reason(kind: str, name: str, characters: int) -> str | None:
+def _name_reason(kind: str, name: str, limit: int) -> str | None:
     if not name.strip():
-        return f"the specified {kind} is blank"
-    if len(name) > characters:
-        return f"the specified {kind} is longer than {kind} max length {characters}."
+        return f"{kind} is blank"
+    if len(name) > limit:
+        return f"{kind}[{name}] is longer than {kind.split()[-1]} max length: {limit}."
     if not _NAME.fullmatch(name):
-        return f"the specified {kind}[{name}] contains illegal characters, allowing only {_ALLOWED}"
+        return f"{kind}[{name}] contains illegal characters, allowing only {_ALLOWED}"
     return None
 
 

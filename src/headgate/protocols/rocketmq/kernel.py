@@ -1,4 +1,5 @@
-"""Compiled reading of many stored messages as RocketMQ's clients see them, and writing of them as answers to pulls.
+"""Compiled reading of many stored messages as RocketMQ's clients see them, writing of them as answers to pulls, and
+what precedes the body of a message that is stored as a classic client sent it.
 
 What the kernel is not sure of it leaves open, and Python looks at that alone (`messages.py`, `stored.py`): values of
 types that are written with more than digits, keys that come twice, texts with control characters or bytes that are not
@@ -64,6 +65,7 @@ TAG_ROW, KEYS_ROW, ID_ROW, RECONSUME_ROW = 0, 1, 2, 3
 """Rows of the table of system names that mean something here; the others follow."""
 
 _MAX_RETRY_DIGITS = 9
+_SHARDING_BYTES = 13
 _NONE = 0
 
 
@@ -628,3 +630,194 @@ def encode_stored(block: int) -> int:
         store_i64(load_i64(block + 200) + at, DONE)
         place = behind
     return place - target
+
+
+@helper
+def _read_text(text: int, length: int, scratch: int, names: int, slots: int) -> int:
+    """Names and values of a property text, into entries; a failure where Python looks."""
+    system = 0
+    users = 0
+    seen = 0
+    marks = 0
+    position = text
+    stop = text + length
+    while position < stop:
+        begin = position
+        middle = 0
+        while position < stop and load_u8(position) != 2:
+            if middle == 0 and load_u8(position) == 1:
+                middle = position
+            position += 1
+        end = position
+        position += 1
+        if middle <= begin or end - middle < 2:
+            continue
+        size = middle - begin
+        if _is_clean(begin, size) == 0 or _is_clean(middle + 1, end - middle - 1) == 0:
+            return FAIL
+        hashed: int = name_hash(begin, size)
+        row: int = _system_row(begin, size, hashed, names, slots)
+        if row != FAIL:
+            bit: int = 1 << row
+            if seen & bit != 0:
+                return FAIL
+            seen |= bit
+            if row == ID_ROW:
+                store_i64(scratch + ID, middle + 1)
+                store_i64(scratch + ID_LENGTH, end - middle - 1)
+                continue
+            entry = scratch + ENTRIES + (system << 5)
+            store_i64(entry, row)
+            system += 1
+        else:
+            mark: int = 1 << (hashed & 63)
+            if users >= _MAX_USERS or (marks & mark != 0 and _is_known(scratch, users, begin, size) == 1):
+                return FAIL
+            marks |= mark
+            entry = scratch + USER_ENTRIES + (users << 5)
+            store_i64(entry, begin)
+            users += 1
+        store_i64(entry + 8, size)
+        store_i64(entry + 16, middle + 1)
+        store_i64(entry + 24, end - middle - 1)
+    store_i64(scratch + SYSTEM, system)
+    store_i64(scratch + USERS, users)
+    return 0
+
+
+@helper
+def _write_sized(place: int, constructor: int, octets: int, length: int) -> int:
+    """Write a string or symbol by its short constructor, in the smaller of its two forms; gives the byte behind."""
+    if length <= 0xFF:
+        store_u8(place, constructor)
+        store_u8(place + 1, length)
+        place += 2
+    else:
+        store_u8(place, constructor + 0x10)
+        store_be_u32(place + 1, length)
+        place += 5
+    copy_bytes(place, octets, length)
+    return place + length
+
+
+@helper
+def _compound_closed(start: int, place: int, code: int, constructor: int, count: int) -> int:
+    """Put a head before elements that were written from `start` + 12 on, moved to it; gives the byte behind them."""
+    content = place - start - 12
+    store_be_u16(start, 0x0053)
+    store_u8(start + 2, code)
+    if content < 0xFF and count <= 0xFF:
+        store_u8(start + 3, constructor)
+        store_u8(start + 4, content + 1)
+        store_u8(start + 5, count)
+        for index in range(content):
+            store_u8(start + 6 + index, load_u8(start + 12 + index))
+        return start + 6 + content
+    store_u8(start + 3, constructor + 0x10)
+    store_be_u32(start + 4, content + 4)
+    store_be_u32(start + 8, count)
+    return place
+
+
+@helper
+def _write_annotations(
+    place: int, scratch: int, names: int, prefix: int, host: int, host_length: int, flag: int
+) -> int:
+    """Write message annotations, if there are any; gives the byte behind."""
+    start = place
+    place += 12
+    count: int = load_i64(scratch + SYSTEM)
+    for index in range(count):
+        entry = scratch + ENTRIES + (index << 5)
+        row: int = load_i64(entry)
+        size: int = load_i64(entry + 8)
+        store_u8(place, 0xA3)
+        copy_bytes(place + 2, prefix, _PREFIX_BYTES)
+        name = place + 2 + _PREFIX_BYTES
+        if row == TAG_ROW:
+            store_be_u32(name, 0x74616700)
+            size = 3
+        elif row == KEYS_ROW:
+            store_be_u32(name, 0x6B657973)
+        else:
+            copy_bytes(name, names + (row << 5) + 1, size)
+        store_u8(place + 1, _PREFIX_BYTES + size)
+        place = _write_sized(name + size, 0xA1, load_i64(entry + 16), load_i64(entry + 24))
+    if host_length > 0:
+        store_u8(place, 0xA3)
+        store_u8(place + 1, _PREFIX_BYTES + 9)
+        copy_bytes(place + 2, prefix, _PREFIX_BYTES)
+        store_be_i64(place + 2 + _PREFIX_BYTES, 0x626F726E2D686F73)
+        store_u8(place + 10 + _PREFIX_BYTES, 0x74)
+        place = _write_sized(place + 11 + _PREFIX_BYTES, 0xA1, host, host_length)
+        count += 1
+    if flag != 0:
+        store_u8(place, 0xA3)
+        store_u8(place + 1, _PREFIX_BYTES + 4)
+        copy_bytes(place + 2, prefix, _PREFIX_BYTES)
+        store_be_u32(place + 2 + _PREFIX_BYTES, 0x666C6167)
+        store_u8(place + 6 + _PREFIX_BYTES, 0x71)
+        store_be_u32(place + 7 + _PREFIX_BYTES, flag)
+        place += 11 + _PREFIX_BYTES
+        count += 1
+    return start if count == 0 else _compound_closed(start, place, ANNOTATIONS, 0xC1, 2 * count)
+
+
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
+def compose(
+    text: int,
+    length: int,
+    body_length: int,
+    born_ms: int,
+    host: int,
+    host_length: int,
+    flag: int,
+    tables: int,
+    scratch: int,
+    target: int,
+) -> int:
+    """Write what precedes the body of a message that a classic client sent; gives the bytes, or a failure.
+
+    `text` is its property text, `tables` are four words: names, slots, prefix of annotations, `__SHARDINGKEY`. There is
+    room for twice the text, 40 bytes for each property, and 512.
+    """
+    names: int = load_i64(tables)
+    sharding: int = load_i64(tables + 24)
+    store_i64(scratch + ID_LENGTH, 0)
+    if _read_text(text, length, scratch, names, load_i64(tables + 8)) == FAIL:
+        return FAIL
+    place: int = _write_annotations(target, scratch, names, load_i64(tables + 16), host, host_length, flag)
+    start = place
+    place += 12
+    if load_i64(scratch + ID_LENGTH) > 0:
+        place = _write_sized(place, 0xA1, load_i64(scratch + ID), load_i64(scratch + ID_LENGTH))
+    else:
+        store_u8(place, 0x40)
+        place += 1
+    store_i64(place, 0x4040404040404040)
+    store_u8(place + 8, 0x83)
+    store_be_i64(place + 9, born_ms)
+    place += 17
+    fields = 10
+    users: int = load_i64(scratch + USERS)
+    for index in range(users):
+        entry = scratch + USER_ENTRIES + (index << 5)
+        if load_i64(entry + 8) == _SHARDING_BYTES and _is_same(load_i64(entry), sharding, _SHARDING_BYTES) == 1:
+            place = _write_sized(place, 0xA1, load_i64(entry + 16), load_i64(entry + 24))
+            fields = 11
+    place = _compound_closed(start, place, PROPERTIES, 0xC0, fields)
+    if users > 0:
+        start = place
+        place += 12
+        for index in range(users):
+            entry = scratch + USER_ENTRIES + (index << 5)
+            place = _write_sized(place, 0xA1, load_i64(entry), load_i64(entry + 8))
+            place = _write_sized(place, 0xA1, load_i64(entry + 16), load_i64(entry + 24))
+        place = _compound_closed(start, place, APPLICATION_PROPERTIES, 0xC1, 2 * users)
+    store_be_u32(place, 0x005375A0)
+    if body_length <= 0xFF:
+        store_u8(place + 4, body_length)
+        return place + 5 - target
+    store_u8(place + 3, 0xB0)
+    store_be_u32(place + 4, body_length)
+    return place + 8 - target

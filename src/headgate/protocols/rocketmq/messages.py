@@ -23,8 +23,13 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate import kernels
 from headgate.errors import MessageError
 from headgate.message import (
+    SLACK_BYTES,
     SYSTEM_PROPERTIES,
     Message,
     Section,
@@ -34,12 +39,15 @@ from headgate.message import (
     section_spans,
     skip_value,
 )
+from headgate.protocols.rocketmq.names import system_names
 from headgate.protocols.rocketmq.properties import read_properties
 from headgate.protocols.rocketmq.values import body_bytes, value_text
 
 SHARDING_KEY = "__SHARDINGKEY"
 """The property that holds the message group; users' by its name, so that filters see it."""
 
+KERNEL = "headgate.protocols.rocketmq.kernel"
+_ROOM_OF_PROPERTY, _ROOM_OF_HEAD = 40, 512
 _PREFIX = b"x-opt-rocketmq-"
 _FLAG = _PREFIX + b"flag"
 _BORN_HOST = _PREFIX + b"born-host"
@@ -50,6 +58,7 @@ _ANNOTATIONS: dict[bytes, bytes] = {
 """The key of each system property that is a message annotation."""
 
 _NAMES = {key: name.decode() for name, key in _ANNOTATIONS.items()}
+_SHARDING_OCTETS = np.frombuffer(SHARDING_KEY.encode(), dtype=np.uint8)
 _SYSTEM = frozenset(name.encode() for name in SYSTEM_PROPERTIES)
 _STRINGS = frozenset({0xA1, 0xB1})
 _TEXTS = _STRINGS | {0xA3, 0xB3}
@@ -116,6 +125,10 @@ def amqp_of_sent(
 
     `body` is not compressed any more; `reconsume_times` are kept as the property RECONSUME_TIME, unless 0.
     """
+    if not reconsume_times:
+        head = _head(properties, len(body), born_ms, born_host, flag)
+        if head is not None:
+            return head + body
     held = dict(read_properties(properties))
     if reconsume_times:
         held[b"RECONSUME_TIME"] = b"%d" % reconsume_times
@@ -130,6 +143,34 @@ def amqp_of_sent(
         flag=flag,
         message_group=held.get(SHARDING_KEY.encode()),
     )
+
+
+def _head(properties: bytes, body_bytes: int, born_ms: int, born_host: str, flag: int) -> bytes | None:
+    """What precedes the body, by the kernel; None where that is not sure, or not there."""
+    kernel = kernels.load(KERNEL)
+    if kernel is None:
+        return None
+    host = _octets(born_host)
+    text = np.frombuffer(properties, dtype=np.uint8)
+    room = 2 * len(properties) + _ROOM_OF_PROPERTY * (properties.count(b"\x02") + 1) + _ROOM_OF_HEAD
+    target = np.empty(kernel.SCRATCH_BYTES + room, dtype=np.uint8)
+    scratch = kernels.address_of(target)
+    size = kernel.compose(
+        *(kernels.address_of(text) if properties else 0, len(properties), body_bytes, born_ms),
+        *(kernels.address_of(host), len(born_host), flag),
+        *(kernels.address_of(_tables()), scratch, scratch + kernel.SCRATCH_BYTES),
+    )
+    return None if size < 0 else target[kernel.SCRATCH_BYTES : kernel.SCRATCH_BYTES + size].tobytes()
+
+
+@functools.lru_cache(maxsize=4096)
+def _octets(text: str) -> NDArray[np.uint8]:
+    return np.frombuffer(text.encode() + bytes(SLACK_BYTES), dtype=np.uint8)
+
+
+@functools.cache
+def _tables() -> NDArray[np.int64]:
+    return np.array([*system_names().addresses(), kernels.address_of(_SHARDING_OCTETS)], dtype=np.int64)
 
 
 def _composed(

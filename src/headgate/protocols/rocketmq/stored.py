@@ -32,7 +32,7 @@ from headgate.message import EncodedMessages
 from headgate.protocols.rocketmq.bodies import body_crc
 from headgate.protocols.rocketmq.codes import Status, refused
 from headgate.protocols.rocketmq.identifiers import commit_offset, host_bytes
-from headgate.protocols.rocketmq.messages import RocketMessage, from_amqp, identity_digits
+from headgate.protocols.rocketmq.messages import KERNEL, RocketMessage, from_amqp, identity_digits
 from headgate.protocols.rocketmq.names import system_names, widths
 from headgate.protocols.rocketmq.properties import MAX_PROPERTIES_BYTES, property_text
 
@@ -49,7 +49,6 @@ _HEAD = struct.Struct(">IIIiiqqiq")
 _NO_HOST = bytes(8)
 _BATCHED = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
-_KERNEL = "headgate.protocols.rocketmq.kernel"
 _BLOCK_WORDS = 27
 _ROOM_OF_MESSAGE = 256
 
@@ -82,7 +81,7 @@ def encode_stored(
     the message says, which is 0 for most. Properties beyond 32767 bytes are left out.
     """
     count = len(messages)
-    kernel = kernels.load(_KERNEL)
+    kernel = kernels.load(KERNEL)
     open_rows: Sequence[int] = range(count)
     pieces: list[bytes] | None = None
     if kernel is not None and count:

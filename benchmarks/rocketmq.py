@@ -1,0 +1,182 @@
+"""Groups of RocketMQ that filter by SQL92, through the network, beside RocketMQ itself in the same run.
+
+The case: messages with a body of 1 KB and 1 KB of properties in a topic of four queues, sent one by one from four
+threads and in batches, then taken by five groups, each a fifth of them, with `bucket BETWEEN … AND … AND kind =
+'order'`. The client is RocketMQ's classic one in Java, unmodified (`benchmarks/java/rocketmq`); Maven fetches it on
+first use. *Scanned* counts each message once for each group.
+
+The server is `headgate serve` in a process of its own, without and with the match index. RocketMQ is measured beside it
+if it is told where that listens: `--original names=PORT,pid=PID` and, with its bit map switched on,
+`--original-with-bit-map`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness import ARTIFACTS, report_table, short
+from serving import served
+
+PROJECT = Path(__file__).resolve().parent / "java" / "rocketmq"
+OUTPUT = ARTIFACTS / "java-rocketmq"
+JAVA = ("java", "-XX:+UseSerialGC", "-Xmx768m", f"-Duser.home={OUTPUT}")
+MESSAGES, GROUPS, THREADS, BATCH = 80_000, 5, 4, 32
+ROUNDS = 3
+CLASSIC = ("rocketmq_names", "rocketmq_classic")
+
+
+@dataclass(slots=True)
+class Target:
+    """A server, by its port for names and its process."""
+
+    name: str
+    names_port: int
+    pid: int
+    values: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, figure: str, value: float) -> None:
+        """One round of a figure."""
+        self.values.setdefault(figure, []).append(value)
+
+    def median(self, figure: str) -> float:
+        """The median of all rounds."""
+        return statistics.median(self.values[figure])
+
+    def cpu_s(self) -> float:
+        """Processor time that the process has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def build() -> None:
+    """Fetch and compile the client if that was not done."""
+    done = OUTPUT / "done"
+    sources = [PROJECT / "pom.xml", *PROJECT.glob("src/main/java/*.java")]
+    if done.exists() and all(source.stat().st_mtime < done.stat().st_mtime for source in sources):
+        return
+    goals = ("compile", "dependency:copy-dependencies")
+    command = ["mvn", "--quiet", "--batch-mode", "-f", str(PROJECT / "pom.xml"), f"-Doutput={OUTPUT}", *goals]
+    subprocess.run(command, check=True)
+    done.touch()
+
+
+class Load:
+    """The Java clients of one server."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def ask(self, *words: object, until: str = "") -> str:
+        """What the program answers, or the line that it says before."""
+        if words:
+            self._process.stdin.write(" ".join(map(str, words)) + "\n")
+            self._process.stdin.flush()
+        return self._process.stdout.readline().strip()
+
+    def seconds(self, answer: str, expected: int) -> float:
+        """The time of an answer, which must say that all was done."""
+        seconds, count = answer.split()
+        if int(count) != expected:
+            raise SystemExit(f"{count} of {expected} messages")
+        return float(seconds)
+
+
+@contextlib.contextmanager
+def load_of(target: Target) -> Iterator[Load]:
+    command = [*JAVA, "-cp", f"{OUTPUT / 'classes'}:{OUTPUT / 'libraries'}/*", "RocketMqLoad"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([*command, f"127.0.0.1:{target.names_port}"], text=True, **pipes) as process:
+        try:
+            yield Load(process)
+        finally:
+            process.kill()
+
+
+def one_round(target: Target, load: Load, round_number: int) -> None:
+    """Send all messages to a new topic, some in batches to another, and let new groups take the first."""
+    unique = f"{os.getpid()}_{round_number}"
+    topic, batched, group = f"bench_{unique}", f"bench_batched_{unique}", f"group_{unique}_"
+    load.ask("first", topic)
+    load.ask("first", batched)
+    load.ask("register", topic, group, GROUPS)
+    cpu = target.cpu_s()
+    sent_s = load.seconds(load.ask("produce", topic, MESSAGES, THREADS, 1), MESSAGES)
+    target.add("sent", MESSAGES / sent_s)
+    target.add("sent µs", 1e6 * (target.cpu_s() - cpu) / MESSAGES)
+    batched_s = load.seconds(load.ask("produce", batched, MESSAGES, THREADS, BATCH), MESSAGES)
+    target.add("batched", MESSAGES / batched_s)
+    # Both servers write behind: indexes that are made meanwhile are no part of reading.
+    time.sleep(3)
+    load.ask("consume", topic, group, GROUPS, MESSAGES)
+    cpu = target.cpu_s()
+    load.ask()
+    scanned_cpu_s = target.cpu_s() - cpu
+    seconds = load.seconds(load.ask(), MESSAGES)
+    target.add("scanned", GROUPS * MESSAGES / seconds)
+    target.add("scanned µs", 1e6 * scanned_cpu_s / (GROUPS * MESSAGES))
+
+
+FIGURES = (
+    ("sent one by one, 4 threads", "sent", "/s"),
+    ("processor of the server", "sent µs", " µs"),
+    (f"sent in batches of {BATCH}, 4 threads", "batched", "/s"),
+    ("scanned by five groups", "scanned", "/s"),
+    ("processor of the server", "scanned µs", " µs"),
+)
+
+
+def cells(targets: Sequence[Target]) -> list[list[str]]:
+    """A row per figure, a column per server."""
+    rows = []
+    for what, figure, unit in FIGURES:
+        medians = [target.median(figure) for target in targets]
+        rows.append([what, *(short(value) + unit if unit == "/s" else f"{value:.2f}{unit}" for value in medians)])
+    return rows
+
+
+def _target(name: str, text: str) -> Target:
+    said = dict(part.split("=") for part in text.split(","))
+    return Target(name, int(said["names"]), int(said["pid"]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--original", help="names=PORT,pid=PID of a RocketMQ")
+    parser.add_argument("--original-with-bit-map", help="the same of one that calculates filters ahead")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args()
+    build()
+    with contextlib.ExitStack() as stack:
+        targets = []
+        for name, settings in (("Headgate", {}), ("with match index", {"ROCKETMQ__CALCULATE_FILTER_BITMAP": "true"})):
+            server = stack.enter_context(served(*CLASSIC, settings=settings))
+            server.wait_for_children()
+            targets.append(Target(name, server.ports["rocketmq_names"], server.pid))
+        for name, text in (("RocketMQ", options.original), ("with bit map", options.original_with_bit_map)):
+            if text:
+                targets.append(_target(name, text))
+        loads = [(target, stack.enter_context(load_of(target))) for target in targets]
+        for number in range(options.rounds + 1):
+            for target, load in loads:
+                one_round(target, load, number)
+                if number == 0:
+                    target.values.clear()
+        report_table(
+            "rocketmq",
+            "Classic clients of RocketMQ",
+            ("what", *(target.name for target in targets)),
+            cells(targets),
+            [{"name": target.name, "values": target.values} for target in targets],
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -209,6 +209,33 @@ def test_what_a_push_consumer_has_is_renewed_while_it_lives(open_site: OpenSite,
     assert {each.system_properties.delivery_attempt for each in again} == {2}
 
 
+def test_expressions_of_consumers_are_announced_while_they_live(open_site: OpenSite) -> None:
+    site = open_site()
+    site.topic("orders")
+    site.topic("audit")
+    registering = site.running.context.broker.registering
+    peer = site.peer()
+
+    def text(topic: str) -> str | None:
+        found = site.running.call(lambda: registering.expression("g", topic))
+        return None if found is None else str(found.announcement.text)
+
+    with peer.telemetry(consumer_settings("g", {"orders": (pb.FilterType.SQL, "a = 1")})) as answers:
+        next(answers)
+    assert (text("orders"), text("audit")) == ("a = 1", None)
+    other = pb.FilterExpression(type=pb.FilterType.SQL, expression="a = 2")
+    for topic in ("orders", "audit"):
+        assert peer.receive("g", topic, filter_expression=other)[0].code == Status.MESSAGE_NOT_FOUND
+    assert (text("orders"), text("audit")) == ("a = 2", "a = 2")
+    peer.receive("g", "audit", filter_expression=pb.FilterExpression(type=pb.FilterType.TAG, expression="A"))
+    assert (text("orders"), text("audit")) == ("a = 2", None)
+    heartbeat = pb.HeartbeatRequest(group=pb.Resource(name="g"), client_type=pb.ClientType.SIMPLE_CONSUMER)
+    assert peer.call(heartbeat).status.code == Status.OK
+    assert text("orders") == "a = 2"
+    peer.call(pb.NotifyClientTerminationRequest())
+    assert text("orders") is None
+
+
 def test_a_wrong_filter_may_be_refused_late_as_in_the_original(open_site: OpenSite) -> None:
     site = open_site(rocketmq={"check_filters": "late"})
     site.topic("orders")

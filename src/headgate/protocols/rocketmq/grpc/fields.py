@@ -40,6 +40,9 @@ _STATUSES: tuple[tuple[type[HeadgateError], Status], ...] = (
 
 M = TypeVar("M", bound="pb.Protobuf")
 
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
+"""The years 1 to 9999, as protobuf's Timestamp has them."""
+
 _SEPARATOR = "%"
 """Between a namespace and a name, as in the original: a topic of a namespace is one of that name to others."""
 
@@ -83,5 +86,7 @@ def timestamp(at_ms: int) -> pb.Timestamp:
 
 
 def time_ms(at: pb.Timestamp) -> int:
-    """A time in milliseconds since 1970."""
+    """A time in milliseconds since 1970. Raises RemoteProtocolError for one outside of the years 1 to 9999."""
+    if not (_FIRST_S <= at.seconds <= _LAST_S and 0 <= at.nanos < 1_000_000_000):
+        raise refused(Status.BAD_REQUEST, f"{at.seconds} s and {at.nanos} ns are no time of the years 1 to 9999")
     return at.seconds * 1000 + at.nanos // 1_000_000

@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from headgate.broker import Publisher, Session
 from headgate.errors import LimitExceededError
 from headgate.protocols.rocketmq.grpc import ClientSettings
+from headgate.protocols.rocketmq.grpc import messages as pb
+from headgate.scan.match_index import Announcement
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
 from headgate.server.rocketmq.grpc.access import PROTOCOL, Identity, open_session
+from headgate.server.rocketmq.grpc.filters import DIALECT
 from headgate.server.rocketmq.grpc.renewing import Renewals
 from headgate.server.transport import Peer
 
@@ -38,6 +41,7 @@ class GrpcClient:
     """
 
     __slots__ = (
+        "_announced",
         "_context",
         "_publishers",
         "_reading",
@@ -59,6 +63,8 @@ class GrpcClient:
         self.identity = identity
         self.peer = peer
         self.settings: ClientSettings | None = None
+        self._announced: dict[str, dict[str, Announcement]] = {}
+        """By group and topic, the expressions that it receives with."""
         self.calls = 0
         """Those that are going on."""
         self.seen_s = context.clock.monotonic_s()
@@ -91,11 +97,55 @@ class GrpcClient:
 
     def end(self) -> None:
         """It is gone."""
+        for group in self._announced:
+            self._context.broker.registering.leave(group, self.id)
         for stream in self.streams:
             stream.set()
         self.renewals.clear()
         self.session.close()
         self._context.connections.closed(self)
+
+    # receiving
+
+    def set(self, settings: ClientSettings) -> None:
+        """It says what it is, and what it receives with."""
+        self.settings = settings
+        if settings.group is None:
+            return
+        before = self._announced.get(settings.group, {})
+        self._announced[settings.group] = {
+            topic: self._announcement(text, before.get(topic))
+            for topic, (kind, text) in settings.filters.items()
+            if kind == pb.FilterType.SQL
+        }
+        self.announce()
+
+    def announce(self) -> None:
+        """It lives, and asks for what it asked for."""
+        for group, announced in self._announced.items():
+            self._context.broker.registering.announce(group, self.id, announced)
+
+    def asks(self, group: str, topic: str, kind: int, text: str) -> None:
+        """It receives with a filter, which it may not have said in its settings."""
+        announced = self._announced.get(group, {})
+        last = announced.get(topic)
+        if kind == pb.FilterType.SQL:
+            now = self._announcement(text, last)
+            if now is last:
+                return
+            # What was announced is not changed any more.
+            announced = {**announced, topic: now}
+        elif last is None:
+            return
+        else:
+            announced = {other: each for other, each in announced.items() if other != topic}
+        self._announced[group] = announced
+        self._context.broker.registering.announce(group, self.id, announced)
+
+    def _announcement(self, text: str, last: Announcement | None) -> Announcement:
+        if last is not None and last.text == text:
+            return last
+        return Announcement(text, DIALECT, self._context.clock.now_ms())
 
     # sending
 

@@ -11,7 +11,7 @@ from headgate.protocols.rocketmq import Status, refused
 from headgate.protocols.rocketmq.grpc import messages as pb
 from headgate.server.settings import ServerSettings
 
-_DIALECT = "rocketmq"
+DIALECT = "rocketmq"
 _TAGS = "tags"
 _TAG_KINDS = (pb.FilterType.TAG, pb.FilterType.FILTER_TYPE_UNSPECIFIED)
 _KEPT = 1_024
@@ -77,11 +77,11 @@ class GroupFilters:
         if size_bytes > self._most_bytes:
             raise FilterLimitError(
                 f"the filter has {size_bytes} bytes, at most {self._most_bytes} (limits.filter_bytes)",
-                dialect=_DIALECT if is_sql else _TAGS,
+                dialect=DIALECT if is_sql else _TAGS,
                 text=text[:80],
             )
         if is_sql:
-            return GroupFilter(Filter.parse(text, _DIALECT), None)
+            return GroupFilter(Filter.parse(text, DIALECT), None)
         tags = Filter.from_tags(text)
         found = None if tags.text == "*" else tags
         return GroupFilter(found, found)

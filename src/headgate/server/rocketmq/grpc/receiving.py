@@ -62,6 +62,7 @@ class Receiving:
         filter = self._filters.get(asked.filter_type, asked.filter_text)
         if asked.is_renewed and len(client.renewals) >= self._context.settings.rocketmq.renewed_messages:
             raise refused(Status.TOO_MANY_REQUESTS, "too many messages are not settled (rocketmq.renewed_messages)")
+        client.asks(asked.group, asked.topic, asked.filter_type, asked.filter_text)
         answer: Answer[Received] = Answer()
         held = client.session.receive_from(
             topic,

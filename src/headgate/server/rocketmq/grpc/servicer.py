@@ -156,6 +156,8 @@ class Servicer:
                     code = grpc.StatusCode.PERMISSION_DENIED
                 elif status.code == Status.TOO_MANY_REQUESTS:
                     code = grpc.StatusCode.RESOURCE_EXHAUSTED
+                who = call.peer() if client is None else client.record.name
+                logger.info("%s: its settings are refused: %s", who, status.message)
                 await call.abort(code, f"process client telemetryCommand failed. {status.message}")
             if reason:
                 await call.abort(grpc.StatusCode.UNAVAILABLE, reason)

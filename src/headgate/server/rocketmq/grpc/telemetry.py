@@ -65,6 +65,7 @@ class Telemetry:
             raise refused(Status.UNRECOGNIZED_CLIENT_TYPE, "the client has not sent its settings")
         if not client.settings.is_producer:
             self._routing.group(full_name(request.group))
+        client.announce()
         return pb.HeartbeatResponse(status=OK)
 
     async def end_client(
@@ -127,7 +128,7 @@ class Telemetry:
                 backoff_ms=group.backoff_ms,
                 limits=self._limits,
             )
-        client.settings = settings
+        client.set(settings)
         return pb.TelemetryCommand(status=OK, settings=answer)
 
     def _route(self, client: GrpcClient, topic: MessageTopic, told: pb.Resource, endpoints: pb.Endpoints) -> Route:

@@ -90,6 +90,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 FIRST_RECEIVE = r"\"settings\" is null"
 """The original refuses what comes before a client's settings: a client that does not wait for them is told to."""
 
+ILLEGAL_FILTER = r"50001|INTERNAL_SERVER_ERROR|40010|FILTER_EXPRESSION|Stream is already completed"
+"""The last is what the client for Java makes of settings that are refused."""
+
 NOT_THERE = r"40402|TOPIC_NOT_FOUND|failed to fetch topic|Failed to fetch topic"
 
 _numbers = itertools.count(1)
@@ -151,7 +154,7 @@ def begin(walk: Walk) -> None:
     walk.place.topic(walk.topic("ordered"), queues=2, accepts="fifo")
     walk.place.topic(walk.topic("later"), queues=1, accepts="delay")
     walk.place.group(f"in-order-{walk.name}", fifo=True)
-    walk.place.group(f"two-attempts-{walk.name}", max_attempts=2)
+    walk.place.group(f"two-attempts-{walk.name}", max_attempts=2, backoff_ms=[1_000])
     walk.push("plain", "tagged", tag="a || b")
     walk.push("plain", "chosen", {"m1": 1}, sql="color = 'red' AND n > 0")
     walk.push("plain", "two-attempts", {"bad": 9}, sql="kind = 'bad'")
@@ -163,8 +166,12 @@ def begin(walk: Walk) -> None:
         assert receipts[0]["recall"] is not None and receipts[1]["recall"] is None
         recall = {"topic": walk.topic("later"), "handle": handle["recall"]}
         assert walk.program.ask("recall", **recall) == handle["message_id"]
-        assert walk.program.ask("recall", **recall) == handle["message_id"]
-        assert "recall handle is invalid" in error_of(walk.program, "recall", **recall | {"handle": "nonsense"})
+        if walk.place.differs("recalled twice"):
+            assert "40400" in error_of(walk.program, "recall", **recall)
+        else:
+            assert walk.program.ask("recall", **recall) == handle["message_id"]
+        error = error_of(walk.program, "recall", **recall | {"handle": "nonsense"})
+        assert re.search("recall handle is invalid|no recall handle", error), error
     walk.sent = dict(zip(ALL, walk.send("plain", MESSAGES), strict=True))
     assert len({receipt["message_id"] for receipt in walk.sent.values()}) == len(ALL)
     ordered = [{"body": f"{group}{number}", "group": group} for number in range(3) for group in "abc"]
@@ -181,8 +188,9 @@ def refuse(walk: Walk) -> None:
     assert re.search(r"(40012|DELIVERY_TIME).*the max delay time of message is too large, max is 86400000", error), (
         error
     )
-    error = error_of(walk.program, "send", topic=walk.topic("none"), messages=[{"body": "x"}])
-    assert re.search(NOT_THERE, error), error
+    # The client for Python finds out when it receives, the others when they are opened.
+    with pytest.raises(ClientError, match=NOT_THERE):
+        walk.receive(walk.open("none", "lost"))
 
 
 def filter_messages(walk: Walk) -> None:
@@ -191,10 +199,11 @@ def filter_messages(walk: Walk) -> None:
     for number, (how, expected) in enumerate(FILTERS[:count]):
         found = walk.received(walk.open("plain", f"filter{number}", **how), len(expected))
         assert sorted(bodies(found)) == sorted(expected), how
+    if walk.place.differs("illegal filters") and walk.client in (NODE_ROCKETMQ, GO_ROCKETMQ):
+        return
     for number, sql in enumerate(["color = ", "n BETWEEN 5 AND 1"]):
-        consumer = walk.open("plain", f"illegal{number}", sql=sql)
-        with pytest.raises(ClientError, match=r"50001|INTERNAL_SERVER_ERROR|40010|FILTER_EXPRESSION"):
-            walk.receive(consumer)
+        with pytest.raises(ClientError, match=ILLEGAL_FILTER):
+            walk.receive(walk.open("plain", f"illegal{number}", sql=sql))
 
 
 def settle(walk: Walk) -> None:
@@ -219,8 +228,11 @@ def settle(walk: Walk) -> None:
     if walk.client is not GO_ROCKETMQ:  # it does not look at the answer
         assert re.search(gone, error_of(walk.program, "ack", id=consumer, numbers=[old]))
     assert re.search(gone, error_of(walk.program, "change_invisible", id=consumer, number=old, seconds=10))
-    for _ in range(2):
+    walk.program.ask("ack", id=consumer, numbers=[given["number"]])
+    if not walk.place.differs("acknowledged twice"):
         walk.program.ask("ack", id=consumer, numbers=[given["number"]])
+    elif walk.client is not GO_ROCKETMQ:
+        assert re.search(gone, error_of(walk.program, "ack", id=consumer, numbers=[given["number"]]))
     for seconds, reason in (5, "too small. min is 10000"), (50_000, "too large. max is 43200000"):
         error = error_of(walk.program, "receive", id=consumer, invisible_seconds=seconds)
         assert re.search(r"40011|INVISIBLE_TIME", error) and reason in error, error

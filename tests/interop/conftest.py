@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from interop.programs import Client, Program, start
+from interop.rocketmq import RocketMq, of_server
+from interop.rocketmq import original as original_rocketmq
 from interop.servers import JOHN, Served, ServerProcess, original
 
 _numbers = itertools.count(1)
@@ -27,6 +29,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield process.start()
     finally:
         process.close()
+
+
+@pytest.fixture(scope="session")
+def rocketmq(request: pytest.FixtureRequest) -> RocketMq:
+    """Where clients of RocketMQ connect: to the same server; or to the RocketMQ that the environment names."""
+    running = original_rocketmq()
+    if running is None:
+        served = request.getfixturevalue("served")
+        if served.is_original:
+            pytest.skip("RabbitMQ is no RocketMQ")
+        running = of_server(served)
+    return running
 
 
 @pytest.fixture

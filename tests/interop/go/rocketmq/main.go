@@ -217,9 +217,12 @@ func push(command *lines.Command) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := consumer.Start(); err != nil {
-		return nil, err
-	}
+	// It looks for its settings once a second: others can be started meanwhile.
+	go func() {
+		if err := consumer.Start(); err != nil {
+			inbox.Close(err.Error())
+		}
+	}()
 	open[command.ID] = consumer.GracefulStop
 	return nil, nil
 }

@@ -31,6 +31,12 @@ def message(number: int, *, group: str | None = None, **properties: object) -> b
     return Message(b"%d" % number, group_id=group, application_properties=properties or None).encode()
 
 
+def number_of(encoded: bytes) -> int:
+    body = Message.decode(encoded).body
+    assert body is not None
+    return int(body.octets() or b"")
+
+
 @dataclass(slots=True)
 class Asked:
     """A request, and its answer."""
@@ -38,6 +44,8 @@ class Asked:
     request: ReceiveRequest
     answers: list[Received | HeadgateError] = field(default_factory=list)
     receiving: Receiving = field(init=False)
+    queues: tuple[int, ...] = (0,)
+    """Which queues of the lab it is over."""
 
     @property
     def answer(self) -> Received:
@@ -127,11 +135,12 @@ class GroupLab:
     def declare(self, group: str, settings: GroupSettings) -> None:
         self.broker.consumer_groups.declare(group, settings)
 
-    def publish(self, messages: Sequence[bytes], queue: int = 0) -> None:
+    def publish(self, messages: Sequence[bytes], queue: int = 0, *, turns: bool = True) -> None:
         publisher = self.session.publisher(self.streams[queue])
         assert publish(self.broker, publisher, messages) is None
         publisher.close()
-        self.turn()
+        if turns:
+            self.turn()
 
     def ask(
         self,
@@ -142,12 +151,14 @@ class GroupLab:
         only: Filter | None = None,
         again: Filter | None = None,
         invisible_ms: int = INVISIBLE_MS,
+        turns: bool = True,
     ) -> Asked:
         """A request, and a turn."""
         asked = Asked(ReceiveRequest(group, streams or self.streams, only, again, count, invisible_ms, lambda _: None))
         asked.request.then = asked.answers.append
         asked.receiving = self.broker.consumer_groups.receive(asked.request)
-        self.turn()
+        if turns:
+            self.turn()
         return asked
 
     def receive(self, count: int = 32, **more: object) -> Asked:

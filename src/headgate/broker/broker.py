@@ -201,6 +201,7 @@ class Broker:
             consumers=self.consumers,
             dead_letter_streams=DeadLetterStreams(self._dead_letter_stream, self._know_ids, self.watch),
             watch=self.watch,
+            keep_pinned=self.topics.keep_pinned,
             wake=self._wake,
             now_ms=self.now_ms,
             run_in_worker=self._run_in_worker,

@@ -52,7 +52,7 @@ class ViewDispatcher(Protocol):
         """Claims ended by their time."""
 
     def ended_locks(self) -> None:
-        """Something was due: locks of sessions may have ended."""
+        """Something was due: locks of sessions may have ended, and what waited may be available."""
 
     def end(self, error: HeadgateError) -> None:
         """The view is no more, or its messages are damaged."""

@@ -18,7 +18,8 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakSet
 
 import numpy as np
 
@@ -89,18 +90,6 @@ class StreamInfo:
     consumer_count: int
 
 
-class QueuesOfTopic(Protocol):
-    """A message topic: its name, and the streams that are its queues."""
-
-    @property
-    def name(self) -> str:
-        """What clients call it."""
-
-    @property
-    def streams(self) -> Sequence[str]:
-        """Its queues, in order."""
-
-
 class Session:
     """One connection's commands, from `Broker.open_session` to `close`.
 
@@ -144,7 +133,7 @@ class Session:
         self._publishers: dict[Publisher, BrokerStream] = {}
         self._consumers: dict[Consumer, BrokerStream] = {}
         self._receivers: list[Receiver] = []
-        self._receivings: set[Receiving] = set()
+        self._receivings: WeakSet[Receiving] = WeakSet()
         self._closed = False
         self._check = functools.partial(broker.users.check, user) if check is None else check
 
@@ -441,7 +430,7 @@ class Session:
 
     # consumer groups
 
-    def receive_from(self, topic: QueuesOfTopic, request: ReceiveRequest) -> Receiving:
+    def receive_from(self, topic: MessageTopic, request: ReceiveRequest) -> Receiving:
         """Give messages of some queues of a topic to a member of a consumer group, as soon as there are some.
 
         Raises AccessRefusedError, ResourceNotFoundError for a queue or a group that is not there, EntityDisabledError
@@ -450,10 +439,10 @@ class Session:
         self._check(Permission.READ, topic.name)
         _check_queues(topic, request.streams)
         receiving = self._broker.consumer_groups.receive(request)
-        self._receivings = {each for each in self._receivings if not each.is_done} | {receiving}
+        self._receivings.add(receiving)
         return receiving
 
-    def group_view(self, topic: QueuesOfTopic, queue: int, group: str) -> GroupView:
+    def group_view(self, topic: MessageTopic, queue: int, group: str) -> GroupView:
         """The place of a consumer group in a queue of a topic, to settle what was received of it.
 
         Raises AccessRefusedError, ResourceNotFoundError, StreamLockedError, LogError.
@@ -757,7 +746,7 @@ class Session:
             consumer.close()
         for receiver in self._receivers:
             receiver.close()
-        for receiving in self._receivings:
+        for receiving in list(self._receivings):
             receiving.close()
         self._broker.sessions.pop(self, None)
 
@@ -788,7 +777,7 @@ class Session:
         return found, self._partition(found, options)
 
 
-def _check_queues(topic: QueuesOfTopic, streams: Sequence[str]) -> None:
+def _check_queues(topic: MessageTopic, streams: Sequence[str]) -> None:
     other = next((name for name in streams if name not in topic.streams), None)
     if other is not None:
         raise ResourceNotFoundError(f"it has no queue {other!r}", subject=topic.name)

@@ -160,6 +160,8 @@ class BrokerStream:
     """What publishers are refused with; None: they are taken."""
     recent_ids: RecentIds | None = None
     """The message ids that duplicates are known by; None: nobody looks for duplicates."""
+    moved_from: int | None = None
+    """The lowest offset that consumer groups wait to move; None for none."""
     idle_since_ms: int | None = None
     trouble: str = ""
     """What was wrong when the stream was last looked after; empty for nothing."""

@@ -93,6 +93,10 @@ class View:
         """
         return self._state.available(after, limit)
 
+    def returned(self, limit: int) -> Int64Array:
+        """The lowest copies that are known and available, at most `limit`: they were released, or noted."""
+        return self._state.rows().available(0, limit)
+
     def holds(self, tokens: Tokens) -> NDArray[np.bool_]:
         """`(tokens,)`: which claims still stand."""
         return self._find(tokens)[1]

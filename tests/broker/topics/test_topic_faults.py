@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -16,8 +9,9 @@ from random import Random
 import pytest
 
 from log_streams import quick_folder
+from nursery import Nursery
 
-from .topic_checker import Told, Words, check_everything
+from .topic_checker import Told, check_everything
 from .topic_child import Life
 
 pytestmark = pytest.mark.faults
@@ -26,54 +20,9 @@ CHILD = Path(__file__).with_name("topic_child.py")
 LIVES = 3
 
 
-class Nursery:
-    """A process that has imported everything, and is forked for each life."""
-
-    def __init__(self) -> None:
-        paths = [str(CHILD.parent), str(CHILD.parent.parent.parent), os.environ.get("PYTHONPATH", "")]
-        self.process = subprocess.Popen(
-            [sys.executable, str(CHILD)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        )
-
-    def live(self, life: Life, *, kill_after: int | None = None) -> Iterator[Words]:
-        """What a life says; it is killed after so many lines, None: when it wants, or not at all."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps(dataclasses.asdict(life)).encode() + b"\n")
-        self.process.stdin.flush()
-        pid = json.loads(self.process.stdout.readline())[1]
-        status: int | None = None
-        try:
-            for number, words in enumerate(self._said()):
-                if words[0] == "ended":
-                    status = words[1]
-                    break
-                yield words
-                if number == kill_after:
-                    os.kill(pid, signal.SIGKILL)
-            assert status == (0 if life.drain else signal.SIGKILL)
-        finally:
-            if status is None:
-                os.kill(pid, signal.SIGKILL)
-                while next(self._said())[0] != "ended":
-                    pass
-
-    def _said(self) -> Iterator[Words]:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            # The last one of who is killed may be cut.
-            with contextlib.suppress(ValueError):
-                yield json.loads(line)
-
-    def close(self) -> None:
-        self.process.communicate()
-
-
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
+    nursery = Nursery(CHILD, CHILD.parent.parent.parent)
     yield nursery
     nursery.close()
 

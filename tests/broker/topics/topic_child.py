@@ -20,23 +20,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
-import json
-import os
-import signal
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from brokers import batch
 from headgate.broker import Broker, DeadLetterReason, Delivery, Receiver, Session
 from headgate.broker.broker import BrokerSettings
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.ledger import ledger as ledger_module
-from headgate.log import DiskFile, Durability
+from headgate.log import Durability
 from headgate.message import Message
 from headgate.topic import (
     AddRule,
@@ -54,6 +50,7 @@ from headgate.topic import (
 )
 from headgate.topic.deciding import block
 from log_streams import quick_folder
+from nursery import dying, say, serve_lives, silence
 
 LOCK_MS = 5_000
 MAX_DELIVERIES = 3
@@ -117,26 +114,6 @@ def first_changes() -> list[Change]:
         CreateSubscription("on", forward_to="paid"),
         AddRule("on", RuleDefinition("Even", sql="n % 2 = 0", action="SET forwarded = 1")),
     ]
-
-
-def say(*words: object) -> None:
-    os.write(1, json.dumps(words).encode() + b"\n")
-
-
-class DyingFile(DiskFile):
-    """A file of a process that dies in the middle of a write: of the first part of it, of all, or of nothing."""
-
-    def __init__(self, path: Path, *, life: Life, writes: Iterator[int]) -> None:
-        super().__init__(path)
-        self._life = life
-        self._writes = writes
-
-    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        life = self._life
-        if next(self._writes) == life.last_write:
-            super().write(memoryview(data)[: len(data) * (life.seed % 3) // 2], position)
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().write(data, position)
 
 
 class Peer:
@@ -217,7 +194,7 @@ class Child:
             now_ms=lambda: self.now,
             settings=BrokerSettings(
                 durability=Durability.DISK if life.to_disk else Durability.PROCESS,
-                open_file=functools.partial(DyingFile, life=life, writes=itertools.count(1)),
+                open_file=dying(life),
             ),
             run_in_worker=self.run_in_thread if life.in_worker else None,
             run_in_background=self.run_later if life.in_worker else None,
@@ -370,15 +347,11 @@ class Child:
 
 def warm_up() -> None:
     """What is loaded or compiled at first use is so before the first life."""
-    said = os.dup(1)
-    with quick_folder() as folder, open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
+    with silence(), quick_folder() as folder:
         life = Life(folder, 0, now=1_000_000, sequences={"p": 0, "nobody": 0})
         child = Child(life)
         child.live(40)
         child.drain()
-    os.dup2(said, 1)
-    os.close(said)
 
 
 def main() -> None:
@@ -386,22 +359,19 @@ def main() -> None:
     ledger_module.SEGMENT_BYTES = 4_000
     block.BLOCK_OFFSETS = 64
     warm_up()
-    for line in sys.stdin:
-        life = Life(**json.loads(line))
-        pid = os.fork()
-        if not pid:
-            say("pid", os.getpid())
-            child = Child(life)
-            if life.drain:
-                child.set_up()
-                child.drain()
-            else:
-                # It is killed long before.
-                child.live(5_000)
-            os._exit(0)
-        _, status = os.waitpid(pid, 0)
-        os.write(1, b"\n")
-        say("ended", status)
+    serve_lives(live)
+
+
+def live(described: dict[str, Any]) -> None:
+    """One life, as it is described."""
+    life = Life(**described)
+    child = Child(life)
+    if life.drain:
+        child.set_up()
+        child.drain()
+    else:
+        # It is killed long before.
+        child.live(5_000)
 
 
 if __name__ == "__main__":

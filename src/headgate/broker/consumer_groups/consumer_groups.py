@@ -116,3 +116,7 @@ class ConsumerGroups:
 
     def _changed(self, name: str) -> None:
         """The settings of a group are others, or it is gone."""
+        if self.find(name) is None:
+            self.views.removed(name)
+        else:
+            self.views.changed(name)

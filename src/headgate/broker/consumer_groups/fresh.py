@@ -46,10 +46,9 @@ class FreshMessages:
         consumer = self._consumer
         return self._position if consumer is None else max(self._position, consumer.next_offset)
 
-    @property
-    def has_pending(self) -> bool:
-        """Whether `take` gives something."""
-        return self._consumer is not None and self._consumer.has_pending
+    def has_some(self, wanted: Filter | None) -> bool:
+        """Whether `take` gives something that a filter is true for."""
+        return self._consumer is not None and self._consumer.has_pending and wanted == self._filter
 
     @property
     def counters(self) -> ScanCounters:
@@ -80,12 +79,9 @@ class FreshMessages:
         return not consumer.has_pending and not consumer.at_end
 
     def take(self, wanted: Filter | None, count: int, max_bytes: int) -> ScanBatch | None:
-        """The next messages that the filter is true for, of those that were found. None: there are none, or
-
-        they were found with another filter.
-        """
+        """The next messages that the filter is true for, of those that were found with it; None without any."""
         consumer = self._consumer
-        if consumer is None or not consumer.has_pending or wanted != self._filter:
+        if consumer is None or not self.has_some(wanted):
             return None
         consumer.want(count)
         return consumer.take(count, max_bytes)

@@ -69,7 +69,17 @@ class ReceiveRequest:
 class Receiving:
     """A request at work; made by `ConsumerGroups.receive`."""
 
-    __slots__ = ("_error", "_filtered_before", "_is_done", "_outstanding", "_queues", "_received", "left", "request")
+    __slots__ = (
+        "__weakref__",
+        "_error",
+        "_filtered_before",
+        "_is_done",
+        "_outstanding",
+        "_queues",
+        "_received",
+        "left",
+        "request",
+    )
 
     def __init__(self, request: ReceiveRequest) -> None:
         self.request = request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -12,16 +13,19 @@ from headgate.broker.consumer_groups.view import GroupView
 from headgate.broker.consumption import Consumption
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
-from headgate.broker.timing import is_over
-from headgate.broker.topics import StreamSource
-from headgate.errors import HeadgateError
+from headgate.broker.topics import Pinning, StreamSource
+from headgate.errors import HeadgateError, LogError
 from headgate.ledger import NEVER, Ledger, View, copy_number, offset_of
+from headgate.log import Pin
 from headgate.scan import MessageReader
 
 if TYPE_CHECKING:
     from headgate.broker.consumer_groups.views import GroupViews
 
 FOLDER = "groups"
+
+UNLIMITED_BYTES = 1 << 62
+"""Messages that wait to be moved refuse no publisher."""
 
 IDLE_MS = 10_000
 """After this time without use, and with nothing that waits, the files are closed."""
@@ -48,6 +52,8 @@ class StreamGroups:
         self._reader = MessageReader(stream.stream)
         self._source = StreamSource(stream.stream, self._reader, lambda: stream.next_offset)
         self._views: dict[str, GroupView] = {}
+        self._pinning = Pinning(stream)
+        self._is_pinned = False
         self._used_ms = now_ms()
         self._is_closed = False
         for view in ledger.views():
@@ -126,10 +132,25 @@ class StreamGroups:
         """Write down what changed, tell it, carry dead letters to their streams."""
         if self._is_closed:
             return
-        if self.consumption.commit(now_ms):
-            if self.dead_letters.carry_out(now_ms):
-                self.consumption.touch()
+        self.consumption.commit(now_ms)
+        # What is committed goes on while a worker writes the next commit: in a busy ledger there is always one.
+        if self.consumption.trouble is None and self.dead_letters.carry_out(now_ms):
+            self.consumption.touch()
             self.consumption.commit(now_ms)
+        self._keep_pinned(now_ms)
+
+    def _keep_pinned(self, now_ms: int) -> None:
+        """Retention keeps the messages that wait to be moved: the only ones, as groups else go on at what is kept."""
+        stream = self.stream
+        moving = [offset_of(move.copy) for moves in self.consumption.ledger.moves().values() for move in moves]
+        needed = min(moving, default=None)
+        if self._is_pinned and needed == stream.moved_from:
+            return
+        # What an earlier process pinned is looked at once.
+        self._is_pinned, stream.moved_from = True, needed
+        if not self._owner.keep_pinned(stream):
+            wanted = None if needed is None else Pin(needed, UNLIMITED_BYTES)
+            self._pinning.keep(lambda _now_ms: wanted, now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Look after what time brings."""
@@ -140,6 +161,8 @@ class StreamGroups:
             or self.dead_letters.is_due(now_ms)
         ):
             consumption.touch()
+        for view in self._views.values():
+            view.rest(now_ms)
 
     def is_idle(self, now_ms: int) -> bool:
         """Whether nobody uses it, nothing waits for its time, and that has been so for a while."""
@@ -151,7 +174,8 @@ class StreamGroups:
             and consumption.ledger.next_due_ms == NEVER
             and not consumption.ledger.moves()
             and not any(view.is_in_use for view in self._views.values())
-            and is_over(used_ms, IDLE_MS, now_ms)
+            # Not where the clock went back: who opens a ledger at an earlier time finds claims that had ended.
+            and now_ms - used_ms >= IDLE_MS
         )
 
     @property
@@ -171,6 +195,9 @@ class StreamGroups:
         if self._is_closed:
             return
         self.consumption.stop()
+        with contextlib.suppress(LogError):
+            for view in self._views.values():
+                view.note_passed()
         self.consumption.commit(self._now_ms())
         self._close(error)
 

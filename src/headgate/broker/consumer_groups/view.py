@@ -19,6 +19,7 @@ from headgate.broker.consumer_groups.message_groups import MessageGroups
 from headgate.broker.consumer_groups.receiving import RECEIVED_BYTES, Receiving
 from headgate.broker.consumption import Consumption, Settled
 from headgate.broker.stream import BrokerStream
+from headgate.broker.timing import is_over
 from headgate.broker.topics import GivenCopies, ReadCopies, StreamSource, TargetKind, nobody_asks
 from headgate.columns import total
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
@@ -39,6 +40,9 @@ NOTED_AFTER = 8_192
 
 PULLED_MS = 30_000
 """So long after a member read a queue for itself others are given nothing of it that nobody was given before."""
+
+REST_MS = 10_000
+"""After this time without use its memory for reading is given back."""
 
 DEAD_LETTER_PREFIX = "%DLQ%"
 
@@ -142,7 +146,8 @@ class GroupView:
     @property
     def committed_offset(self) -> int:
         """The lowest offset that is not settled."""
-        return offset_of(self.view.floor)
+        floor = self.view.floor
+        return self.fresh.position if floor == self.view.next_copy else offset_of(floor)
 
     @property
     def position(self) -> int:
@@ -152,11 +157,12 @@ class GroupView:
     def counts(self) -> GroupCounts:
         """How many messages are there, by state. Cost: microseconds, and a few nanoseconds for each unsettled one."""
         rows = self.view.counts()
-        moving = sum(
-            move.view == self.view.number for moves in self._consumption.ledger.moves().values() for move in moves
-        )
         unseen = self.stream.messages_from(self.position)
-        return GroupCounts(unseen, rows.available + rows.waiting, rows.claimed, moving)
+        return GroupCounts(unseen, rows.available + rows.waiting, rows.claimed, self._moving)
+
+    @property
+    def _moving(self) -> int:
+        return len(self._consumption.ledger.moves().get(self._dead_letters, ()))
 
     @property
     def scan_counters(self) -> ScanCounters:
@@ -211,6 +217,16 @@ class GroupView:
         for receiving in list(self.waiting):
             receiving.failed(self, error)
 
+    def rest(self, now_ms: int) -> None:
+        """Give memory back that was not used for a while."""
+        if not self.waiting and is_over(self.used_ms, REST_MS, now_ms):
+            self.fresh.close()
+
+    def note_passed(self) -> None:
+        """Write down what was passed over. Raises LogError."""
+        if not self.is_closed:
+            self._note_passed(1)
+
     def close(self, error: HeadgateError) -> None:
         """It is no more."""
         self.is_closed = True
@@ -226,15 +242,22 @@ class GroupView:
         """Look for what is wanted, a bounded amount; see `ViewDispatcher`."""
         if not self.waiting:
             return False
+        if self._settings().fifo:
+            if self._order is None:
+                self._order, self._ordered_until = MessageGroups(), 0
+            if self._ordered_until < self.view.seen_until:
+                self._index(self._order)
+                return True
+        else:
+            self._order = None
+        has_more = False
         takers = [] if self.is_pulled else [each for each in self.waiting if each.request.takes_fresh]
-        if not takers:
+        if takers:
+            count = sum(receiving.left for receiving in takers)
+            look = self._look if self._order is None else self._look_ahead
+            has_more = look(takers[0].request.filter, count)
+        else:
             self.fresh.rest()
-            if self._may_give:
-                self._offer(self)
-            return False
-        wanted = takers[0].request.filter
-        count = sum(receiving.left for receiving in takers)
-        has_more = self._look_ahead(wanted, count) if self._settings().fifo else self._look(wanted, count)
         self._count_passed()
         self._note_passed(NOTED_AFTER)
         if self._may_give:
@@ -242,7 +265,6 @@ class GroupView:
         return has_more
 
     def _look(self, wanted: Filter | None, count: int) -> bool:
-        self._order = None
         room = self._room
         if room <= 0:
             self.fresh.rest()
@@ -256,37 +278,47 @@ class GroupView:
 
     @property
     def _room(self) -> int:
-        """How many messages more its members may have."""
-        return MAX_UNSETTLED - self.view.counts().claimed
+        """How many messages more its members may have; what waits to be a dead letter counts: it is in memory."""
+        return MAX_UNSETTLED - self.view.counts().claimed - self._moving
+
+    @property
+    def _is_ordered(self) -> bool:
+        """Whether it is known which messages may be given, as the settings of the group are now."""
+        if self._order is None:
+            return not self._settings().fifo
+        return self._ordered_until >= self.view.seen_until
 
     @property
     def _may_give(self) -> bool:
+        """Whether there seems to be something for somebody who waits."""
+        if not (self.waiting and self._is_ordered):
+            return False
         if self._order is not None:
             return self._order.has_free
-        return self.fresh.has_pending or bool(len(self._came_back(1)))
+        return bool(len(self._came_back(1))) or (not self.is_pulled and self._has_fresh)
+
+    @property
+    def _has_fresh(self) -> bool:
+        taker = next((each for each in self.waiting if each.request.takes_fresh), None)
+        return taker is not None and self.fresh.has_some(taker.request.filter)
 
     def _came_back(self, limit: int) -> NDArray[np.int64]:
-        """Available messages that were given before."""
-        runs = self.view.available(limit=limit)
-        return np.array([start for start, stop in runs if stop == start + 1], dtype=np.int64)
+        """Available messages that were given before, the first ones."""
+        return self.view.returned(limit)
 
     def _note_passed(self, least: int) -> None:
         """Write down that offsets were passed over, if they are many; else that comes with a claim."""
         start, stop = self.view.next_copy, copy_number(self.fresh.position)
-        if stop - start >= copy_number(least) and self._consumption.trouble is None and not self.fresh.has_pending:
+        if stop - start >= copy_number(least) and self._consumption.trouble is None:
             self.view.postpone((), 0, covered=[(start, stop)])
 
     # in the order of message groups
 
     def _look_ahead(self, wanted: Filter | None, count: int) -> bool:
         """Note fresh messages with their message groups, until enough of these are free or many wait."""
-        if self._order is None:
-            self._order, self._ordered_until = MessageGroups(), 0
         order = self._order
-        if self._ordered_until < self.view.seen_until:
-            return self._index(order)
-        counts = self.view.counts()
-        room = min(LOOK_AHEAD - counts.available, MAX_UNSETTLED - counts.claimed)
+        assert order is not None
+        room = min(LOOK_AHEAD - self.view.counts().available, self._room)
         if order.has_free or room <= 0 or self._consumption.trouble is not None:
             return False
         has_more = self.fresh.look(wanted, min(max(count, 32), room))
@@ -300,12 +332,12 @@ class GroupView:
         order.add(found.copies.tolist(), _message_groups(found.messages))
         return not order.has_free
 
-    def _index(self, order: MessageGroups) -> bool:
+    def _index(self, order: MessageGroups) -> None:
         """Find out the message groups of what is unsettled: after a start, some at a time."""
         copies = self.view.unsettled(self._ordered_until, _COPIES_A_STEP)
         if not len(copies):
             self._ordered_until = self.view.seen_until
-            return True
+            return
         read = self._source.read(copies, max_bytes=_INDEXED_BYTES)
         last = int(read.copies[-1]) if len(read) else int(copies[-1])
         gone = np.setdiff1d(copies[copies <= last], read.copies)
@@ -316,12 +348,11 @@ class GroupView:
             self.view.standings(read.copies).tolist(),
             strict=True,
         ):
-            if standing == Standing.CLAIMED:
-                order.add_held(copy, group)
-            elif standing != Standing.SETTLED:
+            if standing == Standing.AVAILABLE:
                 order.add([copy], [group])
+            elif standing != Standing.SETTLED:
+                order.add_held(copy, group)
         self._ordered_until = last + 1
-        return True
 
     def _changed(self, copies: Sequence[int] | NDArray[np.int64]) -> None:
         """Something became of messages that somebody had."""
@@ -330,50 +361,40 @@ class GroupView:
         column = np.asarray(copies, dtype=np.int64)
         standings = self.view.standings(column)
         self._order.settled(column[standings == Standing.SETTLED].tolist())
-        self._order.back(column[(standings == Standing.AVAILABLE) | (standings == Standing.WAITING)].tolist())
+        # One that waits for its time holds up its message group.
+        self._order.back(column[standings == Standing.AVAILABLE].tolist())
 
     # giving
 
     def serve(self, now_ms: int) -> None:
         """Give what was found to those that wait, who came first first."""
-        while self.waiting and self._consumption.takes_more and self._may_give:
-            if not next(iter(self.waiting)).collect(now_ms):
-                return
-        self.wake()
+        for receiving in list(self.waiting):
+            if not self._may_give:
+                break
+            if receiving in self.waiting and not receiving.collect(now_ms) and receiving.request.takes_fresh:
+                break
+        if not self._may_give:
+            self.wake()
 
     def give(self, receiving: Receiving, now_ms: int) -> None:
         """Claim messages for a request. Raises LogError where the messages are damaged."""
-        if not self._consumption.takes_more:
-            return
-        with self.stream.guarded():
-            parts = self._ordered(receiving) if self._order is not None else self._unordered(receiving)
-        until_ms = now_ms + receiving.request.invisible_ms
-        for part in parts:
-            found = part.found
-            claim = self.view.claim(found.copies, until_ms, covered=part.covered)
-            if len(found):
-                receiving.claimed(len(found))
-                self._given.append((receiving, GivenCopies(found, claim.tokens, claim.attempts, until_ms)))
-                self._consumption.give(self)
-        self.given_last = self._claimed(self)
+        if not self._is_ordered:
+            self.wake()
+        elif self._consumption.takes_more:
+            with self.stream.guarded():
+                (self._give_in_order if self._order is not None else self._give_any)(receiving, now_ms)
 
-    def _unordered(self, receiving: Receiving) -> list[_Part]:
-        request = receiving.request
-        again = self._again(self._came_back(receiving.left), request.filter_again)
-        left, left_bytes = receiving.left - len(again), RECEIVED_BYTES - total(again.messages.lengths)
-        parts = [_Part(again)]
-        left = min(left, self._room - len(again)) if request.takes_fresh and not self.is_pulled else 0
-        while left > 0 and left_bytes > 0:
-            batch = self.fresh.take(request.filter, left, left_bytes)
+    def _give_any(self, receiving: Receiving, now_ms: int) -> None:
+        request, left_bytes = receiving.request, RECEIVED_BYTES
+        while receiving.left > 0 and left_bytes > 0 and len(copies := self._came_back(receiving.left)):
+            left_bytes -= self._claim(receiving, self._again(copies, request.filter_again), now_ms)
+        takes_fresh = request.takes_fresh and not self.is_pulled
+        while takes_fresh and receiving.left > 0 and left_bytes > 0 and (room := self._room) > 0:
+            batch = self.fresh.take(request.filter, min(receiving.left, room), left_bytes)
             if batch is None:
                 break
             self._count_passed(len(batch))
-            found = self._never_given(batch)
-            # Together they are what was looked at since the last claim.
-            parts.append(_Part(found, self._covered(parts)))
-            left -= len(found)
-            left_bytes -= total(found.messages.lengths)
-        return parts
+            left_bytes -= self._claim(receiving, self._never_given(batch), now_ms, covered=self._covered())
 
     def _never_given(self, batch: ScanBatch) -> ReadCopies:
         """What was read, without what members that read for themselves gave back before others came there."""
@@ -382,25 +403,40 @@ class GroupView:
             return found
         return found.take(self.view.unseen(found.copies))
 
-    def _covered(self, parts: Sequence[_Part] = ()) -> list[tuple[int, int]]:
-        """What was looked at, and is neither noted nor covered by parts that are to be claimed."""
-        start = max([self.view.next_copy, *(stop for part in parts for _, stop in part.covered)])
-        stop = copy_number(self.fresh.position)
-        return [(start, stop)] if stop > start else []
-
-    def _ordered(self, receiving: Receiving) -> list[_Part]:
-        order = self._order
+    def _give_in_order(self, receiving: Receiving, now_ms: int) -> None:
+        order, left_bytes = self._order, RECEIVED_BYTES
         assert order is not None
-        copies = np.array(order.take(min(receiving.left, max(self._room, 0))), dtype=np.int64)
-        again = _NO_COPIES
-        try:
-            # What was settled meanwhile is left out.
-            again = self._again(
-                copies[self.view.standings(copies) == Standing.AVAILABLE], receiving.request.filter_again
-            )
-        finally:
-            self._changed(np.setdiff1d(copies, again.copies))
-        return [_Part(again)]
+        while left_bytes > 0 and (wanted := min(receiving.left, self._room)) > 0:
+            copies = np.array(order.take(wanted), dtype=np.int64)
+            if not len(copies):
+                break
+            found = _NO_COPIES
+            try:
+                # What was settled meanwhile is left out.
+                available = copies[self.view.standings(copies) == Standing.AVAILABLE]
+                found = self._again(available, receiving.request.filter_again)
+            finally:
+                self._changed(np.setdiff1d(copies, found.copies))
+            left_bytes -= self._claim(receiving, found, now_ms)
+
+    def _claim(
+        self, receiving: Receiving, found: ReadCopies, now_ms: int, *, covered: Sequence[tuple[int, int]] = ()
+    ) -> int:
+        """Claim messages that were read for a request; gives how many bytes they have."""
+        if not len(found):
+            return 0
+        until_ms = now_ms + receiving.request.invisible_ms
+        claim = self.view.claim(found.copies, until_ms, covered=covered)
+        receiving.claimed(len(found))
+        self._given.append((receiving, GivenCopies(found, claim.tokens, claim.attempts, until_ms)))
+        self._consumption.give(self)
+        self.given_last = self._claimed(self)
+        return total(found.messages.lengths)
+
+    def _covered(self) -> list[tuple[int, int]]:
+        """What was looked at and is not noted."""
+        start, stop = self.view.next_copy, copy_number(self.fresh.position)
+        return [(start, stop)] if stop > start else []
 
     def _again(self, copies: NDArray[np.int64], wanted: Filter | None) -> ReadCopies:
         """Some of these available messages, read, the first ones, if a filter is true for them. Raises LogError.
@@ -412,12 +448,28 @@ class GroupView:
         found = self._source.read(copies, max_bytes=RECEIVED_BYTES)
         last = int(found.copies[-1]) if len(found) else int(copies[-1])
         self._drop(np.setdiff1d(copies[copies <= last], found.copies))
+        found = self._not_over(found)
         if wanted is None or not len(found):
             return found
         kept = wanted.mask(found.messages, now_ms=self._now_ms())
         self.counters.filtered += int(np.count_nonzero(~kept))
         self._drop(found.copies[~kept])
         return found.take(kept)
+
+    def _not_over(self, found: ReadCopies) -> ReadCopies:
+        """Those that were not given too often yet; the others become dead letters.
+
+        That is so for claims that ended while nothing could be written, and where fewer attempts are allowed now.
+        """
+        over = self.view.attempts_of(found.copies) >= self._settings().max_attempts
+        if not over.any():
+            return found
+        self._move_available(found.copies[over])
+        return found.take(~over)
+
+    def _move_available(self, copies: NDArray[np.int64]) -> None:
+        self.view.move_available(copies, self._dead_letters, b"")
+        self.counters.dead_lettered += len(copies)
 
     def _drop(self, copies: NDArray[np.int64]) -> None:
         if len(copies):
@@ -516,6 +568,9 @@ class GroupView:
 
         def complete() -> None:
             start, stop = self.view.next_copy, copy_number(min(offset, self.stream.next_offset))
+            noted = self._came_back(LOOK_AHEAD)
+            noted = noted[noted < stop]
+            self._drop(noted[self.view.attempts_of(noted) == 0])
             if stop > start:
                 self.view.postpone((), 0, covered=[(start, stop)])
                 if self.first_unseen > self.fresh.position:
@@ -556,7 +611,8 @@ class GroupView:
                 self._move(tokens)
             else:
                 self.view.release(tokens, counts=True, not_before_ms=self._now_ms() + delay_ms)
-            self._changed(copies)
+            # It may be one that was not read yet: its message group is found out anew.
+            self._order = None
 
         self._by_offset(send_back, then)
 
@@ -596,21 +652,14 @@ class GroupView:
         self.counters.expired += len(expired.copies)
         over = expired.copies[expired.attempts >= self._settings().max_attempts]
         if len(over) and self._consumption.trouble is None:
-            self.view.move_available(over, self._dead_letters, b"")
-            self.counters.dead_lettered += len(over)
+            self._move_available(over)
         self._changed(expired.copies)
         self.wake()
 
     def ended_locks(self) -> None:
-        """See `ViewDispatcher`: there are none."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Messages that are to be claimed, and the ranges that were searched for them."""
-
-    found: ReadCopies
-    covered: Sequence[tuple[int, int]] = ()
+        """See `ViewDispatcher`: messages may have waited until now."""
+        if self._order is not None:
+            self._changed(self._order.held())
 
 
 def _message_groups(messages: EncodedMessages) -> list[bytes]:

@@ -15,7 +15,7 @@ from headgate.broker.consumers import ConsumerOptions, Consumers, MessageConsume
 from headgate.broker.consumption import Settled
 from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
-from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
+from headgate.errors import BrokerError, EntityDisabledError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.ledger import Ledger
 from headgate.log import STREAMS_FOLDER, name_of_folder
 
@@ -41,14 +41,18 @@ class GroupViews:
         consumers: Consumers,
         dead_letter_streams: DeadLetterStreams,
         watch: Callable[[BrokerStream], None],
+        keep_pinned: Callable[[BrokerStream], bool],
         wake: Callable[[], None],
         now_ms: Callable[[], int],
         run_in_worker: RunInWorker | None,
         write_in_worker: RunInWorker | None,
     ) -> None:
-        """`run_in_worker` is for long scans, `write_in_worker` for ledgers; without, both are done at once."""
+        """`keep_pinned` tells the topic of a stream, if that is one, that other messages are needed than before.
+
+        `run_in_worker` is for long scans, `write_in_worker` for ledgers; without, both are done at once."""
         self.dead_letter_streams = dead_letter_streams
         self.settings_of = settings_of
+        self.keep_pinned = keep_pinned
         self._root = root
         self._find = find
         self._start_of = start_of
@@ -121,6 +125,16 @@ class GroupViews:
         for name in self.streams():
             self._groups_of(name).drop(group, gone)
 
+    def changed(self, group: str) -> None:
+        """The settings of a group are others: who waits for messages is refused, or looked for anew."""
+        is_enabled = self.settings_of(group).enabled
+        for groups in self._opened.values():
+            view = groups.find(group)
+            if view is not None and is_enabled:
+                view.wake()
+            elif view is not None:
+                view.end(EntityDisabledError("the consumer group is disabled", subject=group))
+
     def reset(self, stream: str, group: str, offset: int, then: Settled) -> None:
         """A group goes on at an offset of a queue, whatever it has settled there, or not; `then` behind the commit.
 
@@ -142,6 +156,8 @@ class GroupViews:
     def _start(self, stream: BrokerStream, group: str) -> int:
         """The offset at which a new group begins."""
         start = self._start_of(group)
+        if stream.writer is None:
+            stream.look()
         is_young = stream.first_offset == 0 and stream.size_bytes() <= YOUNG_BYTES
         if start is GroupStart.FIRST or (start is GroupStart.FIRST_WHILE_YOUNG and is_young):
             return 0
@@ -179,6 +195,7 @@ class GroupViews:
                 run_in_worker=self._run_in_worker,
                 write_in_worker=self._write_in_worker,
             )
+            groups.consumption.expire(self._now_ms())
             self.touch(groups)
         return groups
 

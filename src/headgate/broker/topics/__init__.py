@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headgate.broker.topics.dispatcher import CopyCounts, ViewCounters
     from headgate.broker.topics.moving import TargetKind, append_to_stream
     from headgate.broker.topics.numbers import copy_of, sequence_number
+    from headgate.broker.topics.pinning import Pinning
     from headgate.broker.topics.receiver import DeadLetterReason, Receiver, Settler, nobody_asks
     from headgate.broker.topics.sessions import SessionReceiver
     from headgate.broker.topics.sources import StreamSource

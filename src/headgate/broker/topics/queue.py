@@ -166,8 +166,8 @@ class Queue:
         if self._consumption is not None:
             self._consumption.expire(now_ms)
             self._consumption.dispatch(now_ms)
-            if self._consumption.commit(now_ms) and self._carrier is not None:
-                self._carrier.carry_out(now_ms)
+            self._consumption.commit(now_ms)
+            if self._consumption.trouble is None and self._carrier is not None and self._carrier.carry_out(now_ms):
                 self._consumption.commit(now_ms)
             if self._consumption.ledger.is_broken and self._consumption.trouble is not None:
                 self.end(self._consumption.trouble)

@@ -694,9 +694,10 @@ class BrokerTopic:
                 self._forward_available(now_ms)
                 self._sweep.turn(now_ms)
             self.consumption.dispatch(now_ms)
-        if self.consumption.commit(now_ms) and not self._following.is_busy:
-            if self._carrier.carry_out(now_ms):
-                self._touch()
+        self.consumption.commit(now_ms)
+        # What is committed goes on while a worker writes the next commit: in a busy ledger there is always one.
+        if self.consumption.trouble is None and not self._following.is_busy and self._carrier.carry_out(now_ms):
+            self._touch()
             self.consumption.commit(now_ms)
         self._give_deferred(now_ms)
         self._queues.turn(now_ms)
@@ -875,6 +876,8 @@ class BrokerTopic:
 
     def _wanted_pin(self, now_ms: int) -> Pin | None:
         needed = self.pin if self._subscriptions else None
+        if self.stream.moved_from is not None:
+            needed = self.stream.moved_from if needed is None else min(needed, self.stream.moved_from)
         return wanted_pin(self.stream, needed, self.history.limits.unsettled_bytes, now_ms=now_ms)
 
     def _keep_pinned_in_time(self, now_ms: int) -> None:

@@ -140,6 +140,13 @@ class Topics:
         if topic is not None:
             topic.keep_pinned(self._now_ms())
 
+    def keep_pinned(self, stream: BrokerStream) -> bool:
+        """Other messages of a stream are needed than before; whether that is a topic, which sees to it."""
+        topic = self._topics.get(stream)
+        if topic is not None:
+            topic.keep_pinned(self._now_ms())
+        return self.is_topic(stream)
+
     def turn(self) -> None:
         """The turn of each topic that has something to do; at the end of the loop's turn, before output is sent."""
         self.scheduling.turn()

@@ -10,6 +10,7 @@ stops the server.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -60,6 +61,15 @@ def headgate(*command: str) -> None:
     run(f"headgate {' '.join(command)}", "-m", "headgate.cli", *command)
 
 
+def show_ahead(*where: str) -> None:
+    """What was calculated ahead for the expression, while messages came, and so was not evaluated for its group."""
+    command = [sys.executable, "-m", "headgate.cli", "rocketmq", "group", "show", "billing", "--json", *where]
+    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    reading = [place["reading"] for place in told["places"]]
+    ahead, evaluated = (sum(each[f"messages_{how}"] for each in reading) for how in ("decided_by_index", "evaluated"))
+    print(f"\nof the messages that 'billing' was asked about, {ahead} were decided ahead, {evaluated} when it received")
+
+
 def main() -> None:
     """Serve, run the program, look, read in Spark, stop."""
     with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as ports:
@@ -67,7 +77,7 @@ def main() -> None:
         program = f"ROCKETMQ_ENDPOINT={endpoint} python examples/rocketmq/orders.py"
         run(program, str(HERE / "orders.py"), ROCKETMQ_ENDPOINT=endpoint)
         headgate("rocketmq", "group", "show", "billing", "--server", f"localhost:{ports['stream']}")
-        # What was calculated ahead for the expression, while messages came.
+        show_ahead("--server", f"localhost:{ports['stream']}")
         headgate("index", "ls", "orders-0", "--root", folder)
         run(f"python examples/rocketmq/read.py {folder}", str(HERE / "read.py"), folder)
         print()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator
 
 from rocketmq import (
@@ -26,7 +27,9 @@ from rocketmq.grpc_protocol import FilterType
 TOPIC = "orders"
 PAID = FilterExpression("paid")
 LARGE = FilterExpression("region = 'EMEA' AND price BETWEEN 40 AND 60 AND TAGS = 'paid'", FilterType.SQL)
-ROUNDS, ORDERS = 2, 100
+ORDERS = 100
+PAUSES_S = (0, 3)
+"""Between sending and receiving, a round each: what calculates ahead is two seconds behind at most."""
 INVISIBLE_S = 30
 WAIT_S = 1
 
@@ -52,7 +55,7 @@ def waiting(consumer: SimpleConsumer) -> Iterator[Message]:
 
 
 def main() -> int:
-    """Send, receive with both filters, twice: the second time the expression is known while messages come."""
+    """Send, receive with both filters, twice: the second time late, when the verdicts of the expression are there."""
     endpoint = os.environ.get("ROCKETMQ_ENDPOINT")
     if endpoint is None:
         print("ROCKETMQ_ENDPOINT: expected host:port", file=sys.stderr)
@@ -65,10 +68,11 @@ def main() -> int:
     clients = (producer, packing, billing)
     for client in clients:
         client.startup()
-    for number in range(ROUNDS):
+    for number, pause_s in enumerate(PAUSES_S):
         for each in range(ORDERS):
             producer.send(order(number * ORDERS + each))
-        print(f"{ORDERS} orders sent to the topic {TOPIC!r}", flush=True)
+        print(f"{ORDERS} orders sent to the topic {TOPIC!r}, received after {pause_s} seconds", flush=True)
+        time.sleep(pause_s)
         for name, consumer, expression in (("packing", packing, PAID), ("billing", billing, LARGE)):
             bodies = sorted(message.body.decode() for message in waiting(consumer))
             print(f"  {name} ({expression.expression}): {len(bodies)} messages, {', '.join(bodies[:3])} …", flush=True)

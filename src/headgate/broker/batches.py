@@ -65,8 +65,12 @@ class Written:
         if self._chunk_ids is None:
             raise ValueError("the batch is not written")
         numbers = np.cumsum(self._records) - self._records + self._first
-        chunks = np.searchsorted(self._records_before, numbers, side="right") - 1
-        found: Int64Array = self._chunk_ids[chunks] + numbers - self._records_before[chunks]
+        found: Int64Array
+        if len(self._chunk_ids) == 1:
+            found = numbers + self._chunk_ids
+        else:
+            chunks = np.searchsorted(self._records_before, numbers, side="right") - 1
+            found = self._chunk_ids[chunks] + numbers - self._records_before[chunks]
         if self._kept is None:
             return found
         offsets = np.full(len(self._kept), -1, dtype=np.int64)

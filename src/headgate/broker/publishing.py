@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from headgate.broker.publishers import Queued
 from headgate.broker.sources import fill_from_source
 from headgate.broker.stream import BrokerStream
+from headgate.columns import total
 from headgate.errors import (
     BrokerError,
     HeadgateError,
@@ -40,6 +41,8 @@ MAX_CHUNK_BYTES = 1_000_000
 HANDED_BYTES = 64 << 10
 HANDED_RECORDS = 1024
 """Limit: appends up to both are handed to the readers that wait at the end; larger ones are read from the file."""
+
+_ZERO = np.zeros(1, dtype=np.int64)
 
 
 class WriteJob:
@@ -165,16 +168,19 @@ class WriteJob:
         nothing = np.zeros(0, dtype=np.int64)
         chunk_ids = records_before = nothing
         if self._written is not None:
-            built, _ = self._written
-            chunk_ids = decode_headers(built.data, built.positions).chunk_id
-            records_before = np.cumsum(built.num_records) - built.num_records
+            built, last_chunk_id = self._written
+            if len(built.positions) == 1:
+                chunk_ids, records_before = np.array([last_chunk_id]), _ZERO
+            else:
+                chunk_ids = decode_headers(built.data, built.positions).chunk_id
+                records_before = np.cumsum(built.num_records) - built.num_records
         first = 0
         by_run = sorted(zip(self._run_of, self._batches, strict=True), key=lambda each: each[0])
         for _, queued in by_run:
             records = queued.entries.record_counts
             if queued.batch.places is not None:
                 queued.batch.places.fill(chunk_ids, records_before, first, records, queued.kept)
-            first += int(records.sum())
+            first += total(records)
 
     def _tell_readers(self, built: BuiltChunks, last_chunk_id: int) -> None:
         """What is little is handed to the readers that wait for it."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -40,14 +41,18 @@ from headgate.message import (
     skip_value,
 )
 from headgate.protocols.rocketmq.names import system_names
-from headgate.protocols.rocketmq.properties import read_properties
+from headgate.protocols.rocketmq.properties import MAX_PROPERTIES_BYTES, read_properties
 from headgate.protocols.rocketmq.values import body_bytes, value_text
 
 SHARDING_KEY = "__SHARDINGKEY"
 """The property that holds the message group; users' by its name, so that filters see it."""
 
 KERNEL = "headgate.protocols.rocketmq.kernel"
-_ROOM_OF_PROPERTY, _ROOM_OF_HEAD = 40, 512
+_MOST_PROPERTIES = 320
+_TEXT_BYTES = MAX_PROPERTIES_BYTES + SLACK_BYTES
+_HEAD_BYTES = 2 * MAX_PROPERTIES_BYTES + 40 * _MOST_PROPERTIES + 512
+"""Room for what precedes a body: the kernel takes no more properties than that."""
+
 _PREFIX = b"x-opt-rocketmq-"
 _FLAG = _PREFIX + b"flag"
 _BORN_HOST = _PREFIX + b"born-host"
@@ -150,27 +155,46 @@ def _head(properties: bytes, body_bytes: int, born_ms: int, born_host: str, flag
     kernel = kernels.load(KERNEL)
     if kernel is None:
         return None
-    host = _octets(born_host)
-    text = np.frombuffer(properties, dtype=np.uint8)
-    room = 2 * len(properties) + _ROOM_OF_PROPERTY * (properties.count(b"\x02") + 1) + _ROOM_OF_HEAD
-    target = np.empty(kernel.SCRATCH_BYTES + room, dtype=np.uint8)
-    scratch = kernels.address_of(target)
-    size = kernel.compose(
-        *(kernels.address_of(text) if properties else 0, len(properties), body_bytes, born_ms),
-        *(kernels.address_of(host), len(born_host), flag),
-        *(kernels.address_of(_tables()), scratch, scratch + kernel.SCRATCH_BYTES),
+    place = getattr(_places, "place", None)
+    if place is None:
+        place = _places.place = _Place(kernel.SCRATCH_BYTES)
+    size = len(properties)
+    if size > MAX_PROPERTIES_BYTES:
+        return None
+    place.text[:size] = properties
+    _, host, host_bytes = _host(born_host)
+    head_bytes = kernel.compose(
+        *(place.text_address, size, body_bytes, born_ms, host, host_bytes, flag),
+        *(_tables()[1], place.scratch_address, place.head_address),
     )
-    return None if size < 0 else target[kernel.SCRATCH_BYTES : kernel.SCRATCH_BYTES + size].tobytes()
+    return None if head_bytes < 0 else bytes(place.head[:head_bytes])
+
+
+class _Place:
+    """What the kernel reads and writes, for one thread."""
+
+    def __init__(self, scratch_bytes: int) -> None:
+        octets = np.empty(scratch_bytes + _TEXT_BYTES + _HEAD_BYTES, dtype=np.uint8)
+        self.scratch_address = kernels.address_of(octets)
+        self.text_address = self.scratch_address + scratch_bytes
+        self.head_address = self.text_address + _TEXT_BYTES
+        self.text = octets.data[scratch_bytes : scratch_bytes + _TEXT_BYTES]
+        self.head = octets.data[scratch_bytes + _TEXT_BYTES :]
+
+
+_places = threading.local()
 
 
 @functools.lru_cache(maxsize=4096)
-def _octets(text: str) -> NDArray[np.uint8]:
-    return np.frombuffer(text.encode() + bytes(SLACK_BYTES), dtype=np.uint8)
+def _host(text: str) -> tuple[NDArray[np.uint8], int, int]:
+    octets = np.frombuffer(text.encode() + bytes(SLACK_BYTES), dtype=np.uint8)
+    return octets, kernels.address_of(octets), len(octets) - SLACK_BYTES
 
 
 @functools.cache
-def _tables() -> NDArray[np.int64]:
-    return np.array([*system_names().addresses(), kernels.address_of(_SHARDING_OCTETS)], dtype=np.int64)
+def _tables() -> tuple[NDArray[np.int64], int]:
+    tables = np.array([*system_names().addresses(), kernels.address_of(_SHARDING_OCTETS)], dtype=np.int64)
+    return tables, kernels.address_of(tables)
 
 
 def _composed(

@@ -420,15 +420,15 @@ class Fetcher:
     def _step(
         self, place: Place, window_bytes: int, mapped_to: int | None = None, *, stop_row: int | None = None
     ) -> _Step:
-        """The chunks to read next; `place` moves to the first of them. With `stop_row` they end before that row.
+        """The chunks to read next; `place` moves to the first of them. With `stop_row` they end before that row, unless
 
+        stage 1 has chosen them, which is done for many at a time.
         With `mapped_to` they end before that byte of the file, if the first one does, and lie in few parts of it.
         """
         counters = ScanCounters()
         view = place.view
-        most_row = len(view.table) if stop_row is None else stop_row
-        end_row = min(self._end_row(view.table), most_row)
         if not self._selector.tests_headers:
+            end_row = self._end_row(view.table) if stop_row is None else min(stop_row, self._end_row(view.table))
             if mapped_to is None:
                 stop_row = place.window_stop(window_bytes)
             elif view.position_at(stop_row := place.mapped_stop(window_bytes)) > mapped_to:
@@ -450,8 +450,6 @@ class Fetcher:
             count = max(1, count)
             if count < len(rows):
                 rows, stop_row = rows[:count], int(rows[count])
-        if most_row < stop_row:
-            rows, stop_row = rows[: int(np.searchsorted(rows, most_row))], most_row
         if stop_row == selection.stop_row:
             self._selection = None
         return _Step(place, stop_row, rows, counters)

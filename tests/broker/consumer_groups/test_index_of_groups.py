@@ -15,6 +15,7 @@ from headgate.log import OffsetSpecification
 from headgate.message import Message
 from headgate.scan.match_index.registry import Announcement
 from headgate.scan.match_index.settings import IndexSettings
+from headgate.server.listings import consumer_rows
 
 SQL = "rocketmq"
 TEXT = "bucket BETWEEN 20 AND 39 AND kind = 'order'"
@@ -85,3 +86,11 @@ def test_a_member_that_reads_for_itself_reads_what_its_bits_allow(lab: GroupLab)
     batch = consumer.take(100, 1 << 20)
     assert batch is not None and batch.offsets.tolist() == [*range(20, 40), *range(120, 140)]
     assert (consumer.counters.messages_decided_by_index, consumer.counters.messages_evaluated) == (190, 0)
+
+
+def test_a_list_says_what_reading_for_a_group_took(lab: GroupLab) -> None:
+    lab.publish(bodies(100))
+    assert lab.receive(100, only=Filter.parse(TEXT, SQL)).offsets == [*range(20, 40)]
+    (row,) = consumer_rows(lab.broker, "guest")
+    assert (row["stream"], row["name"], row["tag"], row["filter"]) == ("q0", "g", "g", TEXT)
+    assert (row["counters"]["messages_evaluated"], row["counters"]["messages_matched"]) == (100, 20)

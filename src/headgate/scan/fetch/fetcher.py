@@ -251,8 +251,16 @@ class Fetcher:
 
     def _messages(self, place: Place, within: OffsetRange, now_ms: int) -> Portion:
         """By the match index as far as it reaches; by what is decided for all; a window that others use; or alone."""
-        request = self._request_at(now_ms)
         index = self._index_of(place)
+        try:
+            return self._messages_by(index, place, within, self._request_at(now_ms))
+        finally:
+            if index is not None:
+                index.close()
+
+    def _messages_by(
+        self, index: MatchIndex | None, place: Place, within: OffsetRange, request: ScanRequest
+    ) -> Portion:
         index_row, index_stop = place.row, place.row
         if index is not None:
             index_row, index_stop = index.reach(place.opened.reader, place.row)

@@ -10,7 +10,7 @@ import pytest
 
 from brokers import SetClock, open_broker, open_session, publish
 from headgate.broker import indexing
-from headgate.broker.broker import Broker
+from headgate.broker.broker import FLUSH_MS, Broker
 from headgate.broker.session import Session
 from headgate.log import Stream, stream_folder
 from headgate.message import Message
@@ -61,7 +61,7 @@ def opened(root: Path, clock: SetClock, worker: Worker | None = None) -> tuple[B
     return broker, session
 
 
-def tick(broker: Broker, clock: SetClock, delay_ms: int = indexing.INDEX_MS) -> None:
+def tick(broker: Broker, clock: SetClock, delay_ms: int = FLUSH_MS) -> None:
     clock.now += delay_ms
     broker.tick(clock.now)
 

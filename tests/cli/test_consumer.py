@@ -47,6 +47,7 @@ def test_connected_consumers_are_listed_with_the_filter_in_force(run: Run, serve
     row = dict(zip(head, line, strict=True))
     assert (row["stream"], row["name"], row["tag"], row["user"]) == ("orders", "app", "link-1", "guest")
     assert (row["filter_values"], row["dialect"], row["filter"]) == ("EMEA, AMER", "amqp", "price > 10")
+    assert (row["examined"], row["matched"], row["cpu"]) == ("0", "0", "0.0 ms")
     assert run("consumer", "ls", "other", "--server", server).err == "no consumer is connected\n"
     (row,) = map(json.loads, run("consumer", "ls", "orders", "--json", "--server", server).out.splitlines())
     assert row["filter_values"] == ["EMEA", "AMER"] and row["counters"]["chunks_examined"] == 0

@@ -42,6 +42,7 @@ from headgate.broker.troubles import is_damage
 from headgate.broker.users import Users
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import PRIVATE_FOLDER, DiskFile, Durability, OpenFile, StreamArguments
+from headgate.scan.fetch import CpuTime, unmeasured
 from headgate.scan.match_index import IndexSettings
 from headgate.topic import (
     DEFAULT_SETTINGS,
@@ -124,6 +125,7 @@ class Broker:
         root: Path,
         *,
         now_ms: Callable[[], int],
+        cpu_ns: CpuTime = unmeasured,
         settings: BrokerSettings | None = None,
         users: Users | None = None,
         wake: Callable[[], None] = lambda: None,
@@ -131,6 +133,8 @@ class Broker:
         run_in_background: RunInWorker | None = None,
     ) -> None:
         """Read catalogue, exchanges, users and keys; `users` are taken as they are if they are given.
+
+        `cpu_ns` is the processor time of the calling thread, of which consumers are told what they took.
 
         What somebody waits for and takes long goes through `run_in_worker` if it is given: files of deleted streams,
         changes of rules, and with `Durability.DISK` appends and commits of ledgers; what may wait goes through
@@ -151,7 +155,7 @@ class Broker:
             default_has_password=self.settings.default_has_password,
         )
         self.keys = AccessKeys(private / KEYS_NAME)
-        self.consumers = Consumers(now_ms=now_ms)
+        self.consumers = Consumers(now_ms=now_ms, cpu_ns=cpu_ns)
         self.counters = BrokerCounters()
         self.sessions: dict[Session, None] = {}
         self.shared_names: dict[tuple[str, str], SharedName] = {}

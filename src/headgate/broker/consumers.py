@@ -18,7 +18,7 @@ from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
 from headgate.scan import ScanBatch, ScanCounters, ScanRequest
 from headgate.scan.engine import Phase, Reader, ReadingEngine, Scan, held_bytes
-from headgate.scan.fetch import ChunkColumns, SharedLog, SharedReads
+from headgate.scan.fetch import ChunkColumns, CpuTime, SharedLog, SharedReads, unmeasured
 
 if TYPE_CHECKING:
     from headgate.broker.single_active import SharedName
@@ -342,10 +342,12 @@ class ChunkConsumer(Consumer):
 class Consumers:
     """The consumers of a broker's streams, and what they share: windows, open files, bounds of memory."""
 
-    def __init__(self, *, now_ms: Callable[[], int], reads: SharedReads | None = None) -> None:
+    def __init__(
+        self, *, now_ms: Callable[[], int], cpu_ns: CpuTime = unmeasured, reads: SharedReads | None = None
+    ) -> None:
         self.now_ms = now_ms
         self._time_ms = self._trimmed_ms = now_ms()
-        self._reads = SharedReads() if reads is None else reads
+        self._reads = SharedReads(cpu_ns=cpu_ns) if reads is None else reads
         self._members: dict[Consumer, BrokerStream] = {}
         self._engines: dict[BrokerStream, ReadingEngine] = {}
         self._unused_since_ms: dict[BrokerStream, int] = {}

@@ -18,11 +18,8 @@ from headgate.scan.match_index import REGISTRY_NAME, GrowingIndex
 
 logger = logging.getLogger("headgate.broker")
 
-INDEX_MS = 1_000
-"""From the beginning of one look at what came to the next of the same stream at least."""
-
 RETRY_MS = 10_000
-"""The same after an error."""
+"""What could not be indexed is tried again after so long."""
 
 RunInWorker = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 """Runs its first argument in another thread, and calls the second in the broker's with None or the error."""
@@ -64,7 +61,7 @@ class Indexing:
             self._indexed[stream] = _Indexed(GrowingIndex(opened, stream.next_offset))
 
     def tick(self, now_ms: int) -> None:
-        """Begin what is due; about once a second."""
+        """Index what came; about once a second."""
         for stream, state in list(self._indexed.items()):
             if state.is_running:
                 continue
@@ -87,7 +84,6 @@ class Indexing:
 
     def _step(self, stream: BrokerStream, state: _Indexed) -> None:
         stop = stream.next_offset
-        state.not_before_ms = self._now_ms() + INDEX_MS
 
         def work() -> None:
             state.has_more = state.growing.step(stop)

@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 from headgate.cli.options import AsJson
 from headgate.cli.output import write_rows
 from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.units import shown_reading
 from headgate.errors import ResourceNotFoundError, did_you_mean
 
 if TYPE_CHECKING:
@@ -33,13 +34,19 @@ _LISTED = (
     "filter",
     "credit",
     "active",
+    "examined",
+    "matched",
+    "cpu",
 )
 _LAGGING = ("stream", "name", "tag", "stored_offset", "next_offset", "lag", "filtered_lag")
 
 
 @commands.command
 def ls(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
-    """List consumers: of a server those that are connected, with the filter in force of each.
+    """List consumers: of a server those that are connected, with the filter in force of each, and what it has cost.
+
+    That is how many messages were examined, by evaluating them or by a match index, how many matched, and the processor
+    time that reading and deciding took; what is done once for several consumers counts for each with an equal share.
 
     Of a folder: the names under which consumers stored an offset.
     """
@@ -50,7 +57,9 @@ def ls(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place = 
     management = place.management()
     _check_there(management, stream)
     connected = _of_stream(management.consumers(), stream)
-    shown = [{**row, "filter_values": ", ".join(row["filter_values"])} for row in connected]
+    shown = [
+        {**row, "filter_values": ", ".join(row["filter_values"]), **shown_reading(row["counters"])} for row in connected
+    ]
     write_rows(connected if as_json else shown, _LISTED, as_json=as_json, nothing="no consumer is connected")
     return 0
 

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from headgate.cli.options import AsJson, LockTimeout, TopicName
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows
 from headgate.cli.remote import DEFAULT_PLACE, Place
-from headgate.cli.units import duration_ms, shown_size
+from headgate.cli.units import duration_ms, shown_reading, shown_size
 from headgate.errors import ConfigError
 
 commands = App(name="rocketmq", help="Topics and consumer groups for clients of RocketMQ.")
@@ -224,6 +224,7 @@ def remove_group(group: GroupName, /, *, lock_timeout: LockTimeout = 5.0, place:
 _MOST_SHOWN = 6
 """Of a backoff, in tables."""
 
+_READING = ("examined", "matched", "cpu")
 _PLACE = (
     "committed_offset",
     "position",
@@ -234,11 +235,12 @@ _PLACE = (
     "moving",
     "delivered",
     "filtered",
+    *_READING,
 )
 
 
 def _counted(place: dict[str, Any]) -> dict[str, Any]:
-    return {**place, **place["counters"]}
+    return {**place, **place["counters"], **shown_reading(place["reading"])}
 
 
 def _names(text: str | None) -> list[str] | None:

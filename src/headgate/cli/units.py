@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from headgate.errors import ConfigError
@@ -90,3 +91,12 @@ def shown_share(value: float) -> str:
     if percent >= 9.95:
         return f"{percent:.0f} %"
     return f"{percent:.2g} %"
+
+
+def shown_reading(counters: Mapping[str, int]) -> dict[str, str]:
+    """What reading cost, of the counters of a row, for people."""
+    return {
+        "examined": shown_count(counters["messages_evaluated"] + counters["messages_decided_by_index"]),
+        "matched": shown_count(counters["messages_matched"]),
+        "cpu": f"{counters['cpu_ns'] / 1e6:.1f} ms",
+    }

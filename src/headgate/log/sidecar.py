@@ -126,15 +126,16 @@ def sidecar_path(segment_path: Path) -> Path:
     return segment_path.with_name(segment_path.name + MATCH_SUFFIX)
 
 
-def write_sidecar(segment: Segment, blocks: Sequence[BlockContent]) -> int:
+def write_sidecar(segment: Segment, blocks: Sequence[BlockContent], *, flushed: bool = True) -> int:
     """Write the sidecar of a segment by rename; gives its size in bytes.
 
-    If retention deleted the segment meanwhile, the sidecar is removed. Raises StorageFullError, StreamReadOnlyError or
+    One that is not `flushed` may be damaged by a power loss, which its checksums tell. If retention deleted the segment
+    meanwhile, the sidecar is removed. Raises StorageFullError, StreamReadOnlyError or
     LogError; then the old sidecar stays.
     """
     encoded = b"".join(encode_block(segment, block) for block in blocks)
     path = sidecar_path(segment.segment_path)
-    replace_file(path, encoded)
+    replace_file(path, encoded, flushed=flushed)
     _remove_orphan(segment, path)
     return len(encoded)
 

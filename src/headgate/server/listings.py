@@ -164,22 +164,39 @@ def shown(name: str | bytes) -> str:
 
 
 def consumer_rows(broker: Broker, user: str) -> Iterator[Row]:
-    """The consumers of streams that a user may read, with the filters in force."""
+    """The consumers of streams that a user may read, with the filters in force.
+
+    Behind those of connections come those that read for consumer groups: they have the name of the group as their tag,
+    too, no connection and no user, and counters since the group was first used.
+    """
     for session, consumer in consumers(broker):
         if may_read(broker.users, user, consumer.stream):
-            yield consumer_row(session, consumer)
+            yield {
+                **_consumer_facts(consumer),
+                "tag": shown(consumer.options.tag),
+                "connection": session.connection,
+                "protocol": session.protocol,
+                "user": session.user,
+            }
+    for view in broker.consumer_groups.views.known():
+        reading = view.fresh.consumer
+        if reading is not None and may_read(broker.users, user, reading.stream):
+            yield {
+                **_consumer_facts(reading),
+                "tag": shown(view.group),
+                "connection": "",
+                "protocol": "consumer group",
+                "user": "",
+                "counters": view.scan_counters.as_dict(),
+            }
 
 
-def consumer_row(session: Session, consumer: Consumer) -> Row:
+def _consumer_facts(consumer: Consumer) -> Row:
     """One consumer: where it is, what it wants, what that has cost."""
     options = consumer.options
     return {
         "stream": consumer.stream,
         "name": None if options.name is None else shown(options.name),
-        "tag": shown(options.tag),
-        "connection": session.connection,
-        "protocol": session.protocol,
-        "user": session.user,
         "filter_values": [value.decode(errors="backslashreplace") for value in options.filter_values],
         "match_unfiltered": options.match_unfiltered,
         "dialect": None if options.filter is None else options.filter.dialect,

@@ -171,6 +171,7 @@ _SCAN_MEANING = {
     "chunks_skipped_by_index": "Chunks that the match index ruled out.",
     "chunks_without_match": "Chunks read without a match: false positives of stage 1 if it tested them.",
     "chunks_corrupt": "Damaged chunks that were skipped.",
+    "cpu_ns": "Nanoseconds of processor time that reading and deciding took, shared work divided among its readers.",
     "bytes_read": "Bytes of chunks read.",
     "bytes_skipped": "Bytes of chunks that were skipped.",
     "messages_evaluated": "Messages that stage 2 evaluated, or that were read without a filter.",

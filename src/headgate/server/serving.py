@@ -7,6 +7,7 @@ import importlib
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -217,6 +218,7 @@ class Server:
         return Broker(
             Path(self._settings.root),
             now_ms=self._clock.now_ms,
+            cpu_ns=time.thread_time_ns,
             settings=settings,
             wake=self._driver.wake,
             run_in_worker=self._driver.run_in_worker,

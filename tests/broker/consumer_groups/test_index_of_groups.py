@@ -9,10 +9,13 @@ import pytest
 
 from group_lab import GroupLab
 from headgate.broker.broker import BrokerSettings
+from headgate.broker.consumers import ConsumerOptions
 from headgate.evaluate.filter import Filter
+from headgate.log import OffsetSpecification
 from headgate.message import Message
 from headgate.scan.match_index.registry import Announcement
 from headgate.scan.match_index.settings import IndexSettings
+from headgate.server.listings import consumer_rows
 
 SQL = "rocketmq"
 TEXT = "bucket BETWEEN 20 AND 39 AND kind = 'order'"
@@ -66,3 +69,28 @@ def test_a_late_expression_has_bits_for_new_messages_at_once(lab: GroupLab) -> N
     lab.turn(SECOND_MS)
     lab.receive(100, only=wanted)
     assert lab.view().scan_counters.messages_decided_by_index == 50
+
+
+def test_a_member_that_reads_for_itself_reads_what_its_bits_allow(lab: GroupLab) -> None:
+    lab.broker.registering.announce("g", "client", {"q0": Announcement(TEXT, SQL, 1)})
+    lab.turn(SECOND_MS)
+    lab.publish(bodies(200))
+    lab.turn(SECOND_MS)
+    options = ConsumerOptions(OffsetSpecification.offset(10), filter=Filter.parse(TEXT, SQL), name="g")
+    consumer = lab.session.message_consumer("q0", options)
+    consumer.want(100)
+    scan = consumer.scan_due()
+    assert scan is not None and consumer.begin_scan(scan, may_wait=False)
+    consumer.run(scan)
+    assert consumer.end_scan(scan) is None
+    batch = consumer.take(100, 1 << 20)
+    assert batch is not None and batch.offsets.tolist() == [*range(20, 40), *range(120, 140)]
+    assert (consumer.counters.messages_decided_by_index, consumer.counters.messages_evaluated) == (190, 0)
+
+
+def test_a_list_says_what_reading_for_a_group_took(lab: GroupLab) -> None:
+    lab.publish(bodies(100))
+    assert lab.receive(100, only=Filter.parse(TEXT, SQL)).offsets == [*range(20, 40)]
+    (row,) = consumer_rows(lab.broker, "guest")
+    assert (row["stream"], row["name"], row["tag"], row["filter"]) == ("q0", "g", "g", TEXT)
+    assert (row["counters"]["messages_evaluated"], row["counters"]["messages_matched"]) == (100, 20)

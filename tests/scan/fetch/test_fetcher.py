@@ -5,17 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from unittest import mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import match_indexes
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream
 from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest
-from headgate.scan.fetch import Fetcher, Portion, SharedLog, SharedReads, Takes, results
+from headgate.scan.fetch import Fetcher, Portion, SharedLog, SharedReads, Takes, results, window
+from headgate.scan.match_index.build import build_index
 from log_streams import quick_folder
 from shared_streams import FILTER_VALUES, FILTERS, PIECES, STARTS, Piece, write_stream
 
 NOW_MS = 1_700_000_000_000
+MANY = [
+    match_indexes.Write((("AMER", number % 7), ("EMEA", number % 5), (None, 2)), packed=False) for number in range(20)
+]
 
 
 def _requests() -> st.SearchStrategy[ScanRequest]:
@@ -183,3 +189,23 @@ def test_of_a_window_that_was_decided_for_all_only_what_is_kept_stays_in_memory(
         assert each.found == expected
     assert reads.bytes_held > size // 2, "whoever takes everything keeps the whole window"
     log.close()
+
+
+def test_where_a_match_index_ends_readers_decide_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = match_indexes.create(tmp_path / "s", MANY, segment_bytes=10**6)
+    match_indexes.register(stream)
+    build_index(stream, now_ms=0)
+    match_indexes.append(stream, MANY)
+    decided = []
+    original = window.decide_window
+    monkeypatch.setattr(window, "decide_window", lambda *given: decided.append(1) or original(*given))
+    log = SharedLog(stream, SharedReads())
+    wanted = match_indexes.requests(match_indexes.TEXTS[0])[0]
+    group = [Following(log, wanted, 0) for _ in range(3)]
+    for each in group:
+        while each.read():
+            pass
+        assert (each.counters.messages_decided_by_index, each.counters.messages_evaluated) == (60, 60)
+        assert each.counters.chunks_examined == 40
+        assert each.found == group[0].found
+    assert len(decided) == 1

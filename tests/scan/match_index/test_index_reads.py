@@ -481,9 +481,9 @@ def test_a_segment_that_retention_deletes_during_a_build_keeps_no_sidecar(
     segment = stream.segments()[0]
     write = build.write_sidecar
 
-    def deleted_meanwhile(*arguments: Any) -> int:
+    def deleted_meanwhile(*arguments: Any, **options: Any) -> int:
         delete_pair(stream.path, segment.first_chunk_id)
-        return write(*arguments)
+        return write(*arguments, **options)
 
     monkeypatch.setattr(build, "write_sidecar", deleted_meanwhile)
     build.build_segment(segment, registration, full=True)

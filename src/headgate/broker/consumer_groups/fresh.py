@@ -51,6 +51,11 @@ class FreshMessages:
         return self._consumer is not None and self._consumer.has_pending and wanted == self._filter
 
     @property
+    def consumer(self) -> MessageConsumer | None:
+        """What reads for the group now; None while nobody asked lately."""
+        return self._consumer
+
+    @property
     def counters(self) -> ScanCounters:
         """What reading examined, skipped and kept."""
         counters = self._ended.copy()

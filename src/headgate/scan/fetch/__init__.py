@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headgate.scan.fetch.filters import SharedFilters
     from headgate.scan.fetch.log import SharedLog
     from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
-    from headgate.scan.fetch.reads import SharedReads
+    from headgate.scan.fetch.reads import CpuTime, SharedReads, unmeasured
     from headgate.scan.fetch.results import SharedResults
 else:
     from headgate.faces import lazy

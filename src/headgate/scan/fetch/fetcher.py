@@ -111,11 +111,15 @@ class _Step:
 
 @dataclass(slots=True)
 class _WindowStep:
-    """The chunks of one read that others read, too: those of a window up to `next_offset`, picked by stage 1."""
+    """The chunks of one read that others read, too: those of a window up to `next_offset`, picked by stage 1.
+
+    `share_ns` is the reader's part of the time that it took to have them in memory, less what it took itself.
+    """
 
     chunks: SharedChunks
     pick: Pick
     next_offset: int
+    share_ns: int
 
 
 class Fetcher:
@@ -142,6 +146,8 @@ class Fetcher:
         self._index: MatchIndex | None = None
         self._selection: _Selection | None = None
         self._window_bytes = self._mapped_bytes = log.reads.smallest_window_bytes
+        self._shared_ns = 0
+        """Of the time that the call took, what others pay their shares of."""
         self._number = log.filters.add(reader, request.filter)
         self._is_dense = not self._selector.tests_headers
         self._uses_time = request.filter is not None and request.filter.uses_time
@@ -181,6 +187,14 @@ class Fetcher:
         Little may be in it, or nothing: the caller asks again. `decided` is what `decided` gave for that offset. Raises
         CorruptChunkError at a chunk that does not check, once everything before was given, and other LogErrors.
         """
+        cpu_ns = self._log.reads.cpu_ns
+        begun_ns, self._shared_ns = cpu_ns(), 0
+        portion = self._fetched(offset, now_ms, decided)
+        if portion is not None:
+            portion.counters.cpu_ns += cpu_ns() - begun_ns - self._shared_ns
+        return portion
+
+    def _fetched(self, offset: int, now_ms: int, decided: SharedResults | None) -> Portion | ChunkPortion | None:
         if decided is not None and self._takes is Takes.MESSAGES:
             return self._from_results(decided, offset)
         try:
@@ -208,13 +222,19 @@ class Fetcher:
             return lone.chunk(next_offset) if self._takes is Takes.CHUNKS else lone.message(next_offset)
         if self._is_alone or not self.is_compiled:
             return None
+        reads = self._log.reads
+        begun_ns = reads.cpu_ns()
         chunks = appended.shared()
         pick = chunks.pick(self._selector, 0)
         if self._takes is Takes.CHUNKS:
             return chunks.whole(pick, next_offset)
         request, start = self._request_at(now_ms), int(chunks.chunk_ids[0])
-        portion = chunks.portion(pick, request, self._number, start, next_offset, self._log.reads.buffers)
-        return None if portion is None else self._as_taken(portion, chunks.chunk_ids, chunks.epochs)
+        portion = chunks.portion(pick, request, self._number, start, next_offset, reads, self._log.filters)
+        if portion is None:
+            return None
+        taken = self._as_taken(portion, chunks.chunk_ids, chunks.epochs)
+        taken.counters.cpu_ns += reads.cpu_ns() - begun_ns
+        return taken
 
     def _as_taken(self, portion: Portion, chunk_ids: Int64Array, epochs: Int64Array) -> Portion | ChunkPortion:
         """Messages as the reader takes them; ids and epochs are those of the chunks that they lie in, among others."""
@@ -231,8 +251,16 @@ class Fetcher:
 
     def _messages(self, place: Place, within: OffsetRange, now_ms: int) -> Portion:
         """By the match index as far as it reaches; by what is decided for all; a window that others use; or alone."""
-        request = self._request_at(now_ms)
         index = self._index_of(place)
+        try:
+            return self._messages_by(index, place, within, self._request_at(now_ms))
+        finally:
+            if index is not None:
+                index.close()
+
+    def _messages_by(
+        self, index: MatchIndex | None, place: Place, within: OffsetRange, request: ScanRequest
+    ) -> Portion:
         index_row, index_stop = place.row, place.row
         if index is not None:
             index_row, index_stop = index.reach(place.opened.reader, place.row)
@@ -280,8 +308,10 @@ class Fetcher:
             found = self._log.results(place, self._window_bytes)
             if found.stop_row > len(place.view.table):
                 place.view = place.opened.refresh()
-            if not found.decide(place, rules, self._number):
+            took_ns = found.decide(place, rules, self._number, self._log.filters)
+            if took_ns is None:
                 return None
+            self._shared_ns += took_ns
             if offset < found.next_offset and self._number in found.numbers:
                 return found
 
@@ -293,8 +323,12 @@ class Fetcher:
             return None
         if step is None:
             return None
-        buffers = self._log.reads.buffers
-        return step.chunks.portion(step.pick, request, self._number, offset, step.next_offset, buffers)
+        portion = step.chunks.portion(
+            step.pick, request, self._number, offset, step.next_offset, self._log.reads, self._log.filters
+        )
+        if portion is not None:
+            portion.counters.cpu_ns += step.share_ns
+        return portion
 
     def _alone(
         self, place: Place, request: ScanRequest, within: OffsetRange, index: MatchIndex | None, index_stop: int
@@ -353,7 +387,9 @@ class Fetcher:
         with contextlib.suppress(CorruptChunkError):  # readers that it concerns find it again alone
             shared = self._window_step(place)
             if shared is not None:
-                return shared.chunks.whole(shared.pick, shared.next_offset)
+                portion = shared.chunks.whole(shared.pick, shared.next_offset)
+                portion.counters.cpu_ns = shared.share_ns
+                return portion
         return self._whole(self._step(place, min(self._window_bytes, LARGEST_WINDOW_BYTES)))
 
     @staticmethod
@@ -380,27 +416,27 @@ class Fetcher:
         window = self._log.window(place, min(self._window_bytes, self._log.largest_window_bytes))
         if window.stop_row > len(place.view.table):
             place.view = place.opened.refresh()
-        chunks = window.chunks(place)
+        chunks, share_ns = window.chunks(place, self._log.filters)
         first_chunk = 0
         if place.row != window.start_row:
             first_chunk = int(np.searchsorted(chunks.chunk_ids, place.view.offset_at(place.row)))
         pick = chunks.pick(self._selector, first_chunk)
         if self._selector.tests_headers:
             self._is_dense = pick.is_dense
-        return _WindowStep(chunks, pick, window.next_offset)
+        return _WindowStep(chunks, pick, window.next_offset, share_ns)
 
     def _step(
         self, place: Place, window_bytes: int, mapped_to: int | None = None, *, stop_row: int | None = None
     ) -> _Step:
-        """The chunks to read next; `place` moves to the first of them. With `stop_row` they end before that row.
+        """The chunks to read next; `place` moves to the first of them. With `stop_row` they end before that row, unless
 
+        stage 1 has chosen them, which is done for many at a time.
         With `mapped_to` they end before that byte of the file, if the first one does, and lie in few parts of it.
         """
         counters = ScanCounters()
         view = place.view
-        most_row = len(view.table) if stop_row is None else stop_row
-        end_row = min(self._end_row(view.table), most_row)
         if not self._selector.tests_headers:
+            end_row = self._end_row(view.table) if stop_row is None else min(stop_row, self._end_row(view.table))
             if mapped_to is None:
                 stop_row = place.window_stop(window_bytes)
             elif view.position_at(stop_row := place.mapped_stop(window_bytes)) > mapped_to:
@@ -422,8 +458,6 @@ class Fetcher:
             count = max(1, count)
             if count < len(rows):
                 rows, stop_row = rows[:count], int(rows[count])
-        if most_row < stop_row:
-            rows, stop_row = rows[: int(np.searchsorted(rows, most_row))], most_row
         if stop_row == selection.stop_row:
             self._selection = None
         return _Step(place, stop_row, rows, counters)

@@ -135,6 +135,16 @@ class SharedFilters:
         else:
             self._near_windows = min(_MOST_NEAR, 2 * self._near_windows)
 
+    def sharers(self, span: OffsetRange, numbers: Collection[int] | None = None) -> int:
+        """How many readers will soon ask for some offsets, with filters of these numbers or any; one at least."""
+        begin = span.start - self._near_windows * (span.stop - span.start)
+        with self._lock:
+            found = sum(
+                (numbers is None or number in numbers) and begin <= reader.offset < span.stop and reader.is_waiting
+                for reader, number in self._readers.items()
+            )
+        return max(1, found)
+
     def add(self, reader: FilteredReader, wanted: Filter | None) -> int:
         """A reader comes; gives the number of its filter, the same for equal ones."""
         with self._lock:

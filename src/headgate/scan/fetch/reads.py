@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headgate.scan.decide import DecideBuffers
@@ -20,11 +21,21 @@ SMALLEST_WINDOW_BYTES = 1 << 20
 """What a reader begins with: many may be left with what they were not given yet."""
 
 
+CpuTime = Callable[[], int]
+"""Nanoseconds of processor time that the calling thread took so far."""
+
+
+def unmeasured() -> int:
+    """For readers whose owner has no clock: nothing takes time."""
+    return 0
+
+
 class SharedReads:
     """Bounds for all streams of a process; the least recently used goes first.
 
-    A reader looks at `smallest_window_bytes` of its stream at a time, and at more as long as it keeps little. `lock`
-    guards the bookkeeping of all logs; it is never held while something is read or decided.
+    A reader looks at `smallest_window_bytes` of its stream at a time, and at more as long as it keeps little. `cpu_ns`
+    is what readers measure their time by. `lock` guards the bookkeeping of all logs; it is never held while something
+    is read or decided.
     """
 
     def __init__(
@@ -33,8 +44,10 @@ class SharedReads:
         windows_bytes: int = WINDOWS_BYTES,
         most_open_segments: int = MOST_OPEN_SEGMENTS,
         smallest_window_bytes: int = SMALLEST_WINDOW_BYTES,
+        cpu_ns: CpuTime = unmeasured,
     ) -> None:
         self.smallest_window_bytes = smallest_window_bytes
+        self.cpu_ns = cpu_ns
         self.lock = threading.Lock()
         self.pool = BufferPool()
         self._windows_bytes = windows_bytes

@@ -15,7 +15,7 @@ from headgate.evaluate import Filter, malformed_rows
 from headgate.log import gather
 from headgate.message import SLACK_BYTES, EncodedMessages
 from headgate.scan.decide import Decider
-from headgate.scan.fetch.filters import SharedRules
+from headgate.scan.fetch.filters import SharedFilters, SharedRules
 from headgate.scan.fetch.places import Place
 from headgate.scan.fetch.portions import Portion
 from headgate.scan.fetch.reads import SharedReads
@@ -32,7 +32,7 @@ from headgate.scan.fetch.window import (
     user_rows,
 )
 from headgate.scan.reading import ScanBatch
-from headgate.scan.request import ScanCounters, ScanRequest
+from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 from headgate.scan.stage_one import ChunkSelector
 
 Int64Array = NDArray[np.int64]
@@ -53,7 +53,7 @@ _TILE_BYTES = 4096
 """What messages, pairs of filter and message, chunks, and the rest take beside the bytes of messages."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class _Decided:
     """`kept`, the messages that some filter keeps, and which: those of the filter at place i of the rule set are
 
@@ -68,6 +68,8 @@ class _Decided:
     borders: list[int]
     chunks_hit: list[int]
     malformed: Int64Array
+    share_ns: int = 0
+    """What deciding it took, by each reader that it was decided for."""
     picks: dict[Hashable, Pick] = field(default_factory=dict)
 
     def kept_by(self, place: int) -> Kept:
@@ -111,20 +113,26 @@ class SharedResults(Tile):
         decided = self._decided
         return () if decided is None else decided.places.keys()
 
-    def decide(self, place: Place, rules: SharedRules, number: int) -> bool:
-        """Decide it for a rule set, unless it is decided for the filter of this number; False if a chunk is damaged.
+    def decide(self, place: Place, rules: SharedRules, number: int, filters: SharedFilters) -> int | None:
+        """Decide it for a rule set, unless it is decided for the filter of this number; None if a chunk is damaged.
 
-        Where more filters than it was decided for keep too much of it, it is given up instead, for shorter ones.
+        Gives the processor time that it took, which its readers share. Where more filters than it was decided for keep
+        too much of it, it is given up instead, for shorter ones.
         """
         with self._lock:
             if number in self.numbers:
-                return True
+                return 0
             if self._is_damaged:
-                return False
+                return None
+            begun_ns = self._reads.cpu_ns()
             stop_row, decided = self._match(place, rules)
             if decided is None:
                 self._is_damaged = True
-                return False
+                return None
+            took_ns = self._reads.cpu_ns() - begun_ns
+            if took_ns:
+                span = OffsetRange(self.first_offset, place.view.offset_at(stop_row))
+                decided.share_ns = took_ns // filters.sharers(span, rules.places)
             with self._reads.lock:
                 if stop_row == self.stop_row:
                     self._reads.charge(self, decided.size_bytes - self.charged_bytes)
@@ -133,9 +141,9 @@ class SharedResults(Tile):
                     self._reads.charge(self, decided.size_bytes)
                 else:
                     self._reads.forget(self)
-                    return True
+                    return took_ns
             self._decided = decided
-            return True
+            return took_ns
 
     def portion(self, number: int, wanted: Filter | None, selector: ChunkSelector, offset: int) -> tuple[Portion, Pick]:
         """What the filter of this number, for which it is decided, keeps from an offset on of the chunks that stage 1
@@ -156,7 +164,9 @@ class SharedResults(Tile):
         if not len(pick.chunks):
             return Portion([], self.next_offset, pick.counters.copy()), pick
         kept = decided.kept_by(decided.places[number])
-        return portion_of(kept, pick, outline.chunk_ids, offset, self.next_offset, wanted), pick
+        portion = portion_of(kept, pick, outline.chunk_ids, offset, self.next_offset, wanted)
+        portion.counters.cpu_ns = decided.share_ns
+        return portion, pick
 
     def _match(self, place: Place, rules: SharedRules) -> tuple[int, _Decided | None]:
         """What the rules keep, up to a row: the last one, the first behind enough, or that of a damaged chunk.

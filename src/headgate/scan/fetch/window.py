@@ -15,7 +15,7 @@ from headgate.evaluate import Filter
 from headgate.log import ChunkHeaders, ChunkType, gather
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan.decide import DecideBuffers, Decider
-from headgate.scan.fetch.filters import NO_FILTER
+from headgate.scan.fetch.filters import NO_FILTER, SharedFilters
 from headgate.scan.fetch.places import Place
 from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
 from headgate.scan.fetch.reads import SharedReads
@@ -50,6 +50,8 @@ class Kept:
     chunks_hit: int
     message_count: int
     malformed: Int64Array
+    share_ns: int = 0
+    """What deciding it took, by each that it was decided for."""
 
     @staticmethod
     def of(batches: list[ScanBatch], chunk_ids: Int64Array, malformed: Int64Array) -> Kept:
@@ -232,28 +234,45 @@ class SharedChunks:
             return found
 
     def portion(
-        self, pick: Pick, request: ScanRequest, number: int, start: int, next_offset: int, buffers: DecideBuffers
+        self,
+        pick: Pick,
+        request: ScanRequest,
+        number: int,
+        start: int,
+        next_offset: int,
+        reads: SharedReads,
+        filters: SharedFilters,
     ) -> Portion | None:
         """What a request keeps of picked chunks from the offset `start` on, `number` being that of its filter.
 
-        None if a chunk is damaged: readers find that out alone.
+        Its counters have the reader's share of deciding them, less what it took itself for all. None if a chunk is
+        damaged: readers find that out alone.
         """
         if not len(pick.chunks):
             return Portion([], next_offset, pick.counters.copy())
-        kept = self._kept(request, number, buffers)
-        return None if kept is None else portion_of(kept, pick, self.chunk_ids, start, next_offset, request.filter)
+        took_ns = 0
+        with self._lock:
+            if self._is_damaged:
+                return None
+            kept = self._decided.get(number)
+            if kept is None:
+                begun_ns = reads.cpu_ns()
+                kept = self._decide(request, number, reads.buffers)
+                if kept is None:
+                    return None
+                took_ns = reads.cpu_ns() - begun_ns
+                kept.share_ns = took_ns
+                if took_ns and number >= NO_FILTER:
+                    kept.share_ns //= filters.sharers(OffsetRange(int(self.chunk_ids[0]), next_offset), (number,))
+        portion = portion_of(kept, pick, self.chunk_ids, start, next_offset, request.filter)
+        portion.counters.cpu_ns = kept.share_ns - took_ns
+        return portion
 
     def whole(self, pick: Pick, next_offset: int) -> ChunkPortion:
         """The picked chunks as they are stored."""
         counters = pick.counters.copy()
         counters.bytes_read += pick.chunk_bytes
         return ChunkPortion(next_offset, counters, columns_of(self._window, None if pick.is_all else pick.chunks))
-
-    def _kept(self, request: ScanRequest, number: int, buffers: DecideBuffers) -> Kept | None:
-        with self._lock:
-            if self._is_damaged:
-                return None
-            return self._decided.get(number) or self._decide(request, number, buffers)
 
     def _decide(self, request: ScanRequest, number: int, buffers: DecideBuffers) -> Kept | None:
         decider = Decider(request, EVERYWHERE, buffers, self._are_checked)
@@ -272,7 +291,7 @@ class SharedChunks:
 class SharedWindow(Tile):
     """The chunks of a tile for all readers; whoever asks first reads them. Safe for several threads."""
 
-    __slots__ = ("_chunks", "_lock", "_reads", "_size_bytes")
+    __slots__ = ("_chunks", "_lock", "_reads", "_share_ns", "_size_bytes")
 
     def __init__(self, segment_id: int, start_row: int, stop_row: int, view: SegmentView, reads: SharedReads) -> None:
         super().__init__(segment_id, start_row, stop_row, view)
@@ -280,15 +299,24 @@ class SharedWindow(Tile):
         self._reads = reads
         self._lock = threading.Lock()
         self._chunks: SharedChunks | None = None
+        self._share_ns = 0
 
-    def chunks(self, place: Place) -> SharedChunks:
-        """Its chunks with messages. Raises CorruptChunkError for an invalid header."""
+    def chunks(self, place: Place, filters: SharedFilters) -> tuple[SharedChunks, int]:
+        """Its chunks with messages, and the reader's share of the time it took to bring them into memory, less what it
+
+        takes itself for all. Raises CorruptChunkError for an invalid header.
+        """
         with self._lock:
+            took_ns = 0
             if self._chunks is None:
+                begun_ns = self._reads.cpu_ns()
                 window = load_rows(place.opened, place.view, user_rows(place.view, self.start_row, self.stop_row))
                 self._chunks = SharedChunks(window, Outline.of(window), charge=self._charge)
                 self._charge(_WINDOW_BYTES + (0 if place.opened.segment.mappable else self._size_bytes))
-            return self._chunks
+                took_ns = self._reads.cpu_ns() - begun_ns
+                if took_ns:
+                    self._share_ns = took_ns // filters.sharers(OffsetRange(self.first_offset, self.next_offset))
+            return self._chunks, self._share_ns - took_ns
 
     def _charge(self, size_bytes: int) -> None:
         with self._reads.lock:

@@ -150,11 +150,11 @@ def build_segment(segment: Segment, registration: Registration, *, full: bool = 
     return done
 
 
-def replace_sidecar(segment: Segment, blocks: Sequence[BlockContent]) -> int:
+def replace_sidecar(segment: Segment, blocks: Sequence[BlockContent], *, flushed: bool = True) -> int:
     """Write a sidecar; again if a writer starts just now, which removes files that are about to be renamed."""
     for attempt in range(1, _WRITE_ATTEMPTS + 1):
         try:
-            return write_sidecar(segment, blocks)
+            return write_sidecar(segment, blocks, flushed=flushed)
         except LogError as error:
             if attempt == _WRITE_ATTEMPTS or not isinstance(error.__cause__, FileNotFoundError):
                 raise

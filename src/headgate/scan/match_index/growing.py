@@ -3,7 +3,8 @@
 A step decides the chunks that came since the last one, and appends a block to the sidecar of the segment that grows.
 When nothing is new it fills in what filters that came later do not cover of that segment. A file of many blocks, and
 one whose segment is full, is written anew as one block. What is known about a file is learned from it when the segment
-is opened, and when another process replaced it.
+is opened, and when another process replaced it. Nothing is flushed: while much is written that takes seconds, and what
+a power loss damages does not check.
 """
 
 from __future__ import annotations
@@ -250,7 +251,7 @@ class _GrowingSegment:
         """Write the file anew as one block, or few."""
         building = Building(self._reader, self._wanted, self._bit_map, 0, self._row)
         building.take_over(self._sidecar)
-        done.bytes_written += replace_sidecar(self._segment, building.blocks())
+        done.bytes_written += replace_sidecar(self._segment, building.blocks(), flushed=False)
         done.segments_written += 1
         self._sidecar = opened_sidecar(self._segment)
         self._merged = max(1, 0 if self._sidecar is None else len(self._sidecar.blocks))
@@ -264,7 +265,7 @@ class _GrowingSegment:
                     if written:
                         self._sidecar.refresh()
                 else:
-                    written = replace_sidecar(self._segment, [block])
+                    written = replace_sidecar(self._segment, [block], flushed=False)
                     self._learn()
                 done.bytes_written += written
                 if written:

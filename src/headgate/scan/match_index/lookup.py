@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,9 @@ Int64Array = NDArray[np.int64]
 _MOST_ROWS = 16_384
 _MOST_OFFSETS = 1 << 18
 """An answer is about so many chunks and messages: what bounds the memory of a look-up."""
+
+_MOST_COVERS = 256
+"""Filters of which is kept where the sidecar of a segment has results: four bytes for each chunk."""
 
 _HEADER_WORDS = HEADER_BYTES_DTYPE.itemsize // 8
 
@@ -87,13 +91,13 @@ class _Part:
 class Cover:
     """Where a sidecar has results of a filter: those of row r of the segment are in `parts[owners[r]]`, −1 for none.
 
-    `owners` is `(rows,)` int64, of the segment as it was when the sidecar had so many `blocks`. The first ones of them
+    `owners` is `(rows,)` int32, of the segment as it was when the sidecar had so many `blocks`. The first ones of them
     reach no further than its table: they have the `settled_parts`, and are not looked at again when it grows.
     """
 
     sidecar: Sidecar
     blocks: int
-    owners: Int64Array
+    owners: NDArray[np.int32]
     parts: tuple[_Part, ...]
     settled_blocks: int
     settled_parts: int
@@ -155,6 +159,8 @@ class SegmentIndex:
             blocks = sidecar.blocks
             if known is not None and (len(known.owners), known.blocks) == (len(table), len(blocks)):
                 return known
+            if known is None and len(self._covers) >= _MOST_COVERS:
+                del self._covers[next(iter(self._covers))]
             found = self._covers[key] = self._extended(known, key, sidecar, blocks, table)
             return found
 
@@ -167,9 +173,9 @@ class SegmentIndex:
         table: ChunkTable,
     ) -> Cover:
         if known is None or len(known.owners) > len(table):
-            known = Cover(sidecar, 0, np.empty(0, dtype=np.int64), (), 0, 0)
+            known = Cover(sidecar, 0, np.empty(0, dtype=np.int32), (), 0, 0)
         rows = len(table)
-        owners = np.concatenate([known.owners, np.full(rows - len(known.owners), -1, dtype=np.int64)])
+        owners = np.concatenate([known.owners, np.full(rows - len(known.owners), -1, dtype=np.int32)])
         parts = list(known.parts[: known.settled_parts])
         settled, settled_parts = known.settled_blocks, known.settled_parts
         for place in range(settled, len(blocks)):
@@ -233,7 +239,7 @@ class MatchIndex:
         self._segment = segment
 
     def close(self) -> None:
-        """Give the open file back; the next question opens it again."""
+        """Give the open files back; the next question opens them again."""
         self._segment = None
 
     def reach(self, reader: SegmentReader, row: int) -> tuple[int, int]:
@@ -396,7 +402,7 @@ class MatchIndex:
             warnings.warn(f"match index not used: {text}", MatchIndexWarning, stacklevel=2)
 
 
-def _runs(owners: Int64Array, items: Int64Array) -> list[Int64Array]:
+def _runs(owners: NDArray[np.integer[Any]], items: Int64Array) -> list[Int64Array]:
     """The items in runs of the same owner; `owners` and `items` are `(items,)`."""
     return np.split(items, np.flatnonzero(np.diff(owners)) + 1) if len(items) else []
 

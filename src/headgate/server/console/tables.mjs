@@ -39,6 +39,7 @@ const SCANNED = [
   count("messages_unknown"),
   count("messages_error"),
   count("messages_malformed"),
+  count("cpu_ns"),
 ]
 const DELIVERED = [count("delivered_messages"), count("delivered_chunks"), bytes("delivered_bytes")]
 const READING = within("reading", [...SCANNED, ...DELIVERED])

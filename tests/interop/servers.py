@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROCKETMQ_PORTS = ("rocketmq", "rocketmq_tls", "rocketmq_names", "rocketmq_classic")
+PORTS = ("amqp", "stream", "stomp", "http", "servicebus", "rocketmq", "rocketmq_names", "rocketmq_classic")
 READY_SECONDS = 60.0
 ORIGINAL = "HEADGATE_INTEROP_ORIGINAL"
 """Ports of a running RabbitMQ, such as `amqp=5672,stream=5552,stomp=61613,http=15672`: what the client programs expect
@@ -106,9 +106,7 @@ class ServerProcess:
     def __post_init__(self) -> None:
         self.root = self.folder / "data"
         self.log = self.folder / "serve.log"
-        self._ports: dict[str, int] = dict.fromkeys(
-            ("amqp", "stream", "stomp", "http", "servicebus", *ROCKETMQ_PORTS), 0
-        )
+        self._ports: dict[str, int] = dict.fromkeys(PORTS, 0)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -82,7 +82,7 @@ def process(tmp_path: Path) -> Iterator[ServerProcess]:
     server.close()
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(30, marks=pytest.mark.long)], ids=["short", "long"])
+@pytest.mark.parametrize("rounds", [1, pytest.param(30, marks=pytest.mark.long)], ids=["short", "long"])
 def test_nothing_is_lost_when_the_server_is_killed(process: ServerProcess, rounds: int) -> None:
     place = of_server(process.start())
     place.topic(TOPIC, queues=2)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from interop.programs import Client, Program, start
-from interop.rocketmq import RocketMq, of_server
+from interop.rocketmq import RocketMq, Walks, of_server, wanted_walks
 from interop.rocketmq import original as original_rocketmq
 from interop.servers import JOHN, Served, ServerProcess, original
 
@@ -41,6 +41,13 @@ def rocketmq(request: pytest.FixtureRequest) -> RocketMq:
             pytest.skip("RabbitMQ is no RocketMQ")
         running = of_server(served)
     return running
+
+
+@pytest.fixture(scope="session")
+def walks(request: pytest.FixtureRequest, rocketmq: RocketMq) -> Iterator[Walks]:
+    """The walks of clients of RocketMQ, of both protocols, which run side by side."""
+    with Walks(rocketmq, wanted_walks(request.session.items)).running() as running:
+        yield running
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -133,33 +134,36 @@ Step = Callable[[Any], None]
 class Walks:
     """Runs the steps of each client in a thread of its own, so that what clients wait for is waited for together."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = steps
-        self._results: dict[tuple[Client, Step], Future[None]] = {}
+    def __init__(self, place: RocketMq, walks: Sequence[tuple[Client, Sequence[Step], Callable[..., Any]]]) -> None:
+        """Each walk is a client, its steps, and what makes the object that they are called with."""
+        self._place = place
+        self._walks = walks
+        self._programs: list[Program] = []
+        self._results = {(client, step): Future[None]() for client, steps, _ in walks for step in steps}
 
     @contextmanager
-    def running(self, clients: Iterable[Client], begin: Callable[[Client], Any]) -> Iterator[Walks]:
-        """Begin the walks of these clients; `begin` makes what each step of a walk is called with."""
-        wanted = list(clients)
-        for client in wanted:
-            self._results |= {(client, step): Future() for step in self._steps}
-        with ThreadPoolExecutor(max(1, len(wanted))) as pool:
-            for client in wanted:
-                pool.submit(self._walk, client, begin)
+    def running(self) -> Iterator[Walks]:
+        """Begin the walks; at the end their programs end."""
+        with ThreadPoolExecutor(max(1, len(self._walks))) as pool:
+            for number, walk in enumerate(self._walks):
+                pool.submit(self._walk, f"{int(time.time())}-{number}", *walk)
             yield self
+        for program in self._programs:
+            program.stop()
 
-    def _walk(self, client: Client, begin: Callable[[Client], Any]) -> None:
+    def _walk(self, name: str, client: Client, steps: Sequence[Step], made: Callable[..., Any]) -> None:
         walk = None
-        for number, step in enumerate(self._steps):
+        for number, step in enumerate(steps):
             try:
                 if number == 0:
-                    walk = begin(client)
+                    program = self._place.connected(client)
+                    self._programs.append(program)
+                    walk = made(self._place, client, program, name)
                 step(walk)
                 self._results[client, step].set_result(None)
             except BaseException as error:
-                # It is the test's; a skip is one, too.
-                # Without its first step a walk has nothing to go on.
-                for missed in self._steps[number:] if number == 0 else [step]:
+                # It is the test's; a skip is one, too. Without its first step a walk has nothing to go on.
+                for missed in steps[number:] if number == 0 else [step]:
                     self._results[client, missed].set_exception(error)
                 if number == 0:
                     return
@@ -169,8 +173,12 @@ class Walks:
         self._results[client, step].result(120)
 
 
-def wanted_clients(request: pytest.FixtureRequest) -> list[Client]:
-    """The clients that the chosen tests of this module are about."""
-    items = [item for item in request.session.items if getattr(item, "module", None) is request.module]
-    parameters = [item.callspec.params for item in items if hasattr(item, "callspec")]
-    return list(dict.fromkeys(each["client"] for each in parameters))
+def wanted_walks(items: Iterable[pytest.Item]) -> list[tuple[Client, Sequence[Step], Callable[..., Any]]]:
+    """The walks that the chosen tests are about, of all modules with steps."""
+    found = {}
+    for item in items:
+        module, parameters = getattr(item, "module", None), getattr(item, "callspec", None)
+        if parameters is not None and "step" in parameters.params and hasattr(module, "STEPS"):
+            client = parameters.params["client"]
+            found[client] = (client, module.STEPS, module.Walk)
+    return list(found.values())

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from interop.programs import GO_ROCKETMQ_CLASSIC, JAVA_ROCKETMQ_CLASSIC, Client, Program, bodies
-from interop.rocketmq import RocketMq, Walks, error_of, wanted_clients
+from interop.rocketmq import RocketMq, Walks, error_of
 from waiting import eventually
 
 CLIENTS = [JAVA_ROCKETMQ_CLASSIC, GO_ROCKETMQ_CLASSIC]
@@ -27,8 +26,6 @@ MESSAGES: list[dict[str, Any]] = [
     {"body": "m3", "tag": "BB"},
 ]
 BATCH = [{"body": f"b{number}", "tag": "a", "properties": {"n": str(number)}} for number in range(5)]
-
-_numbers = itertools.count(1)
 
 
 @dataclass(slots=True)
@@ -230,21 +227,6 @@ def delay(walk: Walk) -> None:
 
 
 STEPS = [begin, refuse, push_messages, broadcast, keep_order, bury, share, pull, look_up, delay]
-
-
-@pytest.fixture(scope="module")
-def walks(request: pytest.FixtureRequest, rocketmq: RocketMq) -> Iterator[Walks]:
-    programs: list[Program] = []
-
-    def start_walk(client: Client) -> Walk:
-        program = rocketmq.connected(client)
-        programs.append(program)
-        return Walk(rocketmq, client, program, f"{int(time.time())}-{next(_numbers)}")
-
-    with Walks(STEPS).running(wanted_clients(request), start_walk) as running:
-        yield running
-    for program in programs:
-        program.stop()
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)

@@ -23,7 +23,8 @@ def serve(commands: Mapping[str, Callable[..., Any]]) -> None:
         except Exception as error:
             traceback.print_exc()
             code = getattr(error, "code", None)
-            reply = {"error": f"{type(error).__name__}: {error}" + ("" if code is None else f" (code {int(code)})")}
+            told = f" (code {int(code)})" if isinstance(code, int) else ""
+            reply = {"error": f"{type(error).__name__}: {error}{told}"}
         replies.write(json.dumps(reply) + "\n")
     # Threads of a library may not end by themselves.
     os._exit(0)

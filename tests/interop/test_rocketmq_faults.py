@@ -56,6 +56,8 @@ def _send(program: Program, name: str, account: Account) -> None:
             account.perhaps.add(body)
         if is_sent:
             account.sent.add(body)
+        else:
+            account.ends.wait(0.05)
         number += 1
 
 

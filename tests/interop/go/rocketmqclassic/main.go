@@ -20,6 +20,7 @@ import (
 
 var (
 	names     primitive.NamesrvAddr
+	keys      primitive.Credentials
 	sender    rocketmq.Producer
 	open      = map[string]func() error{}
 	inboxes   = map[string]*lines.Inbox{}
@@ -37,6 +38,9 @@ func connect(command *lines.Command) (any, error) {
 			names = primitive.NamesrvAddr{address + ":" + strconv.Itoa(command.Port)}
 		}
 	}
+	if len(command.Keys) == 2 {
+		keys = primitive.Credentials{AccessKey: command.Keys[0], SecretKey: command.Keys[1]}
+	}
 	return nil, nil
 }
 
@@ -51,6 +55,7 @@ func send(command *lines.Command) (any, error) {
 			producer.WithNameServer(names),
 			producer.WithGroupName("producers"),
 			producer.WithInstanceName(instance()),
+			producer.WithCredentials(keys),
 		)
 		if err != nil {
 			return nil, err
@@ -151,6 +156,7 @@ func push(command *lines.Command) (any, error) {
 		consumer.WithNameServer(names),
 		consumer.WithGroupName(command.Group),
 		consumer.WithInstance(instance()),
+		consumer.WithCredentials(keys),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithConsumerOrder(command.Orderly),
 	}

@@ -16,6 +16,8 @@ import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -33,6 +35,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /** org.apache.rocketmq:rocketmq-client (remoting), driven by lines of JSON. */
@@ -43,6 +46,7 @@ public final class RocketMqClassic {
   private static final Map<String, DefaultLitePullConsumer> PULLED = new HashMap<>();
   private static final Map<String, Inbox> INBOXES = new HashMap<>();
   private static String names;
+  private static RPCHook hook;
   private static DefaultMQProducer producer;
   private static int instances;
 
@@ -54,6 +58,10 @@ public final class RocketMqClassic {
         "connect",
         fields -> {
           names = fields.text("host") + ":" + fields.number("port", 0);
+          if (fields.has("keys")) {
+            List<String> keys = fields.texts("keys");
+            hook = new AclClientRPCHook(new SessionCredentials(keys.get(0), keys.get(1)));
+          }
           return null;
         });
     commands.put("send", RocketMqClassic::send);
@@ -95,7 +103,7 @@ public final class RocketMqClassic {
 
   private static DefaultMQProducer producer() throws MQClientException {
     if (producer == null) {
-      producer = new DefaultMQProducer("producers");
+      producer = new DefaultMQProducer("producers", hook);
       producer.setNamesrvAddr(names);
       producer.setInstanceName(instance());
       producer.setSendMsgTimeout(10_000);
@@ -237,7 +245,7 @@ public final class RocketMqClassic {
     Inbox inbox = new Inbox();
     INBOXES.put(id, inbox);
     Failures failures = new Failures(fields.map("fails"));
-    DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(fields.text("group"));
+    DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(fields.text("group"), hook);
     consumer.setNamesrvAddr(names);
     consumer.setInstanceName(fields.text("instance", instance()));
     consumer.setConsumeFromWhere(from(fields));
@@ -318,7 +326,7 @@ public final class RocketMqClassic {
   }
 
   private static Object pull(Fields fields) throws Exception {
-    DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(fields.text("group"));
+    DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(fields.text("group"), hook);
     consumer.setNamesrvAddr(names);
     consumer.setInstanceName(instance());
     consumer.setConsumeFromWhere(from(fields));

@@ -209,31 +209,33 @@ def test_what_a_push_consumer_has_is_renewed_while_it_lives(open_site: OpenSite,
     assert {each.system_properties.delivery_attempt for each in again} == {2}
 
 
-def test_expressions_of_consumers_are_announced_while_they_live(open_site: OpenSite) -> None:
+def test_consumers_are_members_of_their_groups_and_what_they_ask_for_is_known_while_they_live(
+    open_site: OpenSite,
+) -> None:
     site = open_site()
     site.topic("orders")
     site.topic("audit")
+    members = site.running.context.broker.members
     registering = site.running.context.broker.registering
-    peer = site.peer()
+    peer = site.peer(client_id="me")
 
-    def text(topic: str) -> str | None:
-        found = site.running.call(lambda: registering.expression("g", topic))
+    def asked(topic: str) -> str | None:
+        found = site.running.call(lambda: members.subscription("g", topic))
         return None if found is None else str(found.announcement.text)
 
     with peer.telemetry(consumer_settings("g", {"orders": (pb.FilterType.SQL, "a = 1")})) as answers:
         next(answers)
-    assert (text("orders"), text("audit")) == ("a = 1", None)
-    other = pb.FilterExpression(type=pb.FilterType.SQL, expression="a = 2")
-    for topic in ("orders", "audit"):
-        assert peer.receive("g", topic, filter_expression=other)[0].code == Status.MESSAGE_NOT_FOUND
-    assert (text("orders"), text("audit")) == ("a = 2", "a = 2")
-    peer.receive("g", "audit", filter_expression=pb.FilterExpression(type=pb.FilterType.TAG, expression="A"))
-    assert (text("orders"), text("audit")) == ("a = 2", None)
+    assert site.running.call(lambda: members.of("g")) == ["me"]
+    assert (asked("orders"), asked("audit")) == ("a = 1", None)
+    assert site.running.call(lambda: registering.expression("g", "orders")) is not None
+    tags = pb.FilterExpression(type=pb.FilterType.TAG, expression="A")
+    assert peer.receive("g", "audit", filter_expression=tags)[0].code == Status.MESSAGE_NOT_FOUND
+    assert (asked("orders"), asked("audit")) == ("a = 1", "A")
     heartbeat = pb.HeartbeatRequest(group=pb.Resource(name="g"), client_type=pb.ClientType.SIMPLE_CONSUMER)
     assert peer.call(heartbeat).status.code == Status.OK
-    assert text("orders") == "a = 2"
     peer.call(pb.NotifyClientTerminationRequest())
-    assert text("orders") is None
+    assert site.running.call(lambda: members.of("g")) == []
+    assert (asked("orders"), asked("audit")) == (None, None)
 
 
 def test_a_wrong_filter_may_be_refused_late_as_in_the_original(open_site: OpenSite) -> None:

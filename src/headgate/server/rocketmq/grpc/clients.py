@@ -15,7 +15,7 @@ from headgate.broker import Publisher, Session
 from headgate.errors import LimitExceededError
 from headgate.protocols.rocketmq.grpc import ClientSettings
 from headgate.protocols.rocketmq.grpc import messages as pb
-from headgate.scan.match_index import Announcement
+from headgate.scan.match_index import TAGS, Announcement
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
 from headgate.server.rocketmq.grpc.access import PROTOCOL, Identity, open_session
@@ -32,6 +32,10 @@ MESSAGES_READ = 16
 _HEADERS = {"x-mq-client-id": "client_id", "x-mq-language": "language", "x-mq-client-version": "version"}
 
 logger = logging.getLogger("headgate.server.rocketmq")
+
+
+def _no_matter() -> None:
+    """Members of gRPC are given messages of all queues: they divide nothing among themselves."""
 
 
 class GrpcClient:
@@ -64,7 +68,7 @@ class GrpcClient:
         self.peer = peer
         self.settings: ClientSettings | None = None
         self._announced: dict[str, dict[str, Announcement]] = {}
-        """By group and topic, the expressions that it receives with."""
+        """By group and topic, what it receives with."""
         self.calls = 0
         """Those that are going on."""
         self.seen_s = context.clock.monotonic_s()
@@ -98,7 +102,7 @@ class GrpcClient:
     def end(self) -> None:
         """It is gone."""
         for group in self._announced:
-            self._context.broker.registering.leave(group, self.id)
+            self._context.broker.members.leave(group, self.id)
         for stream in self.streams:
             stream.set()
         self.renewals.clear()
@@ -110,42 +114,39 @@ class GrpcClient:
     def set(self, settings: ClientSettings) -> None:
         """It says what it is, and what it receives with."""
         self.settings = settings
-        if settings.group is None:
-            return
-        before = self._announced.get(settings.group, {})
-        self._announced[settings.group] = {
-            topic: self._announcement(text, before.get(topic))
-            for topic, (kind, text) in settings.filters.items()
-            if kind == pb.FilterType.SQL
-        }
-        self.announce()
+        if settings.group is not None:
+            before = self._announced.get(settings.group, {})
+            self._announced[settings.group] = {
+                topic: self._announcement(kind, text, before.get(topic))
+                for topic, (kind, text) in settings.filters.items()
+            }
+        self.is_heard()
 
-    def announce(self) -> None:
+    def is_heard(self) -> None:
         """It lives, and asks for what it asked for."""
-        for group, announced in self._announced.items():
-            self._context.broker.registering.announce(group, self.id, announced)
+        for group in self._announced:
+            self._is_member(group)
 
     def asks(self, group: str, topic: str, kind: int, text: str) -> None:
         """It receives with a filter, which it may not have said in its settings."""
         announced = self._announced.get(group, {})
         last = announced.get(topic)
-        if kind == pb.FilterType.SQL:
-            now = self._announcement(text, last)
-            if now is last:
-                return
+        now = self._announcement(kind, text, last)
+        if now is not last:
             # What was announced is not changed any more.
-            announced = {**announced, topic: now}
-        elif last is None:
-            return
-        else:
-            announced = {other: each for other, each in announced.items() if other != topic}
-        self._announced[group] = announced
-        self._context.broker.registering.announce(group, self.id, announced)
+            self._announced[group] = {**announced, topic: now}
+            self._is_member(group)
 
-    def _announcement(self, text: str, last: Announcement | None) -> Announcement:
-        if last is not None and last.text == text:
+    def _is_member(self, group: str) -> None:
+        self._context.broker.members.heartbeat(
+            group, self.id, self._announced[group], now_ms=self._context.clock.now_ms(), changed=_no_matter
+        )
+
+    def _announcement(self, kind: int, text: str, last: Announcement | None) -> Announcement:
+        dialect = DIALECT if kind == pb.FilterType.SQL else TAGS
+        if last is not None and (last.text, last.dialect) == (text, dialect):
             return last
-        return Announcement(text, DIALECT, self._context.clock.now_ms())
+        return Announcement(text, dialect, self._context.clock.now_ms())
 
     # sending
 

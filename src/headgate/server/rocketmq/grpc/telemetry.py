@@ -65,7 +65,7 @@ class Telemetry:
             raise refused(Status.UNRECOGNIZED_CLIENT_TYPE, "the client has not sent its settings")
         if not client.settings.is_producer:
             self._routing.group(full_name(request.group))
-        client.announce()
+        client.is_heard()
         return pb.HeartbeatResponse(status=OK)
 
     async def end_client(

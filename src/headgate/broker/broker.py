@@ -177,6 +177,7 @@ class Broker:
             find=self.catalogue.find,
             root=self.root,
             now_ms=now_ms,
+            cpu_ns=cpu_ns,
             wake=wake,
             watch=self.watch,
             run_in_worker=run_in_background,

@@ -277,6 +277,11 @@ TOPIC: tuple[Family[TopicSample], ...] = (
         lambda t: t.topic.moved,
     ),
     Family("headgate_topic_rule_changes_total", "Changes of rules.", lambda t: t.topic.counters.rule_changes),
+    Family(
+        "headgate_topic_cpu_ns_total",
+        "Nanoseconds of processor time that deciding took, for all subscriptions at once.",
+        lambda t: t.topic.counters.cpu_ns,
+    ),
 )
 
 SUBSCRIPTION: tuple[Family[SubscriptionInfo], ...] = (

@@ -14,7 +14,7 @@ from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
 from headgate.broker.topics.trouble import Trouble
 from headgate.errors import HeadgateError
-from headgate.scan.fetch import AppendedChunks
+from headgate.scan.fetch import AppendedChunks, CpuTime
 from headgate.topic.deciding import CopyReader, Decider, Step
 
 DECIDED_HERE = 512
@@ -38,7 +38,7 @@ class Following:
     """The decider of a topic, and the reader of its copies, at work; in the broker's thread but for a worker's steps.
 
     `is_awaited` tells whether a receiver waits for copies; `taken` is told of every step, `failed` of a step that could
-    not be made; it is tried again a second later.
+    not be made; it is tried again a second later. `took_ns` is the processor time of all steps.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Following:
         decider: Decider,
         *,
         now_ms: Callable[[], int],
+        cpu_ns: CpuTime,
         touch: Callable[[], None],
         run_in_worker: RunInWorker | None,
         is_awaited: Callable[[], bool],
@@ -62,7 +63,9 @@ class Following:
         self.step_lock = threading.Lock()
         """Held by a worker's step: who has to read postings meanwhile waits for its end."""
         self._stream = stream
+        self.took_ns = 0
         self._now_ms = now_ms
+        self._cpu_ns = cpu_ns
         self._touch = touch
         self._run_in_worker = run_in_worker
         self._is_awaited = is_awaited
@@ -113,7 +116,7 @@ class Following:
         if self._run_in_worker is None or (left <= DECIDED_HERE and not has_new_rules):
             appended, self._appended, self._appends = self._appended, None, 0
             try:
-                step = self.decider.step(max(left, 1), now_ms=now_ms, appended=appended)
+                step = self._step(max(left, 1), now_ms, appended)
             except HeadgateError as error:
                 self._note(error, now_ms)
             else:
@@ -129,9 +132,16 @@ class Following:
 
         def decide() -> None:
             with self.step_lock:
-                steps.append(self.decider.step(most, now_ms=now_ms))
+                steps.append(self._step(most, now_ms, None))
 
         run_in_worker(decide, lambda error: self._decided(steps, error, begun_ms=now_ms))
+
+    def _step(self, most: int, now_ms: int, appended: AppendedChunks | None) -> Step:
+        """A step, in any thread."""
+        begun_ns = self._cpu_ns()
+        step = self.decider.step(most, now_ms=now_ms, appended=appended)
+        self.took_ns += self._cpu_ns() - begun_ns
+        return step
 
     def _decided(self, steps: list[Step], error: BaseException | None, *, begun_ms: int) -> None:
         """A worker is done with a step."""

@@ -14,6 +14,7 @@ from headgate.broker.topics.scheduling import Scheduling
 from headgate.broker.topics.topic import BrokerTopic
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import STREAMS_FOLDER, name_of_folder
+from headgate.scan.fetch import CpuTime
 from headgate.topic import JOURNAL_NAME, RuleHistory
 
 _OPENED_A_TICK = 1
@@ -31,6 +32,7 @@ class Topics:
         find: Callable[[str], BrokerStream | None],
         root: Path,
         now_ms: Callable[[], int],
+        cpu_ns: CpuTime,
         wake: Callable[[], None],
         watch: Callable[[BrokerStream], None],
         run_in_worker: RunInWorker | None,
@@ -45,6 +47,7 @@ class Topics:
         self._watch = watch
         self._root = root
         self._now_ms = now_ms
+        self._cpu_ns = cpu_ns
         self._wake = wake
         self._run_in_worker = run_in_worker
         self._write_in_worker = write_in_worker
@@ -96,6 +99,7 @@ class Topics:
             topic = self._topics[stream] = BrokerTopic.open(
                 stream,
                 now_ms=self._now_ms,
+                cpu_ns=self._cpu_ns,
                 touch=touch,
                 watch=self._watch,
                 run_in_worker=self._run_in_worker,

@@ -5,24 +5,29 @@ threads and in batches, then taken by five groups, each a fifth of them, with `b
 'order'`. The client is RocketMQ's classic one in Java, unmodified (`benchmarks/java/rocketmq`); Maven fetches it on
 first use. *Scanned* counts each message once for each group.
 
+The same messages go through gRPC with a lean client in Python, to a group of all of them. And a thousand groups on a
+thousand topics only say that they are there.
+
 The server is `headgate serve` in a process of its own, without and with the match index. RocketMQ is measured beside it
-if it is told where that listens: `--original names=PORT,pid=PID` and, with its bit map switched on,
-`--original-with-bit-map`.
+if it is told where that listens: `--original names=PORT,pid=PID,grpc=PORT,proxy=PID` and, with its bit map switched
+on, `--original-with-bit-map`. Arguments: the parts to measure (default: all).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import ARTIFACTS, report_table, short
+from rocketmq_peers import HEARTBEAT_S, Heartbeats, grpc_rates
 from serving import served
 
 PROJECT = Path(__file__).resolve().parent / "java" / "rocketmq"
@@ -30,16 +35,21 @@ OUTPUT = ARTIFACTS / "java-rocketmq"
 JAVA = ("java", "-XX:+UseSerialGC", "-Xmx768m", f"-Duser.home={OUTPUT}")
 MESSAGES, GROUPS, THREADS, BATCH = 80_000, 5, 4, 32
 ROUNDS = 3
-CLASSIC = ("rocketmq_names", "rocketmq_classic")
+GRPC_MESSAGES = 8_000
+MANY_GROUPS = 1_000
+LISTENERS = ("rocketmq_names", "rocketmq_classic", "rocketmq")
+PARTS = ("classic", "grpc", "heartbeats")
 
 
 @dataclass(slots=True)
 class Target:
-    """A server, by its port for names and its process."""
+    """A server, by its ports and processes: `proxy` is who serves gRPC, if that is another one."""
 
     name: str
     names_port: int
     pid: int
+    grpc_port: int
+    proxy: int | None = None
     values: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, figure: str, value: float) -> None:
@@ -51,9 +61,13 @@ class Target:
         return statistics.median(self.values[figure])
 
     def cpu_s(self) -> float:
-        """Processor time that the process has used."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor time that its processes have used."""
+        used = 0
+        for pid in (self.pid, self.proxy):
+            if pid is not None:
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                used += int(fields[11]) + int(fields[12])
+        return used / os.sysconf("SC_CLK_TCK")
 
 
 def build() -> None:
@@ -124,12 +138,35 @@ def one_round(target: Target, load: Load, round_number: int) -> None:
     target.add("scanned µs", 1e6 * scanned_cpu_s / (GROUPS * MESSAGES))
 
 
+def grpc_round(target: Target, round_number: int, make_topic: Callable[[str], object]) -> None:
+    """The lean client of gRPC, once."""
+    topic, group = f"lean_{os.getpid()}_{round_number}", f"lean_group_{os.getpid()}_{round_number}"
+    make_topic(topic)
+    cpu = target.cpu_s()
+    sent, received = grpc_rates(f"127.0.0.1:{target.grpc_port}", topic, group, GRPC_MESSAGES, THREADS)
+    target.add("grpc sent", sent)
+    target.add("grpc received", received)
+    target.add("grpc µs", 1e6 * (target.cpu_s() - cpu) / GRPC_MESSAGES)
+
+
+def heartbeats_round(target: Target, beats: Heartbeats) -> None:
+    """Every group says that it is there, twice; what that costs of a core if each says it twice a minute."""
+    cpu = target.cpu_s()
+    for _ in range(10):
+        beats.beat()
+    target.add("heartbeats", 100 * (target.cpu_s() - cpu) / 10 / HEARTBEAT_S)
+
+
 FIGURES = (
     ("sent one by one, 4 threads", "sent", "/s"),
     ("processor of the server", "sent µs", " µs"),
     (f"sent in batches of {BATCH}, 4 threads", "batched", "/s"),
     ("scanned by five groups", "scanned", "/s"),
     ("processor of the server", "scanned µs", " µs"),
+    ("gRPC: sent one by one, 4 threads", "grpc sent", "/s"),
+    ("gRPC: received by SQL92, 32 at a time, acknowledged", "grpc received", "/s"),
+    ("gRPC: processor of the server, both", "grpc µs", " µs"),
+    ("heartbeats of 1 000 groups on 1 000 topics, of a core", "heartbeats", " %"),
 )
 
 
@@ -137,38 +174,52 @@ def cells(targets: Sequence[Target]) -> list[list[str]]:
     """A row per figure, a column per server."""
     rows = []
     for what, figure, unit in FIGURES:
-        medians = [target.median(figure) for target in targets]
-        rows.append([what, *(short(value) + unit if unit == "/s" else f"{value:.2f}{unit}" for value in medians)])
+        if not any(figure in target.values for target in targets):
+            continue
+        medians = [target.median(figure) if figure in target.values else None for target in targets]
+        shown = [short(value) + unit if unit == "/s" else f"{value:.2f}{unit}" for value in medians if value]
+        rows.append([what, *shown, *[""] * (len(targets) - len(shown))])
     return rows
 
 
 def _target(name: str, text: str) -> Target:
     said = dict(part.split("=") for part in text.split(","))
-    return Target(name, int(said["names"]), int(said["pid"]))
+    return Target(name, int(said["names"]), int(said["pid"]), int(said["grpc"]), int(said["proxy"]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to measure")
     parser.add_argument("--original", help="names=PORT,pid=PID of a RocketMQ")
     parser.add_argument("--original-with-bit-map", help="the same of one that calculates filters ahead")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
+    parts = options.parts or PARTS
     build()
     with contextlib.ExitStack() as stack:
         targets = []
         for name, settings in (("Headgate", {}), ("with match index", {"ROCKETMQ__CALCULATE_FILTER_BITMAP": "true"})):
-            server = stack.enter_context(served(*CLASSIC, settings=settings))
+            server = stack.enter_context(served(*LISTENERS, settings=settings))
             server.wait_for_children()
-            targets.append(Target(name, server.ports["rocketmq_names"], server.pid))
+            targets.append(Target(name, server.ports["rocketmq_names"], server.pid, server.ports["rocketmq"]))
         for name, text in (("RocketMQ", options.original), ("with bit map", options.original_with_bit_map)):
             if text:
                 targets.append(_target(name, text))
         loads = [(target, stack.enter_context(load_of(target))) for target in targets]
         for number in range(options.rounds + 1):
             for target, load in loads:
-                one_round(target, load, number)
+                if "classic" in parts:
+                    one_round(target, load, number)
+                if "grpc" in parts:
+                    grpc_round(target, number, functools.partial(load.ask, "first"))
                 if number == 0:
                     target.values.clear()
+        if "heartbeats" in parts:
+            beats = Heartbeats(targets[1].names_port, MANY_GROUPS)
+            beats.beat()
+            for _ in range(options.rounds):
+                heartbeats_round(targets[1], beats)
+            beats.close()
         report_table(
             "rocketmq",
             "Classic clients of RocketMQ",

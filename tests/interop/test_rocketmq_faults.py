@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from interop.programs import JAVA_ROCKETMQ, JAVA_ROCKETMQ_CLASSIC, PYTHON_ROCKETMQ, ClientError, Program
-from interop.rocketmq import RocketMq, of_server
+from interop.rocketmq import RocketMq, again_until, of_server
 from interop.servers import ServerProcess
 from waiting import LIMIT_S, eventually
 
@@ -98,6 +98,8 @@ def test_nothing_is_lost_when_the_server_is_killed(process: ServerProcess, round
         for member in members:
             # One group of both protocols; a wait that is short, so that a lost pull does not hold the test.
             member.ask("push", id="push", group="mixed", topics={TOPIC: {"sql": "n IS NOT NULL"}})
+        puller = members[1]
+        puller.ask("pull", id="lite", group="lite", topics={TOPIC: {"tag": "*"}})
         simple.ask("open", id="simple", group="simple", topics={TOPIC: {"tag": "a"}}, wait_seconds=5)
         works = [
             *(threading.Thread(target=_send, args=(sender, str(n), account)) for n, sender in enumerate(senders)),
@@ -106,12 +108,15 @@ def test_nothing_is_lost_when_the_server_is_killed(process: ServerProcess, round
         for work in works:
             work.start()
         try:
-            for _ in range(rounds):
+            for offset in range(1, rounds + 1):
                 _work_on(account)
+                puller.ask("commit", id="lite", topic=TOPIC, queue=0, offset=offset)
+                eventually(lambda offset=offset: _committed(puller) == offset)
                 account.generation += 1
                 process.kill()
                 process.start()
                 account.generation += 1
+                assert _committed(puller) == offset
             _work_on(account)
         finally:
             account.ends.set()
@@ -126,6 +131,12 @@ def test_nothing_is_lost_when_the_server_is_killed(process: ServerProcess, round
         account.ends.set()
         for program in programs:
             program.stop()
+
+
+def _committed(puller: Program) -> int:
+    """Where the pull consumer's group is."""
+    offset: int = again_until(puller, "committed", "connect|closed|timeout", id="lite", topic=TOPIC, queue=0)
+    return offset
 
 
 def _work_on(account: Account) -> None:

@@ -112,7 +112,7 @@ def test_a_table_that_is_not_in_the_file_can_come_from_the_environment() -> None
         ("[tls]\ncertificate='c'\nkey='k'\nverify_client='required'", "tls.verify_client needs tls.ca"),
         ("[[super_stream]]\nname = 's'", "super_stream 's': expected either `partitions` or `binding_keys`"),
         ("[[stream]]\nname = 's'\n[[stream]]\nname = 's'", "stream 's' is there twice"),
-        ("[[rocketmq.topic]]\nname = 'a.b'", "rocketmq.topic 'a.b': the specified topic[a.b] contains illegal"),
+        ("[[rocketmq.topic]]\nname = 'a.b'", "rocketmq.topic 'a.b': The specified topic[a.b] contains illegal"),
         ("[[rocketmq.topic]]\nname = 's'\n[[rocketmq.topic]]\nname = 's'", "rocketmq.topic 's' is there twice"),
         ("[[rocketmq.topic]]\nname = 's'\naccepts = ['lite']", "rocketmq.topic[0].accepts[0]: found 'lite'"),
         ("[[rocketmq.group]]\nname = 'g'\nbackoff_ms = []", "rocketmq.group 'g': g: backoff has 0 times"),

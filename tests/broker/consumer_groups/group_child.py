@@ -13,6 +13,7 @@ Each line of its output is a JSON list:
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable
@@ -62,6 +63,7 @@ class GroupLife:
     drain: bool = False
 
 
+@functools.cache
 def kind_of(queue: int, number: int) -> tuple[str, str]:
     """Color and message group of a message: always the same."""
     kind = hashlib.sha256(f"{queue} {number}".encode()).digest()[0]

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from group_lab import INVISIBLE_MS, GroupLab, message
-from headgate.broker.consumer_groups import GroupSettings
+from headgate.broker import Permission
+from headgate.broker.consumer_groups import GroupSettings, Received, ReceiveRequest
+from headgate.broker.message_topics import MessageKind, MessageTopic
+from headgate.errors import AccessRefusedError, ResourceNotFoundError
 from headgate.evaluate import Filter
+from headgate.message import Message
 
 
 @pytest.fixture
@@ -110,3 +114,123 @@ def test_messages_of_a_message_group_wait_for_each_other(lab: GroupLab) -> None:
     assert third.offsets == [2, 4]
     lab.turn(INVISIBLE_MS)
     assert lab.ask(10).offsets == [1, 2, 3, 4, 5]
+
+
+def test_queues_take_turns(tmp_path: Path) -> None:
+    lab = GroupLab(tmp_path, queues=3)
+    for queue in range(3):
+        lab.publish(numbers(0, 40), queue=queue)
+    assert [lab.ask(5).places[0][0] for _ in range(6)] == [0, 1, 2, 0, 1, 2]
+    some = lab.ask(64)
+    assert [sum(queue == own for queue, _ in some.places) for own in range(3)] == [30, 30, 4], "several fill one answer"
+    lab.broker.close()
+
+
+def test_the_filter_of_who_waits_longest_counts_first(lab: GroupLab) -> None:
+    """What the filter of who waits longest is not true for is consumed."""
+    odd, even = (Filter.parse(f"n = {first} OR n = {first + 2}", "servicebus") for first in (1, 2))
+    first, second = lab.ask(1, only=odd), lab.ask(1, only=even)
+    lab.publish(numbers(0, 5))
+    assert first.offsets == [1]
+    assert second.offsets == [4]
+
+
+def test_what_comes_again_has_a_filter_of_its_own(lab: GroupLab) -> None:
+    lab.publish(numbers(0, 4))
+    lab.ask(4)
+    lab.turn(INVISIBLE_MS)
+    never = Filter.parse("n > 100", "servicebus")
+    only_two = Filter.parse("n = 2", "servicebus")
+    assert lab.ask(1, only=never, again=only_two).offsets == [2]
+    lab.turn(INVISIBLE_MS)
+    assert lab.receive(again=never).messages == []
+    assert lab.view().counts().lag == 0, "what is not wanted again is consumed"
+
+
+def test_a_message_comes_again_when_its_invisible_time_is_changed(lab: GroupLab) -> None:
+    lab.publish(numbers(0, 2))
+    asked = lab.ask(2)
+    lab.view().change_invisible(asked.tokens[:1], 0)
+    lab.view().change_invisible(asked.tokens[1:], 1_000)
+    again = lab.ask(5)
+    assert (again.offsets, again.attempts) == ([0], [2])
+    lab.turn(1_000)
+    assert lab.receive(5).offsets == [1]
+
+
+def test_few_messages_wait_behind_others_of_their_message_group(lab: GroupLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.broker.consumer_groups.view.LOOK_AHEAD", 4)
+    lab.declare("g", GroupSettings(fifo=True))
+    lab.publish([message(number, group="a") for number in range(8)] + [message(8, group="b")])
+    first = lab.ask(1)
+    assert first.offsets == [0]
+    waits = lab.ask(1)
+    assert not waits.answers, "the other message group lies too far behind"
+    assert lab.view().counts().available <= 4
+    lab.restart()
+    waits = lab.ask(32)
+    assert not waits.answers
+    lab.settle(first)
+    assert waits.offsets == [1, 2, 3, 4]
+    lab.settle(waits)
+    assert lab.ask(32).offsets == [5, 6, 7, 8]
+
+
+def test_messages_without_a_message_group_are_one(lab: GroupLab) -> None:
+    lab.declare("g", GroupSettings(fifo=True))
+    lab.publish([message(0), message(1), message(2, group="b")])
+    assert lab.ask(1).offsets == [0]
+    assert lab.ask(5).offsets == [2]
+
+
+def test_a_message_that_was_given_back_holds_up_its_message_group(lab: GroupLab) -> None:
+    lab.declare("g", GroupSettings(fifo=True))
+    lab.publish([message(number, group="a") for number in range(3)])
+    lab.view().send_back(1, 5_000, lambda _result: None)
+    lab.turn()
+    waits = lab.ask(5)
+    assert not waits.answers
+    lab.turn(5_000)
+    assert waits.offsets == [0, 1, 2]
+    assert waits.attempts == [1, 2, 1]
+
+
+def test_a_dead_letter_says_where_it_comes_from(lab: GroupLab) -> None:
+    lab.publish([message(0, group="a", n=1)])
+    lab.view().dead_letter(lab.ask(1).tokens)
+    lab.turn()
+    (letter,) = lab.ask(1, streams=["%DLQ%g"], group="undertaker").messages
+    found = Message.decode(letter.message)
+    assert found.properties is not None and found.message_annotations is not None
+    assert found.properties["group-id"].value == "a"
+    assert found.message_annotations["x-opt-deadletter-source"].value == "q0"
+    assert found.message_annotations["x-headgate-attempts"].value == 1
+
+
+def test_a_session_receives_and_settles_with_permission_on_the_topic(lab: GroupLab) -> None:
+    lab.publish(numbers(0, 1))
+    topic = MessageTopic("q0", ("q0",), frozenset({MessageKind.NORMAL}))
+    answers: list[object] = []
+    request = ReceiveRequest("g", ["q0"], None, None, 5, INVISIBLE_MS, answers.append)
+    lab.session.receive_from(topic, request)
+    lab.turn()
+    assert isinstance(answers[0], Received)
+    lab.session.group_view(topic, 0, "g").settle([each.token for each in answers[0].messages], answers.append)
+    lab.turn()
+    assert answers[1] == [True]
+    with pytest.raises(ResourceNotFoundError):
+        lab.session.group_view(topic, 1, "g")
+    request.streams = ["other"]
+    with pytest.raises(ResourceNotFoundError):
+        lab.session.receive_from(topic, request)
+    waits = lab.session.receive_from(topic, ReceiveRequest("g", ["q0"], None, None, 5, INVISIBLE_MS, answers.append))
+    lab.session.close()
+    assert waits.is_done and len(answers) == 2
+
+    def refuse(permission: Permission, resource: str) -> None:
+        raise AccessRefusedError("no", subject=resource)
+
+    stranger = lab.broker.open_session("guest", protocol="test", connection="c", check=refuse)
+    for call in (lambda: stranger.receive_from(topic, request), lambda: stranger.group_view(topic, 0, "g")):
+        with pytest.raises(AccessRefusedError):
+            call()

@@ -43,10 +43,15 @@ class Written:
     before, has none. Costs the writer nothing but a look; who asks pays.
     """
 
-    __slots__ = ("_chunk_ids", "_first", "_kept", "_records", "_records_before")
+    __slots__ = ("_chunk_ids", "_first", "_kept", "_records", "_records_before", "_run")
 
     def __init__(self) -> None:
         self._chunk_ids: Int64Array | None = None
+        self._run: range | None = None
+
+    def fill_run(self, first: int, count: int) -> None:
+        """Say that the entries are `count` messages, one behind the other from an offset on."""
+        self._run = range(first, first + count)
 
     def fill(
         self, chunk_ids: Int64Array, records_before: Int64Array, first: int, records: Int64Array, kept: BoolArray | None
@@ -60,8 +65,17 @@ class Written:
         self._chunk_ids, self._records_before = chunk_ids, records_before
         self._first, self._records, self._kept = first, records, kept
 
+    def as_list(self) -> list[int]:
+        """The same as `offsets`; cheap for the few messages of one turn."""
+        if self._run is not None:
+            return list(self._run)
+        offsets: list[int] = self.offsets().tolist()
+        return offsets
+
     def offsets(self) -> Int64Array:
         """The offset of each entry, −1 for one that was left out: `(entries,)`. Raises ValueError until it is known."""
+        if self._run is not None:
+            return np.arange(self._run.start, self._run.stop, dtype=np.int64)
         if self._chunk_ids is None:
             raise ValueError("the batch is not written")
         numbers = np.cumsum(self._records) - self._records + self._first

@@ -165,6 +165,13 @@ class WriteJob:
 
     def _tell_places(self) -> None:
         """Say at which offsets entries lie: in the order of `_runs`, from chunk to chunk."""
+        if self._written is not None and len(self._written[0].positions) == 1 and self._has_run_on():
+            offset = self._written[1]
+            for queued in self._batches:
+                if queued.batch.places is not None:
+                    queued.batch.places.fill_run(offset, queued.count)
+                offset += queued.count
+            return
         nothing = np.zeros(0, dtype=np.int64)
         chunk_ids = records_before = nothing
         if self._written is not None:
@@ -181,6 +188,12 @@ class WriteJob:
             if queued.batch.places is not None:
                 queued.batch.places.fill(chunk_ids, records_before, first, records, queued.kept)
             first += total(records)
+
+    def _has_run_on(self) -> bool:
+        """Whether each entry is one message, and none was left out."""
+        assert self._written is not None
+        count = sum(queued.count for queued in self._batches)
+        return self._written[0].message_count == count and all(queued.kept is None for queued in self._batches)
 
     def _tell_readers(self, built: BuiltChunks, last_chunk_id: int) -> None:
         """What is little is handed to the readers that wait for it."""

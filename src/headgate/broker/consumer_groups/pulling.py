@@ -317,9 +317,8 @@ class Pulling:
         done, self._done = self._done, {}
         for (stream, group), offset in done.items():
             try:
-                view = self._views.find_view(stream, group)
+                view = self._views.view_from(stream, group, min(offset, self._views.next_offset(stream)))
             except (BrokerError, LogError) as error:
                 logger.info("it is not written down where group %r is in %r: %s", group, stream, error)
-                continue
-            if view is not None:
+            else:
                 view.complete_below(offset)

@@ -246,7 +246,7 @@ class Sending:
             for sent in requests:
                 self._refuse(sent.command, error)
             return
-        offsets: list[int] = places.offsets().tolist()
+        offsets = places.as_list()
         first = 0
         for sent in requests:
             self._stored(sent, offsets[first : first + sent.count])

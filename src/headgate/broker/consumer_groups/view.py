@@ -181,8 +181,8 @@ class GroupView:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether somebody waits, or is about to be given something."""
-        return bool(self.waiting or self._given)
+        """Whether somebody waits, is about to be given something, or reads for itself."""
+        return bool(self.waiting or self._given) or self.is_pulled
 
     # who waits
 
@@ -399,7 +399,7 @@ class GroupView:
     def _never_given(self, batch: ScanBatch) -> ReadCopies:
         """What was read, without what members that read for themselves gave back before others came there."""
         found = ReadCopies(batch.offsets * copy_number(1), batch.timestamps_ms, batch.messages)
-        if self.view.seen_until <= self.view.next_copy:
+        if not len(found) or self.view.seen_until <= int(found.copies[0]):
             return found
         return found.take(self.view.unseen(found.copies))
 
@@ -558,7 +558,8 @@ class GroupView:
     @property
     def first_unseen(self) -> int:
         """The lowest offset that nobody was given, and no member said to be behind: where reading goes on."""
-        return offset_of(self.view.next_copy)
+        # Behind a message that was sent back alone the next copy is between two offsets.
+        return offset_of(self.view.next_copy + copy_number(1) - 1)
 
     def complete_below(self, offset: int, then: Settled = nobody_asks) -> None:
         """Everything below an offset that nobody was given is consumed: a member that reads for itself says so.

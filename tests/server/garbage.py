@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import socket
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +23,7 @@ from headgate.protocols.amqp091.frames import HEARTBEAT, PROTOCOL_HEADER, FrameT
 from headgate.protocols.amqp091.properties import BasicProperties, encode_content_header
 from headgate.protocols.amqp10.performatives import SENDER
 from headgate.protocols.amqp10.terminus import RawEntry, Source, Target
+from headgate.protocols.rocketmq.remoting import Command, RemotingConnection
 from headgate.protocols.stomp.frames import FrameReader, Version
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codec import encode
@@ -351,11 +354,48 @@ def stomp_corpus(port: int) -> Corpus:
     )
 
 
+# RocketMQ's classic protocol.
+
+
+def remoting_corpus(port: int) -> Corpus:
+    """What real clients said to RocketMQ, all of it."""
+    recorded = Path(__file__).parents[1] / "protocols/rocketmq/remoting/frames.jsonl"
+    lines = [json.loads(line) for line in recorded.read_text().splitlines()]
+    frames = [bytes.fromhex(line["frame"]) for line in lines if line["what"] == "request"]
+    by_code = {line["request"]: bytes.fromhex(line["frame"]) for line in lines if line["what"] == "request"}
+    opening = [by_code[code] for code in (310, 34, 11)]
+    connection = RemotingConnection()
+    connection.send(Command(code=9_999))
+
+    def reframed(frame: bytes) -> bytes:
+        return struct.pack(">I", max(0, len(frame) - 4)) + frame[4:]
+
+    def torn(answers: bytes) -> bytes:
+        position = 0
+        while len(answers) - position >= 4:
+            (length,) = struct.unpack_from(">I", answers, position)
+            if length > len(answers) - position - 4:
+                break
+            position += 4 + length
+        return answers[position:]
+
+    return Corpus(
+        "rocketmq_classic",
+        "rocketmq_classic",
+        b"".join([*opening, *connection.take_output()]),
+        b"request type 9999 not supported",
+        frames,
+        reframed,
+        torn,
+    )
+
+
 CORPORA: dict[str, Callable[[int], Corpus]] = {
     "stream": stream_corpus,
     "amqp091": amqp091_corpus,
     "amqp10": amqp10_corpus,
     "stomp": stomp_corpus,
+    "rocketmq_classic": remoting_corpus,
 }
 
 

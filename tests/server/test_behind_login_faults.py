@@ -181,16 +181,27 @@ CLAIMS: dict[str, list[tuple[str, bytes]]] = {
         (f"a body of {size}", f"SEND\ndestination:/queue/x\ncontent-length:{size}\n\nx".encode())
         for size in (*HUGE, 10**17)
     ],
+    "rocketmq_classic": [
+        (f"a message of {what} of {size}", data)
+        for size in HUGE
+        for what, data in (
+            ("a frame", struct.pack(">II", size, 10) + b"{}"),
+            ("a header", struct.pack(">II", 40, min(size, 2**24 - 1)) + bytes(36)),
+            ("a text", struct.pack(">II", 25, 1 << 24 | 21) + bytes(13) + struct.pack(">I", size) + bytes(4)),
+            ("fields", struct.pack(">II", 25, 1 << 24 | 21) + bytes(17) + struct.pack(">I", size)),
+        )
+    ],
 }  # fmt: skip
 TOLD = {
     "stream": lambda said: b"\x00\x16\x00\x01" in said[-60:],
     "amqp091": lambda said: b"\x00\x0a\x00\x32" in said or b"\x00\x14\x00\x28" in said,
     "amqp10": lambda said: b"amqp:" in said,
     "stomp": lambda said: b"ERROR" in said,
+    "rocketmq_classic": lambda said: False,
 }
 """Whether an answer says what was wrong: Close as its last; connection.close or channel.close; a condition; ERROR."""
 _WITHOUT_A_WORD = ("a list of messages of", "a message of")
-"""What the stream protocol answers by closing, as the original does."""
+"""What the stream protocol and RocketMQ's classic one answer by closing, as the originals do."""
 
 
 def test_a_claimed_length_is_answered_and_allocates_nothing(

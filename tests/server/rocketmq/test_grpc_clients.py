@@ -189,7 +189,23 @@ def test_a_receive_whose_client_goes_keeps_nothing(open_site: OpenSite) -> None:
     assert found.system_properties.delivery_attempt == 1
 
 
-def test_what_a_push_consumer_has_is_renewed_while_it_lives(open_site: OpenSite, monkeypatch: Any) -> None:
+def test_what_a_client_does_not_take_is_given_to_others(open_site: OpenSite) -> None:
+    site = open_site()
+    site.topic("orders")
+    leaver, other = site.peer(), site.peer()
+    for _ in range(9):
+        leaver.send("orders", b"x" * 100_000)
+    fields = {"auto_renew": True, "invisible_duration": None, "long_polling_timeout": seconds(20)}
+    held = leaver.begin_receive("g", "orders", **fields)
+    assert pb.ReceiveMessageResponse.FromString(next(iter(held))).status.code == Status.OK
+    held.cancel()
+    again: list[Any] = []
+    while len(again) < 9:
+        again += other.receive("g", "orders", long_polling_timeout=seconds(20))[1]
+    assert {each.system_properties.delivery_attempt for each in again} == {2}
+
+
+def test_what_a_push_consumer_has_is_renewed_while_it_lives(open_site: OpenSite) -> None:
     site = open_site(rocketmq={"renewed_messages": 2})
     site.topic("orders")
     peer, other = site.peer(), site.peer()

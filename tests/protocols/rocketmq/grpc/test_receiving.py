@@ -35,7 +35,7 @@ def test_what_a_simple_consumer_asks_for() -> None:
         ),
         LIMITS,
     )
-    assert (found.group, found.topic, found.queue, found.count) == ("g", "orders", -1, 10)
+    assert (found.group, found.topic, found.count) == ("g", "orders", 10)
     assert (found.filter_type, found.filter_text) == (pb.FilterType.SQL, "a = 1")
     assert (found.invisible_ms, found.is_renewed, found.polling_ms) == (15_000, False, 5_500)
 

@@ -29,21 +29,20 @@ _DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """One receive: `queue` is a number or ANY_QUEUE; `is_renewed` asks the server to renew what is given.
+    """One receive; `is_renewed` asks the server to renew what is given.
 
-    `polling_ms` None: as long as the call may last.
+    `polling_ms` None: as long as the call may last. Which queue is named does not matter, nor which attempt it is: what
+    a call that was given up had claimed is free again.
     """
 
     group: str
     topic: str
-    queue: int
     filter_type: int
     filter_text: str
     count: int
     invisible_ms: int
     is_renewed: bool
     polling_ms: int | None
-    attempt: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +76,12 @@ def receive_request(request: pb.ReceiveMessageRequest, limits: GrpcLimits) -> Re
     return Receive(
         group,
         topic,
-        request.message_queue.id,
         request.filter_expression.type,
         request.filter_expression.expression,
         min(request.batch_size, limits.batch),
         invisible_ms,
         request.auto_renew,
         polling_ms,
-        request.attempt_id,
     )
 
 

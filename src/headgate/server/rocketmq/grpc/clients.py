@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from headgate.broker import Publisher, Session
 from headgate.errors import LimitExceededError
@@ -41,7 +41,7 @@ def _no_matter() -> None:
 class GrpcClient:
     """One client: its session at the broker, its settings, what it has.
 
-    `settings` are None until it sent some. `when_gone` are told when it is gone.
+    `settings` are None until it sent some.
     """
 
     __slots__ = (
@@ -216,8 +216,6 @@ class Clients:
     def __init__(self, context: ServerContext) -> None:
         self._context = context
         self._clients: dict[tuple[str, Identity], GrpcClient] = {}
-        self.when_gone: Callable[[GrpcClient], None] = lambda client: None
-        """Told of each client that is gone."""
 
     def __iter__(self) -> Iterator[GrpcClient]:
         return iter(tuple(self._clients.values()))
@@ -240,7 +238,6 @@ class Clients:
     def end(self, client: GrpcClient) -> None:
         """A client ends."""
         if self._clients.pop((client.id, client.identity), None) is not None:
-            self.when_gone(client)
             client.end()
 
     def tick(self) -> None:

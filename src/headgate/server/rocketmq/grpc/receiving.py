@@ -8,7 +8,7 @@ else wait at an empty one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 from headgate.broker import MessageTopic
 from headgate.broker.consumer_groups import Received, ReceiveRequest
@@ -51,7 +51,7 @@ class Receiving:
 
     async def receive(
         self, client: GrpcClient, request: pb.ReceiveMessageRequest, left_s: float | None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """The answer, piece by piece; `left_s` is what is left of the call's time, None for no end.
 
         Raises HeadgateError for what is refused, before the first piece.
@@ -78,7 +78,7 @@ class Receiving:
         )
         self._held.add(held)
         timer = asyncio.get_running_loop().call_later(self._held_s(asked, left_s), held.end)
-        is_taken = False
+        received = Received()
         try:
             received = await answer.result()
             if received.messages:
@@ -89,12 +89,12 @@ class Receiving:
                 text = "no match message" if received.was_filtered else "no new message"
                 yield _status(pb.Status(code=Status.MESSAGE_NOT_FOUND, message=text))
             yield self._time()
-            is_taken = True
+            received = Received()
         finally:
             timer.cancel()
             self._held.discard(held)
-            if not is_taken:
-                held.close()
+            held.close()
+            self._take_back(client, topic, asked, received)
 
     def refusal(self, status: pb.Status) -> Iterator[bytes]:
         """The answer to a receive that is refused."""
@@ -129,6 +129,17 @@ class Receiving:
                 next(handles[each.queue]), each.queue, each.offset, each.timestamp_ms, each.attempt, asked.invisible_ms
             )
             yield delivered(told, message, given, store_host=store_host)
+
+    @staticmethod
+    def _take_back(client: GrpcClient, topic: MessageTopic, asked: Receive, received: Received) -> None:
+        """The call was given up before all of its answer was out: its client passes over what it got."""
+        of_queue: dict[int, list[bytes]] = {}
+        for each in received.messages:
+            of_queue.setdefault(each.queue, []).append(each.token)
+        for queue, tokens in of_queue.items():
+            view = client.session.group_view(topic, queue, asked.group)
+            client.renewals.drop(view, tokens)
+            view.change_invisible(tokens, 0)
 
     def _held_s(self, asked: Receive, left_s: float | None) -> float:
         most_s = self._limits.polling_ms / 1000

@@ -8,6 +8,7 @@ is told by the status within an answer; only the stream of settings ends with an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -126,9 +127,11 @@ class Servicer:
         try:
             client = self._client(call)
             request = await _request(_RECEIVE, client, call)
-            async for answer in self._receiving.receive(client, request, call.time_remaining()):
-                client.record.bytes_sent += len(answer)
-                await call.write(answer)
+            pieces = self._receiving.receive(client, request, call.time_remaining())
+            async with contextlib.aclosing(pieces):
+                async for answer in pieces:
+                    client.record.bytes_sent += len(answer)
+                    await call.write(answer)
         except Exception as error:
             status = _status(error, _RECEIVE.name, client)
             for response in self._receiving.refusal(status):

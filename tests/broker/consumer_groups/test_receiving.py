@@ -97,6 +97,7 @@ def test_too_many_attempts_make_a_dead_letter(lab: GroupLab) -> None:
     lab.turn(INVISIBLE_MS)
     assert lab.ask().attempts == [2]
     lab.turn(INVISIBLE_MS)
+    assert lab.view().counts().lag == 0, "nobody had to ask for it"
     assert lab.receive().messages == []
     assert lab.receive(streams=["%DLQ%g"], group="undertaker").offsets == [0]
 
@@ -174,6 +175,30 @@ def test_few_messages_wait_behind_others_of_their_message_group(lab: GroupLab, m
     assert waits.offsets == [1, 2, 3, 4]
     lab.settle(waits)
     assert lab.ask(32).offsets == [5, 6, 7, 8]
+
+
+def test_a_message_group_is_held_until_all_that_was_given_of_it_is_settled(lab: GroupLab) -> None:
+    lab.declare("g", GroupSettings(fifo=True))
+    lab.publish([message(number, group="a") for number in range(4)])
+    first = lab.ask(3)
+    assert first.offsets == [0, 1, 2]
+    waits = lab.ask(3)
+    lab.view().settle(first.tokens[1:])
+    lab.turn()
+    assert not waits.answers
+    lab.view().change_invisible(first.tokens[:1], 0)
+    lab.turn()
+    assert (waits.offsets, waits.attempts) == ([0, 3], [2, 1])
+
+
+def test_fewer_attempts_count_for_what_comes_again(lab: GroupLab) -> None:
+    lab.publish(numbers(0, 2))
+    lab.ask(1)
+    lab.turn(INVISIBLE_MS)
+    lab.declare("g", GroupSettings(max_attempts=1))
+    assert lab.ask(5).offsets == [1]
+    lab.turn()
+    assert lab.receive(streams=["%DLQ%g"], group="undertaker").offsets == [0]
 
 
 def test_messages_without_a_message_group_are_one(lab: GroupLab) -> None:

@@ -14,7 +14,11 @@ from command_line import Run
 from waiting import LIMIT_S
 
 FREE = {
-    f"HEADGATE_SERVER__LISTENERS__{name}": "0" for name in ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS", "ROCKETMQ")
+    f"HEADGATE_SERVER__LISTENERS__{name}": "0"
+    for name in (
+        *("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS"),
+        *("ROCKETMQ", "ROCKETMQ_NAMES", "ROCKETMQ_CLASSIC"),
+    )
 }
 
 
@@ -51,6 +55,8 @@ def test_serve_says_ready_once_when_every_listener_accepts_and_ends_with_sigterm
             "http",
             "servicebus",
             "rocketmq",
+            "rocketmq_names",
+            "rocketmq_classic",
         }
         for port in ports.values():
             socket.create_connection(("127.0.0.1", port), 5).close()

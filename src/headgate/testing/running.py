@@ -19,7 +19,7 @@ from headgate.server import KERNELS_WITHIN_S, settings_of
 from headgate.testing.threads import served
 
 _HOST = "127.0.0.1"
-_LISTENERS = ("amqp", "stream", "stomp", "http", "servicebus", "rocketmq")
+_LISTENERS = ("amqp", "stream", "stomp", "http", "servicebus", "rocketmq", "rocketmq_names", "rocketmq_classic")
 _KEY = "SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"
 _LOGIN = "guest:guest"
 # A test may end with clients that are still open.
@@ -31,7 +31,7 @@ class HeadgateServer:
     """Where a server listens, as clients want to be told."""
 
     ports: Mapping[str, int]
-    """By listener: `amqp`, `stream`, `stomp`, `http`, `servicebus`, `rocketmq`."""
+    """By listener, as in the configuration: `amqp`, `stream`, `http`, `servicebus`, `rocketmq` and so on."""
     authority: Path
     """The certificate that clients believe who use TLS, as those of the administration for Python and JavaScript do."""
 
@@ -53,6 +53,11 @@ class HeadgateServer:
     def rocketmq(self) -> str:
         """Endpoints for clients of RocketMQ that speak gRPC."""
         return f"{self.host}:{self.ports['rocketmq']}"
+
+    @property
+    def rocketmq_names(self) -> str:
+        """Name server for clients of RocketMQ that speak the classic protocol."""
+        return f"{self.host}:{self.ports['rocketmq_names']}"
 
     @property
     def amqp(self) -> str:

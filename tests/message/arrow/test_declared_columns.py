@@ -40,7 +40,8 @@ def assert_kernel_equals_reference(messages: Sequence[bytes]) -> None:
     for each in columns:
         arrays[each.name].validate(full=True)
         expected = pa.array([field_value(message, each) for message in messages], type=each.type)
-        assert arrays[each.name].equals(expected), each.name
+        # By their texts: a NaN is not equal to itself.
+        assert repr(cells(arrays[each.name])) == repr(cells(expected)), each.name
 
 
 @given(st.lists(encoded_messages(), min_size=1, max_size=4))

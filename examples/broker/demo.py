@@ -65,7 +65,7 @@ region IN ('AMER', 'EMEA', 'APJ') AND
 @contextlib.contextmanager
 def server(root: str) -> Iterator[dict[str, int]]:
     """`headgate serve` over a folder, on free ports; stopped as an operator would stop it."""
-    listeners = ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS", "ROCKETMQ")
+    listeners = ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS", "ROCKETMQ", "ROCKETMQ_NAMES", "ROCKETMQ_CLASSIC")
     free_ports = {f"HEADGATE_SERVER__LISTENERS__{name}": "0" for name in listeners}
     process = subprocess.Popen(
         [sys.executable, "-m", "headgate.cli", "serve", "--root", root],

@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 @contextlib.contextmanager
 def server() -> Iterator[dict[str, int]]:
     """`headgate serve --in-memory` on free ports; stopped as an operator would stop it."""
-    listeners = ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS", "ROCKETMQ")
+    listeners = ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS", "ROCKETMQ", "ROCKETMQ_NAMES", "ROCKETMQ_CLASSIC")
     process = subprocess.Popen(
         [sys.executable, "-m", "headgate.cli", "serve", "--in-memory", "--config", str(HERE / "entities.toml")],
         stdout=subprocess.PIPE,

@@ -75,7 +75,7 @@ def test_serve_is_ready_before_its_kernels_are_compiled(tmp_path: Path) -> None:
     fifo = tmp_path / "go"
     free = {
         f"HEADGATE_SERVER__LISTENERS__{name}": "0"
-        for name in ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS", "ROCKETMQ")
+        for name in ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS", "ROCKETMQ", "ROCKETMQ_NAMES", "ROCKETMQ_CLASSIC")
     }
     with slow_start(
         fifo, "serve", "--root", tmp_path / "root", HEADGATE_SERVER__LISTENERS__HOST="127.0.0.1", **free

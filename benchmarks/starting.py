@@ -109,7 +109,7 @@ class Started:
 @contextlib.contextmanager
 def served(*arguments: object) -> Iterator[tuple[int, int, float]]:
     """A server in memory: its process, its port of AMQP, and after how many seconds it was ready."""
-    listeners = ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS", "ROCKETMQ")
+    listeners = ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS", "ROCKETMQ", "ROCKETMQ_NAMES", "ROCKETMQ_CLASSIC")
     environment = {f"HEADGATE_SERVER__LISTENERS__{name}": "0" for name in listeners}
     start = time.perf_counter()
     with subprocess.Popen(

@@ -127,7 +127,7 @@ class _Place:
 
     @staticmethod
     def of(text: str, topic: str | None, root: Path | None) -> _Place:
-        from headgate.spark import default_root
+        from headgate.tables import default_root
 
         if not _is_file(text):
             if topic is not None:

@@ -21,7 +21,7 @@ from headgate.spark.transfer import TransferResult
 
 if TYPE_CHECKING:
     from headgate.spark.backtest import back_test
-    from headgate.spark.declarations import default_root, time_ms
+    from headgate.spark.declarations import time_ms
     from headgate.spark.index import build_match_index
     from headgate.spark.source import HeadgateSource
 else:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.spark.declarations import default_root
+from headgate.tables import default_root
 
 _FOLDED = "folded.json"
 _FOLD_FROM = 64

@@ -6,7 +6,6 @@ options by them, and checks combinations of options.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,6 +31,7 @@ from headgate.spark.option_reader import (
     number,
     text_of,
 )
+from headgate.tables import DEFAULT_ROOT, ROOT_VARIABLE
 
 COLUMNS = (
     "offset",
@@ -48,9 +48,6 @@ COLUMNS = (
 
 DEFAULT_COLUMNS = COLUMNS[:-1]
 """The columns of a source without the option `columns`: all but the encoded message."""
-
-DEFAULT_ROOT = "headgate-data"
-ROOT_VARIABLE = "HEADGATE_ROOT"
 
 
 def interval_ms(text: str) -> int:
@@ -73,11 +70,6 @@ def time_ms(text: str) -> int:
     except ValueError:
         raise ConfigError(f"found {text!r}, expected an ISO time or milliseconds since 1970") from None
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def default_root() -> Path:
-    """Where streams are looked for by name when no root is given."""
-    return Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT)
 
 
 def _folder(text: str) -> Path:

@@ -18,6 +18,7 @@ from headgate.log import OffsetSpecification
 from headgate.message.arrow import DeclaredProperty
 from headgate.spark import declarations as declared
 from headgate.spark.option_reader import Option, OptionReader
+from headgate.tables import default_root
 
 T = TypeVar("T")
 
@@ -189,7 +190,7 @@ def _all(sections: Mapping[str, tuple[Option[object], ...]]) -> Iterable[Option[
 
 
 def _root(reader: OptionReader) -> Path:
-    return reader.given(declared.ROOT) or declared.default_root().absolute()
+    return reader.given(declared.ROOT) or default_root().absolute()
 
 
 def _server(reader: OptionReader) -> ServerAddress | None:

@@ -3,6 +3,7 @@
     read, StreamTable                        a range of a stream, filtered, with the asked columns; `headgate.read`
     write_table                              its rows as a file: Parquet, Arrow, CSV, JSON lines
     read_served                              messages of a range of a stream on a server
+    default_root                             where streams are looked for by name: ROOT_VARIABLE, else DEFAULT_ROOT
     place_columns                            offset, timestamp and filter value of messages as columns
     field_values, ANNOTATION                 the filter values of messages, and the field they come from by default
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.tables.export import write_table
+    from headgate.tables.places import DEFAULT_ROOT, ROOT_VARIABLE, default_root
     from headgate.tables.rows import place_columns
     from headgate.tables.served import read_served
     from headgate.tables.stream_table import StreamTable, read

@@ -38,11 +38,10 @@ from headgate.scan import (
     read_range,
     resolve_range,
 )
+from headgate.tables.places import default_root
 from headgate.tables.rows import Columns
 from headgate.tables.served import read_served
 from headgate.tables.values import ANNOTATION
-
-ROOT_VARIABLE = "HEADGATE_ROOT"
 
 _RANGE_BYTES = 16 << 20
 _ENOUGH_ROWS = 4_096
@@ -102,7 +101,7 @@ def _place(given: Place) -> OffsetSpecification:
 
 def _found(stream: str | Path, root: str | Path | None) -> Stream:
     """A folder of that path, else the stream of that name under the root. Raises StreamNotFoundError."""
-    return resolve_stream(str(stream), Path(root or os.environ.get(ROOT_VARIABLE) or "headgate-data"))
+    return resolve_stream(str(stream), default_root() if root is None else Path(root))
 
 
 def _kept(stream: Stream, start: OffsetSpecification, within: OffsetRange) -> OffsetRange:

@@ -19,7 +19,7 @@ SILENCE_MS = 120_000
 """Who was not heard of for so long has gone."""
 
 LOCK_MS = 60_000
-"""So long a member has a queue for itself unless it asks again."""
+"""After this time a queue is not a member's alone any more, unless it asked again."""
 
 
 @dataclass(frozen=True, slots=True)

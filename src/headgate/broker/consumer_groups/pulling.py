@@ -24,7 +24,7 @@ WRITTEN_MS = 500
 """Where members are is written down after so long at most."""
 
 HELD_MS = 60_000
-"""So long what came again is with a member, unless that is renewed."""
+"""After this time what came again is with its member no more, unless that was renewed."""
 
 _RENEWED_MS = 20_000
 _IDLE_MS = 60_000

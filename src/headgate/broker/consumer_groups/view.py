@@ -39,7 +39,7 @@ NOTED_AFTER = 8_192
 """Offsets that were passed over and are written down without waiting for a claim."""
 
 PULLED_MS = 30_000
-"""So long after a member read a queue for itself others are given nothing of it that nobody was given before."""
+"""After this time without a read by the member that has a queue for itself, others are given its fresh messages."""
 
 REST_MS = 10_000
 """After this time without use its memory for reading is given back."""

@@ -486,7 +486,7 @@ def _write_entries(place: int, limit: int, entry: int, count: int, names: int, s
 
 @helper
 def _retries(scratch: int, names: int) -> int:
-    """The number in the property RECONSUME_TIME; 0 for what is none."""
+    """The number in the property RECONSUME_TIME; 0 for another text."""
     name: int = names + (RECONSUME_ROW << 5) + 1
     for index in range(load_i64(scratch + SYSTEM)):
         entry = scratch + ENTRIES + (index << 5)

@@ -310,7 +310,7 @@ class BatchedMessage:
 
 
 def decode_batch(data: bytes) -> list[BatchedMessage]:
-    """The messages of a batch. Raises RemoteProtocolError for what is none, and for one without messages."""
+    """The messages of a batch. Raises RemoteProtocolError for other bytes, and for a batch without messages."""
     messages = []
     position, end = 0, len(data)
     while position < end:

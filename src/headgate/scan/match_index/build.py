@@ -59,7 +59,7 @@ _HEADER_ROWS = 16_384
 _HEADER_WORDS = HEADER_BYTES_DTYPE.itemsize // 8
 _WRITE_ATTEMPTS = 3
 _WINDOW_BYTES = 1 << 20
-"""So much is decided at a time: it stays in the processor's cache while filter after filter goes over it."""
+"""At most so much is decided at a time: it stays in the processor's cache while filter after filter goes over it."""
 
 _FEWEST_RULES = 4
 """From so many filters on a rule set is faster than one after the other."""

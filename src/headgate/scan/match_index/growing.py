@@ -157,7 +157,7 @@ class _GrowingSegment:
         self._bit_map = bit_map
         self._sidecar: Sidecar | None = None
         self._merged = 1
-        """So many blocks of the file are as few as can be."""
+        """How many blocks the file has after a merge."""
         self._missing: dict[FilterKey, list[Rows]] = {}
         self._row = int(self._reader.chunks().chunk_id.searchsorted(offset, side="left"))
         try:

@@ -24,10 +24,11 @@ import msgspec
 import msgspec.inspect
 
 from headgate.errors import ConfigError, HeadgateError, did_you_mean
-from headgate.spark.declarations import default_root, interval_ms
+from headgate.spark.declarations import interval_ms
 from headgate.spark.options import SinkOptions, SourceOptions
 from headgate.spark.pipeline.sinks import DELTA, HEADGATE, JDBC, check_delta_sink, check_jdbc_options
 from headgate.spark.pipeline.topics import RoutedTopic, TopicEntry, WrittenStream, check_topics
+from headgate.tables import default_root
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

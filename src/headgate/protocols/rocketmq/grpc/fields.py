@@ -48,7 +48,7 @@ _SEPARATOR = "%"
 
 
 def parsed(kind: type[M], data: bytes) -> M:
-    """A message of that kind from its bytes. Raises RemoteProtocolError for bytes that are none."""
+    """A message of that kind from its bytes. Raises RemoteProtocolError for other bytes."""
     try:
         return kind.FromString(data)
     except DecodeError as error:

@@ -1,20 +1,18 @@
 """Who a request comes from: the holder of an access key, who signs each request, or a client that needs none.
 
-There is no login. While there are no access keys, clients on this machine are the default user, unless `rocketmq.open`
-says no. What a key may do is said by its rights: send is to publish, listen to consume, manage to make topics.
+There is no login: a session begins with the first request that it is for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from headgate.broker import Permission, Right, Session
+from headgate.broker import Permission, Session
 from headgate.errors import AuthenticationError
 from headgate.protocols.rocketmq.remoting import ACCESS_KEY, Command, is_signed
 from headgate.server.context import ServerContext
+from headgate.server.rocketmq.rights import check_of_key, user_without_key
 from headgate.server.transport import Transport
-
-RIGHTS = {Permission.WRITE: Right.SEND, Permission.READ: Right.LISTEN, Permission.CONFIGURE: Right.MANAGE}
 
 _MOST_SESSIONS = 16
 """Clients share a connection, each perhaps with a key of its own; more than that are no clients of ours."""
@@ -45,7 +43,7 @@ class Access:
         key = keys.get(name) if known else None
         if not is_signed(command, () if key is None else (key.primary, key.secondary)):
             raise self._refused("there is no such AccessKey, or its Signature is another one", name)
-        return self._sessions.get(name) or self._open(name, name, self._check_of(name))
+        return self._sessions.get(name) or self._open(name, name, check_of_key(keys, name))
 
     def end(self) -> None:
         """The connection is gone."""
@@ -54,12 +52,9 @@ class Access:
         self._sessions.clear()
 
     def _open_unsigned(self) -> Session:
-        settings = self._context.settings
-        if settings.rocketmq.open != "loopback" or not self._transport.peer.is_loopback:
-            raise self._refused("clients elsewhere need an access key; `headgate key add` makes one", "")
-        user = settings.authentication.default_user
-        if user not in self._context.broker.users:
-            raise self._refused("there is no default user", "")
+        user = user_without_key(self._context, self._transport.peer)
+        if user is None:
+            raise self._refused("the client needs an access key; `headgate key add` makes one", "")
         return self._open("", user, None)
 
     def _open(self, name: str, user: str, check: Callable[[Permission, str], None] | None) -> Session:
@@ -72,10 +67,6 @@ class Access:
         self._context.connections.totals.logins += 1
         self._opened(session)
         return session
-
-    def _check_of(self, name: str) -> Callable[[Permission, str], None]:
-        keys = self._context.broker.keys
-        return lambda permission, resource: keys.check(name, RIGHTS[permission], resource)
 
     def _refused(self, reason: str, name: str) -> AuthenticationError:
         self._context.authenticator.note_refusal(self._transport, name, reason)

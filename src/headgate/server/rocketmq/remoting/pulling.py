@@ -39,7 +39,7 @@ from headgate.server.rocketmq.remoting.subscriptions import announced, check_exp
 from headgate.server.transport import Transport
 
 HEARTBEAT_WAIT_MS = 3_000
-"""So long a pull waits for the heartbeat that it is newer than: clients send it right behind."""
+"""After this time a pull waits no longer for the heartbeat that it is newer than: clients send it right behind."""
 
 ADDED = {"CLUSTER": CLUSTER, "MSG_REGION": REGION}
 """Properties of every message that clients are given."""
@@ -52,7 +52,7 @@ _WAIT_MS = 30_000
 """The longest time that a pull is held."""
 
 _MOST_AHEAD = 64
-"""So many queues of a connection have messages encoded that were not asked for."""
+"""At most so many queues of a connection have messages that are encoded before they are asked for."""
 
 _Key = tuple[str, str, int]
 """Group, topic and queue."""

@@ -45,6 +45,14 @@ def test_the_configuration_may_ask_for_a_key_all_the_same(open_site: OpenSite) -
     assert site.peer().call(ROUTE).status.code == Status.UNAUTHORIZED
 
 
+def test_without_the_default_user_everybody_needs_an_access_key(open_site: OpenSite) -> None:
+    site = open_site()
+    peer = site.peer()
+    assert peer.call(ROUTE).status.code == Status.TOPIC_NOT_FOUND
+    site.running.call(lambda: site.running.context.broker.users.remove("guest"))
+    assert peer.call(ROUTE).status.code == Status.UNAUTHORIZED
+
+
 def test_a_key_gives_its_rights_on_topics(open_site: OpenSite) -> None:
     site = open_site()
     site.topic("orders", 2)

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from brokers import stored
 from examples import examples
 from group_lab import Asked, GroupLab, number_of
-from headgate.broker.consumer_groups import GroupSettings, ReceivedMessage
+from headgate.broker.consumer_groups import GroupSettings, PulledQueue, ReceivedMessage
 from headgate.errors import HeadgateError
 from headgate.evaluate import Filter
 from headgate.message import Message
@@ -272,7 +272,7 @@ class GroupMachine(RuleBasedStateMachine):
         """A member that reads for itself has consumed all below that nobody was given."""
         model = self.models[group, queue]
         offset = min(offset, len(self.queues[queue]))
-        self.lab.view(group, queue).complete_below(offset)
+        PulledQueue(self.lab.view(group, queue)).complete_below(offset)
         for each in [each for each, entry in model.entries.items() if each < offset and not entry.attempts]:
             del model.entries[each]
         self.turn()

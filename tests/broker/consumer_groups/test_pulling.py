@@ -11,7 +11,7 @@ from hypothesis import given
 
 from examples import examples
 from group_lab import INVISIBLE_MS, GroupLab, message
-from headgate.broker.consumer_groups import Pulling, RetryQueue
+from headgate.broker.consumer_groups import PulledQueue, Pulling, RetryQueue
 from headgate.broker.consumer_groups.pulling import HELD_MS, WRITTEN_MS
 from headgate.broker.consumer_groups.view import PULLED_MS
 from headgate.errors import HeadgateError, PreconditionFailedError
@@ -84,7 +84,7 @@ def test_a_place_is_where_reading_goes_on_and_survives_a_restart(lab: GroupLab) 
     assert pulling(lab).place("q0", "g") == 5, "a clean stop writes it down"
     pulling(lab).done("q0", "g", 6)
     lab.turn(WRITTEN_MS)
-    assert lab.view().first_unseen == 6
+    assert PulledQueue(lab.view()).first_unseen == 6
     pulling(lab).done("q0", "g", 2**60)
     lab.turn(WRITTEN_MS)
     lab.publish([message(6)])
@@ -108,7 +108,7 @@ def test_what_is_sent_back_comes_again_to_anybody_after_its_time(lab: GroupLab) 
     pull(lab)
     assert send_back(lab, 1) == 0
     assert send_back(lab, 1) == 0, "it waits already"
-    assert lab.view().given(0, 6).tolist() == [1]
+    assert PulledQueue(lab.view()).given(0, 6).tolist() == [1]
     lab.turn(999)
     assert lab.receive().messages == []
     lab.turn(1)
@@ -232,7 +232,7 @@ def test_every_message_is_given_until_it_is_settled_and_never_again(
             asked = lab.receive(number)
             take(asked.offsets)
             held.append(asked)
-            place = max(place, lab.view().first_unseen)
+            place = max(place, PulledQueue(lab.view()).first_unseen)
         elif action == "settle" and number < len(held):
             asked = held.pop(number)
             for offset, is_held in zip(asked.offsets, lab.settle(asked), strict=True):
@@ -243,7 +243,7 @@ def test_every_message_is_given_until_it_is_settled_and_never_again(
             found = retries.from_number(0, 100, 1 << 20)
             take([each.message.offset for each in found])
             for each in found[:number]:
-                if lab.view().attempts(each.message.offset) == each.message.attempt:
+                if PulledQueue(lab.view()).attempts(each.message.offset) == each.message.attempt:
                     settled.add(each.message.offset)
             if found[:number]:
                 retries.complete_below(found[:number][-1].number + 1)

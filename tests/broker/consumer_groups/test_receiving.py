@@ -9,7 +9,7 @@ import pytest
 
 from group_lab import INVISIBLE_MS, GroupLab, message
 from headgate.broker import Permission
-from headgate.broker.consumer_groups import GroupSettings, Received, ReceiveRequest
+from headgate.broker.consumer_groups import GroupSettings, PulledQueue, Received, ReceiveRequest
 from headgate.broker.message_topics import MessageKind, MessageTopic
 from headgate.errors import AccessRefusedError, ResourceNotFoundError
 from headgate.evaluate import Filter
@@ -211,7 +211,7 @@ def test_messages_without_a_message_group_are_one(lab: GroupLab) -> None:
 def test_a_message_that_was_given_back_holds_up_its_message_group(lab: GroupLab) -> None:
     lab.declare("g", GroupSettings(fifo=True))
     lab.publish([message(number, group="a") for number in range(3)])
-    lab.view().send_back(1, 5_000, lambda _result: None)
+    PulledQueue(lab.view()).send_back(1, 5_000, lambda _result: None)
     lab.turn()
     waits = lab.ask(5)
     assert not waits.answers

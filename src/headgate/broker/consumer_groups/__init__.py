@@ -10,11 +10,13 @@ Members, Subscription              who is there, what a group asks for, who has 
                                    `tags_filter`
 Pulling, RetryQueue, Again         members that read queues for themselves (`ConsumerGroups.pulling`), and what comes
                                    again for them
+PulledQueue                        what such members do to the place of their group in one queue
 Registering                        the expressions that members announce (`Broker.registering`): an `Expression` each,
                                    kept up in the match indexes of streams; why one was refused: `Refusal`
 
-Hidden: how messages are found (`fresh`) and held in the order of their message groups (`message_groups`), the ledger
-beside each stream (`stream_groups`), and how dead letters come to their stream (`dead_letters`).
+Hidden: how messages are found (`fresh`) and held in the order of their message groups (`message_order`,
+`message_groups`), the ledger beside each stream (`stream_groups`), and how dead letters come to their stream
+(`dead_letters`).
 """
 
 from typing import TYPE_CHECKING
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
     from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
     from headgate.broker.consumer_groups.members import Members, Subscription, tags_filter
+    from headgate.broker.consumer_groups.pulled_queue import PulledQueue
     from headgate.broker.consumer_groups.pulling import Again, Pulling, RetryQueue
     from headgate.broker.consumer_groups.receiving import Received, ReceivedMessage, ReceiveRequest, Receiving
     from headgate.broker.consumer_groups.registering import Expression, Refusal, Registering

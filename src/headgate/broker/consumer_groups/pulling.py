@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from headgate.broker.consumer_groups.pulled_queue import PulledQueue
 from headgate.broker.consumer_groups.receiving import Received, ReceivedMessage, ReceiveRequest, Receiving
 from headgate.broker.consumer_groups.view import GroupView
 from headgate.broker.consumer_groups.views import GroupViews
@@ -226,24 +227,24 @@ class Pulling:
         self._retries: dict[str, RetryQueue] = {}
         self._written_ms = now_ms()
 
-    def pulled(self, stream: str, group: str, offset: int) -> GroupView:
+    def pulled(self, stream: str, group: str, offset: int) -> PulledQueue:
         """A member reads a queue from an offset on: where its group begins, if it is new there.
 
         Raises ResourceNotFoundError, StreamLockedError, LogError.
         """
-        view = self._views.view_from(stream, group, offset)
-        view.pulled()
+        queue = PulledQueue(self._views.view_from(stream, group, offset))
+        queue.pulled()
         retries = self._retries.get(group)
         if retries is not None:
             retries.include(stream)
-        return view
+        return queue
 
     def place(self, stream: str, group: str) -> int | None:
         """Up to where a group is done with a queue; None where it was never there. Errors as `pulled`."""
         view = self._views.find_view(stream, group)
         if view is None:
             return None
-        return max(view.first_unseen, self._done.get((stream, group), 0), view.stream.first_offset)
+        return max(PulledQueue(view).first_unseen, self._done.get((stream, group), 0), view.stream.first_offset)
 
     def begins_at(self, stream: str, group: str) -> int:
         """Where a group begins in a queue that is new to it, as the settings say. Errors as `pulled`."""
@@ -264,7 +265,7 @@ class Pulling:
         except (BrokerError, LogError) as error:
             then(error)
             return
-        view.complete_below(offset, then)
+        PulledQueue(view).complete_below(offset, then)
 
     def retries(self, group: str) -> RetryQueue:
         """What comes again for the members of a group that read for themselves."""
@@ -288,8 +289,9 @@ class Pulling:
         token = None if retries is None else retries.token_of(stream, offset)
         if retries is not None and token is not None:
             retries.forget(stream, offset)
-        again = max(view.attempts(offset) - 1, 0)
-        view.send_back(offset, delay_ms(again), then, token=token)
+        queue = PulledQueue(view)
+        again = max(queue.attempts(offset) - 1, 0)
+        queue.send_back(offset, delay_ms(again), then, token=token)
 
     def forget_place(self, stream: str, group: str) -> None:
         """A group goes on elsewhere: where members said they are counts no more."""
@@ -321,4 +323,4 @@ class Pulling:
             except (BrokerError, LogError) as error:
                 logger.info("it is not written down where group %r is in %r: %s", group, stream, error)
             else:
-                view.complete_below(offset)
+                PulledQueue(view).complete_below(offset)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headgate.broker.consumer_groups.declarations import GroupSettings
 from headgate.broker.consumer_groups.fresh import FreshMessages
-from headgate.broker.consumer_groups.message_groups import MessageGroups
+from headgate.broker.consumer_groups.message_order import INDEXED_BYTES, MessageOrder, drop_copies
 from headgate.broker.consumer_groups.receiving import RECEIVED_BYTES, Receiving
 from headgate.broker.consumption import Consumption, Settled
 from headgate.broker.stream import BrokerStream
@@ -24,9 +24,8 @@ from headgate.broker.topics import GivenCopies, ReadCopies, StreamSource, Target
 from headgate.columns import total
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
 from headgate.evaluate import Filter
-from headgate.ledger import Expired, Standing, Tokens, View, copy_number, offset_of
-from headgate.message import EncodedMessages, parse_field
-from headgate.message.lookup import locate_bytes
+from headgate.ledger import Expired, Tokens, View, copy_number, offset_of
+from headgate.message import EncodedMessages
 from headgate.scan import ScanBatch, ScanCounters
 
 MAX_UNSETTLED = 10_000
@@ -46,11 +45,7 @@ REST_MS = 10_000
 
 DEAD_LETTER_PREFIX = "%DLQ%"
 
-_COPIES_A_STEP = 2_048
-_INDEXED_BYTES = 512 << 10
-_MESSAGE_GROUP = parse_field("properties.group-id")
-_NOTHING = np.empty(0, dtype=np.int64)
-_NO_COPIES = ReadCopies(_NOTHING, _NOTHING, EncodedMessages.of([]))
+_NO_COPIES = ReadCopies(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), EncodedMessages.of([]))
 
 
 @dataclass(slots=True)
@@ -131,12 +126,10 @@ class GroupView:
         self._settings = settings
         self._offer = offer
         self._claimed = claimed
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._given: list[tuple[Receiving, GivenCopies]] = []
-        self._order: MessageGroups | None = None
+        self._order: MessageOrder | None = None
         """Of a group that keeps the order of message groups, once it is used."""
-        self._ordered_until = 0
-        """Below this copy the message groups of all that is unsettled are known."""
         self.fresh = fresh(self)
         self._counted = self.fresh.position
         """Below this offset it is counted what was passed over."""
@@ -188,7 +181,7 @@ class GroupView:
 
     def add(self, receiving: Receiving) -> None:
         """A request waits here."""
-        self.used_ms = self._now_ms()
+        self.used_ms = self.now_ms()
         self.waiting[receiving] = None
         self._consumption.receiving[self] = None
         self._consumption.ready(self)
@@ -197,7 +190,7 @@ class GroupView:
         """A request waits no more; again is harmless."""
         if self.waiting.pop(receiving, self) is self:
             return
-        self.used_ms = self._now_ms()
+        self.used_ms = self.now_ms()
         if not self.waiting:
             self._consumption.receiving.pop(self, None)
             self.fresh.rest()
@@ -236,6 +229,28 @@ class GroupView:
             receiving.lost(error)
         self.fresh.close()
 
+    # members that read the queue for themselves: `PulledQueue`
+
+    @property
+    def is_pulled(self) -> bool:
+        """Whether a member reads the queue for itself: others are given only what comes again."""
+        return self.now_ms() < self._pulled_until_ms
+
+    def pulled(self) -> None:
+        """A member reads the queue for itself, now."""
+        self.used_ms = self.now_ms()
+        self._pulled_until_ms = self.used_ms + PULLED_MS
+
+    def skip_to(self, offset: int) -> None:
+        """Messages below an offset are not looked at any more."""
+        if offset > self.fresh.position:
+            self.fresh.go_to(offset)
+            self._counted = self.fresh.position
+
+    def learn_order_anew(self) -> None:
+        """A message may have come back whose message group is not known."""
+        self._order = None
+
     # finding
 
     def dispatch(self, now_ms: int) -> bool:
@@ -244,9 +259,9 @@ class GroupView:
             return False
         if self._settings().fifo:
             if self._order is None:
-                self._order, self._ordered_until = MessageGroups(), 0
-            if self._ordered_until < self.view.seen_until:
-                self._index(self._order)
+                self._order = MessageOrder(self.view, self._source)
+            if not self._order.is_known:
+                self._order.learn()
                 return True
         else:
             self._order = None
@@ -254,8 +269,8 @@ class GroupView:
         takers = [] if self.is_pulled else [each for each in self.waiting if each.request.takes_fresh]
         if takers:
             count = sum(receiving.left for receiving in takers)
-            look = self._look if self._order is None else self._look_ahead
-            has_more = look(takers[0].request.filter, count)
+            wanted, order = takers[0].request.filter, self._order
+            has_more = self._look(wanted, count) if order is None else self._look_ahead(order, wanted, count)
         else:
             self.fresh.rest()
         self._count_passed()
@@ -286,7 +301,7 @@ class GroupView:
         """Whether it is known which messages may be given, as the settings of the group are now."""
         if self._order is None:
             return not self._settings().fifo
-        return self._ordered_until >= self.view.seen_until
+        return self._order.is_known
 
     @property
     def _may_give(self) -> bool:
@@ -312,57 +327,23 @@ class GroupView:
         if stop - start >= copy_number(least) and self._consumption.trouble is None:
             self.view.postpone((), 0, covered=[(start, stop)])
 
-    # in the order of message groups
-
-    def _look_ahead(self, wanted: Filter | None, count: int) -> bool:
+    def _look_ahead(self, order: MessageOrder, wanted: Filter | None, count: int) -> bool:
         """Note fresh messages with their message groups, until enough of these are free or many wait."""
-        order = self._order
-        assert order is not None
         room = min(LOOK_AHEAD - self.view.counts().available, self._room)
         if order.has_free or room <= 0 or self._consumption.trouble is not None:
             return False
         has_more = self.fresh.look(wanted, min(max(count, 32), room))
-        batch = self.fresh.take(wanted, room, _INDEXED_BYTES)
+        batch = self.fresh.take(wanted, room, INDEXED_BYTES)
         if batch is None:
             return has_more
         self._count_passed(len(batch))
-        found = self._never_given(batch)
-        self.view.postpone(found.copies, 0, covered=self._covered())
-        self._ordered_until = self.view.seen_until
-        order.add(found.copies.tolist(), _message_groups(found.messages))
+        order.note(self._never_given(batch), self._covered())
         return not order.has_free
-
-    def _index(self, order: MessageGroups) -> None:
-        """Find out the message groups of what is unsettled: after a start, some at a time."""
-        copies = self.view.unsettled(self._ordered_until, _COPIES_A_STEP)
-        if not len(copies):
-            self._ordered_until = self.view.seen_until
-            return
-        read = self._source.read(copies, max_bytes=_INDEXED_BYTES)
-        last = int(read.copies[-1]) if len(read) else int(copies[-1])
-        gone = np.setdiff1d(copies[copies <= last], read.copies)
-        self._drop(gone[self.view.standings(gone) == Standing.AVAILABLE])
-        for copy, group, standing in zip(
-            read.copies.tolist(),
-            _message_groups(read.messages),
-            self.view.standings(read.copies).tolist(),
-            strict=True,
-        ):
-            if standing == Standing.AVAILABLE:
-                order.add([copy], [group])
-            elif standing != Standing.SETTLED:
-                order.add_held(copy, group)
-        self._ordered_until = last + 1
 
     def _changed(self, copies: Sequence[int] | NDArray[np.int64]) -> None:
         """Something became of messages that somebody had."""
-        if self._order is None or not len(copies):
-            return
-        column = np.asarray(copies, dtype=np.int64)
-        standings = self.view.standings(column)
-        self._order.settled(column[standings == Standing.SETTLED].tolist())
-        # One that waits for its time holds up its message group.
-        self._order.back(column[standings == Standing.AVAILABLE].tolist())
+        if self._order is not None:
+            self._order.changed(copies)
 
     # giving
 
@@ -382,7 +363,10 @@ class GroupView:
             self.wake()
         elif self._consumption.takes_more:
             with self.stream.guarded():
-                (self._give_in_order if self._order is not None else self._give_any)(receiving, now_ms)
+                if self._order is None:
+                    self._give_any(receiving, now_ms)
+                else:
+                    self._give_in_order(self._order, receiving, now_ms)
 
     def _give_any(self, receiving: Receiving, now_ms: int) -> None:
         request, left_bytes = receiving.request, RECEIVED_BYTES
@@ -403,20 +387,17 @@ class GroupView:
             return found
         return found.take(self.view.unseen(found.copies))
 
-    def _give_in_order(self, receiving: Receiving, now_ms: int) -> None:
-        order, left_bytes = self._order, RECEIVED_BYTES
-        assert order is not None
+    def _give_in_order(self, order: MessageOrder, receiving: Receiving, now_ms: int) -> None:
+        left_bytes = RECEIVED_BYTES
         while left_bytes > 0 and (wanted := min(receiving.left, self._room)) > 0:
-            copies = np.array(order.take(wanted), dtype=np.int64)
+            copies = order.take(wanted)
             if not len(copies):
                 break
             found = _NO_COPIES
             try:
-                # What was settled meanwhile is left out.
-                available = copies[self.view.standings(copies) == Standing.AVAILABLE]
-                found = self._again(available, receiving.request.filter_again)
+                found = self._again(copies, receiving.request.filter_again)
             finally:
-                self._changed(np.setdiff1d(copies, found.copies))
+                order.changed(np.setdiff1d(copies, found.copies))
             left_bytes -= self._claim(receiving, found, now_ms)
 
     def _claim(
@@ -447,13 +428,13 @@ class GroupView:
             return _NO_COPIES
         found = self._source.read(copies, max_bytes=RECEIVED_BYTES)
         last = int(found.copies[-1]) if len(found) else int(copies[-1])
-        self._drop(np.setdiff1d(copies[copies <= last], found.copies))
+        drop_copies(self.view, np.setdiff1d(copies[copies <= last], found.copies))
         found = self._not_over(found)
         if wanted is None or not len(found):
             return found
-        kept = wanted.mask(found.messages, now_ms=self._now_ms())
+        kept = wanted.mask(found.messages, now_ms=self.now_ms())
         self.counters.filtered += int(np.count_nonzero(~kept))
-        self._drop(found.copies[~kept])
+        drop_copies(self.view, found.copies[~kept])
         return found.take(kept)
 
     def _not_over(self, found: ReadCopies) -> ReadCopies:
@@ -470,10 +451,6 @@ class GroupView:
     def _move_available(self, copies: NDArray[np.int64]) -> None:
         self.view.move_available(copies, self._dead_letters, b"")
         self.counters.dead_lettered += len(copies)
-
-    def _drop(self, copies: NDArray[np.int64]) -> None:
-        if len(copies):
-            self.view.complete_ranges([(copy, copy + 1) for copy in copies.tolist()])
 
     def deliver(self, *, check: bool) -> None:
         """See `ViewDispatcher`."""
@@ -513,7 +490,7 @@ class GroupView:
 
     def change_invisible(self, tokens: Sequence[bytes], invisible_ms: int, then: Settled = nobody_asks) -> None:
         """The messages come again after so long from now, 0: at once, unless they are settled before. As `settle`."""
-        until_ms = self._now_ms() + invisible_ms
+        until_ms = self.now_ms() + invisible_ms
 
         def change(given: Tokens) -> NDArray[np.bool_]:
             return self.view.renew(given, until_ms) if invisible_ms > 0 else self._release(given)
@@ -524,7 +501,7 @@ class GroupView:
         """They come again at once, those that were given too often as dead letters."""
         attempts = self.view.attempts(tokens)
         over = attempts >= self._settings().max_attempts
-        held = self._move(tokens.take(over)) if over.any() else np.zeros(0, dtype=np.bool_)
+        held = self.move(tokens.take(over)) if over.any() else np.zeros(0, dtype=np.bool_)
         released = np.zeros(len(tokens), dtype=np.bool_)
         released[over] = held
         released[~over] = self.view.release(tokens.take(~over), counts=True)
@@ -532,9 +509,10 @@ class GroupView:
 
     def dead_letter(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
         """The messages become dead letters of the group. As `settle`."""
-        self._settle(tokens, then, self._move)
+        self._settle(tokens, then, self.move)
 
-    def _move(self, tokens: Tokens) -> NDArray[np.bool_]:
+    def move(self, tokens: Tokens) -> NDArray[np.bool_]:
+        """Messages that somebody has become dead letters of the group; whether each was held. Raises LogError."""
         held = self.view.move(tokens, self._dead_letters, b"")
         self.counters.dead_lettered += int(np.count_nonzero(held))
         return held
@@ -543,106 +521,28 @@ class GroupView:
     def _dead_letters(self) -> str:
         return TargetKind.STREAM.named(dead_letters_of(self.group))
 
-    # members that read for themselves
-
-    @property
-    def is_pulled(self) -> bool:
-        """Whether a member reads the queue for itself: others are given only what comes again."""
-        return self._now_ms() < self._pulled_until_ms
-
-    def pulled(self) -> None:
-        """A member reads the queue for itself, now."""
-        self.used_ms = self._now_ms()
-        self._pulled_until_ms = self.used_ms + PULLED_MS
-
-    @property
-    def first_unseen(self) -> int:
-        """The lowest offset that nobody was given, and no member said to be behind: where reading goes on."""
-        # Behind a message that was sent back alone the next copy is between two offsets.
-        return offset_of(self.view.next_copy + copy_number(1) - 1)
-
-    def complete_below(self, offset: int, then: Settled = nobody_asks) -> None:
-        """Everything below an offset that nobody was given is consumed: a member that reads for itself says so.
-
-        What others have, or what comes again, stays as it is. `then` as of `settle`, with one True.
-        """
-
-        def complete() -> None:
-            start, stop = self.view.next_copy, copy_number(min(offset, self.stream.next_offset))
-            noted = self._came_back(LOOK_AHEAD)
-            noted = noted[noted < stop]
-            self._drop(noted[self.view.attempts_of(noted) == 0])
-            if stop > start:
-                self.view.postpone((), 0, covered=[(start, stop)])
-                if self.first_unseen > self.fresh.position:
-                    self.fresh.go_to(self.first_unseen)
-                    self._counted = self.fresh.position
-
-        self._by_offset(complete, then)
-
-    def attempts(self, offset: int) -> int:
-        """How often a message was given to somebody who was to settle it; 0 for one that is not known."""
-        return int(self.view.attempts_of(np.array([copy_number(offset)], dtype=np.int64))[0])
-
-    def given(self, start: int, stop: int) -> NDArray[np.int64]:
-        """The offsets in a range that come again by themselves, or that somebody has: who reads leaves them out."""
-        if self.view.floor_of_rows >= copy_number(stop):
-            return _NOTHING
-        copies = self.view.unsettled(copy_number(start), MAX_UNSETTLED)
-        found: NDArray[np.int64] = copies[copies < copy_number(stop)] // copy_number(1)
-        return found
-
-    def send_back(self, offset: int, delay_ms: int | None, then: Settled, *, token: bytes | None = None) -> None:
-        """A member that reads for itself could not consume a message: it comes again after so long, None: as a dead
-
-        letter. `token` is that of the claim by which the member has it, if it came again. One that others have, that
-        waits, or that is settled stays as it is. `then` as of `settle`.
-        """
-
-        def send_back() -> None:
-            copies = np.array([copy_number(offset)], dtype=np.int64)
-            standing = self.view.standings(copies)[0]
-            if token is not None:
-                tokens = Tokens.unpack([token])
-            elif standing == Standing.AVAILABLE or bool(self.view.unseen(copies)[0]):
-                tokens = self.view.claim(copies, self._now_ms() + 1).tokens
-            else:
-                return
-            if delay_ms is None:
-                self._move(tokens)
-            else:
-                self.view.release(tokens, counts=True, not_before_ms=self._now_ms() + delay_ms)
-            # It may be one that was not read yet: its message group is found out anew.
-            self._order = None
-
-        self._by_offset(send_back, then)
-
-    def _by_offset(self, change: Callable[[], None], then: Settled) -> None:
-        self.used_ms = self._now_ms()
-        if self.is_closed:
-            then(ResourceNotFoundError("the consumer group has no place in the queue any more", subject=self.group))
-            return
-        try:
-            change()
-        except (LogError, ValueError) as error:
-            then(error if isinstance(error, LogError) else PreconditionFailedError(str(error), subject=self.group))
-            return
-        self._consumption.answer(then, [True])
-        self.wake()
-
     def _settle(self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]) -> None:
-        self.used_ms = self._now_ms()
-        if self.is_closed:
-            then(ResourceNotFoundError("the consumer group has no place in the queue any more", subject=self.group))
-            return
-        try:
+        def change() -> list[bool]:
             given = Tokens.unpack(tokens)
             held = settle(given)
+            self._changed(given.copies)
+            result: list[bool] = held.tolist()
+            return result
+
+        self.change(change, then)
+
+    def change(self, change: Callable[[], list[bool]], then: Settled) -> None:
+        """Do something with messages that members had; `then` gets what it gives, behind the commit. As `settle`."""
+        self.used_ms = self.now_ms()
+        if self.is_closed:
+            then(ResourceNotFoundError("the consumer group has no place in the queue any more", subject=self.group))
+            return
+        try:
+            result = change()
         except (LogError, ValueError) as error:
             then(error if isinstance(error, LogError) else PreconditionFailedError(str(error), subject=self.group))
             return
-        self._changed(given.copies)
-        self._consumption.answer(then, held.tolist())
+        self._consumption.answer(then, result)
         # Where many were held, or a message group was, there may be something to give now.
         self.wake()
 
@@ -660,14 +560,4 @@ class GroupView:
     def ended_locks(self) -> None:
         """See `ViewDispatcher`: messages may have waited until now."""
         if self._order is not None:
-            self._changed(self._order.held())
-
-
-def _message_groups(messages: EncodedMessages) -> list[bytes]:
-    """The message group of each message; those without one are one message group."""
-    starts, lengths = locate_bytes(messages, _MESSAGE_GROUP)
-    data = messages.data
-    return [
-        bytes(data[start : start + length]) if length > 0 else b""
-        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
-    ]
+            self._order.look_at_held()

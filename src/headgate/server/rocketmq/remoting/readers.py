@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.broker import ConsumerOptions, MessageConsumer, Session
-from headgate.broker.consumer_groups import GroupView
+from headgate.broker.consumer_groups import PulledQueue
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
 from headgate.protocols.rocketmq import StoredFrom, encode_stored
@@ -128,7 +128,7 @@ class QueueReader:
         self.source = source
         self.filter = wanted
         self.consumer: MessageConsumer = session.message_consumer(stream, options, topic=request.topic)
-        self.view: GroupView | None = None
+        self.view: PulledQueue | None = None
         self.next_offset = request.queue_offset
         """What the last answer said that comes next."""
         self.waiting: Waiting | None = None

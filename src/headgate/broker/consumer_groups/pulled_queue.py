@@ -1,0 +1,102 @@
+"""One queue as members read it for themselves: up to where they are done, and what they could not consume.
+
+Nothing is claimed for them while they read; other members are given no fresh messages of the queue meanwhile. All that
+is known stands in the view of the group, so both kinds of members have one place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.broker.consumer_groups.message_order import drop_copies
+from headgate.broker.consumer_groups.view import LOOK_AHEAD, MAX_UNSETTLED, GroupView
+from headgate.broker.consumption import Settled
+from headgate.broker.topics import nobody_asks
+from headgate.ledger import Standing, Tokens, copy_number, offset_of
+
+_NOTHING = np.empty(0, dtype=np.int64)
+
+
+class PulledQueue:
+    """What members that read for themselves do to the place of their group in one queue. From `Pulling.pulled`.
+
+    It knows nothing that the place does not: make one where it is needed.
+    """
+
+    __slots__ = ("_place",)
+
+    def __init__(self, place: GroupView) -> None:
+        self._place = place
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the place is of no use any more; see `GroupView`."""
+        return self._place.is_closed
+
+    def pulled(self) -> None:
+        """A member reads the queue, now."""
+        self._place.pulled()
+
+    @property
+    def first_unseen(self) -> int:
+        """The lowest offset that nobody was given, and no member said to be behind: where reading goes on."""
+        # Behind a message that was sent back alone the next copy is between two offsets.
+        return offset_of(self._place.view.next_copy + copy_number(1) - 1)
+
+    def given(self, start: int, stop: int) -> NDArray[np.int64]:
+        """The offsets in a range that come again by themselves, or that somebody has: who reads leaves them out."""
+        view = self._place.view
+        if view.floor_of_rows >= copy_number(stop):
+            return _NOTHING
+        copies = view.unsettled(copy_number(start), MAX_UNSETTLED)
+        found: NDArray[np.int64] = copies[copies < copy_number(stop)] // copy_number(1)
+        return found
+
+    def attempts(self, offset: int) -> int:
+        """How often a message was given to somebody who was to settle it; 0 for one that is not known."""
+        return int(self._place.view.attempts_of(np.array([copy_number(offset)], dtype=np.int64))[0])
+
+    def complete_below(self, offset: int, then: Settled = nobody_asks) -> None:
+        """Everything below an offset that nobody was given is consumed.
+
+        What others have, or what comes again, stays as it is. `then` as of `GroupView.settle`, with one True.
+        """
+        place, view = self._place, self._place.view
+
+        def complete() -> list[bool]:
+            start, stop = view.next_copy, copy_number(min(offset, place.stream.next_offset))
+            noted = view.returned(LOOK_AHEAD)
+            noted = noted[noted < stop]
+            drop_copies(view, noted[view.attempts_of(noted) == 0])
+            if stop > start:
+                view.postpone((), 0, covered=[(start, stop)])
+                place.skip_to(self.first_unseen)
+            return [True]
+
+        place.change(complete, then)
+
+    def send_back(self, offset: int, delay_ms: int | None, then: Settled, *, token: bytes | None = None) -> None:
+        """A member could not consume a message: it comes again after so long, None: as a dead letter.
+
+        `token` is that of the claim by which the member has it, if it came again. One that others have, that waits, or
+        that is settled stays as it is. `then` as of `GroupView.settle`, with one True.
+        """
+        place, view = self._place, self._place.view
+
+        def send_back() -> list[bool]:
+            copies = np.array([copy_number(offset)], dtype=np.int64)
+            if token is not None:
+                tokens = Tokens.unpack([token])
+            elif view.standings(copies)[0] == Standing.AVAILABLE or bool(view.unseen(copies)[0]):
+                tokens = view.claim(copies, place.now_ms() + 1).tokens
+            else:
+                return [True]
+            if delay_ms is None:
+                place.move(tokens)
+            else:
+                view.release(tokens, counts=True, not_before_ms=place.now_ms() + delay_ms)
+            place.learn_order_anew()
+            return [True]
+
+        place.change(send_back, then)

@@ -52,8 +52,9 @@ def register(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Register a filter, or a new version of one. `headgate index build` then calculates its results."""
+    from headgate.language.rocketmq import TAGS
     from headgate.log import resolve_stream
-    from headgate.scan.match_index import TAGS, Change, FilterRegistry
+    from headgate.scan.match_index import Change, FilterRegistry
 
     if tags and dialect is not None:
         raise ConfigError("--tags and --dialect: found both, expected one of them")
@@ -246,6 +247,7 @@ def count(
 ) -> int:
     """Count the messages that match: from the index where it has exact results, else by reading them."""
     from headgate.evaluate import Filter
+    from headgate.language.rocketmq import TAGS
     from headgate.log import resolve_stream
     from headgate.scan import ScanRequest, check_start, resolve_range
     from headgate.scan.match_index import count_matches
@@ -253,7 +255,7 @@ def count(
     if tags and dialect is not None:
         raise ConfigError("--tags and --dialect: found both, expected one of them")
     now = now_ms()
-    expression = Filter.from_tags(filter_text) if tags else Filter.parse(filter_text, chosen(dialect))
+    expression = Filter.stated(filter_text, TAGS if tags else chosen(dialect))
     source = resolve_stream(stream, root)
     begin, end = places_of(start, until, now_ms=now)
     with naming_option("--from"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import FilterSyntaxError
 from headgate.evaluate import Filter, Verdict
-from headgate.language.rocketmq.tags import parse_tags, tag_hash
+from headgate.language.rocketmq.tags import TAGS, parse_tags, tag_hash
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.rocketmq import TAG_ANNOTATION, stored_message
 
@@ -98,3 +98,11 @@ def test_the_first_check_loses_nothing_and_the_filter_is_the_second(text: str, t
     matches = expression.matches(tag)
     message = stored_message({} if tag is None else {"TAGS": tag})
     assert Filter.from_tags(text).matches(message, now_ms=0) is matches
+
+
+def test_who_subscribes_to_everything_needs_no_filter() -> None:
+    assert [Filter.subscribed(text, TAGS) for text in (None, "", "*")] == [None] * 3
+    assert Filter.subscribed("a || *", TAGS) == Filter.from_tags("a || *")
+    assert Filter.subscribed("a = 1", "rocketmq") == Filter.stated("a = 1", "rocketmq")
+    with pytest.raises(FilterSyntaxError):
+        Filter.subscribed("||", TAGS)

@@ -242,18 +242,16 @@ def test_filters_that_their_text_alone_does_not_state_have_no_key() -> None:
 def test_deep_long_and_mixed_filters_have_a_key_that_stays_the_same(text: str, dialect: str) -> None:
     key = key_of(Filter.parse(text, dialect))
     assert key is not None
-    code = f"from headgate.scan.match_index.identity import *; print(key_of(stated_filter({text!r}, {dialect!r})))"
+    code = f"from headgate.scan.match_index.identity import *; print(key_of(Filter.stated({text!r}, {dialect!r})))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == str(key)
 
 
 def test_another_tree_for_the_same_text_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headgate.scan.match_index import identity
-
     before = key_of(Filter.parse("a = 1", "rabbitmq"))
-    monkeypatch.setattr(identity, "stated_filter", lambda _text, _dialect: Filter.parse("a = TRUE", "rabbitmq"))
-    changed = Filter(Filter.parse("a = TRUE", "rabbitmq").tree, "a = 1", "rabbitmq")
-    after = key_of(changed)
+    changed = Filter.parse("a = TRUE", "rabbitmq")
+    monkeypatch.setattr(Filter, "stated", lambda _text, _dialect: changed)
+    after = key_of(Filter(changed.tree, "a = 1", "rabbitmq"))
     assert before is not None and after is not None
     assert (before.text_hash, before.evaluator != after.evaluator) == (after.text_hash, True)
     assert key_of(Filter.parse("a = 1", "rabbitmq")) is None

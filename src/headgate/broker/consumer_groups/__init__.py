@@ -6,8 +6,7 @@ ReceiveRequest, Receiving          a request for messages over some queues; the 
 Received, ReceivedMessage          the answer to it
 GroupView, GroupCounts             the place of one group in one queue: settles, counts
 dead_letters_of                    the stream of a group's dead letters
-Members, Subscription              who is there, what a group asks for, who has queues for itself (`Broker.members`);
-                                   `tags_filter`
+Members, Subscription              who is there, what a group asks for, who has queues for itself (`Broker.members`)
 Pulling, RetryQueue, Again         members that read queues for themselves (`ConsumerGroups.pulling`), and what comes
                                    again for them
 PulledQueue                        what such members do to the place of their group in one queue
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from headgate.broker.consumer_groups.consumer_groups import ConsumerGroups
     from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
     from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
-    from headgate.broker.consumer_groups.members import Members, Subscription, tags_filter
+    from headgate.broker.consumer_groups.members import Members, Subscription
     from headgate.broker.consumer_groups.pulled_queue import PulledQueue
     from headgate.broker.consumer_groups.pulling import Again, Pulling, RetryQueue
     from headgate.broker.consumer_groups.receiving import Received, ReceivedMessage, ReceiveRequest, Receiving

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from headgate.broker.consumer_groups.registering import Refusal, Registering
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
-from headgate.scan.match_index import TAGS, Announcement
+from headgate.language.rocketmq import TAGS
+from headgate.scan.match_index import Announcement
 
 SILENCE_MS = 120_000
 """Who was not heard of for so long has gone."""
@@ -216,7 +217,7 @@ class Members:
             return Subscription(announcement, None, refusal)
         if announcement.dialect == TAGS:
             try:
-                return Subscription(announcement, tags_filter(announcement.text))
+                return Subscription(announcement, Filter.subscribed(announcement.text, TAGS))
             except FilterError as error:
                 return Subscription(announcement, None, error)
         expression = self._registering.expression(group, topic)
@@ -234,8 +235,3 @@ class Members:
     def _tell(found: _Group) -> None:
         for member in list(found.members.values()):
             member.changed()
-
-
-def tags_filter(text: str | None) -> Filter | None:
-    """The filter of a tag expression; None for one that takes everything. Raises FilterError."""
-    return None if text in (None, "", "*") else Filter.from_tags(text)

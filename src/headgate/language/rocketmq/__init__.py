@@ -1,7 +1,7 @@
 """The language of RocketMQ: SQL92 expressions and tags, and the Java that their meaning comes from.
 
 ROCKETMQ, ROCKETMQ_MAP       the dialect, over stored messages and over property maps
-parse_tags, tag_hash         tag expressions, and the hash that stands for a tag
+parse_tags, TAGS, tag_hash   tag expressions, what stands for their dialect, and the hash that stands for a tag
 compared, signed, NUMBERS    values as Java compares and negates them; `double_text` prints one
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.language.rocketmq.dialect import ROCKETMQ, ROCKETMQ_MAP
     from headgate.language.rocketmq.java import double_text
-    from headgate.language.rocketmq.tags import parse_tags, tag_hash
+    from headgate.language.rocketmq.tags import TAGS, parse_tags, tag_hash
     from headgate.language.rocketmq.values import NUMBERS, compared, signed
 else:
     from headgate.faces import lazy

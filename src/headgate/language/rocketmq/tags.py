@@ -13,6 +13,9 @@ from headgate.language.rocketmq.java import string_hash, trimmed
 from headgate.language.tree import Constant, Field, In, Node, ValueRules
 from headgate.message import TAG
 
+TAGS = "tags"
+"""What stands for a dialect where the text is a tag expression."""
+
 EVERYTHING = "*"
 """The expression that takes every message, tagged or not."""
 
@@ -64,10 +67,10 @@ def parse_tags(text: str | None) -> TagExpression:
         return TagExpression(EVERYTHING, ())
     pieces = text.split(_SEPARATOR)
     if not any(pieces):
-        raise FilterSyntaxError("subString split error", dialect="tags", text=text, span=(0, len(text)))
+        raise FilterSyntaxError("subString split error", dialect=TAGS, text=text, span=(0, len(text)))
     for position, character in enumerate(text):
         if "\ud800" <= character <= "\udfff":
             reason = "found half of a surrogate pair, which is no character"
-            raise FilterSyntaxError(reason, dialect="tags", text=text, span=(position, position + 1))
+            raise FilterSyntaxError(reason, dialect=TAGS, text=text, span=(position, position + 1))
     tags = dict.fromkeys(trimmed(piece) for piece in pieces)
     return TagExpression(text, tuple(tag for tag in tags if tag))

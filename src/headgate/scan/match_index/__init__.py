@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.scan.match_index.count import MatchCount, count_matches, coverage
     from headgate.scan.match_index.entries import WantedEntries, cut, read_entries, wanted_entries
     from headgate.scan.match_index.growing import GrowingIndex
-    from headgate.scan.match_index.identity import TAGS, text_hash
+    from headgate.scan.match_index.identity import text_hash
     from headgate.scan.match_index.lookup import Answer, MatchIndex, SegmentIndex
     from headgate.scan.match_index.registry import (
         REGISTRY_NAME,

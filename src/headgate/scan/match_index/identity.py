@@ -9,6 +9,7 @@ from headgate import __version__
 from headgate.errors import ConfigError, FilterError, FilterTypeError
 from headgate.evaluate import EVALUATOR_REVISION, Filter
 from headgate.language import tree as t
+from headgate.language.rocketmq import TAGS
 from headgate.message import HEADER_FIELDS, FieldReference, Section
 
 EVALUATOR = f"{__version__}/{EVALUATOR_REVISION}"
@@ -22,10 +23,6 @@ _OF_THE_MESSAGE = (
 """Nodes whose value follows from their operands and the stored message alone. Others are refused until listed here."""
 
 _OF_THE_DELIVERY = tuple(HEADER_FIELDS.index(name) for name in ("first-acquirer", "delivery-count"))
-
-
-TAGS = "tags"
-"""What stands for a dialect where the text is a tag expression of RocketMQ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +44,13 @@ def key_of(expression: Filter) -> FilterKey | None:
     """
     dialect = TAGS if expression.dialect is None else expression.dialect
     try:
-        stated = stated_filter(expression.text, dialect)
+        stated = Filter.stated(expression.text, dialect)
     except (FilterError, ConfigError):
         return None
     digest = _digest(stated.tree)
     if digest != _digest(expression.tree) or _volatile_node(expression) is not None:
         return None
     return FilterKey(dialect, text_hash(expression.text), f"{EVALUATOR}/{digest}")
-
-
-def stated_filter(text: str, dialect: str) -> Filter:
-    """The filter that a text states, also a tag expression; raises FilterError, ConfigError for the dialect."""
-    return Filter.from_tags(text) if dialect == TAGS else Filter.parse(text, dialect)
 
 
 def text_hash(text: str) -> str:

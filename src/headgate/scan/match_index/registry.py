@@ -18,8 +18,9 @@ import msgspec
 
 from headgate.errors import ConfigError, FilterError, LogError, StreamReadOnlyError
 from headgate.evaluate import Filter
+from headgate.language.rocketmq import TAGS
 from headgate.log import Stream, replace_file, storage_error
-from headgate.scan.match_index.identity import TAGS, check_registrable, stated_filter
+from headgate.scan.match_index.identity import check_registrable
 from headgate.scan.match_index.settings import IndexSettings
 
 REGISTRY_NAME = "match-filters.json"
@@ -50,7 +51,7 @@ class RegisteredFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def parsed(self) -> Filter:
         """The filter itself; FilterError or ConfigError if its text is no filter here."""
-        expression = stated_filter(self.text, self.dialect)
+        expression = Filter.stated(self.text, self.dialect)
         check_registrable(expression)
         return expression
 

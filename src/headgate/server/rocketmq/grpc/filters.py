@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from headgate.errors import FilterError, FilterLimitError, RemoteProtocolError
 from headgate.evaluate import Filter
+from headgate.language.rocketmq import TAGS
 from headgate.protocols.rocketmq import Status, refused
 from headgate.protocols.rocketmq.grpc import messages as pb
 from headgate.server.settings import ServerSettings
 
 DIALECT = "rocketmq"
-_TAGS = "tags"
 _TAG_KINDS = (pb.FilterType.TAG, pb.FilterType.FILTER_TYPE_UNSPECIFIED)
 _KEPT = 1_024
 _PARSE_FAILED = "parse the consumer's subscription failed"
@@ -66,7 +66,7 @@ class GroupFilters:
         except FilterError as error:
             if kind == pb.FilterType.SQL and self._is_late:
                 return refused(Status.INTERNAL_SERVER_ERROR, _PARSE_FAILED)
-            reason = error.reason if error.dialect == _TAGS else str(error)
+            reason = error.reason if error.dialect == TAGS else str(error)
             return refused(Status.ILLEGAL_FILTER_EXPRESSION, reason)
 
     def _filter(self, kind: int, text: str) -> GroupFilter:
@@ -77,11 +77,10 @@ class GroupFilters:
         if size_bytes > self._most_bytes:
             raise FilterLimitError(
                 f"the filter has {size_bytes} bytes, at most {self._most_bytes} (limits.filter_bytes)",
-                dialect=DIALECT if is_sql else _TAGS,
+                dialect=DIALECT if is_sql else TAGS,
                 text=text[:80],
             )
         if is_sql:
             return GroupFilter(Filter.parse(text, DIALECT), None)
-        tags = Filter.from_tags(text)
-        found = None if tags.text == "*" else tags
+        found = Filter.subscribed(text, TAGS)
         return GroupFilter(found, found)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 
 from headgate.broker import Session
-from headgate.broker.consumer_groups import tags_filter
 from headgate.errors import LimitExceededError, PreconditionFailedError, ResourceNotFoundError
 from headgate.evaluate import Filter
+from headgate.language.rocketmq import TAGS
 from headgate.protocols.rocketmq.remoting import bodies as b
-from headgate.scan.match_index import TAGS, Announcement
+from headgate.scan.match_index import Announcement
 
 _TAG_TYPES = frozenset({None, "", "TAG"})
 _SQL = "SQL92"
@@ -31,9 +31,7 @@ def announced(text: str | None, kind: str | None, version: int, limit_bytes: int
     return Announcement(expression, _DIALECT if kind == _SQL else str(kind), version)
 
 
-@functools.lru_cache(maxsize=1024)
-def _filter_of(text: str, dialect: str) -> Filter | None:
-    return tags_filter(text) if dialect == TAGS else Filter.parse(text, dialect)
+_filter_of = functools.lru_cache(maxsize=1024)(Filter.subscribed)
 
 
 def check_expression(announcement: Announcement) -> Filter | None:

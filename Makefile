@@ -38,13 +38,13 @@ demo: setup headgate-data/rabbitmq ## run the main job: 500 000 events in (EVENT
 	$(BIN)/headgate run examples/topics/red-orders.toml
 
 demo-broker: setup .venv/.python-clients ## serve streams, publish and consume with filters from RabbitMQ's own clients, show what each stage removed
-	$(BIN)/python examples/broker/demo.py
+	$(BIN)/python examples/demos/broker.py
 
 demo-rocketmq: setup .venv/.python-clients ## serve topics, run a program of RocketMQ with a TAG and an SQL92 consumer, show what was calculated ahead, read the topic in Spark
-	$(BIN)/python examples/rocketmq/demo.py
+	$(BIN)/python examples/demos/rocketmq.py
 
 demo-servicebus: setup .venv/.python-clients ## serve topics and queues, run a program of Azure Service Bus against them with its connection string changed
-	$(BIN)/python examples/servicebus/demo.py
+	$(BIN)/python examples/demos/servicebus.py
 
 headgate-data/rabbitmq: $(STREAMS_OF_RABBITMQ)
 	mkdir -p $@

@@ -13,12 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
-import re
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -47,6 +42,7 @@ from rstream import (
     Properties,
     amqp_decoder,
 )
+from serving import headgate, server
 
 STREAM = "customer-events"
 BATCHES, BATCH = 200, 100
@@ -60,33 +56,6 @@ p.creation_time > UTC() - 3600000 AND
 region IN ('AMER', 'EMEA', 'APJ') AND
 (h.priority > 4 OR price >= 99.99 OR premium_customer = TRUE)
 """
-
-
-@contextlib.contextmanager
-def server(root: str) -> Iterator[dict[str, int]]:
-    """`headgate serve` over a folder, on free ports; stopped as an operator would stop it."""
-    listeners = ("AMQP", "STREAM", "STOMP", "HTTP", "SERVICEBUS", "ROCKETMQ", "ROCKETMQ_NAMES", "ROCKETMQ_CLASSIC")
-    free_ports = {f"HEADGATE_SERVER__LISTENERS__{name}": "0" for name in listeners}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "headgate.cli", "serve", "--root", root],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={
-            **os.environ,
-            **free_ports,
-            "HEADGATE_SERVER__LISTENERS__HOST": "127.0.0.1",
-            "HEADGATE_SERVER__LOG__LEVEL": "warning",
-        },
-    )
-    try:
-        assert process.stdout is not None
-        ready = process.stdout.readline().strip()
-        print(ready)
-        yield {name: int(port) for name, port in re.findall(r"(\w+)=(\d+)", ready)}
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-        print("server stopped")
 
 
 @dataclass
@@ -240,17 +209,11 @@ QUEUE = f"{TOPIC}/Subscriptions/red"
 HALVED = '{"name": "Halved", "sql": "color = \'red\'", "action": "SET quantity = quantity / 2"}'
 
 
-def headgate(*command: str) -> None:
-    """Run a command."""
-    print("\n$ headgate " + " ".join(f"'{word}'" if " " in word else word for word in command), flush=True)
-    subprocess.run([sys.executable, "-m", "headgate.cli", *command], check=True)
-
-
 def topic_and_dead_letter(amqp: int, stream: int) -> None:
     """A subscription with an action: copies are received, settled, refused."""
-    server = f"localhost:{stream}"
-    headgate("topic", "create", TOPIC, "--server", server)
-    headgate("subscription", "create", TOPIC, "red", "--rule", HALVED, "--server", server)
+    there = f"localhost:{stream}"
+    headgate("topic", "create", TOPIC, "--server", there)
+    headgate("subscription", "create", TOPIC, "red", "--rule", HALVED, "--server", there)
     connection = pika.BlockingConnection(pika.ConnectionParameters("localhost", amqp))
     channel = connection.channel()
     channel.confirm_delivery()
@@ -275,7 +238,7 @@ def topic_and_dead_letter(amqp: int, stream: int) -> None:
         method, properties, body = channel.basic_get(f"{QUEUE}/$DeadLetterQueue", auto_ack=True)
     print(f"  {body.decode()!r} is a dead letter, quantity {properties.headers['quantity']}")
     connection.close()
-    headgate("subscription", "ls", TOPIC, "--server", server)
+    headgate("subscription", "ls", TOPIC, "--server", there)
 
 
 def show(title: str, received: int, counted: Counters) -> None:
@@ -292,7 +255,7 @@ def show(title: str, received: int, counted: Counters) -> None:
 
 def main() -> None:
     """Serve, publish, consume three ways, stop."""
-    with tempfile.TemporaryDirectory() as root, server(root) as ports:
+    with tempfile.TemporaryDirectory() as root, server("--root", root) as ports:
         asyncio.run(publish(ports["stream"]))
         print(f"{BATCHES * BATCH:,} events published by rstream")
         before = Counters.now(ports["http"])

@@ -9,56 +9,21 @@ stops the server.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
-HERE = Path(__file__).parent
-CLOSED = ("AMQP", "STOMP", "SERVICEBUS", "ROCKETMQ_NAMES", "ROCKETMQ_CLASSIC")
+from serving import EXAMPLES, headgate, server
 
-
-@contextlib.contextmanager
-def server(root: Path) -> Iterator[dict[str, int]]:
-    """`headgate serve` on free ports; stopped as an operator would stop it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "headgate.cli", "serve", "--root", str(root), "--config", str(HERE / "topics.toml")],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={
-            **os.environ,
-            **{f"HEADGATE_SERVER__LISTENERS__{name}": "off" for name in CLOSED},
-            **{f"HEADGATE_SERVER__LISTENERS__{name}": "0" for name in ("STREAM", "HTTP", "ROCKETMQ")},
-            "HEADGATE_SERVER__LISTENERS__HOST": "127.0.0.1",
-            "HEADGATE_SERVER__LOG__LEVEL": "warning",
-        },
-    )
-    try:
-        assert process.stdout is not None
-        ready = process.stdout.readline().strip()
-        print(ready)
-        yield {name: int(port) for name, port in re.findall(r"(\w+)=(\d+)", ready)}
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-        print("server stopped")
+HERE = EXAMPLES / "rocketmq"
 
 
 def run(shown: str, *command: str, **more: str) -> None:
-    """Run a command as a user would type it."""
+    """Run a program, as a user would type it."""
     print(f"\n$ {shown}", flush=True)
     subprocess.run([sys.executable, *command], env={**os.environ, **more}, check=True)
-
-
-def headgate(*command: str) -> None:
-    """Run a command of Headgate."""
-    run(f"headgate {' '.join(command)}", "-m", "headgate.cli", *command)
 
 
 def show_ahead(*where: str) -> None:
@@ -72,7 +37,10 @@ def show_ahead(*where: str) -> None:
 
 def main() -> None:
     """Serve, run the program, look, read in Spark, stop."""
-    with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as ports:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        server("--root", folder, "--config", str(HERE / "topics.toml")) as ports,
+    ):
         endpoint = f"127.0.0.1:{ports['rocketmq']}"
         program = f"ROCKETMQ_ENDPOINT={endpoint} python examples/rocketmq/orders.py"
         run(program, str(HERE / "orders.py"), ROCKETMQ_ENDPOINT=endpoint)

@@ -21,10 +21,26 @@ commands.command(topics)
 commands.command(groups)
 
 GroupName = Annotated[str, Parameter(help="Name of the consumer group.")]
-Queues = Annotated[int | None, Parameter(help="How many queues; one is a stream, several are a super stream.")]
-Accepts = Annotated[
-    str | None, Parameter(help="Kinds of messages, of normal, fifo and delay, such as normal,delay; else all.")
-]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class TopicOptions:
+    """What a topic is given; None: not given."""
+
+    queues: Annotated[int | None, Parameter(help="How many queues; one is a stream, several are a super stream.")] = (
+        None
+    )
+    accepts: Annotated[
+        str | None, Parameter(help="Kinds of messages, of normal, fifo and delay, such as normal,delay; else all.")
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """What was given, as arguments."""
+        return {"queues": self.queues, "accepts": _names(self.accepts)}
+
+
+_NO_TOPIC_OPTIONS = TopicOptions()
 
 
 @topics.command(name="create")
@@ -32,14 +48,13 @@ def create_topic(
     topic: TopicName,
     /,
     *,
-    queues: Queues = None,
-    accepts: Accepts = None,
+    options: TopicOptions = _NO_TOPIC_OPTIONS,
     lock_timeout: LockTimeout = 5.0,
     place: Place = DEFAULT_PLACE,
 ) -> int:
     """Make a topic, of four queues unless --queues or the server say otherwise."""
     with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
-        asked.create_topic(topic, queues=queues, accepts=_names(accepts))
+        asked.create_topic(topic, **options.given())
     write_line(topic)
     return 0
 
@@ -49,16 +64,15 @@ def change_topic(
     topic: TopicName,
     /,
     *,
-    queues: Queues = None,
-    accepts: Accepts = None,
+    options: TopicOptions = _NO_TOPIC_OPTIONS,
     lock_timeout: LockTimeout = 5.0,
     place: Place = DEFAULT_PLACE,
 ) -> int:
     """Give a topic more queues, or let it accept other kinds of messages."""
-    if queues is None and accepts is None:
+    if options == _NO_TOPIC_OPTIONS:
         raise ConfigError("found nothing to change: give --queues or --accepts")
     with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
-        asked.change_topic(topic, queues=queues, accepts=_names(accepts))
+        asked.change_topic(topic, **options.given())
     return 0
 
 
@@ -132,7 +146,7 @@ class GroupOptions:
         return {name: value for name, value in settings.items() if value is not None}
 
 
-_NO_OPTIONS = GroupOptions()
+_NO_GROUP_OPTIONS = GroupOptions()
 
 
 @groups.command(name="create")
@@ -140,7 +154,7 @@ def create_group(
     group: GroupName,
     /,
     *,
-    options: GroupOptions = _NO_OPTIONS,
+    options: GroupOptions = _NO_GROUP_OPTIONS,
     lock_timeout: LockTimeout = 5.0,
     place: Place = DEFAULT_PLACE,
 ) -> int:
@@ -156,7 +170,7 @@ def change_group(
     group: GroupName,
     /,
     *,
-    options: GroupOptions = _NO_OPTIONS,
+    options: GroupOptions = _NO_GROUP_OPTIONS,
     lock_timeout: LockTimeout = 5.0,
     place: Place = DEFAULT_PLACE,
 ) -> int:

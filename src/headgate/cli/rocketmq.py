@@ -208,7 +208,8 @@ def list_groups(*, as_json: AsJson = False, lock_timeout: LockTimeout = 5.0, pla
     """List consumer groups with their settings, and what they have not settled."""
     with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
         rows = asked.groups()
-    return _write(rows, as_json=as_json, nothing="no consumer groups; the first use of one declares it")
+    told = rows if as_json else [_with_cost(row) for row in rows]
+    return _write(told, as_json=as_json, nothing="no consumer groups; the first use of one declares it")
 
 
 @groups.command(name="show")
@@ -222,7 +223,7 @@ def show_group(
         write_json(found)
         return 0
     places = found.pop("places")
-    write_facts(_shown(found))
+    write_facts(_shown(_with_cost(found)))
     write_rows([_counted(each) for each in places], ("topic", "queue", *_PLACE), as_json=False)
     return 0
 
@@ -251,6 +252,12 @@ _PLACE = (
     "filtered",
     *_READING,
 )
+
+
+def _with_cost(group: dict[str, Any]) -> dict[str, Any]:
+    """A group for people: what reading for it cost instead of all counters, which `show` has for each queue."""
+    facts = {name: value for name, value in group.items() if name not in ("counters", "reading")}
+    return {**facts, **shown_reading(group["reading"])}
 
 
 def _counted(place: dict[str, Any]) -> dict[str, Any]:

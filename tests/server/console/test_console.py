@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from headgate.broker import ViewCounters
+from headgate.broker.consumer_groups import GroupCounters, GroupCounts, GroupSettings
 from headgate.broker.consumers import ConsumerOptions
 from headgate.broker.stream import StreamCounters
 from headgate.evaluate.filter import Filter
@@ -36,6 +37,7 @@ LISTS = (
     "topics",
     "subscriptions",
     "rules",
+    "rocketmq/groups",
     "consumers",
     "offsets",
     "connections",
@@ -204,6 +206,8 @@ def served(running: RunningServer) -> dict[str, Any]:
         )
         session.message_consumer("orders", options).want_more(5)
         session.store_offset("orders", "app", 3)
+        running.context.broker.consumer_groups.declare("packing", GroupSettings())
+        running.context.broker.consumer_groups.view("orders", "packing")
         running.context.connections.opened(FakeLink(), listener="amqp", now_ms=1_700_000_000_000)
 
     running.call(consume)
@@ -254,6 +258,8 @@ def test_every_counter_is_shown_under_its_own_name() -> None:
     assert read | set(StreamCounters.__dataclass_fields__) <= set(columns["streams"])
     assert read | {"lag", "filtered_lag", "lost", "filter_values", "filter", "dialect"} <= set(columns["consumers"])
     assert set(ViewCounters.__dataclass_fields__) <= set(columns["topics"])
+    group = {*GroupCounts.__dataclass_fields__, *GroupCounters.__dataclass_fields__, *ScanCounters.__struct_fields__}
+    assert (group - {"unseen"}) | {"lag", "members"} <= set(columns["groups"])
 
 
 # what the tables say
@@ -303,6 +309,11 @@ def test_a_server_is_shown_in_every_view(running: RunningServer) -> None:
     assert [(row["name"], row["filter"], row["action"]) for row in rules["rows"]] == [
         ("dear", "price > 10", "SET seen = TRUE")
     ]
+    groups, _, read = tables_of("groups", lists)
+    assert [(row["name"], row["members"], row["queues"], row["lag"]) for row in groups["rows"]] == [
+        ("packing", "0", "1", "0")
+    ]
+    assert [row["cpu_ns"] for row in read["rows"]] == ["0"]
     for view in ("streams", "topics", "offsets", "connections", "users"):
         assert all(table["rows"] for table in tables_of(view, lists)), view
     (offsets,) = tables_of("offsets", lists)

@@ -44,6 +44,15 @@ const SCANNED = [
 const DELIVERED = [count("delivered_messages"), count("delivered_chunks"), bytes("delivered_bytes")]
 const READING = within("reading", [...SCANNED, ...DELIVERED])
 
+const GROUP = within("counters", [
+  count("delivered"),
+  bytes("delivered_bytes"),
+  count("filtered"),
+  count("completed"),
+  count("expired"),
+  count("dead_lettered"),
+])
+
 const COPIES = within("counters", [
   count("decided"),
   count("delivered"),
@@ -196,6 +205,43 @@ export const VIEWS = {
         count("from_offset"),
         count("matched"),
       ],
+    },
+  ],
+  groups: [
+    {
+      caption: "Consumer groups",
+      note: "sums over the queues of a group; headgate rocketmq group show has its place in each",
+      list: "rocketmq/groups",
+      key: ["name"],
+      columns: [
+        text("name"),
+        count("members"),
+        count("queues"),
+        count("lag"),
+        count("claimed"),
+        count("available"),
+        count("moving"),
+        rate("counters.delivered", "delivered/s"),
+        rate("counters.completed", "completed/s"),
+        rate("reading.cpu_ns", "cpu_ns/s"),
+        text("fifo"),
+        count("max_attempts"),
+        text("enabled"),
+        text("broadcast"),
+      ],
+    },
+    {
+      caption: "What became of their messages since the server opened their queues",
+      list: "rocketmq/groups",
+      key: ["name"],
+      columns: [text("name"), ...GROUP],
+    },
+    {
+      caption: "What reading for them cost",
+      note: SAVED,
+      list: "rocketmq/groups",
+      key: ["name"],
+      columns: [text("name"), ...within("reading", SCANNED)],
     },
   ],
   consumers: [

@@ -25,7 +25,16 @@ from typing import Any
 
 import msgspec
 
-from headgate.broker import Broker, BrokerStream, GroupSettings, GroupView, MessageKind, MessageTopic, Permission
+from headgate.broker import (
+    Broker,
+    BrokerStream,
+    GroupCounters,
+    GroupSettings,
+    GroupView,
+    MessageKind,
+    MessageTopic,
+    Permission,
+)
 from headgate.errors import (
     AccessRefusedError,
     HeadgateError,
@@ -36,6 +45,7 @@ from headgate.errors import (
 )
 from headgate.log import OffsetSpecification
 from headgate.protocols.rocketmq import check_group, check_topic
+from headgate.scan import ScanCounters
 from headgate.server.listings import count_messages, may_read, open_streams, shown
 from headgate.server.topics.asking import Answer, Asked, Handler
 from headgate.server.topics.bodies import decoded
@@ -243,7 +253,14 @@ def group_row(broker: Broker, name: str, places: Sequence[Row]) -> Row:
         "members": len(broker.members.of(name)),
         "queues": len(places),
         **{what: sum(place[what] for place in places) for what in _COUNTED},
+        "counters": _summed(GroupCounters.__dataclass_fields__, (place["counters"] for place in places)),
+        "reading": _summed(ScanCounters.__struct_fields__, (place["reading"] for place in places)),
     }
+
+
+def _summed(names: Iterable[str], counted: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    rows = list(counted)
+    return {name: sum(row[name] for row in rows) for name in names}
 
 
 async def all_places(broker: Broker) -> dict[str, list[Row]]:

@@ -114,6 +114,12 @@ class Lab:
                 return
         raise AssertionError("the loop does not come to rest")
 
+    def pass_time(self, after_ms: int) -> None:
+        """So much time, second by second."""
+        for _ in range(after_ms // 1_000):
+            self.turn(after_ms=1_000)
+        self.turn(after_ms=after_ms % 1_000)
+
     def _wake(self) -> None:
         self._is_woken = True
 

@@ -99,7 +99,7 @@ def test_copies_are_peeked_at_received_and_settled(there: Run) -> None:
     ] == [6, 8]
     assert counts(there) == (5, 0, 0, 0, 0)
     row = row_of(there)
-    assert (row["pins"], row["pinned_bytes"] > 0, row["rules"]) == (0, True, 1)
+    assert (row["pins"], row["held_back_bytes"] > 0, row["rules"]) == (0, True, 1)
 
     received = there("subscription", "receive", "shop/orders", "red", "-n", "4", "--wait", "10s", "--json").json
     assert [(row["offset"], row["attempt"], row["body"]) for row in received] == [

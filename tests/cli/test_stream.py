@@ -209,6 +209,16 @@ def test_a_stream_with_damaged_settings_is_deleted_by_force_only(run: Run, tmp_p
     assert run("stream", "ls").status == 0
 
 
+def test_a_stream_that_a_topic_forwards_to_is_deleted_by_force_only(run: Run, tmp_path: Path) -> None:
+    for name in ("paid", "orders"):
+        run("topic", "create", name)
+    assert run("subscription", "create", "orders", "on", "--forward-to", "paid").status == 0
+    refused = run("stream", "rm", "paid")
+    assert refused.status != 0 and "topic 'orders' forwards to it; --force" in refused.err
+    assert run("stream", "rm", "paid", "--force").status == 0
+    assert run("stream", "rm", "orders").status == 0
+
+
 def flip(path: Path, byte: int, bit: int) -> None:
     raw = bytearray(path.read_bytes())
     raw[byte] ^= 1 << bit

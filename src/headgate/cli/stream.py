@@ -147,21 +147,26 @@ def rm(
     *,
     force: Annotated[
         bool,
-        Parameter(negative=(), help="Also while clients of a Headgate server use it, who are told; also if damaged."),
+        Parameter(
+            negative=(),
+            help="Also while clients of a Headgate server, who are told, or topics use it; also if damaged.",
+        ),
     ] = False,
     place: Place = DEFAULT_PLACE,
 ) -> int:
     """Delete a stream and everything in it. One that RabbitMQ wrote is left alone, and one that somebody writes.
 
     While a server serves --root, it is asked to, as --user with --password; it refuses while a client uses the stream.
+    A stream that a topic forwards to stays, too.
     """
     if place.is_server:
         delete_at_server(place, stream, force=force)
         return 0
     import shutil
 
-    from headgate.errors import StreamLockedError
+    from headgate.errors import PreconditionFailedError, StreamLockedError
     from headgate.log import StreamLock, lock_root, root_of, set_aside
+    from headgate.topic import topics_forwarding_to
 
     folder, name = _to_delete(stream, place.root, force=force)
     root = root_of(folder)
@@ -171,6 +176,11 @@ def rm(
         delete_where_served(place, root, name, error, force=force)
         return 0
     with held, StreamLock.acquire(folder, now_ms=now_ms()):
+        if not force and (used_by := topics_forwarding_to(root, name)):
+            raise PreconditionFailedError(
+                f"{', '.join(f'topic {each!r}' for each in used_by)} forwards to it; --force deletes it nevertheless",
+                subject=name,
+            )
         aside = set_aside(root, folder)
     if aside is not None:
         shutil.rmtree(aside)

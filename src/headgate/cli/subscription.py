@@ -161,7 +161,7 @@ def ls(
 ) -> int:
     """List the subscriptions of a topic: how many copies are active, locked, …, and what they hold back.
 
-    `pins` is the first offset that a subscription needs; retention keeps `pinned_bytes` for it.
+    `pins` is the first offset that a subscription needs; retention keeps `held_back_bytes` for it.
     """
     from headgate.topic import RuleHistory, topic_stream
 

@@ -181,7 +181,7 @@ def _rules(row: dict[str, Any]) -> int:
 
 
 _COLUMNS = ("name", "rules", "fall_through", "dead_letter_on_errors", "forward_to", "in_force_from")
-_COUNTS = ("active", "locked", "waiting", "deferred", "dead_lettered", "pins", "pinned_bytes")
+_COUNTS = ("active", "locked", "waiting", "deferred", "dead_lettered", "pins", "held_back_bytes")
 
 
 def shown(value: object) -> object:

@@ -211,8 +211,7 @@ class _Site:
                 raise _RefusedError(409, str(error)) from error
             broker.delete_damaged_stream(name)
             return _json({"messages": None})
-        used_by = lists.users_of(broker, stream)
-        if used_by and not is_forced:
+        if not is_forced and (used_by := lists.users_of(broker, stream)):
             raise _RefusedError(409, f"stream {name!r} is in use by {', '.join(used_by)}")
         return _json({"messages": broker.delete_stream(stream)})
 

@@ -31,6 +31,7 @@ from headgate.server.connections import Connections
 from headgate.server.context import ServerContext
 from headgate.server.definitions import ADMINISTRATOR
 from headgate.server.identity import NODE, PRODUCT, VERSION
+from headgate.topic import topics_forwarding_to
 
 MONITORING = "monitoring"
 """The tag of users who may see all streams, consumers and connections."""
@@ -139,13 +140,14 @@ def stream_detail(broker: Broker, stream: BrokerStream, info: StreamInfo) -> Row
 
 
 def users_of(broker: Broker, stream: BrokerStream) -> list[str]:
-    """Who is told when a stream is deleted, in words: each consumer with its connection, and how many publishers."""
+    """Who uses a stream, in words: each consumer with its connection, topics that forward to it, publishers."""
     found = [
         f"consumer {shown(consumer.options.name or consumer.options.tag)!r} of user {session.user!r} "
         f"({session.protocol}, {session.connection})"
         for session, consumer in consumers(broker)
         if consumer.stream == stream.name
     ]
+    found += [f"topic {name!r}, which forwards to it" for name in topics_forwarding_to(broker.root, stream.name)]
     publishers = len(stream.publishers)
     return found + ([f"{publishers} publisher{'s' * (publishers > 1)}"] if publishers else [])
 

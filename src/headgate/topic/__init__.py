@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         list_topics,
         remove_topic,
         topic_stream,
+        topics_forwarding_to,
     )
     from headgate.topic.forwarding import forward_order
     from headgate.topic.history import RuleHistory, RulesInForce

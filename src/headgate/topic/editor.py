@@ -405,9 +405,19 @@ def remove_topic(root: str | Path, name: str, *, now_ms: int, wait: Wait = no_wa
 
 def check_removable(root: str | Path, name: str) -> None:
     """Raise RuleError if another topic forwards to that one."""
-    for other in list_topics(root):
-        if other.topic_name != name and name in forward_targets(other.current):
-            raise RuleError(f"topic {other.topic_name!r} forwards to it", topic=name)
+    for other in topics_forwarding_to(root, name):
+        raise RuleError(f"topic {other!r} forwards to it", topic=name)
+
+
+def topics_forwarding_to(root: str | Path, name: str) -> list[str]:
+    """The other topics that forward to a topic or stream; those that cannot be read forward nothing."""
+    found = []
+    for stream in list_streams(root):
+        with contextlib.suppress(LogError):
+            other = RuleHistory.find(stream)
+            if other is not None and other.topic_name != name and name in forward_targets(other.current):
+                found.append(other.topic_name)
+    return found
 
 
 def _remove_state(stream: Stream) -> None:

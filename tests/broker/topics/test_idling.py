@@ -31,9 +31,9 @@ def names(lab: Lab) -> list[str]:
 def test_who_is_idle_for_its_time_goes_and_others_stay(lab: Lab) -> None:
     lab.topic(*IDLE, CreateSubscription("kept"), AddRule("kept", RuleDefinition("All", sql="1=1")))
     lab.publish(RED)
-    lab.turn(after_ms=59_999)
+    lab.pass_time(59_000)
     assert names(lab) == ["red", "kept"]
-    lab.turn(after_ms=1_000)
+    lab.pass_time(2_000)
     assert names(lab) == ["kept"]
     with pytest.raises(ResourceNotFoundError):
         lab.link()
@@ -61,11 +61,11 @@ def use(lab: Lab, how: str) -> None:
 def test_the_time_begins_anew_with_every_use(lab: Lab, how: str) -> None:
     lab.topic(*IDLE)
     lab.publish(RED)
-    lab.turn(after_ms=50_000)
+    lab.pass_time(50_000)
     use(lab, how)
-    lab.turn(after_ms=59_000)
+    lab.pass_time(59_000)
     assert names(lab) == ["red"]
-    lab.turn(after_ms=2_000)
+    lab.pass_time(2_000)
     assert names(lab) == []
 
 
@@ -74,9 +74,9 @@ def test_settling_without_a_receiver_is_a_use(lab: Lab) -> None:
     lab.publish(RED)
     link = lab.link(want=1)
     link.receiver.close()
-    lab.turn(after_ms=50_000)
+    lab.pass_time(50_000)
     link.receiver.complete(link.tokens)
-    lab.turn(after_ms=50_000)
+    lab.pass_time(50_000)
     assert names(lab) == ["red"]
 
 
@@ -90,12 +90,12 @@ def test_a_receiver_that_is_given_nothing_keeps_it(lab: Lab, name: str) -> None:
     waiting = lab.link(name)
     link.receiver.close()
     for _ in range(3):
-        lab.turn(after_ms=50_000)
+        lab.pass_time(50_000)
     assert names(lab) == ["red"]
     waiting.receiver.close()
-    lab.turn(after_ms=50_000)
+    lab.pass_time(50_000)
     assert names(lab) == ["red"]
-    lab.turn(after_ms=60_000)
+    lab.pass_time(12_000)
     assert names(lab) == []
 
 
@@ -103,18 +103,29 @@ def test_one_that_forwards_is_not_idle(lab: Lab) -> None:
     lab.session.create_topic("paid")
     lab.topic(CreateSubscription("on", forward_to="paid", settings=MINUTE))
     for _ in range(3):
-        lab.turn(after_ms=50_000)
+        lab.pass_time(50_000)
     assert names(lab) == ["on"]
 
 
 def test_it_goes_later_where_another_process_writes_the_stream(lab: Lab) -> None:
     lab.topic(*IDLE)
-    lab.turn(after_ms=20_000)
-    lab.turn(after_ms=20_000)
-    lab.turn(after_ms=19_000)
+    lab.pass_time(20_000)
+    lab.pass_time(20_000)
+    lab.pass_time(19_000)
     with Writer.open(Stream.open(stream_folder(lab.root, "orders")), now_ms=0):
         for _ in range(3):
-            lab.turn(after_ms=1_000)
+            lab.pass_time(1_000)
         assert names(lab) == ["red"]
+    lab.pass_time(1_000)
+    assert names(lab) == []
+
+
+def test_a_clock_that_jumps_forward_removes_nothing(lab: Lab) -> None:
+    lab.topic(*IDLE)
     lab.turn(after_ms=1_000)
+    for _ in range(3):
+        lab.turn(after_ms=3_600_000)
+    lab.pass_time(50_000)
+    assert names(lab) == ["red"]
+    lab.pass_time(8_000)
     assert names(lab) == []

@@ -105,7 +105,7 @@ def test_a_topic_is_made_shown_and_made_a_stream_again(topic: RunningServer) -> 
     (red,) = shown["subscriptions"]
     assert shown["limits"]["sql_filters"] == 2000
     assert (red["name"], red["settings"]["lock_ms"], red["rules"][0]["sql"]) == ("red", 30_000, "color = 'red'")
-    assert red["pinned_bytes"] > 0 and red["pins"] == 0
+    assert red["held_back_bytes"] > 0 and red["pins"] == 0
     topic.until(lambda: topic.context.broker.topics.get("shop/orders").is_decided)
     in_lists = ask(topic, "GET", RED)[1]["rules"] + ask(topic, "GET", "/api/rules")[1]
     assert [rule["matched"] for rule in in_lists] == [5, 5]

@@ -15,6 +15,8 @@ import msgspec
 from headgate.broker.entities.declaration import EntityDeclaration
 from headgate.broker.entities.entity import MEGABYTE, Entity
 from headgate.broker.entities.names import check_new_name, spelled_alike
+from headgate.broker.timing import IdleTimes
+from headgate.broker.topics import BrokerTopic
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.log import StreamArguments
 from headgate.topic import (
@@ -60,6 +62,7 @@ class Entities:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._idle_times: IdleTimes[BrokerTopic] = IdleTimes()
 
     # finding
 
@@ -164,19 +167,21 @@ class Entities:
 
     def tick(self, now_ms: int) -> None:
         """Remove what nobody used for the time that it says; about every 100 ms."""
-        for topic in self._broker.topics:
-            idle_ms = topic.history.settings.auto_delete_on_idle_ms
-            if idle_ms is None or now_ms - topic.used_ms < idle_ms:
+        mortal = [each for each in self._broker.topics if each.history.settings.auto_delete_on_idle_ms is not None]
+        idle_ms = self._idle_times.look({topic: topic.used_ms for topic in mortal}, now_ms)
+        for topic in mortal:
+            allowed_ms = topic.history.settings.auto_delete_on_idle_ms
+            if allowed_ms is None or idle_ms[topic] < allowed_ms:
                 continue
             if topic.is_used:
                 topic.used_ms = now_ms
                 continue
             try:
                 self._broker.delete_stream(topic.stream)
-                logger.info("%r was removed: nobody used it for %d ms", topic.stream.name, idle_ms)
+                logger.info("%r was removed: nobody used it for %d ms", topic.stream.name, allowed_ms)
             except HeadgateError as error:
                 topic.used_ms = now_ms
-                logger.warning("%r stays, which nobody used for %d ms: %s", topic.stream.name, idle_ms, error)
+                logger.warning("%r stays, which nobody used for %d ms: %s", topic.stream.name, allowed_ms, error)
 
     # subscriptions and rules
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from headgate.broker.timing import is_over
+from headgate.broker.timing import IdleTimes, is_over
 from headgate.broker.topics.changing import Changed
 from headgate.broker.topics.dispatcher import Dispatcher
 from headgate.broker.topics.trouble import Trouble
@@ -35,6 +35,7 @@ class Idling:
         self._idlers = idlers
         self._remove = remove
         self._looked_ms = -LOOK_MS
+        self._idle_times: IdleTimes[int] = IdleTimes()
         self._removing: set[int] = set()
         self._trouble = Trouble()
 
@@ -43,13 +44,14 @@ class Idling:
         if not is_over(self._looked_ms, LOOK_MS, now_ms):
             return
         self._looked_ms = now_ms
-        for idler in list(self._idlers()):
-            allowed_ms = idler.dispatcher.settings().auto_delete_on_idle_ms
-            if allowed_ms is None or idler.number in self._removing:
-                continue
+        idlers = list(self._idlers())
+        for idler in idlers:
             if idler.is_used or idler.dispatcher.receivers:
                 idler.dispatcher.used_ms = now_ms
-            elif now_ms - idler.dispatcher.used_ms >= allowed_ms:
+        idle_ms = self._idle_times.look({each.number: each.dispatcher.used_ms for each in idlers}, now_ms)
+        for idler in idlers:
+            allowed_ms = idler.dispatcher.settings().auto_delete_on_idle_ms
+            if allowed_ms is not None and idler.number not in self._removing and idle_ms[idler.number] >= allowed_ms:
                 self._begin(idler, allowed_ms, now_ms)
 
     def _begin(self, idler: Idler, allowed_ms: int, now_ms: int) -> None:

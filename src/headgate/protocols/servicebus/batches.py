@@ -27,6 +27,9 @@ from headgate.message import (
 
 KERNEL = "headgate.protocols.servicebus.kernel"
 
+ID_BYTES = 32
+"""A message id that is made here: hexadecimal digits."""
+
 BATCH_FORMAT = 0x80013700
 
 MAX_BATCH_MESSAGES = 65_535

@@ -35,15 +35,13 @@ from headgate.protocols.amqp10.sections.kernel import (
     write_annotations_head,
     write_header,
 )
+from headgate.protocols.servicebus.batches import ID_BYTES
 
 DONE, UNDECIDED = 0, 1
 """Status of a row: it is written, or Python has to look at it."""
 
 MOVED, SEQUENCE, FIRST_SEQUENCE, ENQUEUED, STATE, LOCKED = 0, 1, 2, 3, 4, 5
 """Rows of the table of names: annotations of copies that Python looks at, then those that deliveries say."""
-
-ID_BYTES = 32
-"""A message id that is made here: hexadecimal digits."""
 
 _EXPIRY_FIELD, _CREATION_FIELD, _FIELDS = 8, 9, 13
 _NULL = 0x40

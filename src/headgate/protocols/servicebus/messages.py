@@ -32,7 +32,7 @@ from headgate.message import (
 )
 from headgate.message.lookup import locate_bytes
 from headgate.protocols.amqp10 import BROKER_ANNOTATIONS, StoredMessages, annotated_message, store_messages
-from headgate.protocols.servicebus.batches import KERNEL, widths
+from headgate.protocols.servicebus.batches import ID_BYTES, KERNEL, widths
 
 SEQUENCE_NUMBER = "x-opt-sequence-number"
 ENQUEUED_SEQUENCE_NUMBER = "x-opt-enqueue-sequence-number"
@@ -59,9 +59,6 @@ _TIME_TO_LIVE = FieldReference(Section.HEADER, position=2)
 _MAX_UINT = (1 << 32) - 1
 _MAX_TIME_MS = 253_402_300_799_999
 """The end of the year 9999: some clients cannot show a later time."""
-
-ID_BYTES = 32
-"""A message id that is made here: hexadecimal digits."""
 
 _ROOM_OF_ID = 96
 _ROOM_OF_DELIVERY = 384

@@ -159,7 +159,7 @@ export const VIEWS = {
     },
     {
       caption: "Subscriptions and their copies",
-      note: "pins is the first offset that a subscription needs; retention keeps pinned_bytes for it",
+      note: "pins is the first offset that a subscription needs; retention keeps held_back_bytes for it",
       list: "subscriptions",
       key: ["topic", "name"],
       columns: [
@@ -175,7 +175,7 @@ export const VIEWS = {
         rate("counters.delivered", "delivered/s"),
         rate("counters.completed", "completed/s"),
         count("pins"),
-        bytes("pinned_bytes"),
+        bytes("held_back_bytes"),
         text("forward_to"),
         text("fall_through"),
         text("settings.status"),

@@ -122,7 +122,7 @@ def subscription_row(topic: BrokerTopic, info: SubscriptionInfo, held: HeldBack)
         "forwarding": info.forwarding,
         "receivers": info.receivers,
         "pins": info.pins,
-        "pinned_bytes": held.behind(info.pins),
+        "held_back_bytes": held.behind(info.pins),
         "counters": asdict(info.counters),
     }
 

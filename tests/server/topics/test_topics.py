@@ -386,3 +386,11 @@ def test_entities_are_declared_all_in_one_and_listed_for_who_may_read_them(runni
         assert ask(running, "PUT", path, wrong)[0] == 400
     assert ask(running, "PUT", "/api/entities/JOBS", {})[0] == 400
     assert ask(running, "DELETE", path)[0] == 405
+
+
+def test_a_stream_that_a_topic_forwards_to_is_deleted_by_force_only(topic: RunningServer) -> None:
+    assert ask(topic, "PUT", "/api/topics/paid")[0] == 201
+    assert ask(topic, "PUT", f"{TOPIC}/subscriptions/on", {"forward_to": "paid"})[0] == 201
+    status, refused = ask(topic, "DELETE", "/api/streams/paid")
+    assert (status, "in use by topic 'shop/orders', which forwards to it" in refused["error"]) == (409, True)
+    assert ask(topic, "DELETE", "/api/streams/paid?force=true")[0] == 200

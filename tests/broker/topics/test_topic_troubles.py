@@ -350,7 +350,7 @@ def test_a_search_that_begins_between_copies_of_one_message_misses_none(
 def test_failures_in_a_row_hold_nothing_up_and_leave_no_holes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.broker.topics.dispatcher._HOLES_A_TURN", 3)
     lab.topic(*STRICT)
-    strict = lab.broker.topics.get("orders")._subscription("strict").dispatcher
+    strict = lab.broker.topics.get("orders")._subscriptions.find("strict").dispatcher
     lab.publish(RED)
     for _ in range(10):
         lab.publish(NO_MESSAGE)

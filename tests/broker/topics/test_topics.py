@@ -540,3 +540,13 @@ def test_a_worker_decides_fewer_messages_at_once_while_that_takes_long(lab: Lab)
         steps.append(following.decided_until - before)
         following.decide(lab.clock.now, has_new_rules=False)
     assert steps == [16_384, 4_096, 1_024, 256, 256, 1_024]
+
+
+def test_retention_knows_a_change_of_subscriptions_with_the_next_tick(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    lab.publish(RED)
+    lab.turn(after_ms=1_000)
+    assert read_pin(stream_folder(lab.root, "orders")) is not None
+    lab.change(RemoveSubscription("red"))
+    lab.turn()
+    assert read_pin(stream_folder(lab.root, "orders")) is None

@@ -32,6 +32,10 @@ class Pinning:
         """Whether it is time to look at it again."""
         return is_over(self._pinned_ms, _PIN_MS if self._stream.writer is not None else _PIN_WITHOUT_WRITER_MS, now_ms)
 
+    def look_soon(self) -> None:
+        """Another pin may be wanted: it is time to look."""
+        self._pinned_ms = 0
+
     def keep(self, wanted: Callable[[int], Pin | None], now_ms: int) -> None:
         """Write what is wanted, if that is another one. Takes the stream's writer for it."""
         stream = self._stream

@@ -7,13 +7,11 @@ append ──► decide ──► claim ──► commit ──► deliver      
 from __future__ import annotations
 
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,35 +33,27 @@ from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.queues import Queues
 from headgate.broker.topics.receiver import Receiver, Settler, nobody_waits
 from headgate.broker.topics.scheduling import Scheduling
+from headgate.broker.topics.served import ServedSubscriptions
 from headgate.broker.topics.sessions import Found, SessionDispatcher, SessionReceiver
-from headgate.broker.topics.sources import FAILED_RULES, SubscriptionSource
+from headgate.broker.topics.sources import FAILED_RULES
 from headgate.broker.topics.subscription import QueueDepth, ServedSubscription, SubscriptionInfo
 from headgate.broker.topics.waiting import Canceled, Scheduled
 from headgate.errors import (
-    EntityDisabledError,
     HeadgateError,
     LogError,
     PreconditionFailedError,
-    ResourceNotFoundError,
 )
 from headgate.ledger import NO_COPY, Ledger, copy_number, offset_of
 from headgate.log import Pin
 from headgate.scan.fetch import AppendedChunks, CpuTime
 from headgate.topic import (
-    MAX_TIME_MS,
     QUEUE_SUBSCRIPTION,
     Change,
     RemoveSubscription,
     RuleHistory,
     SubscriptionName,
     SubscriptionSettings,
-    SubscriptionStatus,
-    SubscriptionVersion,
     TopicEditor,
-    TopicStatus,
-    folded,
-    subscription_folder,
-    view_key,
 )
 from headgate.topic.deciding import Decider, Step
 
@@ -125,9 +115,6 @@ class BrokerTopic:
         self._scheduling = scheduling
         self._carrier = self._carrier_of(ledger, TopicCopies(stream, self._following))
         self._has_workers = run_in_worker is not None
-        self._subscriptions: dict[int, ServedSubscription] = {}
-        self._by_name: dict[str, ServedSubscription] = {}
-        self._forwarding: list[ServedSubscription] = []
         self._queues = Queues(
             stream,
             now_ms=now_ms,
@@ -137,9 +124,9 @@ class BrokerTopic:
             targets_of=lambda number: self._subscriptions[number].targets(),
             carrier_of=self._carrier_of,
         )
+        self._subscriptions = ServedSubscriptions(stream, self.consumption, self._following, self._queues, now_ms)
         self._asked_deferred: list[tuple[int, AskedCopies]] = []
         """Requests for deferred copies, with the number of the subscription."""
-        self._history: RuleHistory | None = None
         self._editor: TopicEditor | None = None
         self._changed: list[tuple[Changed, int]] = []
         """Changes that are made, and not known to the decider."""
@@ -152,7 +139,7 @@ class BrokerTopic:
         self._sweep = Sweep(stream, self._receivable, touch)
         self._idling = Idling(self._idlers, lambda name, then: change(stream.name, [RemoveSubscription(name)], then))
         self._follow_rules()
-        self._sweep_removed()
+        self._subscriptions.sweep_removed()
         self._sweep_failures()
 
     @staticmethod
@@ -288,7 +275,7 @@ class BrokerTopic:
         known by session, or LogError. Raises ResourceNotFoundError, PreconditionFailedError for a subscription without
         sessions.
         """
-        self._by_session(self._subscription(subscription)).sessions(then, set_after_ms=set_after_ms)
+        self._by_session(self._subscriptions.find(subscription)).sessions(then, set_after_ms=set_after_ms)
 
     def peek_session(
         self, subscription: str, session: str, from_copy: int, limit: int, then: Found[Sequence[ReadCopy]]
@@ -297,7 +284,7 @@ class BrokerTopic:
 
         Deferred ones are among them. Called and raises as `sessions`.
         """
-        found = self._subscription(subscription)
+        found = self._subscriptions.find(subscription)
 
         def told(result: tuple[list[ReadCopy], int] | HeadgateError) -> None:
             try:
@@ -322,11 +309,7 @@ class BrokerTopic:
     def _enabled(self, name: str) -> ServedSubscription:
         """A subscription, for a receiver that comes. Raises ResourceNotFoundError, EntityDisabledError."""
         self.used_ms = self._now_ms()
-        found = self._subscription(name)
-        disabled = self._disabled(found)
-        if disabled is not None:
-            raise disabled
-        return found
+        return self._subscriptions.enabled(name)
 
     def _check_receivable(self, found: ServedSubscription) -> None:
         if found.version.forward_to is not None:
@@ -334,7 +317,7 @@ class BrokerTopic:
 
     def subscriptions(self) -> list[SubscriptionInfo]:
         """All subscriptions, in order of creation, with their counts. Raises LogError for damaged dead letters."""
-        return [self._counted(each) for each in self._subscriptions.values()]
+        return [self._counted(each) for each in self._subscriptions]
 
     def known_subscriptions(self) -> list[SubscriptionInfo]:
         """The same without opening a file; what is not known after a start is, some ticks later."""
@@ -346,7 +329,7 @@ class BrokerTopic:
 
     def subscription(self, name: str) -> SubscriptionInfo:
         """One subscription; ResourceNotFoundError, LogError."""
-        return self._counted(self._subscription(name))
+        return self._counted(self._subscriptions.find(name))
 
     def _counted(self, found: ServedSubscription) -> SubscriptionInfo:
         count, number = self._queues.count, found.version.number
@@ -372,20 +355,20 @@ class BrokerTopic:
 
     def received_ms(self, name: str) -> int:
         """When a subscription was used last, or the topic was opened; ResourceNotFoundError."""
-        return self._subscription(name).dispatcher.used_ms
+        return self._subscriptions.find(name).dispatcher.used_ms
 
     def settings_in_force(self, name: str) -> SubscriptionSettings:
         """How the copies of a subscription are delivered, with what the topic says; ResourceNotFoundError."""
-        return self._subscription(name).settings
+        return self._subscriptions.find(name).settings
 
     def named(self, name: SubscriptionName) -> SubscriptionName:
         """The name of a subscription in the case in which it was created; ResourceNotFoundError."""
-        subscription = self._subscription(name.subscription).version.name
+        subscription = self._subscriptions.find(name.subscription).version.name
         return SubscriptionName(self.stream.name, subscription, name.is_dead_letter)
 
     def depth(self, name: str, *, dead_letters: bool = False) -> QueueDepth:
         """A subscription, or its dead letters, as a queue; ResourceNotFoundError, LogError."""
-        found = self._subscription(name)
+        found = self._subscriptions.find(name)
         if dead_letters and not self._queues.exists(TargetKind.DEAD_LETTERS, found.version.number):
             return QueueDepth(0, 0)
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
@@ -408,20 +391,12 @@ class BrokerTopic:
             counters=dispatcher.counters,
         )
 
-    def _subscription(self, name: str) -> ServedSubscription:
-        found = self._by_name.get(folded(name))
-        if found is None:
-            raise ResourceNotFoundError(
-                f"topic {self.stream.name!r} has no such subscription", subject=f"{self.stream.name}/{name}"
-            )
-        return found
-
     def peek(self, subscription: str, from_copy: int, limit: int, *, dead_letters: bool = False) -> list[ReadCopy]:
         """At most `limit` copies that are not settled, at or above a copy, whoever has them. Claims nothing.
 
         Deferred ones are among them, and those that are scheduled for a queue. Raises ResourceNotFoundError, LogError.
         """
-        found = self._subscription(subscription)
+        found = self._subscriptions.find(subscription)
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
         with self._following.step_lock:
             parts = [dispatcher.peek(from_copy, limit)]
@@ -437,7 +412,7 @@ class BrokerTopic:
 
         Also up to which copy there are no others. Raises ResourceNotFoundError, LogError.
         """
-        source = self._subscription(subscription).source
+        source = self._subscriptions.find(subscription).source
         with self._following.step_lock:
             found = source.find(from_copy, source.end, limit)
             if not len(found.copies):
@@ -450,7 +425,7 @@ class BrokerTopic:
         self, subscription: str, then: Callable[[int | HeadgateError], None], *, dead_letters: bool = False
     ) -> None:
         """Settle all copies that are there now, claimed or not; `then` gets how many."""
-        found = self._subscription(subscription)
+        found = self._subscriptions.find(subscription)
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
         with self._following.step_lock:
             dispatcher.purge(then)
@@ -558,8 +533,7 @@ class BrokerTopic:
     @property
     def history(self) -> RuleHistory:
         """The rules as the topic follows them; a change that was told is among them."""
-        assert self._history is not None
-        return self._history
+        return self._subscriptions.history
 
     def matched(self, subscription: str) -> dict[int, int | None]:
         """How many messages each rule in force selected, by its number, of those decided since the topic was opened.
@@ -567,7 +541,7 @@ class BrokerTopic:
         A rule that was replaced counts anew. None for a rule that is not asked, because another one of its subscription
         takes all messages. Raises ResourceNotFoundError.
         """
-        found = self._subscription(subscription).version
+        found = self._subscriptions.find(subscription).version
         counts = self._following.decider.matched(found.number)
         return {rule.number: counts.get(rule.number, 0) for rule in self.history.rules(found.name)}
 
@@ -598,89 +572,9 @@ class BrokerTopic:
         return change
 
     def _follow_rules(self) -> None:
-        """Open views of new subscriptions, end those of removed ones."""
-        history = self._following.decider.postings.history
-        if history is self._history:
-            return
-        self._history = history
-        versions = {version.number: version for version in history.subscriptions()}
-        created = history.created()
-        for number in self._subscriptions.keys() - versions.keys():
-            self._remove(self._subscriptions.pop(number))
-        for number, version in versions.items():
-            found = self._subscriptions.get(number)
-            if found is None:
-                self._subscriptions[number] = self._add(version, created[number])
-            else:
-                if found.version != version:
-                    found.dispatcher.used_ms = self._now_ms()
-                found.version, found.settings = version, self._settings(version)
-            if (disabled := self._disabled(self._subscriptions[number])) is not None:
-                self._subscriptions[number].dispatcher.end(disabled)
-                self._queues.end_receivers(number, disabled)
-            elif version.forward_to is not None:
-                self._subscriptions[number].dispatcher.end(self._subscriptions[number].refusal())
-        obey(self.stream, history.settings)
-        self._pinned_ms = 0
-        self._by_name = {folded(each.version.name): each for each in self._subscriptions.values()}
-        self._forwarding = [each for each in self._subscriptions.values() if self._forwards_now(each)]
-
-    def _disabled(self, found: ServedSubscription) -> HeadgateError | None:
-        """What receivers of a subscription, or of its dead letters, are refused with."""
-        for what, status in (("topic", self.history.settings.status), ("subscription", found.version.settings.status)):
-            if not status.gives_copies:
-                return EntityDisabledError(f"nobody receives: the {what} is {status}", subject=found.dispatcher.name)
-        return None
-
-    def _settings(self, version: SubscriptionVersion) -> SubscriptionSettings:
-        """How the copies of a subscription are delivered; they live no longer than the topic allows."""
-        of_topic, of_subscription = self.history.settings.default_time_to_live_ms, version.settings
-        if of_topic is None or of_topic >= (of_subscription.default_time_to_live_ms or MAX_TIME_MS):
-            return of_subscription
-        return msgspec.structs.replace(of_subscription, default_time_to_live_ms=of_topic)
-
-    def _add(self, version: SubscriptionVersion, created_at: int) -> ServedSubscription:
-        number = version.number
-        view = self.consumption.ledger.view(view_key(number), copy_number(created_at))
-        name = str(SubscriptionName(self.stream.name, version.name))
-        source = SubscriptionSource(number, self._following.decider, self._following.reader)
-        subscription = ServedSubscription(version, self._settings(version), source)
-        dispatcher = subscription.dispatcher = (
-            SessionDispatcher(
-                name,
-                view,
-                source,
-                self.consumption,
-                settings=subscription.settings_in_force,
-                targets=subscription.targets,
-                now_ms=self._now_ms,
-                forwards=subscription.forwards,
-            )
-            if version.settings.requires_session
-            else Dispatcher(
-                name,
-                view,
-                source,
-                self.consumption,
-                settings=subscription.settings_in_force,
-                targets=subscription.targets,
-                now_ms=self._now_ms,
-                outlives=True,
-            )
-        )
-        self._queues.find(version)
-        dispatcher.count_unseen()
-        self.consumption.add(dispatcher)
-        dispatcher.wake()
-        return subscription
-
-    def _remove(self, found: ServedSubscription) -> None:
-        gone = ResourceNotFoundError("the subscription was removed", subject=found.dispatcher.name)
-        found.dispatcher.end(gone)
-        self.consumption.remove(found.dispatcher.view)
-        self.consumption.ledger.drop(found.dispatcher.view.key)
-        self._queues.remove(found.version.number, gone)
-        shutil.rmtree(subscription_folder(self.stream.stream, found.version.number), ignore_errors=True)
+        if self._subscriptions.follow():
+            obey(self.stream, self.history.settings)
+            self._pinning.look_soon()
 
     # the turn
 
@@ -754,17 +648,6 @@ class BrokerTopic:
             while self._failing:
                 self._move_failures(*self._failing.popitem())
 
-    def _sweep_removed(self) -> None:
-        """Drop what is left of subscriptions that were removed while nobody was here to follow."""
-        ledger = self.consumption.ledger
-        known = {view_key(number) for number in self._subscriptions}
-        for view in ledger.views():
-            if view.key.startswith(view_key("")) and view.key not in known:
-                ledger.drop(view.key)
-        for folder in subscription_folder(self.stream.stream, 0).parent.glob("*"):
-            if view_key(folder.name) not in known:
-                shutil.rmtree(folder, ignore_errors=True)
-
     def _sweep_failures(self) -> None:
         """Move the dead letters of failing rules that were decided, and not moved, when an earlier process ended."""
         for number, found in self._subscriptions.items():
@@ -794,7 +677,7 @@ class BrokerTopic:
 
     def _forward_available(self, now_ms: int) -> None:
         """Subscriptions that forward give up what they have."""
-        for found in self._forwarding:
+        for found in self._subscriptions.forwarding:
             assert found.version.forward_to is not None
             target = TargetKind.STREAM.named(found.version.forward_to)
             if found.dispatcher.counts().active and self._carrier.takes_more(target):
@@ -802,16 +685,9 @@ class BrokerTopic:
                 if found.dispatcher.forward(target, movement, now_ms):
                     self._touch()
 
-    def _forwards_now(self, found: ServedSubscription) -> bool:
-        return (
-            found.version.forward_to is not None
-            and found.settings.status is not SubscriptionStatus.DISABLED
-            and self.history.settings.status is not TopicStatus.DISABLED
-        )
-
     def _receivable(self) -> list[Dispatcher]:
         """Of subscriptions that do not forward."""
-        return [each.dispatcher for each in self._subscriptions.values() if each.version.forward_to is None]
+        return [each.dispatcher for each in self._subscriptions if each.version.forward_to is None]
 
     def _idlers(self) -> list[Idler]:
         return [
@@ -899,7 +775,7 @@ class BrokerTopic:
     @property
     def pin(self) -> int:
         """The lowest offset that a subscription, or a move on its way, needs; the next one if none is needed."""
-        needed = [each.needed_from(self._following.decided_until) for each in self._subscriptions.values()]
+        needed = [each.needed_from(self._following.decided_until) for each in self._subscriptions]
         needed += [offset_of(move.copy) for moves in self.consumption.ledger.moves().values() for move in moves]
         return max(min(needed, default=self._following.decided_until), self._needless_below)
 

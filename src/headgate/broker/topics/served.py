@@ -1,0 +1,200 @@
+"""The subscriptions of one topic at work: opened, changed and ended as the rules say that its decider follows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, ItemsView, Iterator
+
+import msgspec
+
+from headgate.broker.consumption import Consumption
+from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.dispatcher import Dispatcher
+from headgate.broker.topics.following import Following
+from headgate.broker.topics.queues import Queues
+from headgate.broker.topics.sessions import SessionDispatcher
+from headgate.broker.topics.sources import SubscriptionSource
+from headgate.broker.topics.subscription import ServedSubscription
+from headgate.errors import EntityDisabledError, HeadgateError, ResourceNotFoundError
+from headgate.ledger import copy_number
+from headgate.topic import (
+    MAX_TIME_MS,
+    RuleHistory,
+    SubscriptionName,
+    SubscriptionSettings,
+    SubscriptionStatus,
+    SubscriptionVersion,
+    TopicStatus,
+    folded,
+    subscription_folder,
+    view_key,
+)
+
+
+class ServedSubscriptions:
+    """Those of one topic, in order of creation; in the broker's thread only."""
+
+    def __init__(
+        self,
+        stream: BrokerStream,
+        consumption: Consumption,
+        following: Following,
+        queues: Queues,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.forwarding: list[ServedSubscription] = []
+        """Those whose copies go on to other streams now."""
+        self._stream = stream
+        self._consumption = consumption
+        self._following = following
+        self._queues = queues
+        self._now_ms = now_ms
+        self._history: RuleHistory | None = None
+        self._by_number: dict[int, ServedSubscription] = {}
+        self._by_name: dict[str, ServedSubscription] = {}
+
+    @property
+    def history(self) -> RuleHistory:
+        """The rules as they are followed."""
+        assert self._history is not None
+        return self._history
+
+    # which there are
+
+    def __iter__(self) -> Iterator[ServedSubscription]:
+        return iter(self._by_number.values())
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def __getitem__(self, number: int) -> ServedSubscription:
+        return self._by_number[number]
+
+    def get(self, number: int) -> ServedSubscription | None:
+        """The one with a number; None where it was removed."""
+        return self._by_number.get(number)
+
+    def items(self) -> ItemsView[int, ServedSubscription]:
+        """All with their numbers."""
+        return self._by_number.items()
+
+    def find(self, name: str) -> ServedSubscription:
+        """The one of that name, without case; ResourceNotFoundError."""
+        found = self._by_name.get(folded(name))
+        if found is None:
+            raise ResourceNotFoundError(
+                f"topic {self._stream.name!r} has no such subscription", subject=f"{self._stream.name}/{name}"
+            )
+        return found
+
+    def enabled(self, name: str) -> ServedSubscription:
+        """The same, for a receiver that comes. Raises ResourceNotFoundError, EntityDisabledError."""
+        found = self.find(name)
+        disabled = self._disabled(found)
+        if disabled is not None:
+            raise disabled
+        return found
+
+    # following
+
+    def follow(self) -> bool:
+        """Open views of new subscriptions, end those of removed ones; whether there are other rules than before."""
+        history = self._following.decider.postings.history
+        if history is self._history:
+            return False
+        self._history = history
+        versions = {version.number: version for version in history.subscriptions()}
+        created = history.created()
+        for number in self._by_number.keys() - versions.keys():
+            self._remove(self._by_number.pop(number))
+        for number, version in versions.items():
+            found = self._by_number.get(number)
+            if found is None:
+                self._by_number[number] = self._add(version, created[number])
+            else:
+                if found.version != version:
+                    found.dispatcher.used_ms = self._now_ms()
+                found.version, found.settings = version, self._settings(version)
+            if (disabled := self._disabled(self._by_number[number])) is not None:
+                self._by_number[number].dispatcher.end(disabled)
+                self._queues.end_receivers(number, disabled)
+            elif version.forward_to is not None:
+                self._by_number[number].dispatcher.end(self._by_number[number].refusal())
+        self._by_name = {folded(each.version.name): each for each in self._by_number.values()}
+        self.forwarding = [each for each in self._by_number.values() if self._forwards_now(each)]
+        return True
+
+    def _disabled(self, found: ServedSubscription) -> HeadgateError | None:
+        """What receivers of a subscription, or of its dead letters, are refused with."""
+        for what, status in (("topic", self.history.settings.status), ("subscription", found.version.settings.status)):
+            if not status.gives_copies:
+                return EntityDisabledError(f"nobody receives: the {what} is {status}", subject=found.dispatcher.name)
+        return None
+
+    def _settings(self, version: SubscriptionVersion) -> SubscriptionSettings:
+        """How the copies of a subscription are delivered; they live no longer than the topic allows."""
+        of_topic, of_subscription = self.history.settings.default_time_to_live_ms, version.settings
+        if of_topic is None or of_topic >= (of_subscription.default_time_to_live_ms or MAX_TIME_MS):
+            return of_subscription
+        return msgspec.structs.replace(of_subscription, default_time_to_live_ms=of_topic)
+
+    def _add(self, version: SubscriptionVersion, created_at: int) -> ServedSubscription:
+        number = version.number
+        view = self._consumption.ledger.view(view_key(number), copy_number(created_at))
+        name = str(SubscriptionName(self._stream.name, version.name))
+        source = SubscriptionSource(number, self._following.decider, self._following.reader)
+        subscription = ServedSubscription(version, self._settings(version), source)
+        dispatcher = subscription.dispatcher = (
+            SessionDispatcher(
+                name,
+                view,
+                source,
+                self._consumption,
+                settings=subscription.settings_in_force,
+                targets=subscription.targets,
+                now_ms=self._now_ms,
+                forwards=subscription.forwards,
+            )
+            if version.settings.requires_session
+            else Dispatcher(
+                name,
+                view,
+                source,
+                self._consumption,
+                settings=subscription.settings_in_force,
+                targets=subscription.targets,
+                now_ms=self._now_ms,
+                outlives=True,
+            )
+        )
+        self._queues.find(version)
+        dispatcher.count_unseen()
+        self._consumption.add(dispatcher)
+        dispatcher.wake()
+        return subscription
+
+    def _remove(self, found: ServedSubscription) -> None:
+        gone = ResourceNotFoundError("the subscription was removed", subject=found.dispatcher.name)
+        found.dispatcher.end(gone)
+        self._consumption.remove(found.dispatcher.view)
+        self._consumption.ledger.drop(found.dispatcher.view.key)
+        self._queues.remove(found.version.number, gone)
+        shutil.rmtree(subscription_folder(self._stream.stream, found.version.number), ignore_errors=True)
+
+    def sweep_removed(self) -> None:
+        """Drop what is left of subscriptions that were removed while nobody was here to follow."""
+        ledger = self._consumption.ledger
+        known = {view_key(number) for number in self._by_number}
+        for view in ledger.views():
+            if view.key.startswith(view_key("")) and view.key not in known:
+                ledger.drop(view.key)
+        for folder in subscription_folder(self._stream.stream, 0).parent.glob("*"):
+            if view_key(folder.name) not in known:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _forwards_now(self, found: ServedSubscription) -> bool:
+        return (
+            found.version.forward_to is not None
+            and found.settings.status is not SubscriptionStatus.DISABLED
+            and self.history.settings.status is not TopicStatus.DISABLED
+        )

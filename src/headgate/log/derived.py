@@ -1,7 +1,7 @@
 """The folder with files that are derived from a stream's segments: column files, lookup files, their declarations.
 
     <stream folder>/derived/                              of our own streams; goes with the stream
-    <parent of the folder>/.headgate/derived/<identity>/  of foreign ones: nothing is written into RabbitMQ's folders
+    <root>/.headgate/derived/<identity>/                  of foreign ones: nothing is written into RabbitMQ's folders
         <segment, 20 digits>-….<kind>                     derived of that segment; deleted some time after it
         kept/<segment, 20 digits>-….<kind>                the same, never deleted with its segment
         .<segment, 20 digits>-….new                       being written
@@ -21,6 +21,7 @@ from pathlib import Path
 
 from headgate.errors import LogError
 from headgate.log.files import storage_error
+from headgate.log.manifest import root_of
 from headgate.log.pairs import ids_among
 from headgate.log.seal import read_seal, seal_of
 from headgate.log.segment import Segment
@@ -44,7 +45,7 @@ def derived_folder(stream: Stream) -> Path:
     """Where derived files of a stream lie; it need not be there."""
     if not stream.is_foreign:
         return stream.path / DERIVED_FOLDER
-    return stream.path.resolve().parent / PRIVATE_FOLDER / DERIVED_FOLDER / stream.identity
+    return root_of(stream.path.resolve()) / PRIVATE_FOLDER / DERIVED_FOLDER / stream.identity
 
 
 def make_derived_folder(stream: Stream) -> Path:

@@ -27,8 +27,8 @@ DECLARATION_NAME = "columns.json"
 LOCK_NAME = "columns.lock"
 DECLARATION_FORMAT = 1
 
-OWN_COLUMNS = tuple(
-    ["offset", "timestamp", "chunk", "filter_value", "other_properties", "body", "inexact", "message", "entry"]
+OWN_COLUMNS = frozenset(
+    {"offset", "timestamp", "chunk", "filter_value", "other_properties", "body", "inexact", "message", "entry"}
 )
 """The columns of a file that are not declared; `other_properties` and `body` where they are asked for."""
 

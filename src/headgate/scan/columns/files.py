@@ -142,6 +142,11 @@ class ColumnFile:
         """Its declared columns with their field ids; bit b of `inexact` is about the b-th of them."""
         return self.origin.declaration.columns
 
+    def column_bytes(self, name: str) -> int:
+        """Bytes of a column in the file, compressed. Raises ConfigError for one that it does not have."""
+        column = self.schema.get_field_index(self._schema_of([name]).names[0])
+        return sum(_place_of(self.metadata, group, column)[1] for group in range(len(self.row_groups)))
+
     @property
     def schema(self) -> pa.Schema:
         """All its columns."""

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         make_derived_folder,
         remove_unfinished,
         segment_of_name,
+        streams_with_derived,
         sweep_derived,
     )
     from headgate.log.entries import SubBatch, entries_of, unpack_chunk, unpack_entries

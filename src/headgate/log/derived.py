@@ -16,12 +16,12 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from headgate.errors import LogError
 from headgate.log.files import storage_error
-from headgate.log.manifest import root_of
+from headgate.log.manifest import STREAMS_FOLDER, root_of
 from headgate.log.pairs import ids_among
 from headgate.log.seal import read_seal, seal_of
 from headgate.log.segment import Segment
@@ -43,9 +43,7 @@ _digests: dict[tuple[str, str, int, int, int], str] = {}
 
 def derived_folder(stream: Stream) -> Path:
     """Where derived files of a stream lie; it need not be there."""
-    if not stream.is_foreign:
-        return stream.path / DERIVED_FOLDER
-    return root_of(stream.path.resolve()) / PRIVATE_FOLDER / DERIVED_FOLDER / stream.identity
+    return _foreign_folder(stream.path) if stream.is_foreign else stream.path / DERIVED_FOLDER
 
 
 def make_derived_folder(stream: Stream) -> Path:
@@ -93,43 +91,79 @@ def headers_digest(segment: Segment) -> str:
 
 
 def derived_bytes(stream: Stream) -> int:
-    """Bytes of all derived files of a stream, its declarations as well."""
+    """Bytes of all derived files of a stream, its declarations as well; a file with two names counts once."""
     folder = derived_folder(stream)
-    return sum(_bytes_in(each) for each in (folder, folder / KEPT_FOLDER))
+    sizes: dict[int, int] = {}
+    for each in (folder, folder / KEPT_FOLDER):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for entry in os.scandir(each):
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.is_file(follow_symlinks=False):
+                        sizes[entry.inode()] = entry.stat().st_size
+    return sum(sizes.values())
 
 
-def sweep_derived(stream: Stream, *, now_ms: int, superseded: Collection[str] = ()) -> int:
+def streams_with_derived(root: Path) -> Iterator[Stream]:
+    """The streams under a root that have a derived folder, by the names of their folders; damaged ones are left out.
+
+    Opens no other stream.
+    """
+    try:
+        folders = sorted(entry.path for entry in os.scandir(root / STREAMS_FOLDER) if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for folder in map(Path, folders):
+        if (folder / DERIVED_FOLDER).is_dir() or _foreign_folder(folder).is_dir():
+            with contextlib.suppress(LogError):
+                yield Stream.open(folder)
+
+
+def sweep_derived(stream: Stream, *, now_ms: int, suffix: str = "", superseded: Collection[str] = ()) -> int:
     """Remove files whose segment has been gone for `GRACE_MS`, and the `superseded` ones, named, after that time.
 
-    What is found gone for the first time is marked with the time and stays. Gives how many were removed; what cannot
-    be removed stays for the next time.
+    `superseded` are all files that a newer one stands for among those whose names end with `suffix`, kept ones as well.
+    What is found gone for the first time is marked with the time and stays. Gives how many were removed; what cannot be
+    removed stays for the next time.
     """
-    return sweep_folder(derived_folder(stream), stream.path, now_ms=now_ms, superseded=superseded)
+    folder = derived_folder(stream)
+    removed = sweep_folder(folder, stream.path, now_ms=now_ms, suffix=suffix, superseded=superseded)
+    if suffix:
+        removed += _sweep(folder / KEPT_FOLDER, None, now_ms=now_ms, suffix=suffix, superseded=superseded)
+    return removed
 
 
-def sweep_folder(folder: Path, of_stream: Path, *, now_ms: int, superseded: Collection[str] = ()) -> int:
-    """`sweep_derived` of the derived folder of the stream in the folder `of_stream`."""
+def sweep_folder(
+    folder: Path, of_stream: Path, *, now_ms: int, suffix: str = "", superseded: Collection[str] = ()
+) -> int:
+    """`sweep_derived` of the derived folder of the stream in the folder `of_stream`, without what is kept."""
+    return _sweep(folder, of_stream, now_ms=now_ms, suffix=suffix, superseded=superseded)
+
+
+def _sweep(folder: Path, of_stream: Path | None, *, now_ms: int, suffix: str, superseded: Collection[str]) -> int:
+    """Without `of_stream` nothing is gone."""
     try:
         names = set(os.listdir(folder))
         # Listed behind the files: a segment that came since is no reason to think that its file is without one.
-        segments = ids_among(os.listdir(of_stream))[0]
+        segments = None if of_stream is None else ids_among(os.listdir(of_stream))[0]
     except (FileNotFoundError, NotADirectoryError):
         return 0
     removed = 0
     for name in names:
-        match = _OF_SEGMENT.fullmatch(name.removesuffix(_GONE_SUFFIX))
+        of = name.removesuffix(_GONE_SUFFIX)
+        match = _OF_SEGMENT.fullmatch(of)
         if match is None:
             continue
-        is_gone = int(match[1]) not in segments or name.removesuffix(_GONE_SUFFIX) in superseded
-        mark = folder / f"{name}{_GONE_SUFFIX}"
+        is_gone = of in superseded or (segments is not None and int(match[1]) not in segments)
+        mark = folder / f"{of}{_GONE_SUFFIX}"
         with contextlib.suppress(OSError):
-            if name.endswith(_GONE_SUFFIX):
-                if not is_gone or name.removesuffix(_GONE_SUFFIX) not in names:
-                    (folder / name).unlink(missing_ok=True)
+            if name != of:
+                # Of files of other kinds only their own sweep knows whether a newer one stands for them.
+                if of not in names or (not is_gone and suffix and of.endswith(suffix)):
+                    mark.unlink(missing_ok=True)
             elif is_gone and mark.name not in names:
                 mark.write_text(str(now_ms))
             elif is_gone and now_ms - _marked_ms(mark) >= GRACE_MS:
-                (folder / name).unlink(missing_ok=True)
+                (folder / of).unlink(missing_ok=True)
                 mark.unlink(missing_ok=True)
                 removed += 1
     return removed
@@ -143,6 +177,11 @@ def remove_unfinished(folder: Path, first_chunk_id: int, suffix: str) -> None:
                 (folder / name).unlink(missing_ok=True)
 
 
+def _foreign_folder(folder: Path) -> Path:
+    folder = folder.resolve()
+    return root_of(folder) / PRIVATE_FOLDER / DERIVED_FOLDER / folder.name
+
+
 def _marked_ms(mark: Path) -> int:
     try:
         return int(mark.read_text())
@@ -150,13 +189,3 @@ def _marked_ms(mark: Path) -> int:
         # A mark that a power loss left empty: without it the next sweep begins the time anew.
         mark.unlink(missing_ok=True)
         return 1 << 62
-
-
-def _bytes_in(folder: Path) -> int:
-    total = 0
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in os.scandir(folder):
-            with contextlib.suppress(FileNotFoundError):
-                if entry.is_file(follow_symlinks=False):
-                    total += entry.stat().st_size
-    return total

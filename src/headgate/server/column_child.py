@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headgate.clock import now_ms
 from headgate.errors import HeadgateError
-from headgate.log import derived_folder, list_streams
+from headgate.log import streams_with_derived
 from headgate.scan.columns import build_segment, declaration_of, missing_segments, sweep_columns
 
 _NICENESS = 15
@@ -46,11 +46,9 @@ class Builder:
         """Build what is missing now, until `is_over`; gives how many files."""
         built = 0
         is_due = self._swept_ms is None or now_ms - self._swept_ms >= _SWEEP_EVERY_MS
-        for stream in list_streams(self._root, damaged=lambda path, error: None):
+        for stream in streams_with_derived(self._root):
             if is_over():
                 return built
-            if not derived_folder(stream).is_dir():
-                continue
             trouble = ""
             try:
                 declaration = declaration_of(stream)

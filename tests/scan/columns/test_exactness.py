@@ -156,6 +156,46 @@ def test_which_values_are_exact(
     assert inexact_bits(batch, column, list(fields_of(batch, column).values())).tolist() == [int(not is_exact)]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "is_exact"),
+    [
+        ("price", b"\x82" + struct.pack(">d", 1.5), True),
+        ("price", b"\x82" + struct.pack(">d", 0.0), True),
+        ("price", b"\x82" + struct.pack(">d", -0.0), False),
+        ("price", b"\x82" + struct.pack(">d", math.nan), False),
+        ("price", b"\x82" + struct.pack(">d", -math.inf), False),
+        ("price", b"\x72" + struct.pack(">f", 1.5), False),
+        ("price", b"\x54\x01", False),
+        ("weight", b"\x72" + struct.pack(">f", 1.5), True),
+        ("weight", b"\x72" + struct.pack(">f", -0.0), False),
+        ("weight", b"\x72" + struct.pack(">f", math.inf), False),
+        ("qty", b"\x54\xff", True),
+        ("qty", b"\x81" + struct.pack(">q", -(2**63)), True),
+        ("qty", b"\x52\x01", False),
+        ("qty", b"\x50\x01", False),
+        ("small", b"\x51\x7f", True),
+        ("small", b"\x61\x00\x80", False),
+        ("big", b"\x80" + struct.pack(">Q", 2**64 - 1), True),
+        ("big", b"\x54\x01", False),
+        ("day", b"\x83" + struct.pack(">q", 2**53), True),
+        ("day", b"\x83" + struct.pack(">q", 2**62), False),
+        ("flag", b"\x56\x01", True),
+        ("flag", b"\x56\x02", True),
+        ("raw", b"\xa0\x01x", True),
+        ("raw", string(b"x"), False),
+        ("s", b"\x73\0\0\0A", False),
+        ("größe", string(b"x"), True),
+    ],
+)
+def test_which_types_a_column_holds(name: str, value: bytes, is_exact: bool) -> None:
+    columns = [each for each in COLUMNS if each.name == name]
+    message = of_map((string(name.encode()), value))
+    batch = EncodedMessages.of([message])
+    values = list(fields_of(batch, columns).values())
+    assert inexact_bits(batch, columns, values).tolist() == [int(not is_exact)]
+    assert inexact_of(message, columns, [values[0][0].is_valid]) == int(not is_exact)
+
+
 def test_sixty_three_columns_have_a_bit_each() -> None:
     columns = [DeclaredColumn(f"c{n}", Section.APPLICATION_PROPERTIES, f"c{n}", COLUMNS[0].kind) for n in range(63)]
     batch = EncodedMessages.of([of_map((string(b"c62"), b"\x41")), b"\xff"])

@@ -67,9 +67,10 @@ GROUP_ROWS = 1 << 17
 
 _WINDOW_BYTES = 4 << 20
 _LOCK_NAME = "columns-build.lock"
-_MOST_BLOOM_TYPES = (pa.string(), pa.binary(), pa.int64(), pa.int32())
-_FEWEST_DISTINCT = 0.1
-"""A column gets a Bloom filter if of its first row group so large a part of the values is different."""
+_BLOOM_TYPES = (pa.string(), pa.binary(), pa.int64(), pa.int32())
+_SAMPLE_ROWS = 1 << 14
+_MANY_DISTINCT = 0.3
+"""A column gets a Bloom filter and no dictionary if so large a part of its first 16 k values is different."""
 _FALSE_POSITIVES = 0.05
 _MOST_SEGMENT = 2**63 - 1
 
@@ -172,7 +173,7 @@ def sweep_columns(stream: Stream, *, now_ms: int) -> int:
             best = best_of(stream, segment, paths, ignored)
             if best is not None:
                 superseded |= {path.name for path in paths if path.name != best.path.name}
-    return sweep_derived(stream, now_ms=now_ms, superseded=superseded)
+    return sweep_derived(stream, now_ms=now_ms, suffix=COLUMN_SUFFIX, superseded=superseded)
 
 
 def drop_column_files(stream: Stream, *, kept: bool = True) -> int:
@@ -301,20 +302,28 @@ class _FileWriter:
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         declared = [column.name for _, column in self._origin.declaration.columns]
         texts = [name for name in ("filter_value", *declared) if not pa.types.is_boolean(first.schema.field(name).type)]
-        blooms = {}
-        for name in texts:
-            if first.schema.field(name).type in _MOST_BLOOM_TYPES and len(first):
-                distinct = pc.count_distinct(first[name]).as_py()
-                if distinct > _FEWEST_DISTINCT * len(first):
-                    blooms[name] = {"ndv": distinct, "fpp": _FALSE_POSITIVES}
+        sample = first.slice(0, _SAMPLE_ROWS)
+        shares = {name: pc.count_distinct(sample[name]).as_py() / max(1, len(sample)) for name in texts}
+        blooms = {
+            name: {"ndv": max(1, int(share * len(first))), "fpp": _FALSE_POSITIVES}
+            for name, share in shares.items()
+            if share > _MANY_DISTINCT and first.schema.field(name).type in _BLOOM_TYPES
+        }
+        many = [name for name, share in shares.items() if share > _MANY_DISTINCT]
+
+        def is_whole(name: str) -> bool:
+            kind = first.schema.field(name).type
+            return bool(pa.types.is_signed_integer(kind) or pa.types.is_timestamp(kind))
+
         return pq.ParquetWriter(
             self._path,
             self._schema,
             version="2.6",
             compression="zstd",
             compression_level=1,
-            use_dictionary=[*texts, "chunk"],
-            column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
+            use_dictionary=["chunk", *(name for name in texts if name not in many)],
+            # For these it is a fifth of the time and half of the size of a dictionary that is given up halfway.
+            column_encoding={name: "DELTA_BINARY_PACKED" for name in ("offset", "timestamp", *many) if is_whole(name)},
             write_statistics=["offset", "timestamp", "chunk", *texts, "inexact"],
             write_page_index=True,
             write_page_checksum=True,
@@ -381,8 +390,12 @@ def _building(folder: Path, first_chunk_id: int) -> Iterator[None]:
     except OSError as error:
         raise storage_error(error, path) from error
     try:
-        request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, first_chunk_id, 1, 0)
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, request)
+        if hasattr(fcntl, "F_OFD_SETLKW"):
+            request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, first_chunk_id, 1, 0)
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, request)
+        else:
+            # Not on every system: then one segment of a stream at a time.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -69,6 +69,8 @@ class ColumnDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     other_properties: bool = False
     body: bool = False
     keep: Keep = "segment"
+    revision: int = 0
+    """How often it was changed."""
     format: int = DECLARATION_FORMAT
 
     @property
@@ -82,7 +84,7 @@ class ColumnDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         return tuple(each.declared for each in self.fields)
 
     def digest(self, filter_source: str | None) -> str:
-        """16 hexadecimal digits for what a file has by this declaration; `keep` does not count."""
+        """16 hexadecimal digits for what a file has by this declaration; `keep` and `revision` do not count."""
         content = (self.fields, self.other_properties, self.body, filter_source, self.format)
         return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
 
@@ -144,17 +146,15 @@ def declare_columns(
                     "other one another name with `as`"
                 )
         before = change.declaration
-        change.declaration = ColumnDeclaration(
-            tuple(fields),
-            next_id,
-            before.other_properties if other_properties is None else other_properties,
-            before.body if body is None else body,
-            before.keep if keep is None else keep,
-        )
         if not fields:
             raise ConfigError("columns: no column is declared; give at least one, as in 'region string'")
-        change.declaration.check()
-        return change.declaration
+        return change.to(
+            fields=tuple(fields),
+            next_id=next_id,
+            other_properties=before.other_properties if other_properties is None else other_properties,
+            body=before.body if body is None else body,
+            keep=before.keep if keep is None else keep,
+        )
 
 
 def drop_columns(stream: Stream, names: Iterable[str] | None = None) -> ColumnDeclaration | None:
@@ -174,8 +174,8 @@ def drop_columns(stream: Stream, names: Iterable[str] | None = None) -> ColumnDe
                     f"columns: {name!r} is not declared{did_you_mean(name, [each.name for each in fields])}"
                 )
             fields.remove(same)
-        change.declaration = msgspec.structs.replace(change.declaration, fields=tuple(fields))
-        return change.declaration if fields else None
+        left = change.to(fields=tuple(fields))
+        return left if fields else None
 
 
 def ddl_of(column: DeclaredColumn) -> str:
@@ -203,6 +203,14 @@ class _Change:
 
     def __init__(self, declaration: ColumnDeclaration) -> None:
         self.declaration = declaration
+
+    def to(self, **fields: object) -> ColumnDeclaration:
+        """Declare this instead. Raises ConfigError that names the column."""
+        changed = msgspec.structs.replace(self.declaration, **fields)
+        changed.check()
+        if changed != self.declaration:
+            self.declaration = msgspec.structs.replace(changed, revision=changed.revision + 1)
+        return self.declaration
 
 
 @contextlib.contextmanager

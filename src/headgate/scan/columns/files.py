@@ -173,7 +173,7 @@ class ColumnFile:
                 for group in wanted:
                     self._check_columns(data, group, [self.schema.get_field_index(name) for name in schema.names])
                     for batch in reader.iter_batches(65_536, row_groups=[group], columns=schema.names):
-                        yield batch.select(schema.names).replace_schema_metadata(None).cast(schema)
+                        yield pa.RecordBatch.from_arrays([batch[name] for name in schema.names], schema=schema)
         except (OSError, pa.ArrowException) as error:
             raise CorruptSidecarError(f"this column file cannot be read: {error}", path=self.path) from error
 
@@ -321,7 +321,7 @@ def best_of(
             if path.exists():
                 reasons.append(error)
             continue
-        if best is None or _age_of(file) > _age_of(best):
+        if best is None or file.declaration.revision > best.declaration.revision:
             best = file
     return best
 
@@ -415,8 +415,3 @@ def _behind_columns(metadata: pq.FileMetaData) -> int:
     """The first byte behind the last column."""
     groups, columns = metadata.num_row_groups, metadata.num_columns
     return sum(_place_of(metadata, groups - 1, columns - 1)) if groups else len(_PARQUET)
-
-
-def _age_of(file: ColumnFile) -> tuple[int, int]:
-    """What is larger for a file of a newer declaration."""
-    return file.declaration.next_id, -len(file.columns)

@@ -106,19 +106,10 @@ def _filter_values(messages: EncodedMessages, source: FieldReference | None) -> 
         return pa.nulls(len(messages), pa.string())
     starts, lengths = locate_bytes(messages, source)
     there = lengths >= 0
-    offsets = np.zeros(len(messages) + 1, dtype=np.int64)
-    np.cumsum(np.where(there, lengths, 0), out=offsets[1:])
-    whole = messages.data
-    places = np.repeat(np.where(there, starts, 0) - offsets[:-1], np.diff(offsets)) + np.arange(offsets[-1])
-    binary = pa.Array.from_buffers(
-        pa.binary(),
-        len(messages),
-        [
-            pa.py_buffer(np.packbits(there, bitorder="little")),
-            pa.py_buffer(offsets.astype(np.int32)),
-            pa.py_buffer(np.ascontiguousarray(whole[places])),
-        ],
-    )
+    found = EncodedMessages(messages.data, np.where(there, starts, 0), np.where(there, lengths, 0))
+    _, *content = columns_of(found, ["message"])["message"].buffers()
+    valid = pa.py_buffer(np.packbits(there, bitorder="little"))
+    binary = pa.Array.from_buffers(pa.binary(), len(messages), [valid, *content])
     try:
         return binary.cast(pa.string())
     except pa.ArrowInvalid:

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, Root, StreamText
+from headgate.cli.options import DEFAULT_ROOT, AsJson, Master, Root, StreamText
 from headgate.cli.output import write_json, write_line, write_note, write_rows
 from headgate.cli.units import counted, shown_count, shown_share, shown_size
 from headgate.clock import now_ms
 from headgate.errors import ConfigError, LogError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headgate.log import Stream
     from headgate.scan.columns import BuildReport, ColumnDeclaration
 
@@ -89,8 +91,9 @@ def build(
     local: Annotated[bool, Parameter(negative=(), help="In this process, on one core, without Spark.")] = False,
     check: Annotated[
         bool,
-        Parameter(negative=(), help="Read files that are there in full, make damaged ones again."),
+        Parameter(negative=(), help="Read files that are there in full, make damaged ones again; --local only."),
     ] = False,
+    master: Master = None,
     as_json: AsJson = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:
@@ -98,8 +101,10 @@ def build(
     from headgate.log import list_streams, resolve_stream
     from headgate.scan.columns import build_columns, declaration_of
 
-    if not local:
-        raise ConfigError("columns are built in this process only; give --local")
+    if local and master is not None:
+        raise ConfigError("--local and --master: found both, expected one of them")
+    if check and not local:
+        raise ConfigError("--check reads files in this process; give --local, too")
     chosen = [resolve_stream(text, root) for text in streams] if streams else list_streams(root)
     declared = [each for each in chosen if declaration_of(each) is not None]
     for each in chosen if streams else []:
@@ -108,16 +113,24 @@ def build(
                 f"stream {each.name!r} has no declared columns; `headgate columns infer {each.name}` shows what it "
                 "could have"
             )
-    for each in declared:
-        done: list[BuildReport] = []
-        try:
-            for report in build_columns(each, now_ms=now_ms(), check=check):
-                done.append(report)
-        finally:
-            _write_report(each, done, as_json=as_json)
     if not declared:
         write_note("headgate: no stream has declared columns; `headgate columns declare` makes some")
-    return 0
+    elif local:
+        done = {each.path.absolute(): list(build_columns(each, now_ms=now_ms(), check=check)) for each in declared}
+    else:
+        done = _build_on_spark(declared, master=master)
+    for each in declared:
+        _write_report(each, done[each.path.absolute()], as_json=as_json)
+    troubles = [report.trouble for each in declared for report in done[each.path.absolute()] if report.trouble]
+    for trouble in troubles:
+        write_note(f"headgate: no file of a damaged segment: {trouble}")
+    return 1 if troubles else 0
+
+
+def _build_on_spark(streams: list[Stream], *, master: str | None) -> dict[Path, list[BuildReport]]:
+    from headgate.spark import build_column_files, session
+
+    return build_column_files(session("headgate columns", master=master), streams)
 
 
 @commands.command

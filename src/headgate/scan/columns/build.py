@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.errors import CorruptSidecarError, LogError, OffsetOutOfRangeError
+from headgate.errors import CorruptChunkError, CorruptSidecarError, LogError, OffsetOutOfRangeError
 from headgate.log import (
     ENTRY_DTYPE,
     KEPT_FOLDER,
@@ -77,9 +77,10 @@ _MOST_SEGMENT = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """What building one segment gave: `is_new` false where the file was there; `file` None where retention was faster.
+    """What building one segment gave: `is_new` false where the file was there.
 
-    `inexact` counts rows with an inexact column, of a new file.
+    `inexact` counts rows with an inexact column, of a new file. `file` is None where retention was faster, where the
+    segment is damaged (`trouble` says how), and in reports of other processes.
     """
 
     segment: int
@@ -88,6 +89,7 @@ class BuildReport:
     messages: int = 0
     inexact: int = 0
     size_bytes: int = 0
+    trouble: str = ""
 
 
 def build_segment(
@@ -129,13 +131,16 @@ def build_segment(
 def build_columns(stream: Stream, *, now_ms: int, check: bool = False) -> Iterator[BuildReport]:
     """Bring the column files of a stream up to date, oldest segment first, and remove what nobody needs any more.
 
-    Nothing without a declaration. Raises as `build_segment`.
+    Nothing without a declaration. A damaged segment keeps no other from its file. Raises as `build_segment` otherwise.
     """
     declaration = declaration_of(stream)
     if declaration is not None:
         for segment in stream.segments():
             if segment.is_sealed:
-                yield build_segment(stream, segment, declaration, check=check)
+                try:
+                    yield build_segment(stream, segment, declaration, check=check)
+                except CorruptChunkError as error:
+                    yield BuildReport(segment.first_chunk_id, None, is_new=False, trouble=str(error))
     sweep_columns(stream, now_ms=now_ms)
 
 

@@ -33,6 +33,8 @@ class CommitStep(StrEnum):
 class BuildStep(StrEnum):
     """Steps of building a column file, in their order."""
 
+    WRITING = "columns-writing"
+    """Behind each row group."""
     WRITTEN = "columns-written"
     """The Parquet file is whole, without its checks."""
     CHECKED = "columns-checked"

@@ -181,6 +181,22 @@ def test_a_builder_that_is_killed_leaves_no_wrong_file(stream: Stream, step: Bui
     assert not [name for name in os.listdir(derived_folder(stream)) if name.startswith(".")]
 
 
+def test_on_a_full_disk_nothing_is_left_and_the_stream_is_unharmed(tmp_path: Path) -> None:
+    stream = create(tmp_path / "s", [Write((("AMER", number % 7),) * 5, False) for number in range(300)])
+    declare_columns(stream, TEXT)
+    program = (
+        "import resource, signal, sys; from headgate.errors import StorageFullError; from headgate.log import Stream\n"
+        "from headgate.scan.columns import build_columns\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n"
+        "try: list(build_columns(Stream.open(sys.argv[1]), now_ms=2))\n"
+        "except StorageFullError: sys.exit(7)"
+    )
+    command = [sys.executable, "-c", program, str(stream.path)]
+    assert subprocess.run(command, env=dict(os.environ, HEADGATE_KERNELS="off"), check=False).returncode == 7
+    assert not [name for name in os.listdir(derived_folder(stream)) if "parquet" in name]
+    assert_holds(stream, built(stream))
+
+
 def test_two_builders_at_once_make_each_file_once(stream: Stream) -> None:
     children = run_build(stream, count=2)
     new = [int(child.communicate()[0]) for child in children]

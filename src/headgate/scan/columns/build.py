@@ -302,6 +302,7 @@ class _FileWriter:
         if self._count:
             self._writer.write_table(table, row_group_size=self._count)
             self._groups.append((self._stop, stop, self._count))
+            reached(BuildStep.WRITING)
         self._waiting, self._count, self._stop = [], 0, stop
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:

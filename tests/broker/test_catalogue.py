@@ -141,6 +141,7 @@ def test_other_arguments_are_refused(tmp_path: Path, other: dict[str, object]) -
         ("max-age", "-1D"),
         ("max-age", 60),
         ("max-age", "9" * 5000 + "Y"),
+        ("headgate-max-segment-age", "soon"),
         ("initial-cluster-size", 0),
         ("queue-leader-locator", "nearest"),
         ("queue-leader-locator", 1),

@@ -29,7 +29,7 @@ def foreign(tmp_path: Path) -> Path:
 def test_created_stream_has_the_limits_it_was_given(run: Run, tmp_path: Path) -> None:
     shown = run(
         "stream", "create", "a/b", "--filter-size", "32", "--max-segment-size", "8MB", "--max-length", "1GiB",
-        "--max-age", "7D", "--filter-source", "properties.subject", "--drop-settled",
+        "--max-age", "7D", "--max-segment-age", "1h", "--filter-source", "properties.subject", "--drop-settled",
     )  # fmt: skip
     assert shown.status == 0
     settings = json.loads((Path(shown.out.strip()) / "stream.json").read_text())
@@ -39,6 +39,7 @@ def test_created_stream_has_the_limits_it_was_given(run: Run, tmp_path: Path) ->
         "filter_size_bytes": 32,
         "max_segment_size_bytes": 8_000_000,
         "max_segment_chunks": 256_000,
+        "max_segment_age_ms": 3_600_000,
         "max_length_bytes": 2**30,
         "max_age_ms": 604_800_000,
         "drops_settled": True,

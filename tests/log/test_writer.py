@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from headgate.columns import side_by_side
 from headgate.errors import ConfigError, CorruptChunkError, LogError
 from headgate.log import BloomMatcher, ChunkType, Durability, Stream, StreamArguments, Writer
 from headgate.log.build import FilterValues
+from headgate.log.derived import GRACE_MS
 from headgate.log.entries import SubBatch, encode_chunk
 from headgate.log.format import Compression, decode_headers
 from headgate.log.runs import Entries, Run
@@ -145,6 +147,35 @@ def test_deduplication_goes_on_after_reopening_and_over_segments(tmp_path: Path)
                     writer.append([(body, None)], now_ms=0, publisher="p", sequences=[sequence])
     assert [body for _, body in read_messages(stream)] == [b"%d" % number for number in range(7)]
     assert len(stream.segments()) > 2
+
+
+def test_a_segment_that_is_old_is_sealed_when_the_next_message_comes(tmp_path: Path) -> None:
+    stream = small(tmp_path, max_segment_age_ms=100)
+    with Writer.open(stream, now_ms=0) as writer:
+        for now_ms in (10, 109, 110, 150):
+            writer.append([(b"%d" % now_ms, None)], now_ms=now_ms)
+    with Writer.open(stream, now_ms=0) as writer:
+        writer.append([(b"209", None)], now_ms=209)
+        writer.append([(b"210", None)], now_ms=210)
+    assert [segment.first_chunk_id for segment in stream.segments()] == [0, 2, 5]
+    assert [segment.is_sealed for segment in stream.segments()] == [True, True, False]
+    assert [body for _, body in read_messages(stream)] == [b"10", b"109", b"110", b"150", b"209", b"210"]
+
+
+def test_retention_takes_derived_files_along_after_a_grace_time(tmp_path: Path) -> None:
+    stream = small(tmp_path, max_segment_chunks=1, max_length_bytes=1)
+    (stream.path / "derived").mkdir()
+    with Writer.open(stream, now_ms=0) as writer:
+        writer.append([(b"a", None)], now_ms=0)
+        names = [f"{first:020d}-x.parquet" for first in (0, 1)]
+        for name in names:
+            (stream.path / "derived" / name).write_bytes(b"derived")
+        writer.append([(b"b", None)], now_ms=5)
+        assert (stream.path / "derived" / names[0]).exists()
+        writer.apply_retention(now_ms=5 + GRACE_MS - 1)
+        assert (stream.path / "derived" / names[0]).exists()
+        writer.apply_retention(now_ms=5 + GRACE_MS)
+        assert os.listdir(stream.path / "derived") == [names[1]]
 
 
 def test_every_chunk_of_a_long_append_carries_its_own_highest_sequence(stream: Stream) -> None:

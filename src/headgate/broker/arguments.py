@@ -26,6 +26,8 @@ FILTER_SOURCE = "headgate-filter-source"
 """Our own: the field of messages that filter values come from."""
 DROP_SETTLED = "headgate-drop-settled"
 """Our own: segments that no subscription needs any more are deleted."""
+MAX_SEGMENT_AGE = "headgate-max-segment-age"
+"""Our own: a segment whose first chunk is so old is sealed when the next message comes."""
 
 _NUMBERS = {
     FILTER_SIZE: (16, 255),
@@ -33,7 +35,7 @@ _NUMBERS = {
     MAX_LENGTH: (0, 2**63 - 1),
     CLUSTER_SIZE: (1, 2**31 - 1),
 }
-_COMPARED = frozenset({*_NUMBERS, MAX_AGE, LEADER_LOCATOR, FILTER_SOURCE, DROP_SETTLED})
+_COMPARED = frozenset({*_NUMBERS, MAX_AGE, LEADER_LOCATOR, FILTER_SOURCE, DROP_SETTLED, MAX_SEGMENT_AGE})
 _LOCATORS = ("client-local", "balanced", "least-leaders", "random")
 _AGE = re.compile(r"([0-9]+)([YMDhms])")
 _AGE_UNIT_S = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
@@ -84,12 +86,11 @@ def check_arguments(
             declared[name] = _truth(name, value, stream, as_text=numbers_as_text)
         else:
             declared[name] = value
-    age_ms = _age_ms(declared[MAX_AGE], stream) if MAX_AGE in declared else None
     locator = declared.get(LEADER_LOCATOR)
     if locator is not None and locator not in _LOCATORS:
         raise _wrong(LEADER_LOCATOR, locator, f"one of {', '.join(_LOCATORS)}", stream)
     _check_storable(declared, stream)
-    return declared, _meaning(declared, age_ms, stream), _filter_source(declared, stream)
+    return declared, _meaning(declared, stream), _filter_source(declared, stream)
 
 
 def arguments_of(settings: StreamSettings) -> dict[str, object]:
@@ -104,6 +105,8 @@ def arguments_of(settings: StreamSettings) -> dict[str, object]:
         arguments[DROP_SETTLED] = True
     if stored.max_age_ms is not None:
         arguments[MAX_AGE] = f"{max(1, stored.max_age_ms // 1000)}s"
+    if stored.max_segment_age_ms is not None:
+        arguments[MAX_SEGMENT_AGE] = f"{max(1, stored.max_segment_age_ms // 1000)}s"
     for name, field in (
         (MAX_LENGTH, "max_length_bytes"),
         (SEGMENT_SIZE, "max_segment_size_bytes"),
@@ -123,7 +126,7 @@ def different_arguments(existing: Mapping[str, object], declared: Mapping[str, o
 
     def meant(arguments: Mapping[str, object], name: str) -> object:
         value = arguments.get(name)
-        return _age_ms(value, "") if name == MAX_AGE and value is not None else value
+        return _age_ms(name, value, "") if name in (MAX_AGE, MAX_SEGMENT_AGE) and value is not None else value
 
     return sorted(name for name in _COMPARED if meant(existing, name) != meant(declared, name))
 
@@ -141,12 +144,15 @@ def _filter_source(declared: Mapping[str, object], stream: str) -> str | None:
     return source
 
 
-def _meaning(declared: Mapping[str, object], age_ms: int | None, stream: str) -> StreamArguments:
+def _meaning(declared: Mapping[str, object], stream: str) -> StreamArguments:
     default = StreamArguments()
 
     def number(name: str, otherwise: int) -> int:
         value = declared.get(name)
         return value if isinstance(value, int) else otherwise
+
+    def age_ms(name: str) -> int | None:
+        return _age_ms(name, declared[name], stream) if name in declared else None
 
     # A limit of nothing keeps what must be kept: one segment; a segment of nothing holds one chunk.
     length = max(1, number(MAX_LENGTH, 1)) if MAX_LENGTH in declared else None
@@ -154,7 +160,8 @@ def _meaning(declared: Mapping[str, object], age_ms: int | None, stream: str) ->
         filter_size_bytes=number(FILTER_SIZE, default.filter_size_bytes),
         max_segment_size_bytes=max(1, number(SEGMENT_SIZE, default.max_segment_size_bytes)),
         max_length_bytes=length,
-        max_age_ms=age_ms,
+        max_age_ms=age_ms(MAX_AGE),
+        max_segment_age_ms=age_ms(MAX_SEGMENT_AGE),
         drops_settled=declared.get(DROP_SETTLED) is True,
     )
     try:
@@ -181,11 +188,11 @@ def _truth(name: str, value: object, stream: str, *, as_text: bool) -> bool:
     return found
 
 
-def _age_ms(value: object, stream: str) -> int:
+def _age_ms(name: str, value: object, stream: str) -> int:
     match = _AGE.fullmatch(value) if isinstance(value, str) else None
     age_ms = 0 if match is None else int(match[1][:20]) * _AGE_UNIT_S[match[2]] * 1000
     if not 0 < age_ms <= _MAX_AGE_MS:
-        raise _wrong(MAX_AGE, value, "a number above 0 and one of the units Y M D h m s, such as 7D", stream)
+        raise _wrong(name, value, "a number above 0 and one of the units Y M D h m s, such as 7D", stream)
     return age_ms
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError
 
 from headgate import __version__
+from headgate.cli import columns as columns_commands
 from headgate.cli import consumer as consumer_commands
 from headgate.cli import filter as filter_commands
 from headgate.cli import index as index_commands
@@ -59,6 +60,7 @@ application.command(subscription_commands.commands)
 application.command(rule_commands.commands)
 application.command(servicebus_commands.commands)
 application.command(rocketmq_commands.commands)
+application.command(columns_commands.commands)
 application.command(index_commands.commands)
 application.command(consumer_commands.commands)
 application.command(user_commands.commands)

@@ -44,6 +44,9 @@ def create(
         str | None, Parameter(help="Keep about this much, such as 20GB; the rest is deleted.")
     ] = None,
     max_age: Annotated[str | None, Parameter(help="Keep messages this long, such as 7d.")] = None,
+    max_segment_age: Annotated[
+        str | None, Parameter(help="Seal a segment that began so long ago, such as 1h, when the next message comes.")
+    ] = None,
     filter_source: Annotated[
         str | None, Parameter(help="Field that filter values come from, such as application_properties.region.")
     ] = None,
@@ -68,12 +71,14 @@ def create(
     segment_bytes = None if max_segment_size is None else size_bytes(max_segment_size, option="--max-segment-size")
     length_bytes = None if max_length is None else size_bytes(max_length, option="--max-length")
     age_ms = None if max_age is None else duration_ms(max_age, option="--max-age")
+    segment_age_ms = None if max_segment_age is None else duration_ms(max_segment_age, option="--max-segment-age")
     if place.is_server:
         given = {
             "stream-filter-size-bytes": filter_size,
             "stream-max-segment-size-bytes": segment_bytes,
             "max-length-bytes": length_bytes,
             "max-age": None if age_ms is None else f"{max(1, age_ms // 1000)}s",
+            "headgate-max-segment-age": None if segment_age_ms is None else f"{max(1, segment_age_ms // 1000)}s",
             "headgate-filter-source": filter_source,
             "headgate-drop-settled": "true" if drop_settled else None,
         }
@@ -86,6 +91,7 @@ def create(
         max_segment_size_bytes=DEFAULT_MAX_SEGMENT_SIZE_BYTES if segment_bytes is None else segment_bytes,
         max_length_bytes=length_bytes,
         max_age_ms=age_ms,
+        max_segment_age_ms=segment_age_ms,
         drops_settled=drop_settled,
     )
     made = Stream.create(

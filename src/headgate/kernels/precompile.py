@@ -32,7 +32,8 @@ READ = ("headgate.kernels.checksum", "headgate.log.kernel")
 FILTER = (*READ, "headgate.evaluate.kernel", "headgate.scan.kernel", "headgate.scan.match_index.kernel")
 """What reading a stream with a filter uses."""
 
-_ONLY_SPARK = "headgate.message.arrow."
+_NOT_SERVED = ("headgate.message.arrow.", "headgate.scan.columns.")
+"""What other processes use: Spark's, commands, and the one that builds column files."""
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -54,7 +55,7 @@ def kernel_modules() -> list[str]:
 
 def served_modules() -> list[str]:
     """What a server uses."""
-    return [module for module in kernel_modules() if not module.startswith(_ONLY_SPARK)]
+    return [module for module in kernel_modules() if not module.startswith(_NOT_SERVED)]
 
 
 def missing(modules: Iterable[str]) -> list[str]:

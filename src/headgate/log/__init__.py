@@ -12,6 +12,7 @@ A reader never needs the writer, the writer never waits for a reader. What other
     track      read_tracking, TrackingState, MessageCounts: offsets, sequences, counts        tracking, counting
     skip       BloomMatcher, bloom_bytes; Sidecar, write_sidecar, append_block: match index       bloom, sidecar
     derive     Area, AreaParts, read_area: bytes with checksums for parts of a derived file                areas
+               derived_folder, sweep_derived, headers_digest: files derived of segments                  derived
     look       stream_info, dump_chunks, verify_stream; recover, repair_stream         inspect, recovery, repair
     store      DiskFile, replace_file, remove_file, storage_error: files as all of Headgate writes them    files
     in tests   without_flushing                                                                            files
@@ -51,9 +52,30 @@ if TYPE_CHECKING:
     from headgate.log.commit import abort_batch, commit_batch, output_of
     from headgate.log.compression import COMPRESSION_NAMES, EXPANSION_LIMIT_BYTES, parse_compression
     from headgate.log.counting import MessageCounts
-    from headgate.log.crash_points import CommitStep, reached
+    from headgate.log.crash_points import BuildStep, CommitStep, reached
+    from headgate.log.derived import (
+        GRACE_MS,
+        KEPT_FOLDER,
+        derived_bytes,
+        derived_folder,
+        headers_digest,
+        make_derived_folder,
+        remove_unfinished,
+        segment_of_name,
+        streams_with_derived,
+        sweep_derived,
+    )
     from headgate.log.entries import SubBatch, entries_of, unpack_chunk, unpack_entries
-    from headgate.log.files import DiskFile, OpenFile, remove_file, replace_file, storage_error, without_flushing
+    from headgate.log.files import (
+        NEW_SUFFIX,
+        DiskFile,
+        OpenFile,
+        remove_file,
+        replace_file,
+        storage_error,
+        sync_folder,
+        without_flushing,
+    )
     from headgate.log.format import ChunkHeader, ChunkHeaders, ChunkType, decode_headers
     from headgate.log.inspect import (
         ChunkDump,

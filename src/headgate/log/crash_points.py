@@ -30,10 +30,23 @@ class CommitStep(StrEnum):
     """Nothing is left to do."""
 
 
+class BuildStep(StrEnum):
+    """Steps of building a column file, in their order."""
+
+    WRITING = "columns-writing"
+    """Behind each row group."""
+    WRITTEN = "columns-written"
+    """The Parquet file is whole, without its checks."""
+    CHECKED = "columns-checked"
+    """All of it is on the disk under its temporary name."""
+    RENAMED = "columns-renamed"
+    """It has its name."""
+
+
 _reached: Counter[str] = Counter()
 
 
-def reached(step: CommitStep) -> None:
+def reached(step: CommitStep | BuildStep) -> None:
     """Die here if the environment says so."""
     wanted, _, number = os.environ.get(VARIABLE, "").partition(":")
     if wanted == step:

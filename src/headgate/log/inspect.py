@@ -23,6 +23,7 @@ from headgate.log import format as f
 from headgate.log.bloom import MIN_FILTER_SIZE_BYTES, bloom_bytes, fill_ratio
 from headgate.log.checksums import has_checksum
 from headgate.log.compression import EXPANSION_LIMIT_BYTES
+from headgate.log.derived import derived_bytes
 from headgate.log.entries import SubBatch, entries_of
 from headgate.log.files import opened
 from headgate.log.pin import Pin, read_pin
@@ -70,6 +71,7 @@ class StreamInfo:
     """A stream at a glance. `num_messages` counts records of user chunks, `data_bytes` their data parts.
 
     `pinned_bytes` are those from the pin's offset to the end: what retention must keep.
+    `derived_bytes` are those of column files and others that were made of segments.
     """
 
     name: str
@@ -84,6 +86,7 @@ class StreamInfo:
     tracking: TrackingState
     pin: Pin | None
     pinned_bytes: int
+    derived_bytes: int
 
     @property
     def num_user_chunks(self) -> int:
@@ -128,6 +131,7 @@ class StreamInfo:
             "pin_offset": None if self.pin is None else self.pin.offset,
             "pin_quota_bytes": None if self.pin is None else self.pin.quota_bytes,
             "pinned_bytes": self.pinned_bytes,
+            "derived_bytes": self.derived_bytes,
         }
 
 
@@ -180,6 +184,7 @@ def stream_info(stream: Stream) -> StreamInfo:
         tracking=read_tracking(stream),
         pin=pin,
         pinned_bytes=0 if pin is None else pinned_bytes(stream, pin),
+        derived_bytes=derived_bytes(stream),
     )
 
 

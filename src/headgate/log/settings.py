@@ -33,13 +33,16 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments with which a stream is created.
 
     `filter_size_bytes` of Bloom filters, 16 … 255. A segment is closed when it has `max_segment_size_bytes` or
-    `max_segment_chunks`. Retention keeps `max_length_bytes` and messages younger than `max_age_ms`; None keeps all.
+    `max_segment_chunks`, or when a message comes and its first chunk is as old as `max_segment_age_ms` (None: never),
+    so that segments of slow streams are sealed, too.
+    Retention keeps `max_length_bytes` and messages younger than `max_age_ms`; None keeps all.
     `drops_settled`: segments wholly below the stream's pin are deleted, whatever the limits say.
     """
 
     filter_size_bytes: int = DEFAULT_FILTER_SIZE_BYTES
     max_segment_size_bytes: int = DEFAULT_MAX_SEGMENT_SIZE_BYTES
     max_segment_chunks: int = DEFAULT_MAX_SEGMENT_CHUNKS
+    max_segment_age_ms: int | None = None
     max_length_bytes: int | None = None
     max_age_ms: int | None = None
     drops_settled: bool = False
@@ -51,7 +54,7 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(
                 f"max_segment_size_bytes is {self.max_segment_size_bytes}; expected 1 to {_LARGEST_SEGMENT_BYTES}"
             )
-        for name in ("max_segment_chunks", "max_length_bytes", "max_age_ms"):
+        for name in ("max_segment_chunks", "max_segment_age_ms", "max_length_bytes", "max_age_ms"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}; expected 1 or more")

@@ -23,8 +23,9 @@ from headgate.log import format as f
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import BuiltChunks, pack_chunks
 from headgate.log.declaration import ranges_covering, trimmed
+from headgate.log.derived import DERIVED_FOLDER, sweep_folder
 from headgate.log.entries import SubBatch, chunk_groups, encode_chunk, encode_entry
-from headgate.log.files import DiskFile, OpenFile
+from headgate.log.files import DiskFile, OpenFile, opened, read_all, storage_error
 from headgate.log.last_pair import LastPair
 from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.manifest import Commits, Manifest
@@ -104,6 +105,8 @@ class Writer:
         self._first_chunk_ids = tail.first_chunk_ids
         self._tracking = self._read_tracking(tail)
         self._pending_offsets: dict[bytes, int] = {}
+        self._segment_since: tuple[int, int] | None = None
+        """First chunk id of the last segment, and the time of that chunk; None until it is asked for."""
         self._trim_declaration()
         self._take_pin(read_pin(self._folder))
         self.apply_retention(now_ms=now_ms)
@@ -475,6 +478,7 @@ class Writer:
         """Delete segments beyond the stream's limits, up to the pin; call it once an hour if nothing is written."""
         if not self._tracks_in_segment_before():
             self._keep(self._kept(now_ms))
+            sweep_folder(self._folder / DERIVED_FOLDER, self._folder, now_ms=now_ms)
 
     def drop_first_below(self, offset: int) -> bool:
         """Delete the oldest segment if it ends at or before `offset`; whether it did. Raises as `apply_retention`.
@@ -599,7 +603,9 @@ class Writer:
         """Before a chunk is written: a new pair if the last one is full, a snapshot if the pair is new."""
         arguments, pair = self._settings.arguments, self._pair
         is_full = (
-            pair.segment_size >= arguments.max_segment_size_bytes or pair.num_chunks >= arguments.max_segment_chunks
+            pair.segment_size >= arguments.max_segment_size_bytes
+            or pair.num_chunks >= arguments.max_segment_chunks
+            or self._is_old(now_ms)
         )
         kept = self._first_chunk_ids
         if is_full and pair.num_chunks:
@@ -618,6 +624,22 @@ class Writer:
         # Until the snapshot is written, what is tracked stands in the segment before.
         if kept is not self._first_chunk_ids:
             self._keep(kept)
+            sweep_folder(self._folder / DERIVED_FOLDER, self._folder, now_ms=now_ms)
+
+    def _is_old(self, now_ms: int) -> bool:
+        """Whether the first chunk of the last segment is as old as a segment may become."""
+        age_ms = self._settings.arguments.max_segment_age_ms
+        if age_ms is None or not self._pair.num_chunks:
+            return False
+        if self._segment_since is None or self._segment_since[0] != self._pair.first_chunk_id:
+            path = self._folder / f.index_name(self._pair.first_chunk_id)
+            try:
+                with opened(path) as descriptor:
+                    raw = read_all(descriptor, f.INDEX_RECORD_BYTES, f.FILE_HEAD_BYTES)
+            except OSError as error:
+                raise storage_error(error, path) from error
+            self._segment_since = self._pair.first_chunk_id, f.IndexRecord.decode(raw).timestamp_ms
+        return now_ms - self._segment_since[1] >= age_ms
 
     def _seal(self) -> None:
         """Seal the newest segments before the last one that have no seal, some at a time.

@@ -56,6 +56,8 @@ def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
     for stream in settings.stream:
         try:
             broker.declare_stream(stream.name, dict(stream.arguments))
+            if stream.columns is not None:
+                _declare_columns(broker, stream.name, stream.columns)
         except HeadgateError as error:
             if not is_damage(error):
                 raise ConfigError(f"stream {stream.name!r}: {error}") from error
@@ -66,6 +68,13 @@ def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
             if not is_damage(error):
                 raise ConfigError(f"super_stream {entry.name!r}: {error}") from error
     _define_message_topics(broker, settings.rocketmq)
+
+
+def _declare_columns(broker: Broker, name: str, columns: str) -> None:
+    # Imports pyarrow.
+    from headgate.scan.columns import declare_columns
+
+    declare_columns(broker.catalogue.get(name).stream, columns)
 
 
 def index_settings(settings: RocketMq) -> IndexSettings:

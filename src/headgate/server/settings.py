@@ -166,6 +166,14 @@ class Storage(_Table, frozen=True):
     (survives a power cut)."""
 
 
+class Columns(_Table, frozen=True):
+    """Column files of streams with declared columns."""
+
+    build: bool = False
+    """Whether a process of low priority makes the file of each segment when it is sealed. Without it
+    `headgate columns build` makes them."""
+
+
 class Filters(_Table, frozen=True):
     """How filters of clients are treated."""
 
@@ -303,6 +311,8 @@ class StreamEntry(_Table, frozen=True):
     """Its name."""
     arguments: dict[str, ArgumentValue] = {}
     """As clients give them, without `x-`."""
+    columns: str | None = None
+    """Columns to declare, as in `region string, price double`; they come to those that are declared."""
 
 
 class SuperStreamEntry(_Table, frozen=True):
@@ -377,6 +387,7 @@ class ServerSettings(_Table, frozen=True):
     timeouts: Timeouts = Timeouts()
     authentication: Authentication = Authentication()
     storage: Storage = Storage()
+    columns: Columns = Columns()
     filters: Filters = Filters()
     servicebus: ServiceBus = ServiceBus()
     rocketmq: RocketMq = RocketMq()

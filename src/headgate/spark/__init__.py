@@ -3,9 +3,9 @@
 Hides how partitions are planned (stage 1), read (stage 2) and staged, the exactly-once commit, where Java comes from,
 and what a session has to be told. `session()` makes a session, `register` adds to one; from then on there is
 `spark.read.format("headgate")`, and `headgate_match` in SQL. `column` makes a filter a Column of any DataFrame,
-`last_scan` tells what a read did. `copy_stream`, `build_match_index` and `back_test` are jobs of their own; pipelines
-are in `headgate.spark.pipeline`. Options are declared in `declarations`, columns of a stream in `schema`. No other
-package imports pyspark.
+`last_scan` tells what a read did. `copy_stream`, `build_match_index`, `build_column_files` and `back_test` are jobs of
+their own; pipelines are in `headgate.spark.pipeline`. Options are declared in `declarations`, columns of a stream in
+`schema`. No other package imports pyspark.
 """
 
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from headgate.spark.transfer import TransferResult
 
 if TYPE_CHECKING:
     from headgate.spark.backtest import back_test
+    from headgate.spark.column_files import build_column_files
     from headgate.spark.declarations import time_ms
     from headgate.spark.index import build_match_index
     from headgate.spark.source import HeadgateSource

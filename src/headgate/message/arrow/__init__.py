@@ -13,6 +13,7 @@ from headgate.errors import ConfigError
 from headgate.message.arrow.decode import decode_columns, decode_fields
 from headgate.message.arrow.decode.reference import mismatches_in
 from headgate.message.arrow.encode import check_types, messages_of
+from headgate.message.arrow.scalars.sizes import size_table
 from headgate.message.arrow.schema import (
     COLUMNS,
     HEADER_TYPES,
@@ -51,6 +52,7 @@ __all__ = [
     "fields_of",
     "messages_of",
     "mismatches_in",
+    "size_table",
     "variant_type",
 ]
 

@@ -1,0 +1,228 @@
+"""`headgate columns`: column files of sealed segments, for queries at column speed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from headgate.cli.options import DEFAULT_ROOT, AsJson, Master, Root, StreamText
+from headgate.cli.output import write_json, write_line, write_note, write_rows
+from headgate.cli.units import counted, shown_count, shown_share, shown_size
+from headgate.clock import now_ms
+from headgate.errors import ConfigError, LogError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headgate.log import Stream
+    from headgate.scan.columns import BuildReport, ColumnDeclaration
+
+commands = App(name="columns", help="Column files: declared columns of sealed segments, as Parquet.")
+
+_INFERRED = ("column", "present", "other", "distinct")
+_LISTED = ("stream", "id", "column", "segments", "files")
+
+
+@commands.command
+def declare(
+    stream: StreamText,
+    columns: Annotated[
+        str, Parameter(help="Columns, as in 'region string, price double, p.subject, m.x-opt-tag string as tag'.")
+    ],
+    /,
+    *,
+    body: Annotated[bool | None, Parameter(help="Keep the body of each message.")] = None,
+    other_properties: Annotated[
+        bool | None, Parameter(help="Keep application properties without a column, as JSON, to look at.")
+    ] = None,
+    keep: Annotated[
+        Literal["segment", "forever"] | None,
+        Parameter(help="Whether a file goes with its segment (the default), or stays."),
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Declare columns; they come to those that are declared. `headgate columns build` makes their files."""
+    from headgate.log import resolve_stream
+    from headgate.scan.columns import declare_columns
+
+    declared = declare_columns(
+        resolve_stream(stream, root), columns, body=body, other_properties=other_properties, keep=keep
+    )
+    _write_declaration(declared)
+    return 0
+
+
+@commands.command
+def infer(
+    stream: StreamText,
+    /,
+    *,
+    messages: Annotated[int, Parameter(help="How many messages to look at, at 32 places of the stream.")] = 10_000,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Show which columns the messages could have: type, how many have it, how many say more, different values."""
+    from headgate.log import resolve_stream
+    from headgate.scan.columns import ddl_of, infer_columns
+
+    if messages < 1:
+        raise ConfigError(f"--messages: found {messages}, expected 1 or more")
+    found, looked_at = infer_columns(resolve_stream(stream, root), messages=messages)
+    rows: list[dict[str, object]] = [
+        {"column": ddl_of(each.column), "present": each.present, "other": each.other, "distinct": each.distinct}
+        for each in found
+    ]
+    if not as_json:
+        for row, each in zip(rows, found, strict=True):
+            row |= {"present": shown_share(each.present), "other": shown_share(each.other)}
+    write_rows(rows, _INFERRED, as_json=as_json, nothing="no message has a field that a column could hold")
+    if not as_json:
+        write_note(
+            f"{counted(looked_at, 'message')} looked at; `other` is the share whose value is of another type or "
+            "unclear, which filters read from the message"
+        )
+    return 0
+
+
+@commands.command
+def build(
+    *streams: Annotated[str, Parameter(help="Names or folders of streams; by default all with declared columns.")],
+    local: Annotated[bool, Parameter(negative=(), help="In this process, on one core, without Spark.")] = False,
+    check: Annotated[
+        bool,
+        Parameter(negative=(), help="Read files that are there in full, make damaged ones again; --local only."),
+    ] = False,
+    master: Master = None,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Make the column files that are missing, and remove those whose segment is gone."""
+    from headgate.log import list_streams, resolve_stream
+    from headgate.scan.columns import build_columns, declaration_of
+
+    if local and master is not None:
+        raise ConfigError("--local and --master: found both, expected one of them")
+    if check and not local:
+        raise ConfigError("--check reads files in this process; give --local, too")
+    chosen = [resolve_stream(text, root) for text in streams] if streams else list_streams(root)
+    declared = [each for each in chosen if declaration_of(each) is not None]
+    for each in chosen if streams else []:
+        if each not in declared:
+            raise ConfigError(
+                f"stream {each.name!r} has no declared columns; `headgate columns infer {each.name}` shows what it "
+                "could have"
+            )
+    if not declared:
+        write_note("headgate: no stream has declared columns; `headgate columns declare` makes some")
+    elif local:
+        done = {each.path.absolute(): list(build_columns(each, now_ms=now_ms(), check=check)) for each in declared}
+    else:
+        done = _build_on_spark(declared, master=master)
+    for each in declared:
+        _write_report(each, done[each.path.absolute()], as_json=as_json)
+    troubles = [report.trouble for each in declared for report in done[each.path.absolute()] if report.trouble]
+    for trouble in troubles:
+        write_note(f"headgate: no file of a damaged segment: {trouble}")
+    return 1 if troubles else 0
+
+
+def _build_on_spark(streams: list[Stream], *, master: str | None) -> dict[Path, list[BuildReport]]:
+    from headgate.spark import build_column_files, session
+
+    return build_column_files(session("headgate columns", master=master), streams)
+
+
+@commands.command
+def ls(
+    stream: Annotated[str | None, Parameter(help="Name or folder of a stream; by default all under --root.")] = None,
+    /,
+    *,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """The declared columns, and how many sealed segments have a file with them."""
+    from headgate.log import list_streams, resolve_stream
+
+    chosen = list_streams(root) if stream is None else [resolve_stream(stream, root)]
+    rows: list[dict[str, object]] = []
+    for each in chosen:
+        try:
+            rows += _rows(each, as_json=as_json)
+        except LogError as error:
+            write_note(f"headgate: {error}")
+    nothing = "no columns are declared; declare some with: headgate columns declare STREAM 'NAME TYPE, …'"
+    write_rows(rows, _LISTED, as_json=as_json, nothing=nothing)
+    return 0
+
+
+@commands.command
+def drop(
+    stream: StreamText,
+    /,
+    *names: Annotated[str, Parameter(help="Columns; without any: all, and all files, kept ones, too.")],
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Declare columns no more. Files have them until they are built anew; without columns the files are deleted."""
+    from headgate.log import resolve_stream
+    from headgate.scan.columns import drop_column_files, drop_columns
+
+    chosen = resolve_stream(stream, root)
+    left = drop_columns(chosen, names or None)
+    if left is not None:
+        _write_declaration(left)
+        return 0
+    write_line(f"{chosen.name}: no columns; {counted(drop_column_files(chosen), 'file')} deleted")
+    return 0
+
+
+def _write_declaration(declared: ColumnDeclaration) -> None:
+    from headgate.scan.columns import ddl_of
+
+    for field_id, column in declared.columns:
+        write_line(f"{field_id}: {ddl_of(column)}")
+    for name, is_kept in (("other_properties", declared.other_properties), ("body", declared.body)):
+        if is_kept:
+            write_line(name)
+    if declared.keep == "forever":
+        write_note("files are kept for ever: they stay when retention deletes their segment")
+
+
+def _write_report(stream: Stream, done: list[BuildReport], *, as_json: bool) -> None:
+    new = [report for report in done if report.is_new]
+    messages = sum(report.messages for report in new)
+    size = sum(report.size_bytes for report in new)
+    if as_json:
+        inexact = sum(report.inexact for report in new)
+        facts = {"segments": len(done), "built": len(new), "messages": messages, "inexact": inexact, "bytes": size}
+        write_json({"stream": stream.name, **facts})
+        return
+    write_line(
+        f"{stream.name}: {shown_count(len(new))} of {counted(len(done), 'file')} built, "
+        f"{counted(messages, 'message')} ({shown_size(size)})"
+    )
+
+
+def _rows(stream: Stream, *, as_json: bool) -> list[dict[str, object]]:
+    from headgate.scan.columns import column_files, ddl_of, declaration_of
+
+    declared = declaration_of(stream)
+    if declared is None:
+        return []
+    files = column_files(stream)
+    there = {file.segment for file in files}
+    sealed = len({segment.first_chunk_id for segment in stream.segments() if segment.is_sealed} | there)
+    rows: list[dict[str, object]] = []
+    for field_id, column in declared.columns:
+        having = [file for file in files if field_id in (each for each, _ in file.columns)]
+        size = sum(file.column_bytes(column.name) for file in having)
+        rows.append(
+            {
+                "stream": stream.name,
+                "id": field_id,
+                "column": ddl_of(column),
+                "segments": f"{len(having)} of {sealed}" if not as_json else len(having),
+                "files": shown_size(size) if not as_json else size,
+            }
+        )
+    return rows

@@ -1,0 +1,191 @@
+"""The folder with files that are derived from a stream's segments: column files, lookup files, their declarations.
+
+    <stream folder>/derived/                              of our own streams; goes with the stream
+    <root>/.headgate/derived/<identity>/                  of foreign ones: nothing is written into RabbitMQ's folders
+        <segment, 20 digits>-….<kind>                     derived of that segment; deleted some time after it
+        kept/<segment, 20 digits>-….<kind>                the same, never deleted with its segment
+        .<segment, 20 digits>-….new                       being written
+
+Nothing here is needed to read the stream. A name says for which state of the segment a file was made, so a file is
+replaced by one of another name, and the old one stays for `GRACE_MS`: a reader that planned with its path finds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from headgate.errors import LogError
+from headgate.log.files import storage_error
+from headgate.log.manifest import STREAMS_FOLDER, root_of
+from headgate.log.pairs import ids_among
+from headgate.log.seal import read_seal, seal_of
+from headgate.log.segment import Segment
+from headgate.log.staging import PRIVATE_FOLDER
+from headgate.log.stream import Stream
+
+DERIVED_FOLDER = "derived"
+KEPT_FOLDER = "kept"
+
+GRACE_MS = 10 * 60_000
+"""For this time a file stays after its segment is gone, or a newer file has taken its place."""
+
+_OF_SEGMENT = re.compile(r"\.?([0-9]{20})-.+")
+_GONE_SUFFIX = ".gone"
+_MOST_DIGESTS = 4096
+
+_digests: dict[tuple[str, str, int, int, int], str] = {}
+
+
+def derived_folder(stream: Stream) -> Path:
+    """Where derived files of a stream lie; it need not be there."""
+    return _foreign_folder(stream.path) if stream.is_foreign else stream.path / DERIVED_FOLDER
+
+
+def make_derived_folder(stream: Stream) -> Path:
+    """The derived folder, made if it is not there. Raises StorageFullError, StreamReadOnlyError, LogError."""
+    folder = derived_folder(stream)
+    try:
+        # Not its parents: a stream that was deleted meanwhile must not come back as an empty folder.
+        folder.mkdir(exist_ok=True, parents=stream.is_foreign)
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    return folder
+
+
+def segment_of_name(name: str) -> int | None:
+    """The segment that a derived file of that name is of; None for other files, and those that are being written."""
+    match = _OF_SEGMENT.fullmatch(name)
+    return None if match is None or name.startswith(".") or name.endswith(_GONE_SUFFIX) else int(match[1])
+
+
+def headers_digest(segment: Segment) -> str:
+    """16 hexadecimal digits for the chunk headers of a sealed segment, which hold the checksums of all data.
+
+    Cost: reading the segment's seal; without one the header of each chunk; remembered while the file has its size and
+    time. Raises CorruptChunkError, OffsetOutOfRangeError.
+    """
+    path = segment.segment_path
+    try:
+        found = os.stat(path)
+        key = (str(path), segment.identity, found.st_ino, found.st_size, found.st_mtime_ns)
+    except OSError:
+        key = (str(path), segment.identity, 0, 0, 0)
+    known = _digests.get(key)
+    if known is not None:
+        return known
+    seal = read_seal(path) if segment.is_own else None
+    if seal is None:
+        with segment.open() as reader:
+            seal = seal_of(reader)
+    digest = hashlib.sha256(seal.header_crcs.astype(">u4").tobytes()).hexdigest()[:16]
+    if key[2]:
+        if len(_digests) >= _MOST_DIGESTS:
+            _digests.clear()
+        _digests[key] = digest
+    return digest
+
+
+def derived_bytes(stream: Stream) -> int:
+    """Bytes of all derived files of a stream, its declarations as well; a file with two names counts once."""
+    folder = derived_folder(stream)
+    sizes: dict[int, int] = {}
+    for each in (folder, folder / KEPT_FOLDER):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for entry in os.scandir(each):
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.is_file(follow_symlinks=False):
+                        sizes[entry.inode()] = entry.stat().st_size
+    return sum(sizes.values())
+
+
+def streams_with_derived(root: Path) -> Iterator[Stream]:
+    """The streams under a root that have a derived folder, by the names of their folders; damaged ones are left out.
+
+    Opens no other stream.
+    """
+    try:
+        folders = sorted(entry.path for entry in os.scandir(root / STREAMS_FOLDER) if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for folder in map(Path, folders):
+        if (folder / DERIVED_FOLDER).is_dir() or _foreign_folder(folder).is_dir():
+            with contextlib.suppress(LogError):
+                yield Stream.open(folder)
+
+
+def sweep_derived(stream: Stream, *, now_ms: int, suffix: str = "", superseded: Collection[str] = ()) -> int:
+    """Remove files whose segment has been gone for `GRACE_MS`, and the `superseded` ones, named, after that time.
+
+    `superseded` are all files that a newer one stands for among those whose names end with `suffix`, kept ones as well.
+    What is found gone for the first time is marked with the time and stays. Gives how many were removed; what cannot be
+    removed stays for the next time.
+    """
+    folder = derived_folder(stream)
+    removed = sweep_folder(folder, stream.path, now_ms=now_ms, suffix=suffix, superseded=superseded)
+    if suffix:
+        removed += _sweep(folder / KEPT_FOLDER, None, now_ms=now_ms, suffix=suffix, superseded=superseded)
+    return removed
+
+
+def sweep_folder(
+    folder: Path, of_stream: Path, *, now_ms: int, suffix: str = "", superseded: Collection[str] = ()
+) -> int:
+    """`sweep_derived` of the derived folder of the stream in the folder `of_stream`, without what is kept."""
+    return _sweep(folder, of_stream, now_ms=now_ms, suffix=suffix, superseded=superseded)
+
+
+def _sweep(folder: Path, of_stream: Path | None, *, now_ms: int, suffix: str, superseded: Collection[str]) -> int:
+    """Without `of_stream` nothing is gone."""
+    try:
+        names = set(os.listdir(folder))
+        # Listed behind the files: a segment that came since is no reason to think that its file is without one.
+        segments = None if of_stream is None else ids_among(os.listdir(of_stream))[0]
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    removed = 0
+    for name in names:
+        of = name.removesuffix(_GONE_SUFFIX)
+        match = _OF_SEGMENT.fullmatch(of)
+        if match is None:
+            continue
+        is_gone = of in superseded or (segments is not None and int(match[1]) not in segments)
+        mark = folder / f"{of}{_GONE_SUFFIX}"
+        with contextlib.suppress(OSError):
+            if name != of:
+                # Of files of other kinds only their own sweep knows whether a newer one stands for them.
+                if of not in names or (not is_gone and suffix and of.endswith(suffix)):
+                    mark.unlink(missing_ok=True)
+            elif is_gone and mark.name not in names:
+                mark.write_text(str(now_ms))
+            elif is_gone and now_ms - _marked_ms(mark) >= GRACE_MS:
+                (folder / of).unlink(missing_ok=True)
+                mark.unlink(missing_ok=True)
+                removed += 1
+    return removed
+
+
+def remove_unfinished(folder: Path, first_chunk_id: int, suffix: str) -> None:
+    """Remove what builders that died were writing for a segment. The caller keeps others from building it."""
+    with contextlib.suppress(FileNotFoundError, LogError):
+        for name in os.listdir(folder):
+            if name.startswith(f".{first_chunk_id:020d}-") and name.endswith(suffix):
+                (folder / name).unlink(missing_ok=True)
+
+
+def _foreign_folder(folder: Path) -> Path:
+    folder = folder.resolve()
+    return root_of(folder) / PRIVATE_FOLDER / DERIVED_FOLDER / folder.name
+
+
+def _marked_ms(mark: Path) -> int:
+    try:
+        return int(mark.read_text())
+    except (OSError, ValueError):
+        # A mark that a power loss left empty: without it the next sweep begins the time anew.
+        mark.unlink(missing_ok=True)
+        return 1 << 62

@@ -1,0 +1,40 @@
+"""Column files: declared columns of the messages of sealed segments, one Parquet file each; derived, never the truth.
+
+    ColumnDeclaration, declaration_of          which columns a stream has; declare_columns, drop_columns
+    column_rows, column_schema                 the rows of some messages, as in a file
+    ColumnFile, RowGroup, column_files         the files that can be believed; ColumnFileWarning for the others
+    build_segment, build_columns, BuildReport  make the files that are missing, exactly once
+    missing_segments, sweep_columns            what is to be built, and removing what nobody needs
+    drop_column_files                          delete the files
+    infer_columns, ddl_of                      which columns a stream could have, as they are declared
+
+Hidden: which rows hold all that a filter would see (`exactness`), and how files are checked.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.scan.columns.build import (
+        BuildReport,
+        build_columns,
+        build_segment,
+        drop_column_files,
+        missing_segments,
+        sweep_columns,
+    )
+    from headgate.scan.columns.declaration import (
+        ColumnDeclaration,
+        ColumnOfFile,
+        Keep,
+        ddl_of,
+        declaration_of,
+        declare_columns,
+        drop_columns,
+    )
+    from headgate.scan.columns.files import ColumnFile, ColumnFileWarning, RowGroup, column_files, open_column_file
+    from headgate.scan.columns.infer import InferredColumn, infer_columns
+    from headgate.scan.columns.rows import FIELD_IDS, column_rows, column_schema
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

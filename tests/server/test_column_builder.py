@@ -1,0 +1,54 @@
+"""The server's process that builds column files: what is missing, trouble once, and an end with the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.log import Stream, derived_folder, stream_folder
+from headgate.scan.columns import column_files, declare_columns
+from headgate.server.column_child import Builder
+from match_indexes import Write, append, create
+from server.running import running_server
+from waiting import eventually
+
+WRITES = [Write((("AMER", number % 7), (None, 2)), packed=False) for number in range(60)]
+TEXT = "region string, price bigint"
+
+
+def sealed(stream: Stream) -> int:
+    return sum(segment.is_sealed for segment in stream.segments())
+
+
+def test_a_step_builds_what_is_missing_of_all_streams(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    streams = [create(stream_folder(tmp_path, name), WRITES) for name in ("a", "b", "none")]
+    for stream in streams[:2]:
+        declare_columns(stream, TEXT)
+    damaged = streams[0].segments()[0].segment_path
+    raw = damaged.read_bytes()
+    damaged.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    builder = Builder(tmp_path)
+    assert builder.step(1, is_over=lambda: True) == 0
+    assert builder.step(1, is_over=lambda: False) == sealed(streams[0]) - 1 + sealed(streams[1])
+    assert builder.step(1, is_over=lambda: False) == 0
+    assert caplog.text.count("column files of stream 'a' are not built") == 1
+    damaged.write_bytes(raw)
+    assert builder.step(1, is_over=lambda: False) == 1
+    append(streams[1], WRITES)
+    assert builder.step(1, is_over=lambda: False) > 1
+    assert not derived_folder(streams[2]).exists()
+
+
+def test_a_server_builds_as_segments_seal(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    stream = create(stream_folder(root, "a"), WRITES)
+    declare_columns(stream, TEXT)
+    with running_server(
+        tmp_path, handlers={}, columns={"build": True}, stream=[{"name": "b", "columns": TEXT}]
+    ) as running:
+        eventually(lambda: len(column_files(stream)) == sealed(stream))
+        assert (derived_folder(Stream.open(stream_folder(root, "b"))) / "columns.json").exists()
+        builder = running.server._column_builder
+        assert builder is not None
+    assert builder._task is None

@@ -15,7 +15,7 @@ from headgate.broker.session import Session
 from headgate.log import Stream, stream_folder
 from headgate.message import Message
 from headgate.scan.match_index import growing
-from headgate.scan.match_index.count import coverage
+from headgate.scan.match_index.covered import coverage
 from headgate.scan.match_index.registry import REGISTRY_NAME, FilterRegistry
 from headgate.scan.match_index.settings import IndexSettings
 

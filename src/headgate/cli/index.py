@@ -249,8 +249,7 @@ def count(
     from headgate.evaluate import Filter
     from headgate.language.rocketmq import TAGS
     from headgate.log import resolve_stream
-    from headgate.scan import ScanRequest, check_start, resolve_range
-    from headgate.scan.match_index import count_matches
+    from headgate.scan import ScanRequest, check_start, count_matches, resolve_range
 
     if tags and dialect is not None:
         raise ConfigError("--tags and --dialect: found both, expected one of them")

@@ -29,7 +29,7 @@ CACHED = "cached"
 READ = ("headgate.kernels.checksum", "headgate.log.kernel")
 """What reading a stream uses."""
 
-FILTER = (*READ, "headgate.evaluate.kernel", "headgate.scan.kernel", "headgate.scan.match_index.kernel")
+FILTER = (*READ, "headgate.evaluate.kernel", "headgate.scan.kernel", "headgate.scan.answers.kernel")
 """What reading a stream with a filter uses."""
 
 _NOT_SERVED = ("headgate.message.arrow.", "headgate.scan.columns.")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import OffsetOutOfRangeError
 from headgate.log import ChunkTable, OffsetSpecification, Segment, SegmentReader, Stream, check_identity
-from headgate.scan.match_index import MatchIndex
+from headgate.scan.answers import Answers
 from headgate.scan.reading import ScanBatch
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 from headgate.scan.rows import read_rows, rows_left
@@ -68,7 +68,7 @@ def plan(stream: Stream, request: ScanRequest, within: OffsetRange, *, range_byt
     counters = ScanCounters()
     selector = ChunkSelector(stream, request)
     ranges: list[ChunkRange] = []
-    index = MatchIndex(request)
+    answers = Answers(request)
     segments = stream.segments()
     for number, segment in enumerate(segments):
         behind = segments[number + 1].first_chunk_id if number + 1 < len(segments) else None
@@ -76,10 +76,10 @@ def plan(stream: Stream, request: ScanRequest, within: OffsetRange, *, range_byt
             continue
         with segment.open() as reader:
             rows = selector.select(reader, *rows_within(reader.chunks(), within), counters)
-            rows = rows_left(reader, rows, within, index, counters)
+            rows = rows_left(reader, rows, within, answers, counters)
             sizes = (reader.stop_positions() - reader.chunks().position)[rows]
         ranges.extend(_cut(segment, rows, sizes, within, range_bytes))
-    index.close()
+    answers.close()
     return Plan(ranges, within, counters)
 
 
@@ -108,12 +108,12 @@ def read_range(chunks: ChunkRange, request: ScanRequest, counters: ScanCounters)
 
     Raises StreamNotFoundError, StreamReplacedError where the stream was deleted since the range was planned.
     """
-    index = MatchIndex(request)
+    answers = Answers(request)
     try:
         with _opened(chunks.segment) as reader:
-            yield from read_rows(reader, chunks.rows, request, chunks.within, counters, index)
+            yield from read_rows(reader, chunks.rows, request, chunks.within, counters, answers)
     finally:
-        index.close()
+        answers.close()
 
 
 def _opened(segment: Segment) -> SegmentReader:

@@ -1,8 +1,8 @@
 """The messages of some chunks, read in the cheapest way that what is known of them allows.
 
-Four ways, all with the same messages: a chunk that the match index rules out is not read; of one that it speaks for
-only the messages that may match are read, each checked by itself; where those are many the whole chunk is read at once,
-and by an exact index not evaluated; all else is read in full and evaluated.
+Four ways, all with the same messages: a chunk that an answer rules out is not read; of one that it speaks for only the
+messages that may match are read, each checked by itself; where those are many the whole chunk is read at once, and not
+evaluated if all of them are certain; all else is read in full and evaluated.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.log import SegmentReader
+from headgate.scan.answers import Answer, Answers, WantedEntries, cut, read_entries, wanted_entries
 from headgate.scan.decide import DecideBuffers, Decider
-from headgate.scan.match_index import Answer, MatchIndex, WantedEntries, cut, read_entries, wanted_entries
 from headgate.scan.reading import WINDOW_BYTES, ScanBatch, read_in_full
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 
@@ -42,7 +42,7 @@ class _Way(enum.IntEnum):
     DIRECT = 1
     """The wanted messages only."""
     WHOLE = 2
-    """All of it, and then the messages that an exact index names."""
+    """All of it, and then the messages that the answer names, which are certain."""
     EVALUATED = 3
 
 
@@ -52,22 +52,22 @@ def read_rows(
     request: ScanRequest,
     within: OffsetRange,
     counters: ScanCounters,
-    index: MatchIndex | None,
+    answers: Answers | None,
     buffers: DecideBuffers | None = None,
 ) -> Iterator[ScanBatch]:
     """The messages of the chunks in `rows` of the reader's table, in order, that lie `within` and pass the filter.
 
-    `index` is asked first; `buffers` are room that is used again. Batches, errors and memory: those of `read_in_full`,
-    and a few megabytes of the index.
+    `answers` are asked first; `buffers` are room that is used again. Batches, errors and memory: those of
+    `read_in_full`, and a few megabytes of answers.
     """
     if len(rows):
         _map(reader, rows)
     decider = Decider(request, within, buffers or DecideBuffers())
-    if index is None or not index.is_asked:
+    if answers is None or not answers.is_asked:
         yield from read_in_full(reader, rows, decider, counters)
         return
-    for answer in index.answers(reader, rows, within):
-        yield from _AnsweredRead(reader, answer, index, decider, counters).batches()
+    for answer in answers.answers(reader, rows, within):
+        yield from _AnsweredRead(reader, answer, decider, counters).batches()
 
 
 def _map(reader: SegmentReader, rows: Int64Array) -> None:
@@ -78,21 +78,21 @@ def _map(reader: SegmentReader, rows: Int64Array) -> None:
 
 
 def rows_left(
-    reader: SegmentReader, rows: Int64Array, within: OffsetRange, index: MatchIndex, counters: ScanCounters
+    reader: SegmentReader, rows: Int64Array, within: OffsetRange, answers: Answers, counters: ScanCounters
 ) -> Int64Array:
-    """Those of `rows` that the index does not rule out; the others are counted."""
-    if not index.is_asked or not len(rows):
+    """Those of `rows` that no answer rules out; the others are counted."""
+    if not answers.is_asked or not len(rows):
         return rows
     kept = []
     sizes = reader.stop_positions() - reader.chunks().position
-    for answer in index.answers(reader, rows, within):
+    for answer in answers.answers(reader, rows, within):
         _count_ruled_out(answer, sizes[answer.rows], counters)
         kept.append(answer.rows[~answer.ruled_out])
     return np.concatenate(kept)
 
 
 def _count_ruled_out(answer: Answer, sizes: Int64Array, counters: ScanCounters) -> None:
-    """Count the chunks that the index rules out; `sizes` are the bytes of the answer's chunks."""
+    """Count the chunks that an answer rules out; `sizes` are the bytes of the answer's chunks."""
     ruled_out = answer.ruled_out
     counters.chunks_skipped_by_index += int(ruled_out.sum())
     counters.bytes_skipped += int(sizes[ruled_out].sum())
@@ -101,11 +101,10 @@ def _count_ruled_out(answer: Answer, sizes: Int64Array, counters: ScanCounters) 
 
 @dataclass(slots=True)
 class _AnsweredRead:
-    """Reading some chunks by what the index says of them."""
+    """Reading some chunks by what an answer says of them."""
 
     reader: SegmentReader
     answer: Answer
-    index: MatchIndex
     decider: Decider
     counters: ScanCounters
 
@@ -114,10 +113,9 @@ class _AnsweredRead:
         answer = self.answer
         sizes = (self.reader.stop_positions() - self.reader.chunks().position)[answer.rows]
         _count_ruled_out(answer, sizes, self.counters)
-        entries, direct = wanted_entries(self.index, self.reader, answer, self._sparse(sizes))
+        entries, direct = wanted_entries(self.reader, answer, self._sparse(sizes))
         ways = np.full(len(answer.rows), _Way.EVALUATED)
-        if answer.exact:
-            ways[answer.trusted] = _Way.WHOLE
+        ways[answer.decided] = _Way.WHOLE
         ways[direct] = _Way.DIRECT
         kept = np.flatnonzero(~answer.ruled_out)
         for run in np.split(kept, np.flatnonzero(np.diff(ways[kept])) + 1):
@@ -135,9 +133,7 @@ class _AnsweredRead:
     def _sparse(self, sizes: Int64Array) -> NDArray[np.bool_]:
         """Chunks whose wanted messages are few enough to be read one by one."""
         sparse: NDArray[np.bool_] = self.answer.counts * _DENSE_SHARE <= self.answer.records
-        if not self.answer.exact:
-            sparse |= sizes > self.answer.records * _LARGE_MESSAGE_BYTES
-        return sparse
+        return sparse | (~self.answer.decided & (sizes > self.answer.records * _LARGE_MESSAGE_BYTES))
 
     def _direct(self, entries: WantedEntries, sizes: Int64Array) -> Iterator[ScanBatch]:
         answer, counters = self.answer, self.counters
@@ -145,9 +141,10 @@ class _AnsweredRead:
         limit = _MAPPED_WINDOW_BYTES if is_mapped else WINDOW_BYTES
         for part in cut(entries, limit, count_gaps=not is_mapped):
             chunks = np.flatnonzero(np.bincount(part.chunks, minlength=len(answer.rows)))
-            read = read_entries(self.reader, part, self.decider.request, evaluate=not answer.exact)
+            evaluate = not part.certain.all()
+            read = read_entries(self.reader, part, self.decider.request, evaluate=evaluate)
             if read is None:
-                self.index.distrust(answer, "an entry is not the one that was indexed")
+                answer.source.distrust(answer, "an entry is not the one that was indexed")
                 yield from read_in_full(self.reader, answer.rows[chunks], self.decider, counters)
                 continue
             read_bytes = int((part.stops - part.positions).sum())
@@ -155,7 +152,7 @@ class _AnsweredRead:
             counters.bytes_skipped += int(sizes[chunks].sum()) - read_bytes
             counters.messages_decided_by_index += int(answer.records[chunks].sum())
             messages, offsets, places = read[0], part.offsets, part.chunks
-            if not answer.exact:
+            if evaluate:
                 counters.messages_decided_by_index -= len(messages)
                 counters.messages_evaluated += len(messages)
                 rows = np.flatnonzero(read[1])
@@ -167,7 +164,7 @@ class _AnsweredRead:
             yield ScanBatch(messages, offsets, times)
 
     def _whole(self, rows: Int64Array) -> Iterator[ScanBatch]:
-        """All messages of some chunks, less those that an exact index does not name."""
+        """All messages of some chunks, less those that the answer does not name."""
         counted = ScanCounters()
         decider = Decider(replace(self.decider.request, filter=None), self.decider.within)
         wanted = self.answer.offsets

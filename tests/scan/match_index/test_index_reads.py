@@ -25,10 +25,11 @@ from headgate.log.pairs import delete_pair
 from headgate.log.sidecar import sidecar_path
 from headgate.log.writer import Writer
 from headgate.scan import Cursor, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, rows
+from headgate.scan.answers import answer
+from headgate.scan.answers.entries import WantedEntries, cut
+from headgate.scan.count import count_matches
 from headgate.scan.match_index import build
 from headgate.scan.match_index.build import build_index
-from headgate.scan.match_index.count import count_matches
-from headgate.scan.match_index.entries import WantedEntries, cut
 from headgate.scan.match_index.lookup import MatchIndex, MatchIndexWarning
 from headgate.scan.match_index.registry import FilterRegistry
 from headgate.scan.match_index.settings import IndexSettings, Layout
@@ -414,10 +415,8 @@ def test_a_build_removes_sidecars_without_a_segment_and_all_without_a_filter(str
 
 
 def test_an_answer_is_cut_into_pieces_of_bounded_size(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headgate.scan.match_index import lookup
-
-    monkeypatch.setattr(lookup, "_MOST_OFFSETS", 10)
-    monkeypatch.setattr(lookup, "_MOST_ROWS", 2)
+    monkeypatch.setattr(answer, "MOST_OFFSETS", 10)
+    monkeypatch.setattr(answer, "MOST_ROWS", 2)
     assert assert_same(stream, "region = 'AMER'").messages_evaluated == 0
     indexed, _ = requests("region = 'AMER'")
     with stream.segments()[0].open() as reader:
@@ -520,7 +519,9 @@ def test_a_build_that_cannot_write_leaves_what_was_there(stream: Stream, monkeyp
 
 def test_what_lies_between_wanted_entries_counts_where_it_is_read_with_them() -> None:
     positions = np.arange(1000, dtype=np.int64) * 10_000
-    entries = WantedEntries(positions, positions + 100, positions, np.arange(1000), np.arange(1000) // 2)
+    entries = WantedEntries(
+        positions, positions + 100, positions, np.arange(1000), np.arange(1000) // 2, positions >= 0
+    )
     for count_gaps, most in ((True, 1_000_000), (False, 100_000_000)):
         parts = list(cut(entries, 1_000_000, count_gaps=count_gaps))
         assert np.concatenate([part.offsets for part in parts]).tolist() == list(range(1000))

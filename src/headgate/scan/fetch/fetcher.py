@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
 from headgate.log import ChunkTable
+from headgate.scan.answers import Answers
 from headgate.scan.fetch.appended import AppendedChunks
 from headgate.scan.fetch.chunks import chunks_of
 from headgate.scan.fetch.filters import FEWEST_FILTERS, FilteredReader
@@ -21,7 +22,6 @@ from headgate.scan.fetch.portions import ChunkPortion, Portion
 from headgate.scan.fetch.results import SharedResults
 from headgate.scan.fetch.segments import BLOCK_ROWS
 from headgate.scan.fetch.window import DENSE, Pick, SharedChunks, columns_of, load_rows, row_of_error, user_rows
-from headgate.scan.match_index import MatchIndex
 from headgate.scan.reading import Window
 from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
 from headgate.scan.rows import read_rows
@@ -143,7 +143,7 @@ class Fetcher:
         self._takes = takes
         self._stop_offset = stop_offset
         self._selector = ChunkSelector(log.stream, request)
-        self._index: MatchIndex | None = None
+        self._answers: Answers | None = None
         self._selection: _Selection | None = None
         self._window_bytes = self._mapped_bytes = log.reads.smallest_window_bytes
         self._shared_ns = 0
@@ -250,29 +250,27 @@ class Fetcher:
     # messages
 
     def _messages(self, place: Place, within: OffsetRange, now_ms: int) -> Portion:
-        """By the match index as far as it reaches; by what is decided for all; a window that others use; or alone."""
-        index = self._index_of(place)
+        """By derived files as far as they reach; by what is decided for all; a window that others use; or alone."""
+        answers = self._answers_of(place)
         try:
-            return self._messages_by(index, place, within, self._request_at(now_ms))
+            return self._messages_by(answers, place, within, self._request_at(now_ms))
         finally:
-            if index is not None:
-                index.close()
+            if answers is not None:
+                answers.close()
 
-    def _messages_by(
-        self, index: MatchIndex | None, place: Place, within: OffsetRange, request: ScanRequest
-    ) -> Portion:
-        index_row, index_stop = place.row, place.row
-        if index is not None:
-            index_row, index_stop = index.reach(place.opened.reader, place.row)
-        if index_stop == place.row or self._is_far(place, index_row):
-            index = None
+    def _messages_by(self, answers: Answers | None, place: Place, within: OffsetRange, request: ScanRequest) -> Portion:
+        known_row, known_stop = place.row, place.row
+        if answers is not None:
+            known_row, known_stop = answers.reach(place.opened.reader, place.row)
+        if known_stop == place.row or self._is_far(place, known_row):
+            answers = None
             results = self._results(place, within.start)
             if results is not None:
                 return self._from_results(results, within.start)
             portion = self._from_window(place, within.start, request)
             if portion is not None:
                 return self._adapted(portion, within.start)
-        return self._adapted(self._alone(place, request, within, index, index_stop), within.start)
+        return self._adapted(self._alone(place, request, within, answers, known_stop), within.start)
 
     @staticmethod
     def _is_far(place: Place, row: int) -> bool:
@@ -331,21 +329,21 @@ class Fetcher:
         return portion
 
     def _alone(
-        self, place: Place, request: ScanRequest, within: OffsetRange, index: MatchIndex | None, index_stop: int
+        self, place: Place, request: ScanRequest, within: OffsetRange, answers: Answers | None, known_stop: int
     ) -> Portion:
         """What the next chunks give, read for nobody else, up to the first one that is damaged.
 
-        With an index they end before the row `index_stop`, where it has nothing to say.
+        With answers they end before the row `known_stop`, behind which nothing is known.
         """
-        # By an index little is read. What it takes is a view of the file, so it may be of much.
-        is_light = index is not None and place.opened.segment.is_own
+        # By answers little is read. What it takes is a view of the file, so it may be of much.
+        is_light = answers is not None and place.opened.segment.is_own
         largest = LARGEST_RESULTS_BYTES if is_light else LARGEST_WINDOW_BYTES
-        step = self._step(place, min(self._window_bytes, largest), stop_row=None if index is None else index_stop)
+        step = self._step(place, min(self._window_bytes, largest), stop_row=None if answers is None else known_stop)
         reader, rows = step.place.opened.reader, step.rows
         while True:
             counters = step.counters.copy()
             try:
-                batches = list(read_rows(reader, rows, request, within, counters, index, self._log.reads.buffers))
+                batches = list(read_rows(reader, rows, request, within, counters, answers, self._log.reads.buffers))
                 break
             except CorruptChunkError as error:
                 damaged = row_of_error(step.place.view.table.position[rows], error)
@@ -355,15 +353,14 @@ class Fetcher:
                 rows = rows[:damaged]
         return Portion([batch for batch in batches if len(batch)], step.next_offset, counters)
 
-    def _index_of(self, place: Place) -> MatchIndex | None:
-        """The match index, if that segment has one. Made at its first use: it takes a while."""
-        shared = place.opened.match_index
-        if self._request.filter is None or (shared.look() is None and not shared.is_there):
+    def _answers_of(self, place: Place) -> Answers | None:
+        """What derived files say, if that segment has any. Made at its first use: it takes a while."""
+        if self._request.filter is None or not place.opened.known.look():
             return None
-        if self._index is None:
-            self._index = MatchIndex(self._request)
-        self._index.use(shared)
-        return self._index if self._index.is_asked else None
+        if self._answers is None:
+            self._answers = Answers(self._request)
+        self._answers.use(place.opened.known)
+        return self._answers if self._answers.is_asked else None
 
     def _adapted(self, portion: Portion, offset: int) -> Portion:
         """The portion; the next step is larger as long as little is kept."""

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.log import ChunkHeaders, ChunkTable, Segment
+from headgate.scan.answers import SegmentKnowledge
 from headgate.scan.fetch.buffers import BufferPool
-from headgate.scan.match_index import SegmentIndex
 
 BLOCK_ROWS = 1024
 """Stage 1 goes over so many chunks at a time, from borders that are the same for all readers."""
@@ -56,10 +56,10 @@ class SegmentView:
 class OpenSegment:
     """One open segment. `users` is counted under the lock of whoever holds it; all else is safe for several threads.
 
-    `match_index` is what is kept of filters' results.
+    `known` is what derived files say of it.
     """
 
-    __slots__ = ("_blocks", "_lock", "match_index", "reader", "segment", "used_at", "users", "view")
+    __slots__ = ("_blocks", "_lock", "known", "reader", "segment", "used_at", "users", "view")
 
     def __init__(self, segment: Segment, buffers: BufferPool) -> None:
         self.segment = segment
@@ -68,7 +68,7 @@ class OpenSegment:
         self.used_at = 0
         self._lock = threading.Lock()
         self._blocks: OrderedDict[int, ChunkHeaders] = OrderedDict()
-        self.match_index = SegmentIndex(self.reader)
+        self.known = SegmentKnowledge(self.reader)
         try:
             self.view = self._look(refresh=False)
         except BaseException:

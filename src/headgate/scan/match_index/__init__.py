@@ -5,10 +5,9 @@
     Announcement, Change                            what a consumer group asks for, and what came of it
     build_index, build_segment                      make the sidecars that are missing
     GrowingIndex                                    the same while a stream is written, step by step
-    MatchIndex, Answer                              what a reader may believe about a range of chunks
+    MatchIndex                                      what a reader may believe about a range of chunks
     SegmentIndex                                    the sidecar of an open segment, for all its readers
-    wanted_entries, read_entries, WantedEntries     read only the messages that an answer names
-    count_matches, coverage                         counts, and how much of a stream is covered
+    coverage                                        how much of a stream is covered
     bit_array, BitMapParameters                     RocketMQ's bit arrays, the layout `bloom`
 
 Hidden: the two layouts (`bloom`; one bit per filter for `exact`), and when a sidecar is out of date. The bytes of a
@@ -20,11 +19,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.scan.match_index.bit_map import BitMapParameters, bit_array, has_positions, low_hash
     from headgate.scan.match_index.build import BuildCounters, build_index, build_segment, prepare_build
-    from headgate.scan.match_index.count import MatchCount, count_matches, coverage
-    from headgate.scan.match_index.entries import WantedEntries, cut, read_entries, wanted_entries
+    from headgate.scan.match_index.covered import Coverage, coverage
     from headgate.scan.match_index.growing import GrowingIndex
     from headgate.scan.match_index.identity import text_hash
-    from headgate.scan.match_index.lookup import Answer, MatchIndex, SegmentIndex
+    from headgate.scan.match_index.lookup import MatchIndex, SegmentIndex
     from headgate.scan.match_index.registry import (
         REGISTRY_NAME,
         Announcement,

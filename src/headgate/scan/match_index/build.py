@@ -477,7 +477,7 @@ def _headers(reader: SegmentReader, first_row: int, stop_row: int) -> NDArray[np
 
 def _checksums(data: NDArray[np.uint8], starts: Int64Array, sizes: Int64Array) -> Int64Array:
     """CRC-32 of byte ranges of `data`, `(ranges,)`."""
-    kernel, checksum = kernels.load("headgate.scan.match_index.kernel"), kernels.load("headgate.kernels.checksum")
+    kernel, checksum = kernels.load("headgate.scan.answers.kernel"), kernels.load("headgate.kernels.checksum")
     if kernel is not None and checksum is not None and checksum.HAS_CARRYLESS_MULTIPLY:
         columns = [np.ascontiguousarray(column, dtype=np.int64) for column in (starts, sizes)]
         found = np.empty(len(starts), dtype=np.int64)

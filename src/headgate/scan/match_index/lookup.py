@@ -28,15 +28,12 @@ from headgate.log import (
     SidecarBlock,
 )
 from headgate.log.format import HEADER_DTYPE
+from headgate.scan.answers import Answer, pieces
 from headgate.scan.match_index.bit_map import BitMapParameters, has_positions
 from headgate.scan.match_index.identity import FilterKey, key_of
 from headgate.scan.request import OffsetRange, ScanRequest
 
 Int64Array = NDArray[np.int64]
-
-_MOST_ROWS = 16_384
-_MOST_OFFSETS = 1 << 18
-"""An answer is about so many chunks and messages: what bounds the memory of a look-up."""
 
 _MOST_COVERS = 256
 """Filters of which is kept where the sidecar of a segment has results: four bytes for each chunk."""
@@ -46,33 +43,6 @@ _HEADER_WORDS = HEADER_BYTES_DTYPE.itemsize // 8
 
 class MatchIndexWarning(RuntimeWarning):
     """A match index is there and cannot be used; the messages are read and evaluated instead."""
-
-
-@dataclass(slots=True)
-class Answer:
-    """What the index says of some chunks, `rows` of the reader's table.
-
-    `trusted`, `records` (messages in the range asked for) and `counts` (those of them that may match; 0 where not
-    trusted) are `(rows,)`. `offsets` are the messages of trusted chunks that may match, ascending, `chunks` the number
-    in `rows` of the chunk of each. If `exact`, they do match. `headers` are those of trusted chunks, `(rows,)`. `cover`
-    says where the answer is from.
-    """
-
-    rows: Int64Array
-    trusted: NDArray[np.bool_]
-    records: Int64Array
-    counts: Int64Array
-    offsets: Int64Array
-    chunks: Int64Array
-    exact: bool
-    headers: NDArray[np.void]
-    cover: Cover | None
-
-    @property
-    def ruled_out(self) -> NDArray[np.bool_]:
-        """Chunks that hold no match in the range asked for."""
-        found: NDArray[np.bool_] = self.trusted & (self.counts == 0)
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +71,13 @@ class Cover:
     parts: tuple[_Part, ...]
     settled_blocks: int
     settled_parts: int
+
+
+@dataclass(slots=True)
+class _IndexAnswer(Answer):
+    """An answer of the match index; `cover` says where it is from, None where nothing is trusted."""
+
+    cover: Cover | None
 
 
 class SegmentIndex:
@@ -257,20 +234,15 @@ class MatchIndex:
 
     def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
         """What the index says of chunks, in pieces of bounded size, together all `rows`, in their order."""
-        chunk_ids = reader.chunks().chunk_id
-        first = 0
-        while first < len(rows):
-            behind = np.searchsorted(chunk_ids[rows], chunk_ids[rows[first]] + _MOST_OFFSETS)
-            stop = min(max(first + 1, int(behind)), first + _MOST_ROWS)
-            yield self._answer(reader, rows[first:stop], within)
-            first = stop
+        for piece in pieces(reader, rows):
+            yield self._answer(reader, piece, within)
 
     def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
         """Entries of the offsets `start … stop`, as the blocks have them that an answer is from; None if unreadable.
 
         Zeros for chunks that the answer does not trust.
         """
-        cover = answer.cover
+        cover = self._cover_of(answer)
         found = np.zeros(stop - start, dtype=ENTRY_DTYPE)
         if cover is None:
             return found
@@ -291,9 +263,14 @@ class MatchIndex:
 
     def distrust(self, answer: Answer, reason: str) -> None:
         """Pass over the sidecar of an answer from now on: its entries are not what lies in the segment."""
-        if answer.cover is not None:
-            self._distrusted = answer.cover.sidecar
+        cover = self._cover_of(answer)
+        if cover is not None:
+            self._distrusted = cover.sidecar
             self._warn(f"{self._distrusted.path}: {reason}; read without it")
+
+    @staticmethod
+    def _cover_of(answer: Answer) -> Cover | None:
+        return answer.cover if isinstance(answer, _IndexAnswer) else None
 
     def _answer(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Answer:
         begins = np.maximum(reader.chunks().chunk_id[rows], within.start)
@@ -302,10 +279,14 @@ class MatchIndex:
             damaged, found = self._ask(cover, reader, rows, begins, ends)
             if damaged is None:
                 return found
+        return self._nothing(rows, ends - begins)
+
+    def _nothing(self, rows: Int64Array, records: Int64Array) -> Answer:
         nothing = np.empty(0, dtype=np.int64)
         none = np.zeros(len(rows), dtype=np.int64)
-        headers = np.empty(0, dtype=HEADER_DTYPE)
-        return Answer(rows, none.astype(np.bool_), ends - begins, none, nothing, nothing, False, headers, None)
+        trusted, certain = none.astype(np.bool_), np.empty(0, dtype=np.bool_)
+        headers = np.zeros(len(rows), dtype=HEADER_DTYPE)
+        return _IndexAnswer(rows, trusted, records, none, nothing, nothing, certain, headers, self, None)
 
     def _ask(
         self, cover: Cover, reader: SegmentReader, rows: Int64Array, begins: Int64Array, ends: Int64Array
@@ -338,13 +319,11 @@ class MatchIndex:
                     matches.append(found)
             except CorruptSidecarError as error:
                 self._drop(part.block, error)
-                return part.block, Answer(
-                    rows, trusted, ends - begins, counts, matches[0], matches[0], False, headers, None
-                )
+                return part.block, self._nothing(rows, ends - begins)
         offsets = matches[-1] if len(matches) == 2 else np.concatenate(matches)
         chunks = np.repeat(np.arange(len(rows)), counts)
-        is_exact = cover.sidecar.is_exact
-        return None, Answer(rows, trusted, ends - begins, counts, offsets, chunks, is_exact, headers, cover)
+        certain = np.full(len(offsets), cover.sidecar.is_exact)
+        return None, _IndexAnswer(rows, trusted, ends - begins, counts, offsets, chunks, certain, headers, self, cover)
 
     @staticmethod
     def _headers_now(reader: SegmentReader, rows: Int64Array) -> _Headers:

@@ -1,6 +1,6 @@
-"""Reading the messages that the match index names, and no others.
+"""Reading the messages that an answer names, and no others.
 
-The checksum of a chunk covers all of it, so it says nothing about one message; the sidecar has a checksum per entry.
+The checksum of a chunk covers all of it, so it says nothing about one message; sources know a checksum per entry.
 Whatever does not check is read again in full, chunk by chunk, where every error has its name.
 """
 
@@ -17,7 +17,7 @@ from headgate.evaluate import Verdict, layout
 from headgate.log import SegmentReader, first_mismatch
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, windows
 from headgate.message import EncodedMessages
-from headgate.scan.match_index.lookup import Answer, MatchIndex
+from headgate.scan.answers.answer import Answer
 from headgate.scan.request import ScanRequest
 
 Int64Array = NDArray[np.int64]
@@ -32,7 +32,8 @@ _HEAD_DTYPE = np.dtype(f"V{ENTRY_HEAD_BYTES}")
 class WantedEntries:
     """Entries of a segment, ascending: `positions … stops` in the file, head included, CRC-32, offset, and chunk.
 
-    All are `(entries,)` int64; `chunks` are numbers in the `rows` of the answer they come from.
+    All are `(entries,)` int64, `certain` bool; `chunks` are numbers in the `rows` of the answer they come from, and
+    `certain` says which ones do match.
     """
 
     positions: Int64Array
@@ -40,30 +41,38 @@ class WantedEntries:
     crcs: Int64Array
     offsets: Int64Array
     chunks: Int64Array
+    certain: NDArray[np.bool_]
 
     def part(self, start: int, stop: int) -> WantedEntries:
         """Some of them, in a row."""
         part = slice(start, stop)
-        columns = (self.positions, self.stops, self.crcs, self.offsets, self.chunks)
-        return WantedEntries(*(column[part] for column in columns))
+        return WantedEntries(
+            self.positions[part],
+            self.stops[part],
+            self.crcs[part],
+            self.offsets[part],
+            self.chunks[part],
+            self.certain[part],
+        )
 
 
 def wanted_entries(
-    index: MatchIndex, reader: SegmentReader, answer: Answer, wanted: NDArray[np.bool_]
+    reader: SegmentReader, answer: Answer, wanted: NDArray[np.bool_]
 ) -> tuple[WantedEntries, NDArray[np.bool_]]:
     """Where the messages lie that may match, of `wanted` chunks, and which of those can be read so: `(rows,)` both.
 
-    The others are those that the index does not speak for, and those with sub-batches.
+    The others are those that the answer does not speak for, and those with sub-batches.
     """
     table = reader.chunks()
     next_ids = reader.next_chunk_ids()[answer.rows]
     wanted = wanted & answer.trusted & (answer.counts > 0)
-    nothing = WantedEntries(*(np.empty(0, dtype=np.int64) for _ in range(5)))
+    none = np.empty(0, dtype=np.int64)
+    nothing = WantedEntries(none, none, none, none, none, none.astype(np.bool_))
     if not wanted.any():
         return nothing, wanted
     chunk_ids = table.chunk_id[answer.rows]
     start, stop = int(chunk_ids[wanted][0]), int(next_ids[wanted][-1])
-    entries = index.entries(reader, answer, start, stop)
+    entries = answer.source.entries(reader, answer, start, stop)
     if entries is None:
         return nothing, np.zeros(len(wanted), dtype=np.bool_)
     positions = entries["position"]
@@ -73,10 +82,10 @@ def wanted_entries(
     headers = answer.headers
     data_starts = table.position[answer.rows] + CHUNK_HEADER_BYTES + headers["bloom_length"].astype(np.int64)
     data_stops = data_starts + headers["data_length"].astype(np.int64)
-    offsets, chunks = answer.offsets, answer.chunks
+    offsets, chunks, certain = answer.offsets, answer.chunks, answer.certain
     if not wanted.all():
         kept = wanted[chunks]
-        offsets, chunks = offsets[kept], chunks[kept]
+        offsets, chunks, certain = offsets[kept], chunks[kept], certain[kept]
     places = offsets - start
     behind = np.minimum(places + 1, len(positions) - 1)
     last = offsets + 1 == next_ids[chunks]
@@ -86,11 +95,12 @@ def wanted_entries(
         entries["crc"][places].astype(np.int64),
         offsets,
         chunks,
+        certain,
     )
     sound = (found.positions >= data_starts[chunks]) & (found.stops <= data_stops[chunks])
     sound &= found.positions + ENTRY_HEAD_BYTES <= found.stops
     if not sound.all():
-        index.distrust(answer, f"the entry of offset {offsets[np.argmin(sound)]} does not lie in its chunk")
+        answer.source.distrust(answer, f"the entry of offset {offsets[np.argmin(sound)]} does not lie in its chunk")
         return nothing, np.zeros(len(wanted), dtype=np.bool_)
     return found, wanted
 
@@ -129,7 +139,7 @@ def read_entries(
     starts = positions + np.repeat(targets - positions[begins], ends - begins + 1)
     sizes = stops - positions
     messages = EncodedMessages(data, starts + ENTRY_HEAD_BYTES, sizes - ENTRY_HEAD_BYTES)
-    kernel, checksum = kernels.load("headgate.scan.match_index.kernel"), kernels.load("headgate.kernels.checksum")
+    kernel, checksum = kernels.load("headgate.scan.answers.kernel"), kernels.load("headgate.kernels.checksum")
     program = request.filter.program if evaluate and request.filter is not None else None
     can_check = checksum is not None and (checksum.HAS_CARRYLESS_MULTIPLY or not request.verify_checksums)
     can_decide = not evaluate or (program is not None and program.takes(request.now_ms))

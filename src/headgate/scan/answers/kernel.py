@@ -1,4 +1,4 @@
-"""Entries that lie apart: their checksums, and whether they still are what a match index says.
+"""Entries that lie apart: their checksums, and whether they still are what a source of answers says.
 
 Single entries out of a chunk are cold memory, and too short for the processor to notice where the next one lies. So
 while one is summed a later one is asked for, byte for byte; that halves the time.

@@ -1,0 +1,113 @@
+"""An answer: what is known of some chunks of a segment for the filter of one request; and who gives such answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.log import SegmentReader
+from headgate.scan.request import OffsetRange
+
+Int64Array = NDArray[np.int64]
+
+MOST_ROWS = 16_384
+MOST_OFFSETS = 1 << 18
+"""An answer is about so many chunks and messages: what bounds the memory of a look-up."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What is known of some chunks, `rows` of the reader's table.
+
+    `trusted`, `records` (messages in the range asked for) and `counts` (those of them that may match; 0 where not
+    trusted) are `(rows,)`. `offsets` are the messages of trusted chunks that may match, ascending, `chunks` the number
+    in `rows` of the chunk of each; those that are `certain` do match, the others have to be evaluated. `headers` are
+    those of trusted chunks, `(rows,)`. `source` is who says so.
+    """
+
+    rows: Int64Array
+    trusted: NDArray[np.bool_]
+    records: Int64Array
+    counts: Int64Array
+    offsets: Int64Array
+    chunks: Int64Array
+    certain: NDArray[np.bool_]
+    headers: NDArray[np.void]
+    source: AnswerSource
+
+    @property
+    def ruled_out(self) -> NDArray[np.bool_]:
+        """Chunks that hold no match in the range asked for."""
+        found: NDArray[np.bool_] = self.trusted & (self.counts == 0)
+        return found
+
+    @property
+    def decided(self) -> NDArray[np.bool_]:
+        """Chunks of which no message has to be evaluated."""
+        if self.certain.all():
+            return self.trusted
+        found = self.trusted.copy()
+        found[self.chunks[~self.certain]] = False
+        return found
+
+    def part(self, start: int, stop: int) -> Self:
+        """What it says of some of the rows, in a row."""
+        if (start, stop) == (0, len(self.rows)):
+            return self
+        rows = slice(start, stop)
+        first, last = np.searchsorted(self.chunks, [start, stop]).tolist()
+        return replace(
+            self,
+            rows=self.rows[rows],
+            trusted=self.trusted[rows],
+            records=self.records[rows],
+            counts=self.counts[rows],
+            offsets=self.offsets[first:last],
+            chunks=self.chunks[first:last] - start,
+            certain=self.certain[first:last],
+            headers=self.headers[rows],
+        )
+
+
+class AnswerSource(Protocol):
+    """One kind of derived knowledge about the chunks of a segment, for the filter of one request.
+
+    It warns at most once of what it cannot use. Not for several threads at once.
+    """
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is any use in asking."""
+
+    def reach(self, reader: SegmentReader, row: int) -> tuple[int, int]:
+        """The next rows without a gap, from `row` on, that it may say something of: begin and end."""
+
+    def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
+        """What it says of chunks, in pieces of bounded size, together all `rows`, in their order."""
+
+    def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
+        """Entries of the offsets `start … stop`, `(offsets,)` of ENTRY_DTYPE: position, and CRC-32, of each message.
+
+        Zeros where it does not know them; None if what it knew cannot be read.
+        """
+
+    def distrust(self, answer: Answer, reason: str) -> None:
+        """Pass over what an answer is from: its entries are not what lies in the segment."""
+
+    def close(self) -> None:
+        """Give open files back; the next question opens them again."""
+
+
+def pieces(reader: SegmentReader, rows: Int64Array) -> Iterator[Int64Array]:
+    """`rows` in parts that an answer may be about, in their order."""
+    chunk_ids = reader.chunks().chunk_id
+    first = 0
+    while first < len(rows):
+        behind = np.searchsorted(chunk_ids[rows], chunk_ids[rows[first]] + MOST_OFFSETS)
+        stop = min(max(first + 1, int(behind)), first + MOST_ROWS)
+        yield rows[first:stop]
+        first = stop

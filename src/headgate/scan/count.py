@@ -1,0 +1,53 @@
+"""Counting matches without reading messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.log import Stream
+from headgate.scan.answers import Answers
+from headgate.scan.plan import rows_within
+from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.rows import read_rows
+from headgate.scan.stage_one import ChunkSelector
+
+
+@dataclass(frozen=True, slots=True)
+class MatchCount:
+    """How many messages a read gives: `from_index` of the `matches` were counted in derived files."""
+
+    matches: int
+    from_index: int
+    counters: ScanCounters
+
+
+def count_matches(stream: Stream, request: ScanRequest, within: OffsetRange) -> MatchCount:
+    """How many messages a read with that request gives.
+
+    Where the answers are certain only derived files, index files and chunk headers are read; elsewhere the messages
+    are. Errors: those of `read_rows` and `ChunkSelector.select`.
+    """
+    counters = ScanCounters()
+    selector, answers = ChunkSelector(stream, request), Answers(request)
+    from_index = read = 0
+    segments = stream.segments()
+    try:
+        for number, segment in enumerate(segments):
+            behind = segments[number + 1].first_chunk_id if number + 1 < len(segments) else None
+            if segment.first_chunk_id >= within.stop or (behind is not None and behind <= within.start):
+                continue
+            with segment.open() as reader:
+                rows = selector.select(reader, *rows_within(reader.chunks(), within), counters)
+                sizes = reader.stop_positions() - reader.chunks().position
+                for answer in answers.answers(reader, rows, within):
+                    known = answer.decided
+                    from_index += int(answer.counts[known].sum())
+                    counters.chunks_skipped_by_index += int(known.sum())
+                    counters.bytes_skipped += int(sizes[answer.rows[known]].sum())
+                    counters.messages_decided_by_index += int(answer.records[known].sum())
+                    for batch in read_rows(reader, answer.rows[~known], request, within, counters, answers):
+                        read += len(batch)
+    finally:
+        answers.close()
+    counters.messages_matched += from_index
+    return MatchCount(from_index + read, from_index, counters)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +18,7 @@ from headgate.cli.options import (
     places_of,
 )
 from headgate.cli.output import write_note
+from headgate.cli.progress import shown_progress
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.cli.units import counted
 from headgate.clock import now_ms
@@ -73,19 +71,7 @@ def export(
         root=place.root,
         server=address,
     )
-    with _shown_progress() as progress:
+    with shown_progress("message", total=None) as progress:
         rows = write_table(table, to, progress=progress)
     write_note(f"{counted(rows, 'message')} in {to}")
     return 0
-
-
-@contextlib.contextmanager
-def _shown_progress() -> Iterator[Callable[[int], None]]:
-    """On a terminal a line that says how many messages are written."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as shown:
-        task = shown.add_task("0 messages", total=None)
-        yield lambda rows: shown.update(task, description=counted(rows, "message"))

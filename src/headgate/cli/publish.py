@@ -1,4 +1,4 @@
-"""`headgate publish`: messages written as JSON lines, into a stream."""
+"""`headgate publish`: messages written as JSON lines, or rows of a file, into a stream."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -14,6 +15,7 @@ from cyclopts import Parameter
 
 from headgate.cli.options import LockTimeout, StreamText
 from headgate.cli.output import write_note
+from headgate.cli.progress import shown_progress
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.cli.units import counted, shown_count
 from headgate.clock import now_ms, patient
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
     from headgate.client import Client
     from headgate.log import Writer
     from headgate.message import FieldReference, Message
+    from headgate.tables import RowFile
 
 _READ_BYTES = 1 << 20
 _MAX_LINE_BYTES = 64 << 20
 _EXCERPT_BYTES = 40
+_TABLES = (".parquet", ".arrow", ".csv")
+"""`headgate.tables.open_rows` reads these; asking it would import pyarrow for JSON lines."""
 _WRITTEN_BY_TAIL = ("offset", "timestamp")
 
 _Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -34,12 +39,29 @@ _Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 def publish(
     stream: StreamText,
-    file: Annotated[str, Parameter(help="File of JSON lines, - for standard input.")] = "-",
     /,
+    file: Annotated[
+        str,
+        Parameter(
+            name="--from",
+            help="The file: JSON lines, - for standard input, or a table: its name ends with .parquet, .arrow or .csv.",
+        ),
+    ] = "-",
     *,
+    mapping: Annotated[
+        str | None,
+        Parameter(
+            name="--map",
+            help="What its columns become, as --columns of `headgate export` has it: 'region string, price double, "
+            "p.subject as title, m.x-opt-tag string, body as payload, filter_value'. A table whose columns are called "
+            "as a message's needs none.",
+        ),
+    ] = None,
     publisher: Annotated[
         str | None,
-        Parameter(help="Name of the publisher: line n has sequence n, and lines already published are left out."),
+        Parameter(
+            help="Name of the publisher: line or row n has sequence n, and what is already published is left out."
+        ),
     ] = None,
     compression: Annotated[
         _Compression, Parameter(help="Codec of sub-batches. RabbitMQ's AMQP consumers do not see compressed messages.")
@@ -47,15 +69,17 @@ def publish(
     lock_timeout: LockTimeout = 5.0,
     place: Place = DEFAULT_PLACE,
 ) -> int:
-    """Publish messages, one JSON object per line.
+    """Publish messages, one JSON object per line, or one row of a table.
 
     Keys, all optional: subject, header, properties, application_properties, message_annotations,
     delivery_annotations, footer, body, filter_value. Values are plain JSON, or typed as in {"t": "uint", "v": 5}. What
     `tail --json` writes is accepted as it is.
+
+    Parquet, Arrow and CSV are read by columns, and so are JSON lines with --map. Row 1 is the first that holds data.
     """
     with contextlib.ExitStack() as opened:
         # Before the stream: a file that is not there has to be the one error, without a count of what was published.
-        descriptor = opened.enter_context(_opened(file))
+        source = opened.enter_context(_source(file, mapping))
         target: _FolderTarget | _ServerTarget
         if not place.is_server:
             from headgate.log import Writer, resolve_stream
@@ -65,47 +89,97 @@ def publish(
         else:
             client = opened.enter_context(place.client())
             target = opened.enter_context(_ServerTarget(client, stream, publisher, compression))
-        _publish_lines(_lines_at_once(descriptor), target)
+        _publish(source, target)
     return 0
 
 
 _Numbered = tuple[int, bytes, bytes | None]
-"""Number of the line, encoded message, filter value."""
+"""Number of the line or row, encoded message, filter value."""
 
 
-def _publish_lines(parts: Iterator[list[bytes]], target: _FolderTarget | _ServerTarget) -> None:
-    from headgate.message import FieldReference, Section, parse_field
-
-    source = (
-        FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
-        if target.declared is None
-        else parse_field(target.declared)
-    )
-    published = duplicates = number = 0
+def _publish(source: _Lines | RowFile, target: _FolderTarget | _ServerTarget) -> None:
+    if isinstance(source, _Lines):
+        parts, total, noun = source.messages(target), None, "lines"
+    else:
+        parts, total, noun = _rows_of(source, target), source.rows, "rows"
+    published = duplicates = 0
     try:
-        for lines in parts:
+        with shown_progress("message", total=total) as progress:
+            for messages in parts:
+                there = target.append(messages)
+                duplicates += there
+                published += len(messages) - there
+                progress(published + duplicates)
+    except _UnusableRowError as error:
+        raise ConfigError(f"{error}; the {noun} before it are published") from error
+    finally:
+        left_out = f", {shown_count(duplicates)} already there" if duplicates else ""
+        write_note(f"{counted(published, 'message')} published{left_out}; next offset {target.next_offset()}")
+
+
+class _UnusableRowError(ConfigError):
+    """A line or row that no message can be made of; those before it were."""
+
+
+def _rows_of(file: RowFile, target: _FolderTarget | _ServerTarget) -> Iterator[list[_Numbered]]:
+    if file.unmapped:
+        write_note(f"columns that become nothing: {', '.join(file.unmapped)}")
+    rows = file.mapped(target.declared)
+    while True:
+        try:
+            part = next(rows, None)
+        except ConfigError as error:
+            raise _UnusableRowError(str(error)) from error
+        if part is None:
+            return
+        numbers = range(part.first_row, part.first_row + len(part.messages))
+        messages = list(zip(numbers, part.messages, part.filter_values, strict=True))
+        yield from _with_room(messages, target, "row")
+
+
+def _with_room(
+    messages: list[_Numbered], target: _FolderTarget | _ServerTarget, noun: str
+) -> Iterator[list[_Numbered]]:
+    """The messages, up to the first whose filter value has no room."""
+    held = next((row for row, (_, _, value) in enumerate(messages) if value), None)
+    if target.takes_values or held is None:
+        yield messages
+        return
+    yield messages[:held]
+    number, _, value = messages[held]
+    assert value is not None
+    raise _UnusableRowError(f"{noun} {number}: {_no_room_for(value)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """JSON lines in the form of `tail --json`."""
+
+    descriptor: int
+
+    def messages(self, target: _FolderTarget | _ServerTarget) -> Iterator[list[_Numbered]]:
+        from headgate.message import FieldReference, Section, parse_field
+
+        source = (
+            FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
+            if target.declared is None
+            else parse_field(target.declared)
+        )
+        number = 0
+        for lines in _lines_at_once(self.descriptor):
             messages: list[_Numbered] = []
             wrong = None
             for line in lines:
                 number += 1
                 try:
                     if line.strip():
-                        encoded, value = _read_line(line, source, target.declared)
-                        if value and not target.takes_values:
-                            raise _no_room_for(value)
-                        messages.append((number, encoded, value))
+                        messages.append((number, *_read_line(line, source, target.declared)))
                 except ConfigError as error:
-                    wrong = ConfigError(f"line {number}: {error}; the lines before it are published")
+                    wrong = _UnusableRowError(f"line {number}: {error}")
                     break
-            if messages:
-                there = target.append(messages)
-                duplicates += there
-                published += len(messages) - there
+            yield from _with_room(messages, target, "line")
             if wrong is not None:
                 raise wrong
-    finally:
-        left_out = f", {shown_count(duplicates)} already there" if duplicates else ""
-        write_note(f"{counted(published, 'message')} published{left_out}; next offset {target.next_offset()}")
 
 
 class _FolderTarget:
@@ -185,6 +259,26 @@ def _no_room_for(value: bytes) -> ConfigError:
         "compressed messages: leave --compression out, or the value (a Headgate fills it in from the filter source "
         "that the stream declares)"
     )
+
+
+@contextlib.contextmanager
+def _source(file: str, mapping: str | None) -> Iterator[_Lines | RowFile]:
+    """The file in the form that its name tells. Raises ConfigError, OSError."""
+    suffix = Path(file).suffix
+    if suffix not in _TABLES and mapping is None:
+        with _opened(file) as descriptor:
+            yield _Lines(descriptor)
+        return
+    from headgate.tables import ColumnMapping, json_rows, open_rows
+
+    chosen = None if mapping is None else ColumnMapping.parse(mapping)
+    if suffix in _TABLES:
+        with open_rows(file, chosen) as rows:
+            yield rows
+        return
+    assert chosen is not None
+    with _opened(file) as descriptor:
+        yield json_rows(_lines_at_once(descriptor), chosen)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@
     AmqpValue, AmqpType, AmqpArray    values with their types; `amqp_value` finds the type of a Python value
     encode_value, decode_value        values as bytes; `section_spans`, `skip_value` and `read_…` go through bytes
     from_json, to_json, plain_json    values as JSON with types, or without
+    encode_variant, decode_variant    maps of values as Parquet's VARIANT
     stored_message, TAG               messages of RocketMQ as streams store them
 
 Hidden: the byte layout of values and sections. Fields out of a batch are found by
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         amqp_value,
         timestamp_ms,
     )
+    from headgate.message.variant import decode_variant, encode_variant
 else:
     from headgate.faces import lazy
 

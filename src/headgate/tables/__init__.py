@@ -2,6 +2,7 @@
 
     read, StreamTable                        a range of a stream, filtered, with the asked columns; `headgate.read`
     write_table                              its rows as a file: Parquet, Arrow, CSV, JSON lines
+    open_rows, json_rows, RowFile            the rows of a file, as messages by a ColumnMapping; TABLE_SUFFIXES
     read_served                              messages of a range of a stream on a server
     default_root                             where streams are looked for by name: ROOT_VARIABLE, else DEFAULT_ROOT
     place_columns                            offset, timestamp and filter value of messages as columns
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.tables.export import write_table
+    from headgate.tables.mapping import ColumnMapping, MappedRows
     from headgate.tables.places import DEFAULT_ROOT, ROOT_VARIABLE, default_root
+    from headgate.tables.row_files import TABLE_SUFFIXES, RowFile, json_rows, open_rows
     from headgate.tables.rows import place_columns
     from headgate.tables.served import read_served
     from headgate.tables.stream_table import StreamTable, read

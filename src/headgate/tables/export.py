@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import datetime
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -15,7 +13,10 @@ import msgspec
 import pyarrow as pa
 
 from headgate.errors import ConfigError
+from headgate.message import decode_variant, plain_json
+from headgate.message.arrow import variant_type
 from headgate.tables.stream_table import StreamTable
+from headgate.tables.texts import text_of_bytes, texts_of_times
 
 Write = Callable[[pa.RecordBatch], None]
 Progress = Callable[[int], None]
@@ -28,9 +29,9 @@ def write_table(table: StreamTable, path: str | Path, *, progress: Progress = la
     """Write all rows to a file, which is replaced when they are complete; how many there were.
 
     The name ends with `.parquet` (zstd), `.arrow` (IPC file, zstd), `.csv`, `.ndjson` or `.jsonl`. In CSV and JSON
-    bytes are text where they are UTF-8, else base64; numbers that JSON lacks are null; times are ISO 8601 in UTC. CSV
-    has no nested columns. Raises ConfigError for another name or a column that the format has no form for, LogError,
-    OSError.
+    bytes are text where they are UTF-8, else base64 behind `base64:`; times are ISO 8601 in UTC. Numbers that JSON
+    lacks are "NaN", "Infinity", "-Infinity" there, and a VARIANT is an object; CSV has no nested columns. Raises
+    ConfigError for another name or a column that the format has no form for, LogError, OSError.
     """
     target = Path(path)
     opened = _FORMATS.get(target.suffix)
@@ -100,70 +101,48 @@ def _shown_type(kind: pa.DataType) -> pa.DataType:
 def _shown(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
-    if pa.types.is_dictionary(array.type):
-        return array.cast(kind)
-    return pa.array([_plain(value) for value in _values(array)], type=kind)
+    return array.cast(kind) if pa.types.is_dictionary(array.type) else pa.array(_values(array), type=kind)
 
 
 @contextlib.contextmanager
 def _json_lines(file: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
-    encode = msgspec.json.Encoder().encode
+    encode = msgspec.json.Encoder(decimal_format="number").encode
 
     def write(batch: pa.RecordBatch) -> None:
         columns = [_values(batch.column(number)) for number in range(batch.num_columns)]
-        file.write(
-            b"".join(
-                encode({name: _plain(value) for name, value in zip(schema.names, row, strict=True)}) + b"\n"
-                for row in zip(*columns, strict=True)
-            )
-        )
+        names = schema.names
+        file.write(b"".join(encode(dict(zip(names, row, strict=True))) + b"\n" for row in zip(*columns, strict=True)))
 
     yield write
 
 
 def _values(array: pa.Array) -> list[Any]:
-    """Its values; times as microseconds since 1970 in `_Microseconds`: Python's own end with the year 9999."""
-    if pa.types.is_timestamp(array.type):
-        return [None if value is None else _Microseconds(value) for value in array.view(pa.int64()).to_pylist()]
-    if pa.types.is_struct(array.type):
+    """Its values in the forms of text formats."""
+    kind = array.type
+    if pa.types.is_timestamp(kind):
+        return texts_of_times(array)
+    if kind.equals(variant_type()):
+        return [None if held is None else _object(held) for held in array.to_pylist()]
+    if pa.types.is_struct(kind):
         members = [_values(member) for member in array.flatten()]
-        names = [field.name for field in array.type]
-        rows = zip(*members, strict=True) if members else iter([()] * len(array))
+        names = [field.name for field in kind]
         return [
             dict(zip(names, row, strict=True)) if is_valid else None
-            for row, is_valid in zip(rows, array.is_valid().to_pylist(), strict=True)
+            for row, is_valid in zip(zip(*members, strict=True), array.is_valid().to_pylist(), strict=True)
         ]
     found: list[Any] = array.to_pylist()
+    if pa.types.is_binary(kind):
+        return [None if value is None else text_of_bytes(value) for value in found]
+    if pa.types.is_floating(kind):
+        return [value if value is None or math.isfinite(value) else _SPECIAL[str(value)] for value in found]
     return found
 
 
-class _Microseconds(int):
-    """A time."""
+def _object(variant: dict[str, bytes]) -> Any:
+    return plain_json(decode_variant(variant["value"], variant["metadata"]))
 
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case _Microseconds():
-            try:
-                return (_EPOCH + datetime.timedelta(microseconds=value)).isoformat().replace("+00:00", "Z")
-            except OverflowError:
-                return int(value)
-        case bytes():
-            try:
-                return value.decode()
-            except UnicodeDecodeError:
-                return base64.b64encode(value).decode()
-        case float() if not math.isfinite(value):
-            return None
-        case dict():
-            return {name: _plain(member) for name, member in value.items()}
-        case _:
-            return value
-
-
+_SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _FORMATS: dict[str, Callable[[BinaryIO, pa.Schema], contextlib.AbstractContextManager[Write]]] = {
     ".parquet": _parquet,
     ".arrow": _arrow,

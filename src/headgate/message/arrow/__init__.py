@@ -17,6 +17,7 @@ from headgate.message.arrow.scalars.sizes import size_table
 from headgate.message.arrow.schema import (
     COLUMNS,
     HEADER_TYPES,
+    INTEGER_RANGES,
     PROPERTIES_TYPES,
     DeclaredColumn,
     DeclaredProperty,
@@ -40,6 +41,7 @@ __all__ = [
     "DeclaredColumn",
     "DeclaredProperty",
     "HEADER_TYPES",
+    "INTEGER_RANGES",
     "Mismatches",
     "PROPERTIES_TYPES",
     "SparkType",

@@ -6,6 +6,7 @@
     build_segment, build_columns, BuildReport  make the files that are missing, exactly once
     missing_segments, sweep_columns            what is to be built, and removing what nobody needs
     drop_column_files                          delete the files
+    column_filter, ColumnFilter                what of a filter the columns decide exactly; ColumnNode are its parts
     infer_columns, ddl_of                      which columns a stream could have, as they are declared
 
 Hidden: which rows hold all that a filter would see (`exactness`), and how files are checked.
@@ -32,6 +33,18 @@ if TYPE_CHECKING:
         drop_columns,
     )
     from headgate.scan.columns.files import ColumnFile, ColumnFileWarning, RowGroup, column_files, open_column_file
+    from headgate.scan.columns.filter import (
+        ColumnAnd,
+        ColumnComparison,
+        ColumnFilter,
+        ColumnMembership,
+        ColumnNode,
+        ColumnNot,
+        ColumnNull,
+        ColumnOr,
+        FromBytes,
+        column_filter,
+    )
     from headgate.scan.columns.infer import InferredColumn, infer_columns
     from headgate.scan.columns.rows import FIELD_IDS, column_rows, column_schema
 else:

@@ -1,0 +1,269 @@
+"""Deciding a filter by the columns of a row group: which rows may match, and which of them do for certain.
+
+Of each node of the filter four bit maps over the rows say what it can be: true, false, unknown, an error. For an exact
+row of a decidable test only one of them holds; where a column is inexact, or only the bytes tell, all four. AND, OR and
+NOT combine them as the three-valued logic does, left to right, an error ending it. So a row that cannot be true is
+ruled out, whatever the undecided parts are, and a row that can be nothing else matches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from headgate.language import tree as t
+from headgate.scan.columns.filter import (
+    ColumnAnd,
+    ColumnComparison,
+    ColumnFilter,
+    ColumnMembership,
+    ColumnNode,
+    ColumnNot,
+    ColumnNull,
+    ColumnOr,
+    ColumnTest,
+    ColumnValue,
+    FromBytes,
+)
+
+Rows: TypeAlias = "NDArray[np.bool_] | bool"
+"""`(rows,)`, or the same for all rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What a node can be, row by row."""
+
+    true: Rows
+    false: Rows
+    unknown: Rows
+    error: Rows
+
+    @property
+    def certainly_true(self) -> Rows:
+        """Rows for which it can be nothing else."""
+        return _and(self.true, _not(_or(_or(self.false, self.unknown), self.error)))
+
+
+ANYTHING = Outcomes(True, True, True, True)
+
+
+def decided(node: ColumnNode, test: Callable[[ColumnTest], Outcomes]) -> Outcomes:
+    """What a tree can be, given what its tests can be."""
+    match node:
+        case ColumnAnd(operands):
+            found = Outcomes(True, False, False, False)
+            for operand in operands:
+                found = _conjunction(found, decided(operand, test))
+            return found
+        case ColumnOr(operands):
+            found = Outcomes(True, False, False, False)
+            for operand in operands:
+                found = _conjunction(found, _negated(decided(operand, test)))
+            return _negated(found)
+        case ColumnNot(operand):
+            return _negated(decided(operand, test))
+        case FromBytes():
+            return ANYTHING
+        case _:
+            return test(node)
+
+
+def decide_rows(
+    filter: ColumnFilter, columns: Mapping[str, pa.Array], bits: Mapping[str, int], inexact: pa.Array
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows may match and which match for certain, both `(rows,)`.
+
+    `columns` are those of the filter, `bits` their places in `inexact`, which is the column of that name.
+    """
+    rows = len(inexact)
+    doubts = None
+    if inexact.null_count < rows:
+        doubts = inexact.fill_null(0).to_numpy(zero_copy_only=False)
+
+    def outcomes(test: ColumnTest) -> Outcomes:
+        doubt: Rows = False
+        if doubts is not None:
+            doubt = (doubts & np.int64(1 << bits[test.column])) != 0
+        return _test(test, columns[test.column], doubt)
+
+    found = decided(filter.tree, outcomes)
+    may, certain = (_as_rows(each, rows) for each in (found.true, found.certainly_true))
+    return may, certain
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a file's footer says of a column in a row group: least and greatest value, None where it does not say.
+
+    As the tests have their constants.
+    """
+
+    least: ColumnValue | None
+    greatest: ColumnValue | None
+    null_count: int | None
+    rows: int
+
+
+def decide_group(filter: ColumnFilter, statistics: Mapping[str, Statistics], *, is_exact: bool) -> Outcomes:
+    """What a filter can be in a row group by statistics alone; `is_exact`: no row of it is inexact."""
+
+    def outcomes(test: ColumnTest) -> Outcomes:
+        return _by_statistics(test, statistics[test.column]) if is_exact else ANYTHING
+
+    return decided(filter.tree, outcomes)
+
+
+def _test(test: ColumnTest, column: pa.Array, doubt: Rows) -> Outcomes:
+    there: Rows = True
+    if column.null_count:
+        there = column.is_valid().to_numpy(zero_copy_only=False)
+    if test.empty_is_absent:
+        there = _and(there, _bits(pc.not_equal(pc.binary_length(column), 0)))
+    match test:
+        case ColumnNull():
+            holds: Rows = False
+        case ColumnMembership(values=values):
+            holds = bool(values) and _bits(pc.is_in(_comparable(column), value_set=_set(values, column)))
+        case ColumnComparison(operator=operator, value=value):
+            comparable = _comparable(column)
+            holds = _bits(_OPERATORS[operator](comparable, _scalar(value, comparable.type)))
+    absent = _not(there)
+    return Outcomes(
+        _or(_or(_and(there, holds), doubt), _and(absent, test.absent is True)),
+        _or(_or(_and(there, _not(holds)), doubt), _and(absent, test.absent is False)),
+        _or(_and(absent, test.absent is None), doubt),
+        doubt,
+    )
+
+
+_OPERATORS: Mapping[t.CompareOperator, Callable[..., pa.Array]] = {
+    t.CompareOperator.EQUAL: pc.equal,
+    t.CompareOperator.NOT_EQUAL: pc.not_equal,
+    t.CompareOperator.LESS: pc.less,
+    t.CompareOperator.LESS_OR_EQUAL: pc.less_equal,
+    t.CompareOperator.GREATER: pc.greater,
+    t.CompareOperator.GREATER_OR_EQUAL: pc.greater_equal,
+}
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    """The values in the type in which constants are compared: no copy, but for float."""
+    kind = column.type
+    if pa.types.is_string(kind):
+        return column.view(pa.binary())
+    if pa.types.is_timestamp(kind):
+        return column.view(pa.int64())
+    return column.cast(pa.float64()) if pa.types.is_float32(kind) else column
+
+
+def _scalar(value: ColumnValue, kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(value, kind)
+
+
+def _set(values: tuple[ColumnValue, ...], column: pa.Array) -> pa.Array:
+    return pa.array(values, _comparable(column.slice(0, 0)).type)
+
+
+def _bits(found: pa.Array) -> NDArray[np.bool_]:
+    if found.null_count:
+        found = found.fill_null(False)
+    bits: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+    return bits
+
+
+def _by_statistics(test: ColumnTest, known: Statistics) -> Outcomes:
+    nulls = known.null_count
+    has_values, has_nulls = nulls is None or nulls < known.rows, nulls is None or nulls > 0
+    # An empty text may be among the values, and whether it is the least one is not worth asking.
+    has_nulls |= test.empty_is_absent
+    can_hold, can_fail = has_values, has_values
+    match test:
+        case ColumnNull():
+            can_hold = False
+        case ColumnMembership(values=values):
+            can_hold &= any(_within(value, known) for value in values)
+        case ColumnComparison(operator=operator, value=value):
+            can_hold &= _can_hold(operator, value, known)
+            can_fail &= _can_hold(_OPPOSITES[operator], value, known)
+    return Outcomes(
+        can_hold or (has_nulls and test.absent is True),
+        can_fail or (has_nulls and test.absent is False),
+        has_nulls and test.absent is None,
+        False,
+    )
+
+
+_OPPOSITES = {
+    t.CompareOperator.EQUAL: t.CompareOperator.NOT_EQUAL,
+    t.CompareOperator.NOT_EQUAL: t.CompareOperator.EQUAL,
+    t.CompareOperator.LESS: t.CompareOperator.GREATER_OR_EQUAL,
+    t.CompareOperator.LESS_OR_EQUAL: t.CompareOperator.GREATER,
+    t.CompareOperator.GREATER: t.CompareOperator.LESS_OR_EQUAL,
+    t.CompareOperator.GREATER_OR_EQUAL: t.CompareOperator.LESS,
+}
+
+
+def _within(value: ColumnValue, known: Statistics) -> bool:
+    least, greatest = known.least, known.greatest
+    return least is None or greatest is None or bool(least <= value <= greatest)  # type: ignore[operator]
+
+
+def _can_hold(operator: t.CompareOperator, value: ColumnValue, known: Statistics) -> bool:
+    """Whether a value between the least and the greatest can fulfil a comparison."""
+    least, greatest = known.least, known.greatest
+    if least is None or greatest is None:
+        return True
+    match operator:
+        case t.CompareOperator.EQUAL:
+            return _within(value, known)
+        case t.CompareOperator.NOT_EQUAL:
+            return not least == greatest == value
+        case t.CompareOperator.LESS | t.CompareOperator.LESS_OR_EQUAL:
+            return bool(operator.apply(least, value))
+        case _:
+            return bool(operator.apply(greatest, value))
+
+
+def _conjunction(left: Outcomes, right: Outcomes) -> Outcomes:
+    goes_on = _or(left.true, left.unknown)
+    return Outcomes(
+        _and(left.true, right.true),
+        _or(left.false, _and(goes_on, right.false)),
+        _or(_and(left.unknown, _or(right.true, right.unknown)), _and(left.true, right.unknown)),
+        _or(left.error, _and(goes_on, right.error)),
+    )
+
+
+def _negated(found: Outcomes) -> Outcomes:
+    return Outcomes(found.false, found.true, found.unknown, found.error)
+
+
+def _and(left: Rows, right: Rows) -> Rows:
+    if isinstance(left, bool):
+        return right if left else False
+    if isinstance(right, bool):
+        return left if right else False
+    return left & right
+
+
+def _or(left: Rows, right: Rows) -> Rows:
+    if isinstance(left, bool):
+        return True if left else right
+    if isinstance(right, bool):
+        return True if right else left
+    return left | right
+
+
+def _not(rows: Rows) -> Rows:
+    return not rows if isinstance(rows, bool) else ~rows
+
+
+def _as_rows(found: Rows, rows: int) -> NDArray[np.bool_]:
+    return np.full(rows, found) if isinstance(found, bool) else found

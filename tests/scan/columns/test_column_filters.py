@@ -1,0 +1,325 @@
+"""A filter that is decided by columns says what it says of the messages: of any language, declaration and message."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import kernel_strategies
+import rocketmq_strategies
+from amqp_strategies import amqp_expressions, amqp_messages
+from headgate.errors import FilterError
+from headgate.evaluate import Filter
+from headgate.log import ENTRY_DTYPE
+from headgate.message import EncodedMessages, Section
+from headgate.message.arrow import HEADER_TYPES, PROPERTIES_TYPES, DeclaredColumn, declared_columns
+from headgate.scan.columns.decide import Statistics, decide_group, decide_rows
+from headgate.scan.columns.declaration import ColumnDeclaration, ColumnOfFile
+from headgate.scan.columns.filter import column_filter
+from headgate.scan.columns.rows import column_rows
+from strategies import (
+    booleans,
+    compound,
+    damaged_messages,
+    encoded_messages,
+    expressions,
+    integer_encodings,
+    section,
+    string,
+    symbol,
+    values,
+)
+
+NOW_MS = 1_767_225_600_000
+
+
+def declared(text: str) -> list[DeclaredColumn]:
+    return [each for each in declared_columns(text) if isinstance(each, DeclaredColumn)]
+
+
+TYPES = ["string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "binary"]
+TYPES += ["decimal(20,0)"]
+NAMES_OF_LISTS = {Section.HEADER: tuple(HEADER_TYPES), Section.PROPERTIES: tuple(PROPERTIES_TYPES)}
+LETTERS = {Section.APPLICATION_PROPERTIES: "a", Section.MESSAGE_ANNOTATIONS: "m"}
+
+
+@st.composite
+def declarations(draw: st.DrawFn, expression: Filter) -> ColumnDeclaration:
+    """Columns of any types for most of the fields that a filter names, and another one."""
+    texts = ["a.other string"]
+    for number, field in enumerate(sorted(expression.fields, key=repr)):
+        if draw(st.integers(0, 9)) == 0:
+            continue
+        if field.position is not None and field.section in NAMES_OF_LISTS:
+            letter = "h" if field.section is Section.HEADER else "p"
+            texts.append(f"{letter}.{NAMES_OF_LISTS[field.section][field.position]} as c{number}")
+        elif field.section in LETTERS and field.key is not None and field.key.decode().isprintable():
+            key = field.key.decode()
+            if field.ignore_case and draw(st.booleans()):
+                key = key.swapcase()
+            kind = draw(
+                st.one_of(st.sampled_from(("string", "bigint", "double", "string", "boolean")), st.sampled_from(TYPES))
+            )
+            texts.append(f"{LETTERS[field.section]}.`{key or 'x'}` {kind} as c{number}")
+    return declaration_of(draw(st.permutations(declared(", ".join(texts)))))
+
+
+def of_integers(*values: int) -> st.SearchStrategy[bytes]:
+    return st.sampled_from([encoded for value in values for encoded in integer_encodings(value)])
+
+
+TEXT = st.sampled_from(("", "a", "abc", "AMER", "z", "5", "red", "true", "é", "A")).map(
+    lambda text: string(text.encode())
+)
+SMALL = of_integers(0, 5, -1, 7, 127)
+WIDE = of_integers(0, 5, -1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 16777217)
+VALUES = {
+    "string": TEXT,
+    "boolean": booleans,
+    "tinyint": SMALL,
+    "smallint": SMALL,
+    "int": SMALL,
+    "bigint": WIDE,
+    "decimal": WIDE,
+    "float": st.sampled_from((0.5, 5.0, 0.1, -1.0, 16777216.0)).map(lambda value: b"\x72" + struct.pack(">f", value)),
+    "double": st.sampled_from((0.5, 5.0, 0.1, -1.0, 2.0**53, 2.0**53 + 2, 1e300, 0.0)).map(
+        lambda value: b"\x82" + struct.pack(">d", value)
+    ),
+    "timestamp": st.sampled_from((0, NOW_MS, NOW_MS + 1, -1, 2**62)).map(lambda ms: b"\x83" + struct.pack(">q", ms)),
+    "binary": st.sampled_from((b"\xa0\x01x", b"\xa0\x03abc", b"\xa0\x00")),
+}
+OF_LISTS = {
+    "smallint": st.sampled_from((b"\x50\x04", b"\x50\x05", b"\x50\x00")),
+    "bigint": st.sampled_from((b"\x43", b"\x52\x05")),
+}
+
+
+@st.composite
+def fitting_messages(draw: st.DrawFn, declaration: ColumnDeclaration) -> bytes:
+    """Messages that hold what columns are declared for; sometimes something else."""
+    by_section: dict[Section, dict[str, bytes]] = {}
+    for column in declaration.declared:
+        if draw(st.integers(0, 3)) == 0:
+            continue
+        usual = VALUES[column.kind.value]
+        if column.section in NAMES_OF_LISTS:
+            usual = OF_LISTS.get(column.kind.value, usual)
+            if column.field.startswith("content"):
+                usual = TEXT.map(lambda text: b"\xa3" + text[1:])
+        value = draw(usual if draw(st.integers(0, 7)) else values)
+        by_section.setdefault(column.section, {})[column.field] = value
+    parts = []
+    for code in sorted(by_section):
+        held = by_section[code]
+        if code in NAMES_OF_LISTS:
+            parts.append(section(code, compound(0xC0, [held.get(name, b"\x40") for name in NAMES_OF_LISTS[code]])))
+        else:
+            spelled = string if code is Section.APPLICATION_PROPERTIES else symbol
+            pairs = [part for key, value in held.items() for part in (spelled(key.encode()), value)]
+            parts.append(section(code, compound(0xC1, pairs, wide=sum(map(len, pairs)) > 200)))
+    return b"".join(parts)
+
+
+def declaration_of(columns: Sequence[DeclaredColumn]) -> ColumnDeclaration:
+    return ColumnDeclaration(tuple(ColumnOfFile.of(number + 1, each) for number, each in enumerate(columns)))
+
+
+def rows_of(messages: Sequence[bytes], declaration: ColumnDeclaration) -> pa.RecordBatch:
+    numbers = np.arange(len(messages))
+    return column_rows(
+        EncodedMessages.of(list(messages)),
+        offsets=numbers,
+        timestamps_ms=numbers,
+        chunk_ids=numbers * 0,
+        entries=np.zeros(len(messages), dtype=ENTRY_DTYPE),
+        declaration=declaration,
+    )
+
+
+def assert_same(expression: Filter, declaration: ColumnDeclaration, messages: Sequence[bytes]) -> bool:
+    """By columns as by bytes; gives whether the columns decide anything."""
+    found = column_filter(expression, declaration.declared, now_ms=NOW_MS)
+    if found is None:
+        return False
+    rows = rows_of(messages, declaration)
+    names = [each.name for each in declaration.declared]
+    columns = {name: rows[name] for name in found.columns}
+    bits = {name: names.index(name) for name in found.columns}
+    may, certain = decide_rows(found, columns, bits, rows["inexact"])
+    used = sum(1 << bit for bit in bits.values())
+    inexact = rows["inexact"].fill_null(0).to_pylist()
+    for row, message in enumerate(messages):
+        is_true = expression.matches(message, now_ms=NOW_MS)
+        what = (expression, declaration.declared, message.hex())
+        assert may[row] or not is_true, what
+        assert is_true or not certain[row], what
+        if found.is_whole and not inexact[row] & used:
+            assert may[row] == certain[row], what
+    group = decide_group(
+        found, {name: statistics_of(column) for name, column in columns.items()}, is_exact=not any(inexact)
+    )
+    assert isinstance(group.true, bool)
+    assert group.true or not may.any()
+    if group.certainly_true is True:
+        assert certain.all()
+    return True
+
+
+def statistics_of(column: pa.Array) -> Statistics:
+    """What the footer of a file would say."""
+    if pa.types.is_string(column.type):
+        column = column.cast(pa.binary())
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    if pa.types.is_boolean(column.type) or pa.types.is_binary(column.type):
+        values = sorted(value for value in column.to_pylist() if value is not None)
+        least, greatest = (values[0], values[-1]) if values else (None, None)
+    else:
+        least, greatest = (each.as_py() for each in pc.min_max(column).values())
+    return Statistics(least, greatest, column.null_count, len(column))
+
+
+@st.composite
+def likely(draw: st.DrawFn, names: Sequence[str], constants: Sequence[str]) -> str:
+    """Texts over columns that decide themselves."""
+    name, constant = st.sampled_from(names), st.sampled_from(constants)
+    compared = st.builds("{} {} {}".format, name, st.sampled_from(("=", "<>", "<", "<=", ">", ">=")), constant)
+    test = st.one_of(
+        compared,
+        compared,
+        compared,
+        st.builds("{} {} {}".format, constant, st.sampled_from(("=", "<>", "<", ">=")), name),
+        st.builds("{} {}IN ({}, {})".format, name, st.sampled_from(("", "NOT ")), constant, constant),
+        st.builds("{} IS {}NULL".format, name, st.sampled_from(("", "NOT "))),
+        st.builds("{} BETWEEN {} AND {}".format, name, constant, constant),
+        name,
+        st.builds("{} LIKE 'a%'".format, name),
+    )
+    tree = st.recursive(
+        test,
+        lambda inner: st.one_of(
+            st.builds("({}) AND ({})".format, inner, inner),
+            st.builds("({}) OR ({})".format, inner, inner),
+            st.builds("NOT ({})".format, inner),
+        ),
+        max_leaves=5,
+    )
+    return draw(tree)
+
+
+NUMBERS = ("0", "5", "-1", "0.5", "127", "9007199254740992", "9007199254740993", "9007199254740993.0", "1e300", "3e9")
+NUMBERS += ("9223372036854775807", "1767225600000", "16777217", "1767225600000.5", "9223372036854775.5")
+STRINGS = ("'AMER'", "'a'", "''", "'5'", "'abc'", "'z'")
+NAMES = ("n", "s", "t", "region", "price", "a", "b", "flag")
+
+
+def mostly(others: st.SearchStrategy[str], usual: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.integers(0, 4).flatmap(lambda number: usual if number else others)
+
+
+def filters(dialect: str, texts: st.SearchStrategy[str], **parameters: object) -> st.SearchStrategy[Filter]:
+    def parsed(text: str) -> Filter | None:
+        try:
+            return Filter.parse(text, dialect, parameters=parameters or None)
+        except FilterError:
+            return None
+
+    return texts.map(parsed).filter(lambda found: found is not None).map(lambda found: found)  # type: ignore[arg-type,return-value]
+
+
+rabbitmq = filters(
+    "rabbitmq",
+    mostly(
+        expressions,
+        likely(
+            (*NAMES, "p.subject", "h.priority", "p.message_id", "p.creation_time", "h.durable", "p.group_sequence"),
+            (*NUMBERS, *STRINGS, "TRUE", "FALSE", "UTC()", "0x616263"),
+        ),
+    ),
+)
+amqp = filters("amqp", mostly(amqp_expressions, likely((*NAMES, "m.s", "h.ttl"), (*NUMBERS, *STRINGS, "TRUE"))))
+rocketmq = filters(
+    "rocketmq",
+    mostly(
+        rocketmq_strategies.expressions,
+        likely((*rocketmq_strategies.NAMES, "a", "b", "TAGS", "KEYS"), (*NUMBERS, *STRINGS, "TRUE", "FALSE")),
+    ),
+)
+servicebus = filters(
+    "servicebus",
+    mostly(
+        kernel_strategies.servicebus_expressions,
+        likely(
+            ("a", "price", "COLOR", "b", "sys.Label", "sys.MessageId", "sys.ContentType", "sys.PartitionKey", "[é]"),
+            (*(number for number in NUMBERS if number != "9007199254740993.0"), *STRINGS, "TRUE", "FALSE"),
+        ),
+    ),
+)
+plain_values = st.sampled_from(("AMER", "a", "", "&p:a", 5, -1, 0.5, 2**53 + 1, True, b"x", None))
+property_maps = st.builds(
+    lambda properties, maps: Filter.from_properties(properties or None, maps),
+    st.dictionaries(st.sampled_from(("subject", "to", "group_id")), st.sampled_from(("a", "&s:c", "AMER")), max_size=2),
+    st.dictionaries(st.sampled_from(("n", "s", "region", "price")), plain_values, min_size=1, max_size=3),
+)
+correlations = st.builds(
+    lambda label, properties: Filter.from_correlation(label=label, properties=properties),
+    st.one_of(st.none(), st.sampled_from(("a", "abc"))),
+    st.dictionaries(
+        st.sampled_from(("a", "price", "COLOR", "b")),
+        st.sampled_from(("a", "abc", 5, 2**53 + 1, 0.5, 5.0, True)),
+        min_size=1,
+        max_size=3,
+    ),
+)
+tags = st.lists(st.sampled_from(rocketmq_strategies.TEXTS), min_size=1, max_size=3).map(" || ".join)
+
+
+def tag_filter(text: str) -> Filter | None:
+    try:
+        return Filter.from_tags(text)
+    except FilterError:
+        return None
+
+
+CASES: dict[str, tuple[st.SearchStrategy[Filter | None], st.SearchStrategy[bytes]]] = {
+    "rabbitmq": (rabbitmq, encoded_messages()),
+    "amqp": (amqp, st.one_of(amqp_messages(), encoded_messages())),
+    "rocketmq": (rocketmq, kernel_strategies.rocketmq_messages),
+    "servicebus": (servicebus, kernel_strategies.servicebus_messages),
+    "properties": (property_maps, encoded_messages()),
+    "correlation": (correlations, kernel_strategies.servicebus_messages),
+    "tags": (tags.map(tag_filter), kernel_strategies.rocketmq_messages),
+}
+
+
+def check(data: st.DataObject, kind: str) -> None:
+    filter_strategy, messages = CASES[kind]
+    expression = data.draw(filter_strategy)
+    assume(expression is not None)
+    assert expression is not None
+    declaration = data.draw(declarations(expression))
+    fitting = st.lists(fitting_messages(declaration), min_size=3, max_size=8)
+    others = st.lists(st.one_of(messages, damaged_messages()), max_size=1)
+    assert_same(expression, declaration, data.draw(fitting) + data.draw(others))
+
+
+@pytest.mark.parametrize("kind", CASES)
+@given(data=st.data())
+@settings(max_examples=25)
+def test_by_columns_as_by_bytes(kind: str, data: st.DataObject) -> None:
+    check(data, kind)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", CASES)
+@given(data=st.data())
+@settings(max_examples=20_000, deadline=None)
+def test_by_columns_as_by_bytes_of_many_more(kind: str, data: st.DataObject) -> None:
+    check(data, kind)

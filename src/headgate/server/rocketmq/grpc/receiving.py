@@ -13,13 +13,14 @@ from collections.abc import AsyncGenerator, Iterator
 from headgate.broker import MessageTopic
 from headgate.broker.consumer_groups import Received, ReceiveRequest
 from headgate.broker.consumer_groups import Receiving as Held
-from headgate.protocols.rocketmq import Limits, Status, from_amqp, receipt_handles, refused
+from headgate.protocols.rocketmq import Limits, Status, receipt_handles, refused
 from headgate.protocols.rocketmq.grpc import (
     OK,
+    DeliveredFrom,
     Delivery,
     GrpcLimits,
     Receive,
-    delivered,
+    delivered_messages,
     receive_request,
     timestamp,
 )
@@ -108,7 +109,7 @@ class Receiving:
         request: pb.ReceiveMessageRequest,
         asked: Receive,
         received: Received,
-    ) -> Iterator[bytes]:
+    ) -> list[bytes]:
         of_queue: dict[int, list[bytes]] = {}
         for each in received.messages:
             of_queue.setdefault(each.queue, []).append(each.token)
@@ -121,14 +122,20 @@ class Receiving:
                 client.renewals.add(view, tokens, invisible_ms=asked.invisible_ms, now_ms=now_ms)
             handles[queue] = iter(receipt_handles(topic.name, asked.group, queue, tokens))
             identities[queue] = self._context.broker.catalogue.get(topic.streams[queue]).stream.identity
-        store_host = self._context.settings.advertised.host or "localhost"
-        told = request.message_queue.topic
-        for each in received.messages:
-            message = from_amqp(each.message, identity=identities[each.queue], offset=each.offset)
-            given = Delivery(
-                next(handles[each.queue]), each.queue, each.offset, each.timestamp_ms, each.attempt, asked.invisible_ms
+        given = [
+            Delivery(
+                next(handles[each.queue]),
+                identities[each.queue],
+                each.queue,
+                each.offset,
+                each.timestamp_ms,
+                each.attempt,
             )
-            yield delivered(told, message, given, store_host=store_host)
+            for each in received.messages
+        ]
+        store_host = self._context.settings.advertised.host or "localhost"
+        source = DeliveredFrom(request.message_queue.topic, store_host, asked.invisible_ms)
+        return delivered_messages([each.message for each in received.messages], given, source)
 
     @staticmethod
     def _take_back(client: GrpcClient, topic: MessageTopic, asked: Receive, received: Received) -> None:

@@ -12,13 +12,15 @@ from headgate.protocols.rocketmq.grpc import messages as pb
 from headgate.protocols.rocketmq.grpc.fields import full_name, milliseconds
 from headgate.protocols.rocketmq.grpc.limits import GrpcLimits
 
+_ATTEMPT_ID_CHARACTERS = 255
+
 
 @dataclass(frozen=True, slots=True)
 class Receive:
     """One receive; `is_renewed` asks the server to renew what is given.
 
-    `polling_ms` None: as long as the call may last. Which queue is named does not matter, nor which attempt it is: what
-    a call that was given up had claimed is free again.
+    `polling_ms` None: as long as the call may last. `queue` is which one is named, −1 for any; `attempt_id` is empty
+    where the client says none.
     """
 
     group: str
@@ -29,6 +31,8 @@ class Receive:
     invisible_ms: int
     is_renewed: bool
     polling_ms: int | None
+    queue: int
+    attempt_id: str
 
 
 def receive_request(request: pb.ReceiveMessageRequest, limits: GrpcLimits) -> Receive:
@@ -42,6 +46,8 @@ def receive_request(request: pb.ReceiveMessageRequest, limits: GrpcLimits) -> Re
     if not request.auto_renew:
         invisible_ms = milliseconds(request.invisible_duration)
         check_invisible_time(invisible_ms, limits.messages, is_changed=False)
+    if len(request.attempt_id) > _ATTEMPT_ID_CHARACTERS:
+        raise refused(Status.BAD_REQUEST, f"an attempt id has at most {_ATTEMPT_ID_CHARACTERS} characters")
     polling_ms = None
     if request.HasField("long_polling_timeout"):
         polling_ms = milliseconds(request.long_polling_timeout)
@@ -56,4 +62,6 @@ def receive_request(request: pb.ReceiveMessageRequest, limits: GrpcLimits) -> Re
         invisible_ms,
         request.auto_renew,
         polling_ms,
+        request.message_queue.id,
+        request.attempt_id,
     )

@@ -233,6 +233,26 @@ class LedgerMachine(RuleBasedStateMachine):
 
         self.in_views(key, change)
 
+    @rule(key=KEYS, picks=PICKS, delay=DELAYS)
+    def claim_again(self, key: str, picks: list[int], delay: int) -> None:
+        view, tokens, copies = self.picked(key, picks)
+        until = self.now + delay
+        given = list(zip(tokens.copies.tolist(), tokens.claims.tolist(), strict=True))
+        alone = [c for c in copies if self.live.views[key].rows[c].session is None]
+        held, again = view.claim_again(tokens, until)
+        made = list(zip(again.copies.tolist(), again.claims.tolist(), strict=True))
+        rows = {c: self.live.views[key].rows[c] for c in copies}
+        assert held.tolist() == [c in rows and rows[c].claim == claim for c, claim in given]
+        for (copy, claim), (copy_again, number), stands in zip(given, made, held.tolist(), strict=True):
+            is_new = stands and copy in alone
+            assert copy == copy_again and (number == claim) == (not is_new)
+            assert not is_new or all(number > before for _, before in self.tokens[key])
+        new = [pair for pair, before in zip(made, given, strict=True) if pair != before]
+        if new:
+            number = new[0][1]
+            self.in_views(key, lambda model: model.put(alone, [Row(number, rows[c].attempt, until) for c in alone]))
+            self.tokens[key] += sorted(set(new))
+
     @rule(key=KEYS, pick=st.integers(0, 11), note=st.sampled_from([b"", b"one", b"two"]))
     def note(self, key: str, pick: int, note: bytes) -> None:
         view, model = self.view(key)

@@ -237,6 +237,22 @@ class View:
             self._do(r.Renewed(self.number, until_ms, alone))
         return held
 
+    def claim_again(self, tokens: Tokens, until_ms: int) -> tuple[NDArray[np.bool_], Tokens]:
+        """Claimed copies are claimed anew until `until_ms`, by one more number; that is no attempt.
+
+        Gives as `complete`, and the tokens in place of these, which fit nothing any more. Copies that are claimed with
+        the lock of a session keep theirs: renew the session.
+        """
+        _check_time(until_ms)
+        places, held = self._find(tokens)
+        rows = self._state.rows().rows_at(np.unique(places[held]))
+        alone = rows.take(rows.untils != IN_SESSION)
+        number = self._ledger.next_claim
+        if len(alone):
+            self._do(r.Claimed(self.number, number, until_ms, b"", alone.copies, alone.attempts))
+        claims = np.where(np.isin(tokens.copies, alone.copies) & held, number, tokens.claims)
+        return held, Tokens(tokens.copies, claims)
+
     def note(self, copy: int, note: bytes) -> None:
         """Keep a note with a copy that is known and not settled, in place of its last one, until it is settled.
 

@@ -233,7 +233,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(
         group=st.sampled_from(GROUPS),
         queue=st.integers(0, 1),
-        what=st.sampled_from(["settle", "settle", "release", "change", "dead letter"]),
+        what=st.sampled_from(["settle", "settle", "release", "change", "claim again", "take back", "dead letter"]),
         data=st.data(),
     )
     def settle(self, group: str, queue: int, what: str, data: st.DataObject) -> None:
@@ -251,10 +251,13 @@ class GroupMachine(RuleBasedStateMachine):
                     del model.entries[offset]
                 case "dead letter":
                     model.die(offset)
-                case "change":
+                case "change" | "claim again":
                     entry.until_ms = self.lab.clock.now + 2_000
                 case "release" if entry.attempts >= MAX_ATTEMPTS:
                     model.die(offset)
+                case "take back":
+                    entry.token = None
+                    entry.attempts -= 1
                 case _:
                     entry.token = None
         match what:
@@ -262,6 +265,15 @@ class GroupMachine(RuleBasedStateMachine):
                 view.settle(tokens, answers.append)
             case "dead letter":
                 view.dead_letter(tokens, answers.append)
+            case "take back":
+                view.take_back(tokens)
+                answers.append([offset is not None for offset in offsets])
+            case "claim again":
+                again = view.claim_again(tokens, 2_000, answers.append)
+                for token, offset in zip(again, offsets, strict=True):
+                    if offset is not None:
+                        model.entries[offset].token = token
+                        known.append(token)
             case _:
                 view.change_invisible(tokens, 2_000 if what == "change" else 0, answers.append)
         self.turn()

@@ -159,6 +159,37 @@ def test_a_message_comes_again_when_its_invisible_time_is_changed(lab: GroupLab)
     assert lab.receive(5).offsets == [1]
 
 
+def test_a_message_that_is_claimed_again_has_another_token_and_no_attempt_more(lab: GroupLab) -> None:
+    lab.publish(numbers(0, 1))
+    asked = lab.ask(2)
+    told: list[object] = []
+    again = lab.view().claim_again(asked.tokens, 90_000, told.append)
+    assert again != asked.tokens and not told, "its commit is not done"
+    lab.turn()
+    lab.restart()
+    lab.view().settle(asked.tokens, told.append)
+    lab.turn(INVISIBLE_MS)
+    waits = lab.ask(1)
+    assert told == [[True], [False]] and not waits.answers
+    lab.view().change_invisible(again, 0)
+    lab.turn()
+    assert (waits.offsets, waits.attempts) == ([0], [2])
+    assert lab.view().claim_again(again, 5_000, told.append) == again
+    lab.turn()
+    assert told[2:] == [[False]]
+
+
+def test_what_is_taken_back_was_not_given(lab: GroupLab) -> None:
+    lab.declare("g", GroupSettings(fifo=True, max_attempts=1))
+    lab.publish([message(number, group="a") for number in range(3)])
+    first = lab.ask(2)
+    lab.view().settle(first.tokens[:1])
+    lab.view().take_back(first.tokens)
+    lab.turn()
+    again = lab.ask(5)
+    assert (again.offsets, again.attempts) == ([1, 2], [1, 1])
+
+
 def test_few_messages_wait_behind_others_of_their_message_group(lab: GroupLab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.broker.consumer_groups.view.LOOK_AHEAD", 4)
     lab.declare("g", GroupSettings(fifo=True))

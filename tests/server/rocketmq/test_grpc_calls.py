@@ -265,9 +265,38 @@ def test_a_message_comes_again_when_its_invisible_time_is_changed_to_none(site: 
     assert system.receipt_handle != first.system_properties.receipt_handle
     assert _change(peer, "again", first, 5).status.code == Status.INVALID_RECEIPT_HANDLE
     later = _change(peer, "again", second, 30)
+    assert later.receipt_handle != system.receipt_handle
+    assert _change(peer, "again", second, 30).status.code == Status.INVALID_RECEIPT_HANDLE
+    assert peer.ack("g", "again", system.receipt_handle).status.code == Status.INVALID_RECEIPT_HANDLE
     assert peer.ack("g", "again", later.receipt_handle).status.code == Status.OK
     assert _change(peer, "again", second, -1).status.code == Status.ILLEGAL_INVISIBLE_TIME
     assert _change(peer, "again", second, 50_000).status.code == Status.ILLEGAL_INVISIBLE_TIME
+
+
+@pytest.mark.parametrize("is_fifo", [True, False])
+def test_an_attempt_that_is_repeated_is_given_the_same_again(site: GrpcSite, is_fifo: bool) -> None:
+    topic, group = f"repeated-{is_fifo}", f"group-{is_fifo}"
+    site.topic(topic)
+    settings = GroupSettings(fifo=is_fifo, max_attempts=1)
+    site.running.call(lambda: site.running.context.broker.consumer_groups.declare(group, settings))
+    peer = site.peer()
+    peer.send(topic, *(message(topic, body, message_group="m") for body in (b"a", b"b", b"c")))
+    _, first = peer.receive(group, topic, batch_size=2, attempt_id="one")
+    assert peer.ack(group, topic, *_handles(first)[:1]).status.code == Status.OK
+    other, _ = peer.receive(group, topic, batch_size=2, attempt_id="other", queue=0)
+    assert other.code == (Status.MESSAGE_NOT_FOUND if is_fifo else Status.OK)
+    _, again = peer.receive(group, topic, batch_size=2, attempt_id="one")
+    assert [each.body for each in again] == ([b"b", b"c"] if is_fifo else [b"b"])
+    assert [each.system_properties.delivery_attempt for each in again] == [1] * len(again)
+    late = peer.ack(group, topic, *_handles(first)[1:])
+    assert late.status.code == Status.INVALID_RECEIPT_HANDLE
+    status, _ = peer.receive(group, topic, attempt_id="two")
+    assert status.code == Status.MESSAGE_NOT_FOUND
+    # What was asked for meanwhile is the last attempt.
+    status, _ = peer.receive(group, topic, attempt_id="one")
+    assert status.code == Status.MESSAGE_NOT_FOUND
+    refused, _ = peer.receive(group, topic, attempt_id="x" * 256)
+    assert refused.code == Status.BAD_REQUEST
 
 
 def _change(peer: Any, topic: str, held: Any, length_s: float) -> Any:

@@ -317,3 +317,18 @@ def test_a_root_that_is_in_use_gives_the_port_back(open_site: OpenSite, tmp_path
     ):
         pass
     assert site.peer().call(ROUTE).status.code == Status.TOPIC_NOT_FOUND
+
+
+def test_what_a_push_consumer_is_given_again_is_renewed_once(open_site: Callable[..., GrpcSite]) -> None:
+    site = open_site(rocketmq={"renewed_messages": 1})
+    site.topic("pushed")
+    peer = site.peer()
+    peer.send("pushed", b"x")
+    fields = {"auto_renew": True, "invisible_duration": None, "attempt_id": "one"}
+    _, [first] = peer.receive("g", "pushed", **fields)
+    assert peer.receive("g", "pushed", **fields | {"attempt_id": "two"})[0].code == Status.TOO_MANY_REQUESTS
+    _, [second] = peer.receive("g", "pushed", **fields)
+    first_handle, second_handle = (each.system_properties.receipt_handle for each in (first, second))
+    assert peer.ack("g", "pushed", first_handle).status.code == Status.INVALID_RECEIPT_HANDLE
+    assert peer.ack("g", "pushed", second_handle).status.code == Status.OK
+    assert peer.receive("g", "pushed", **fields)[0].code == Status.MESSAGE_NOT_FOUND

@@ -497,6 +497,23 @@ class GroupView:
 
         self._settle(tokens, then, change)
 
+    def claim_again(self, tokens: Sequence[bytes], invisible_ms: int, then: Settled = nobody_asks) -> list[bytes]:
+        """As `change_invisible`, but with other tokens from now on; gives these, of use once `then` was told."""
+        until_ms = self.now_ms() + invisible_ms
+        made: list[bytes] = []
+
+        def change(given: Tokens) -> NDArray[np.bool_]:
+            held, again = self.view.claim_again(given, until_ms)
+            made.extend(again.pack())
+            return held
+
+        self._settle(tokens, then, change)
+        return made
+
+    def take_back(self, tokens: Sequence[bytes]) -> None:
+        """The messages, as far as they are still held, were not given to anybody: they come at once, uncounted."""
+        self._settle(tokens, nobody_asks, lambda given: self.view.release(given, counts=False))
+
     def _release(self, tokens: Tokens) -> NDArray[np.bool_]:
         """They come again at once, those that were given too often as dead letters."""
         attempts = self.view.attempts(tokens)

@@ -2,7 +2,8 @@
 
     GrpcLimits                                         what a client may ask for
     sent_messages, check_type, sent_response           SendMessage; a `SentMessage` is one of its messages
-    receive_request, Receive, Delivery, delivered      ReceiveMessage
+    receive_request, Receive                           ReceiveMessage
+    delivered_messages, Delivery, DeliveredFrom        its answer; `delivered`: one message
     Route, reached_at, route_response, assignment_response    QueryRoute, QueryAssignment
     ClientSettings, settings_answer                    Telemetry
     ack_response                                       settlement
@@ -16,9 +17,10 @@ The messages themselves are in the table `messages`, made from the original's de
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.protocols.rocketmq.grpc.delivering import DeliveredFrom, Delivery, delivered, delivered_messages
     from headgate.protocols.rocketmq.grpc.fields import OK, full_name, milliseconds, parsed, status_of, timestamp
     from headgate.protocols.rocketmq.grpc.limits import GrpcLimits
-    from headgate.protocols.rocketmq.grpc.receiving import Delivery, Receive, delivered, receive_request
+    from headgate.protocols.rocketmq.grpc.receiving import Receive, receive_request
     from headgate.protocols.rocketmq.grpc.routes import Route, assignment_response, reached_at, route_response
     from headgate.protocols.rocketmq.grpc.sending import SentMessage, check_type, sent_messages, sent_response
     from headgate.protocols.rocketmq.grpc.settings import ClientSettings, settings_answer

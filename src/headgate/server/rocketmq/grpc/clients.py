@@ -20,6 +20,7 @@ from headgate.scan.match_index import Announcement
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
 from headgate.server.rocketmq.grpc.access import PROTOCOL, Identity, open_session
+from headgate.server.rocketmq.grpc.attempts import Attempts
 from headgate.server.rocketmq.grpc.filters import DIALECT
 from headgate.server.rocketmq.grpc.renewing import Renewals
 from headgate.server.transport import Peer
@@ -51,6 +52,7 @@ class GrpcClient:
         "_publishers",
         "_reading",
         "_waiting",
+        "attempts",
         "calls",
         "id",
         "identity",
@@ -76,6 +78,7 @@ class GrpcClient:
         self.streams: set[asyncio.Event] = set()
         """One for each open stream of settings: set, it ends."""
         self.renewals = Renewals()
+        self.attempts = Attempts()
         self.record: ConnectionRecord
         self.session: Session
         self._context = context

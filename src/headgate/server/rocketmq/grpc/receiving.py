@@ -13,13 +13,14 @@ from collections.abc import AsyncGenerator, Iterator
 from headgate.broker import MessageTopic
 from headgate.broker.consumer_groups import Received, ReceiveRequest
 from headgate.broker.consumer_groups import Receiving as Held
-from headgate.protocols.rocketmq import Limits, Status, from_amqp, receipt_handles, refused
+from headgate.protocols.rocketmq import Limits, Status, receipt_handles, refused
 from headgate.protocols.rocketmq.grpc import (
     OK,
+    DeliveredFrom,
     Delivery,
     GrpcLimits,
     Receive,
-    delivered,
+    delivered_messages,
     receive_request,
     timestamp,
 )
@@ -60,6 +61,13 @@ class Receiving:
         topic = self._routing.topic(client, asked.topic, for_producer=False)
         self._routing.group(asked.group)
         filter = self._filters.get(asked.filter_type, asked.filter_text)
+        # Only queues that are there: who names others makes no more places.
+        place = (asked.group, topic.name, asked.queue if asked.queue < len(topic.streams) else -1)
+        for queue, tokens in client.attempts.repeated(place, asked.attempt_id).items():
+            if queue < len(topic.streams):
+                view = client.session.group_view(topic, queue, asked.group)
+                client.renewals.drop(view, tokens)
+                view.take_back(tokens)
         if asked.is_renewed and len(client.renewals) >= self._context.settings.rocketmq.renewed_messages:
             raise refused(Status.TOO_MANY_REQUESTS, "too many messages are not settled (rocketmq.renewed_messages)")
         client.asks(asked.group, asked.topic, asked.filter_type, asked.filter_text)
@@ -89,6 +97,7 @@ class Receiving:
                 text = "no match message" if received.was_filtered else "no new message"
                 yield _status(pb.Status(code=Status.MESSAGE_NOT_FOUND, message=text))
             yield self._time()
+            client.attempts.answered(place, asked.attempt_id, _by_queue(received))
             received = Received()
         finally:
             timer.cancel()
@@ -108,35 +117,35 @@ class Receiving:
         request: pb.ReceiveMessageRequest,
         asked: Receive,
         received: Received,
-    ) -> Iterator[bytes]:
-        of_queue: dict[int, list[bytes]] = {}
-        for each in received.messages:
-            of_queue.setdefault(each.queue, []).append(each.token)
+    ) -> list[bytes]:
         now_ms = self._context.clock.now_ms()
         handles: dict[int, Iterator[str]] = {}
         identities: dict[int, str] = {}
-        for queue, tokens in of_queue.items():
+        for queue, tokens in _by_queue(received).items():
             if asked.is_renewed:
                 view = client.session.group_view(topic, queue, asked.group)
                 client.renewals.add(view, tokens, invisible_ms=asked.invisible_ms, now_ms=now_ms)
             handles[queue] = iter(receipt_handles(topic.name, asked.group, queue, tokens))
             identities[queue] = self._context.broker.catalogue.get(topic.streams[queue]).stream.identity
-        store_host = self._context.settings.advertised.host or "localhost"
-        told = request.message_queue.topic
-        for each in received.messages:
-            message = from_amqp(each.message, identity=identities[each.queue], offset=each.offset)
-            given = Delivery(
-                next(handles[each.queue]), each.queue, each.offset, each.timestamp_ms, each.attempt, asked.invisible_ms
+        given = [
+            Delivery(
+                next(handles[each.queue]),
+                identities[each.queue],
+                each.queue,
+                each.offset,
+                each.timestamp_ms,
+                each.attempt,
             )
-            yield delivered(told, message, given, store_host=store_host)
+            for each in received.messages
+        ]
+        store_host = self._context.settings.advertised.host or "localhost"
+        source = DeliveredFrom(request.message_queue.topic, store_host, asked.invisible_ms)
+        return delivered_messages([each.message for each in received.messages], given, source)
 
     @staticmethod
     def _take_back(client: GrpcClient, topic: MessageTopic, asked: Receive, received: Received) -> None:
         """The call was given up before all of its answer was out: its client passes over what it got."""
-        of_queue: dict[int, list[bytes]] = {}
-        for each in received.messages:
-            of_queue.setdefault(each.queue, []).append(each.token)
-        for queue, tokens in of_queue.items():
+        for queue, tokens in _by_queue(received).items():
             view = client.session.group_view(topic, queue, asked.group)
             client.renewals.drop(view, tokens)
             view.change_invisible(tokens, 0)
@@ -149,6 +158,14 @@ class Receiving:
     def _time(self) -> bytes:
         now = timestamp(self._context.clock.now_ms())
         return pb.ReceiveMessageResponse(delivery_timestamp=now).SerializeToString()
+
+
+def _by_queue(received: Received) -> dict[int, list[bytes]]:
+    """The tokens of an answer, by queue."""
+    tokens: dict[int, list[bytes]] = {}
+    for each in received.messages:
+        tokens.setdefault(each.queue, []).append(each.token)
+    return tokens
 
 
 def _status(status: pb.Status) -> bytes:

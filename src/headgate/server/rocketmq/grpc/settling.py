@@ -5,7 +5,15 @@ from __future__ import annotations
 from headgate.broker import MessageTopic
 from headgate.broker.consumer_groups import GroupView
 from headgate.errors import RemoteProtocolError
-from headgate.protocols.rocketmq import Limits, ReceiptHandle, Status, check_group, check_invisible_time, refused
+from headgate.protocols.rocketmq import (
+    Limits,
+    ReceiptHandle,
+    Status,
+    check_group,
+    check_invisible_time,
+    receipt_handles,
+    refused,
+)
 from headgate.protocols.rocketmq.grpc import OK, GrpcLimits, ack_response, full_name, milliseconds, status_of
 from headgate.protocols.rocketmq.grpc import messages as pb
 from headgate.server.context import ServerContext
@@ -54,22 +62,29 @@ class Settling:
     async def change_invisible(
         self, client: GrpcClient, request: pb.ChangeInvisibleDurationRequest
     ) -> pb.ChangeInvisibleDurationResponse:
-        """Say when a message is visible to others; the handle stays the same."""
+        """Say when a message is visible to others; it has another handle from then on, unless that is at once."""
         invisible_ms = milliseconds(request.invisible_duration)
         check_invisible_time(invisible_ms, self._limits.messages, is_changed=True)
-        view, token = self._held(client, request)
+        topic, group = self._found(client, request)
+        handle, view = self._held(client, request, topic, group)
         changed: Answer[list[bool]] = Answer()
-        view.change_invisible([token], invisible_ms, changed)
-        _check(await changed.result())
-        return pb.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
+        text = request.receipt_handle
+        if invisible_ms > 0:
+            tokens = view.claim_again([handle.token], invisible_ms, changed)
+            _check(await changed.result())
+            [text] = receipt_handles(topic.name, group, handle.queue, tokens)
+        else:
+            view.change_invisible([handle.token], 0, changed)
+            _check(await changed.result())
+        return pb.ChangeInvisibleDurationResponse(status=OK, receipt_handle=text)
 
     async def dead_letter(
         self, client: GrpcClient, request: pb.ForwardMessageToDeadLetterQueueRequest
     ) -> pb.ForwardMessageToDeadLetterQueueResponse:
         """Make a message a dead letter."""
-        view, token = self._held(client, request)
+        handle, view = self._held(client, request, *self._found(client, request))
         moved: Answer[list[bool]] = Answer()
-        view.dead_letter([token], moved)
+        view.dead_letter([handle.token], moved)
         _check(await moved.result())
         return pb.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
@@ -86,12 +101,13 @@ class Settling:
         self,
         client: GrpcClient,
         request: pb.ChangeInvisibleDurationRequest | pb.ForwardMessageToDeadLetterQueueRequest,
-    ) -> tuple[GroupView, bytes]:
-        topic, group = self._found(client, request)
+        topic: MessageTopic,
+        group: str,
+    ) -> tuple[ReceiptHandle, GroupView]:
         handle = _handle(request.receipt_handle, topic, group)
         view = client.session.group_view(topic, handle.queue, group)
         client.renewals.drop(view, [handle.token])
-        return view, handle.token
+        return handle, view
 
 
 _LOST = pb.Status(code=Status.INVALID_RECEIPT_HANDLE, message=_NOT_HELD)

@@ -70,6 +70,12 @@ def test_names_of_options_ignore_case_and_all_of_them_are_taken() -> None:
     assert options.skip_corrupt and not options.verify_crc and not options.fail_on_data_loss
 
 
+def test_fields_are_columns_as_one_text_or_as_a_list() -> None:
+    as_text = source(columns="offset, region string, p.subject as kind, `a, b` decimal(5,0)")
+    assert [each.name for each in as_text.fields] == ["region", "kind", "a, b"]
+    assert source(columns='["offset", "region string", "p.subject as kind", "`a, b` decimal(5,0)"]') == as_text
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -80,8 +86,10 @@ def test_names_of_options_ignore_case_and_all_of_them_are_taken() -> None:
         ({"start": "middle"}, "start: 'middle'"),
         ({"end": "-1"}, "end: '-1'"),
         ({"columns": "offset,key"}, "columns: found 'key'"),
-        ({"columns": "offset,offset"}, "columns.*each column once"),
-        ({"columns": "offset,,body"}, "columns.*between the commas"),
+        ({"columns": "offset,offset"}, "columns.*two columns 'offset'"),
+        ({"columns": "offset,,body"}, "columns.*cannot read ',body'"),
+        ({"columns": "offset, region string", "on_mismatch": "cast"}, "on_mismatch and columns"),
+        ({"columns": "Offset string"}, "columns: found 'Offset', expected another name"),
         ({"properties": "region text"}, "properties.*region.*text"),
         ({"properties": "region string", "columns": "offset"}, "properties and columns"),
         ({"max_messages_per_batch": "0"}, "max_messages_per_batch: found '0'"),

@@ -25,6 +25,8 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from headgate.message import parse_field
+from headgate.message.arrow import DeclaredColumn, declared_columns
 from headgate.scan import ChunkRange, OffsetRange
 from headgate.spark import counters
 from headgate.spark.pushdown import Pushed
@@ -76,6 +78,12 @@ def test_equality_of_the_filter_value_is_noted_and_still_left_to_spark() -> None
     ]
     assert pushed.take(filters) == filters
     assert pushed.values == [(None, {b"x", b"y"}), (None, {b"x"})]
+    columns = declared_columns("p.subject as kind, region string, tier int, `a.b` string as c")
+    fields = Pushed.of(column for column in columns if isinstance(column, DeclaredColumn))
+    asked: list[Filter] = [EqualTo((name,), "x") for name in ("kind", "region", "tier", "c")]
+    assert fields.take(asked) == asked
+    places = ("properties.subject", "application_properties.region")
+    assert fields.values == [(parse_field(place), {b"x"}) for place in places]
     other = Pushed()
     other.take(
         [

@@ -3,9 +3,10 @@
 Hides how partitions are planned (stage 1), read (stage 2) and staged, the exactly-once commit, where Java comes from,
 and what a session has to be told. `session()` makes a session, `register` adds to one; from then on there is
 `spark.read.format("headgate")`, and `headgate_match` in SQL. `column` makes a filter a Column of any DataFrame,
-`last_scan` tells what a read did. `copy_stream`, `build_match_index`, `build_column_files` and `back_test` are jobs of
-their own; pipelines are in `headgate.spark.pipeline`. Options are declared in `declarations`, columns of a stream in
-`schema`. No other package imports pyspark.
+`last_scan` tells what a read did. `read` and `create_view` take sealed segments from their column files. `copy_stream`,
+`build_match_index`, `build_column_files` and `back_test` are jobs of their own; pipelines are in
+`headgate.spark.pipeline`. Options are declared in `declarations`, columns of a stream in `schema`. No other package
+imports pyspark.
 """
 
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from headgate.spark.declarations import time_ms
     from headgate.spark.index import build_match_index
     from headgate.spark.source import HeadgateSource
+    from headgate.spark.table import create_view, read
 else:
     from headgate.faces import lazy
 

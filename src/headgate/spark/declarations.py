@@ -18,7 +18,7 @@ from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT, dialect_named
 from headgate.log import COMPRESSION_NAMES, OffsetKind, OffsetSpecification, StreamArguments
 from headgate.message import parse_field
-from headgate.message.arrow import declared_properties
+from headgate.message.arrow import DeclaredColumn, declared_columns, declared_properties
 from headgate.spark.option_reader import (
     FLAG,
     TOKEN,
@@ -99,13 +99,14 @@ def _property_filter(text: str) -> Filter:
     return Filter.from_properties(**maps)
 
 
-def _columns(text: str) -> tuple[str, ...]:
-    columns = WORDS.parse(text)
+def _columns(text: str) -> tuple[DeclaredColumn | str, ...]:
+    columns = declared_columns(", ".join(WORDS.parse(text)) if text.lstrip().startswith("[") else text)
     for column in columns:
-        if column not in COLUMNS:
-            raise found(column, f"some of {', '.join(COLUMNS)}")
-    if len(set(columns)) < len(columns):
-        raise found(", ".join(columns), "each column once")
+        if isinstance(column, str):
+            if column not in COLUMNS:
+                raise found(column, f"some of {', '.join(COLUMNS)}, or a field with its type, as in '{column} string'")
+        elif column.name.lower() in COLUMNS:
+            raise found(column.name, "another name for this field, by `as`: each stream has a column of that name")
     return columns
 
 
@@ -244,10 +245,14 @@ END = Option(
 )
 COLUMN_NAMES = Option(
     "columns",
-    Values("a comma list of the columns below", _columns),
-    "The columns of the DataFrame. Other columns are not decoded. Spark does not tell a Python source which columns a "
-    "query needs, so each unneeded column costs time.",
-    "offset,application_properties",
+    Values(
+        "a comma list of the columns below, and of fields: `name type`, `p.field`, `h.field`, `m.name type`", _columns
+    ),
+    "The columns of the DataFrame. A field is a column of its own, called as the field unless `as` says otherwise; "
+    "application properties have their types, fields of the properties and header sections those of the standard. "
+    "Nothing else is decoded. Spark does not tell a Python source which columns a query needs, so each unneeded column "
+    "costs time ([how much](../howto/read-in-spark.md)).",
+    "offset, region string, price double, p.subject",
     default=",".join(DEFAULT_COLUMNS),
 )
 PROPERTIES = Option(

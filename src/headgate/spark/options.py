@@ -15,7 +15,7 @@ from typing import TypeVar
 from headgate.client import ServerAddress
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
-from headgate.message.arrow import DeclaredProperty
+from headgate.message.arrow import DeclaredColumn, DeclaredProperty
 from headgate.spark import declarations as declared
 from headgate.spark.option_reader import Option, OptionReader
 from headgate.tables import default_root
@@ -49,7 +49,7 @@ class SourceOptions:
     match_unfiltered: bool
     start: OffsetSpecification
     end: OffsetSpecification | None
-    columns: tuple[str, ...]
+    columns: tuple[DeclaredColumn | str, ...]
     properties: tuple[DeclaredProperty, ...]
     max_messages_per_batch: int | None
     max_bytes_per_batch: int | None
@@ -62,6 +62,11 @@ class SourceOptions:
     as_of_ms: int | None
     counters: str | None
     counters_root: Path
+
+    @property
+    def fields(self) -> tuple[DeclaredColumn, ...]:
+        """The columns that are fields of the messages."""
+        return tuple(column for column in self.columns if isinstance(column, DeclaredColumn))
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> SourceOptions:
@@ -110,6 +115,12 @@ class SourceOptions:
         if parsed.properties and "application_properties" not in parsed.columns:
             raise reader.conflict(
                 declared.PROPERTIES, declared.COLUMN_NAMES, "properties types a column that columns leaves out"
+            )
+        if parsed.fields and parsed.on_mismatch is not OnMismatch.NULL:
+            raise reader.conflict(
+                declared.ON_MISMATCH,
+                declared.COLUMN_NAMES,
+                "a field that is a column is null where it does not fit; declare it with the option properties",
             )
         return parsed
 

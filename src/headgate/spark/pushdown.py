@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 )
 
 from headgate.message import FieldReference, parse_field
+from headgate.message.arrow import DeclaredColumn, SparkType
 from headgate.scan import ChunkRange, OffsetRange
 
 _COMPARISONS: dict[type[Filter], tuple[str, Callable[[Any, Any], Any]]] = {
@@ -44,11 +45,19 @@ class Pushed:
     which messages it holds for is still Spark's to say. Ids are no text: a uuid is shown as text that is not its bytes.
     """
 
+    places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Section and name of the text fields that are columns of their own."""
     offsets: list[tuple[type[Filter], int]] = field(default_factory=list)
     times_us: list[tuple[type[Filter], int]] = field(default_factory=list)
     values: list[tuple[FieldReference | None, frozenset[bytes]]] = field(default_factory=list)
     descriptions: list[str] = field(default_factory=list)
     """Those that are of use, as text."""
+
+    @staticmethod
+    def of(fields: Iterable[DeclaredColumn]) -> Pushed:
+        """Nothing so far, of a read in which these fields are columns."""
+        texts = (each for each in fields if each.kind is SparkType.STRING and each.field.isidentifier())
+        return Pushed({each.name: (each.section.name.lower(), each.field) for each in texts})
 
     def take(self, filters: Iterable[Filter]) -> list[Filter]:
         """Keep what is understood, give back the rest."""
@@ -56,6 +65,8 @@ class Pushed:
 
     def _take(self, pushed: Filter) -> bool:
         attribute = getattr(pushed, "attribute", None)
+        if attribute is not None and len(attribute) == 1:
+            attribute = self.places.get(attribute[0], attribute)
         if attribute is not None and _may_be_filter_source(attribute):
             self._note_values(attribute, pushed)
             return False

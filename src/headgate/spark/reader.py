@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
 from headgate.errors import OffsetOutOfRangeError, StreamNotFoundError
-from headgate.message import FieldReference, parse_field
+from headgate.message import EncodedMessages, FieldReference, parse_field
 from headgate.message.arrow import COLUMNS as MESSAGE_COLUMNS
-from headgate.message.arrow import DeclaredProperty
+from headgate.message.arrow import DeclaredColumn, DeclaredProperty, fields_of
 from headgate.scan import KeptMessages, ScanBatch, ScanCounters
 from headgate.spark.mismatches import PropertyReader
 from headgate.spark.options import OnMismatch
@@ -20,7 +22,11 @@ from headgate.tables import ANNOTATION, place_columns
 
 MOST_ROWS = 32_768
 MOST_BYTES = 8 << 20
-"""A batch is handed to Spark when it has this many rows or bytes of messages; a window of chunks may go beyond it."""
+ENOUGH_ROWS = 4_096
+"""A batch is handed to Spark when it has this many rows or bytes of messages; a window of chunks may go beyond it.
+
+A window with `ENOUGH_ROWS` is a batch by itself.
+"""
 
 
 def record_batches(
@@ -28,17 +34,19 @@ def record_batches(
     schema: StructType,
     properties: tuple[DeclaredProperty, ...],
     *,
+    fields: tuple[DeclaredColumn, ...] = (),
     skip_lost: bool,
     on_mismatch: OnMismatch = OnMismatch.NULL,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one partition, in stream order. Memory: one batch, and one window of chunks or those on their way.
 
+    `fields`: the columns of the schema that are fields of messages.
     `skip_lost`: what retention deleted since the planning is passed over, and streams that are gone; else
     OffsetOutOfRangeError, StreamNotFoundError.
     `on_mismatch`: see `headgate.spark.mismatches`.
     """
     counted = ScanCounters()
-    rows = Rows(schema, PropertyReader(properties, on_mismatch, partition.scan))
+    rows = Rows(schema, PropertyReader(properties, on_mismatch, partition.scan), fields)
     try:
         yield from partition.batches(rows, counted, skip_lost=skip_lost)
         if len(rows):
@@ -70,11 +78,12 @@ def batches_of_chunks(
 class Rows:
     """Rows on their way to Spark: kept as encoded messages until there are enough to decode at once."""
 
-    def __init__(self, schema: StructType, properties: PropertyReader) -> None:
+    def __init__(self, schema: StructType, properties: PropertyReader, fields: tuple[DeclaredColumn, ...] = ()) -> None:
         self._schema = arrow_schema(schema)
         self._properties = properties
         self._message_columns = [name for name in self._schema.names if name in MESSAGE_COLUMNS]
-        self._needs_messages = bool(self._message_columns) or "filter_value" in self._schema.names
+        self._fields = [each for each in fields if each.name in self._schema.names]
+        self._needs_messages = bool(self._message_columns or self._fields) or "filter_value" in self._schema.names
         self._field: FieldReference = ANNOTATION
         self._kept = KeptMessages()
         self._streams: list[tuple[int, str]] = []
@@ -98,15 +107,24 @@ class Rows:
         self._streams.append((len(self), name))
 
     def add(self, batch: ScanBatch) -> Iterator[pa.RecordBatch]:
-        """Copy the messages of a batch behind those that are there; gives them when they are enough to hand on."""
+        """Put the messages of a batch behind those that are there; gives rows when they are enough to hand on.
+
+        A batch that is enough by itself is decoded where it lies; what a filter leaves of others is copied together.
+        """
+        if len(batch) >= ENOUGH_ROWS and not len(self):
+            yield self._rows(batch.messages, batch.offsets.copy(), batch.timestamps_ms)
+            return
         self._kept.add(batch, with_bytes=self._needs_messages)
         if self._kept.reaches(MOST_ROWS, MOST_BYTES):
             yield self.take()
 
     def take(self) -> pa.RecordBatch:
         """The rows added since the last call."""
-        messages, offsets, timestamps_ms = self._kept.take()
+        return self._rows(*self._kept.take())
 
+    def _rows(
+        self, messages: EncodedMessages, offsets: NDArray[np.int64], timestamps_ms: NDArray[np.int64]
+    ) -> pa.RecordBatch:
         def place_of(row: int) -> tuple[str, int]:
             stream = next((name for first, name in reversed(self._streams) if first <= row), "")
             return stream, int(offsets[row])
@@ -114,6 +132,8 @@ class Rows:
         arrays: dict[str, pa.Array] = {}
         if self._message_columns:
             arrays = self._properties.columns(messages, self._message_columns, place_of)
+        if self._fields:
+            arrays |= fields_of(messages, self._fields)
         arrays |= place_columns(self._schema.names, messages, offsets, timestamps_ms, self._field)
         self._streams = [(0, name) for _, name in self._streams[-1:]]
         return pa.RecordBatch.from_arrays([arrays[name] for name in self._schema.names], schema=self._schema)

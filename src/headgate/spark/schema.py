@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from headgate.errors import ConfigError
-from headgate.message.arrow import DeclaredProperty, column_type, declared_properties
+from headgate.message.arrow import DeclaredColumn, DeclaredProperty, column_type, declared_properties
 from headgate.spark.declarations import COLUMNS
 
 _OPTIONS = "headgate.options"
@@ -45,12 +45,14 @@ _STREAM_FIELDS = {
 }
 
 
-def stream_schema(columns: Sequence[str], properties: tuple[DeclaredProperty, ...]) -> StructType:
+def stream_schema(columns: Sequence[DeclaredColumn | str], properties: tuple[DeclaredProperty, ...]) -> StructType:
     """The Spark schema of some columns; `properties` not empty makes `application_properties` a struct."""
     return StructType([_field(column, properties) for column in columns])
 
 
-def _field(column: str, properties: tuple[DeclaredProperty, ...]) -> StructField:
+def _field(column: DeclaredColumn | str, properties: tuple[DeclaredProperty, ...]) -> StructField:
+    if isinstance(column, DeclaredColumn):
+        return StructField(column.name, from_arrow_type(column.type))
     known = _STREAM_FIELDS.get(column)
     if known is not None:
         return known
@@ -86,18 +88,24 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def check_schema(given: StructType, properties: tuple[DeclaredProperty, ...]) -> tuple[DeclaredProperty, ...]:
+def check_schema(
+    given: StructType, properties: tuple[DeclaredProperty, ...], columns: Sequence[DeclaredColumn | str] = ()
+) -> tuple[DeclaredProperty, ...]:
     """The declared properties of a schema for reading, which may be the user's own and declare them itself.
+
+    Columns that are fields of messages are among `columns`.
 
     Raises ConfigError that names an unknown column or one of another type. A column that a message may lack cannot be
     declared NOT NULL.
     """
+    fields = {column.name: column for column in columns if isinstance(column, DeclaredColumn)}
     for field in given.fields:
-        if field.name not in COLUMNS:
-            raise ConfigError(f"schema: a stream has no column {field.name!r}; there are {', '.join(COLUMNS)}")
+        if field.name not in COLUMNS and field.name not in fields:
+            known = ", ".join([*COLUMNS, *fields])
+            raise ConfigError(f"schema: a stream has no column {field.name!r}; there are {known}")
         if field.name == "application_properties" and isinstance(field.dataType, StructType) and not properties:
             properties = _declared(field.dataType)
-        expected = _field(field.name, properties).dataType
+        expected = _field(fields.get(field.name, field.name), properties).dataType
         if field.dataType != expected:
             raise ConfigError(
                 f"schema: column {field.name} is declared {field.dataType.simpleString()}, "

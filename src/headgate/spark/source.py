@@ -115,7 +115,7 @@ class _Reader:
         self._place = place_of(self._options)
         self._refuse_options()
         self._schema = schema
-        self._properties = check_schema(schema, self._options.properties)
+        self._properties = check_schema(schema, self._options.properties, self._options.columns)
 
     def _refuse_options(self) -> None:
         raise NotImplementedError
@@ -130,6 +130,7 @@ class _Reader:
                 partition,
                 self._schema,
                 self._properties,
+                fields=self._options.fields,
                 skip_lost=not self._options.fail_on_data_loss,
                 on_mismatch=self._options.on_mismatch,
             )
@@ -142,7 +143,7 @@ class BatchReader(_Reader, DataSourceReader):
         super().__init__(schema, options, scan)
         self._options = ends_as_of(self._options)
         self._now_ms = now_ms(self._options)
-        self._pushed = Pushed()
+        self._pushed = Pushed.of(self._options.fields)
 
     def _refuse_options(self) -> None:
         refuse_streaming_options(self._options)

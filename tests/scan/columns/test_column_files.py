@@ -337,7 +337,7 @@ def test_filter_values_and_other_properties_are_there_to_look_at(tmp_path: Path)
     messages, _ = followed(stream, ScanRequest())
     odd = section(0x74, compound(0xC1, [string(b"region"), string(b"\xff")]))
     found = [data for _, _, data in messages]
-    for batch, first in ((found, "AMER"), ([odd, *found], None)):
+    for batch, first in ((found, "AMER"), ([odd, *found], "\ufffd")):
         ones = np.arange(len(batch))
         rows = column_rows(
             EncodedMessages.of(batch),

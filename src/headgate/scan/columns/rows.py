@@ -101,11 +101,11 @@ def _field(name: str, kind: pa.DataType, field_id: int, *, nullable: bool = True
 
 
 def _filter_values(messages: EncodedMessages, source: FieldReference | None) -> pa.Array:
-    """The value of the declared field, as its bytes are; null for none, or for what is no text."""
+    """The value of the declared field, as `headgate.tables` shows it; null for none, and the empty one is none."""
     if source is None or not len(messages):
         return pa.nulls(len(messages), pa.string())
     starts, lengths = locate_bytes(messages, source)
-    there = lengths >= 0
+    there = lengths > 0
     found = EncodedMessages(messages.data, np.where(there, starts, 0), np.where(there, lengths, 0))
     _, *content = columns_of(found, ["message"])["message"].buffers()
     valid = pa.py_buffer(np.packbits(there, bitorder="little"))
@@ -113,14 +113,8 @@ def _filter_values(messages: EncodedMessages, source: FieldReference | None) -> 
     try:
         return binary.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([_text(value.as_py()) for value in binary], pa.string())
-
-
-def _text(raw: bytes | None) -> str | None:
-    try:
-        return None if raw is None else raw.decode()
-    except UnicodeDecodeError:
-        return None
+        values = (value.as_py() for value in binary)
+        return pa.array([None if value is None else value.decode("utf-8", "replace") for value in values], pa.string())
 
 
 def _inexact_messages(messages: EncodedMessages, rows: NDArray[np.intp]) -> pa.Array:

@@ -144,7 +144,7 @@ def _check_source(pipeline: Pipeline, source: Source, made: _Made, *, local_path
     if source.format == HEADGATE:
         options = SourceOptions.parse(pipeline.source_options(source))
         _check_streams(source, options, made)
-        columns = _Columns(source.name, declared=options.columns)
+        columns = _Columns(source.name, declared=_names(options))
     else:
         path = _checked_path(source, made, local_paths=local_paths)
         if path is not None and source.format.lower() == _PARQUET:
@@ -152,6 +152,10 @@ def _check_source(pipeline: Pipeline, source: Source, made: _Made, *, local_path
     if source.watermark is not None:
         columns.check(f"source {source.name!r}", "watermark.column", source.watermark.column)
     return columns
+
+
+def _names(options: SourceOptions) -> tuple[str, ...]:
+    return tuple(column if isinstance(column, str) else column.name for column in options.columns)
 
 
 def _check_streams(source: Source, options: SourceOptions, made: _Made) -> None:

@@ -1,0 +1,342 @@
+"""`read`: a range of a stream as one DataFrame, from column files where there are some, else from the messages.
+
+    sealed segments with a column file    spark.read.parquet, one scan a file: Spark prunes columns and pushes down
+    the others, and the tail              format("headgate")
+
+Spark gives a Python source no way to hand a part of its rows to Spark's own Parquet reader; so this is a function, and
+what it makes is a union. The offsets are fixed when it is made: it has the same rows however often it runs.
+One scan a file, because Spark packs the files of one scan into partitions by size, and rows are to come in the order of
+offsets within a partition.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import StructType
+
+from headgate import clock
+from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
+from headgate.evaluate import Filter
+from headgate.language import DEFAULT_DIALECT
+from headgate.log import OffsetKind, OffsetSpecification, Stream, resolve_stream
+from headgate.message.arrow import DeclaredColumn, SparkType
+from headgate.scan import OffsetRange, check_start, resolve_range
+from headgate.scan.columns import ColumnFile, ColumnFileWarning, column_files, ddl_of, declaration_of
+from headgate.spark.declarations import COLUMN_NAMES, DEFAULT_COLUMNS
+from headgate.spark.schema import stream_schema
+from headgate.tables import default_root
+
+Place = str | int | OffsetSpecification
+"""Where a read begins or ends: `first`, `last`, `next`, an offset, an interval such as `10m`, an ISO time."""
+
+_READING = {"datetimeRebaseMode": "CORRECTED"}
+_ALL_ROW_GROUPS = {
+    f"parquet.filter.{knowledge}.enabled": "false" for knowledge in ("stats", "dictionary", "bloom", "columnindex")
+}
+"""By these Spark leaves out row groups with NaN, which it takes for above all numbers, and −0.0, which is 0.0 to it."""
+
+_GLOB = re.compile(r"([\\*?\[\]{},])")
+
+
+def read(
+    spark: SparkSession,
+    stream: str | Path,
+    *,
+    columns: str | Iterable[str] | None = None,
+    filter: str | None = None,
+    dialect: str = DEFAULT_DIALECT,
+    start: Place = "first",
+    stop: Place | None = None,
+    root: str | Path | None = None,
+) -> DataFrame:
+    """A range of a stream as a DataFrame: the messages for which `filter` is true, in offset order per partition.
+
+    `stream` is a name under `root` (default: the environment's HEADGATE_ROOT), or the path of a folder. `columns` are
+    those of the source option of that name, as in "offset, region string, price double, p.subject"; without it offset,
+    timestamp and the declared columns of the stream, or what the source has where none are declared. Rows, names and
+    types are those of `format("headgate")` with these options; where files were kept for ever, rows that retention
+    deleted from the log come in addition. What is written later is not read: make it again.
+
+    The session is one of `session`, or was given to `register`. Cost, beside planning: each column file is read once in
+    the life of this process, to check it before Spark has its path; Spark plans a scan for each file.
+    Raises ConfigError, FilterError, StreamNotFoundError; OffsetOutOfRangeError for a `start` that is not there any
+    more, or for a column or filter that kept files cannot serve; CorruptSidecarError for a damaged file without log.
+    """
+    found = resolve_stream(str(stream), default_root() if root is None else Path(root))
+    now_ms = clock.now_ms()
+    asked = _Asked(
+        found,
+        _columns(found, columns),
+        None if filter is None else Filter.parse(filter, dialect),
+        now_ms,
+        _place(start).resolve(now_ms),
+        None if stop is None else _place(stop).resolve(now_ms),
+    )
+    frames = [each.frame(spark, asked) for each in asked.parts()]
+    return _union(frames) if frames else spark.createDataFrame([], asked.schema)
+
+
+def create_view(
+    spark: SparkSession,
+    name: str,
+    stream: str | Path,
+    *,
+    columns: str | Iterable[str] | None = None,
+    filter: str | None = None,
+    dialect: str = DEFAULT_DIALECT,
+    start: Place = "first",
+    stop: Place | None = None,
+    root: str | Path | None = None,
+) -> None:
+    """Make what `read` gives a view of the session for SQL, in place of one of that name; again to see newer data."""
+    frame = read(spark, stream, columns=columns, filter=filter, dialect=dialect, start=start, stop=stop, root=root)
+    frame.createOrReplaceTempView(name)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is to be read of a stream. Intervals are times already."""
+
+    stream: Stream
+    columns: tuple[DeclaredColumn | str, ...]
+    filter: Filter | None
+    now_ms: int
+    start: OffsetSpecification
+    stop: OffsetSpecification | None
+
+    @property
+    def schema(self) -> StructType:
+        """Names and types of the columns."""
+        return stream_schema(self.columns, ())
+
+    @cached_property
+    def within(self) -> OffsetRange:
+        """The offsets of the log. Raises ConfigError for a start behind the end."""
+        check_start(self.stream, self.start, now_ms=self.now_ms)
+        return resolve_range(self.stream, start=self.start, end=self.stop, now_ms=self.now_ms)
+
+    def parts(self) -> Iterator[_Messages | _File]:
+        """Pieces of it in the order of offsets: files, and what has to be read from messages."""
+        first, within = self.stream.first_offset(), self.within
+        files = column_files(self.stream, OffsetRange(self._oldest(), within.stop))
+        before = [file for file in files if file.next_offset <= first]
+        yield from self._kept(before, first)
+        position = within.start
+        for file in files[len(before) :]:
+            part = OffsetRange(max(file.first_offset, within.start), min(file.next_offset, within.stop))
+            made = _File.of(self, file, part) if part.start < part.stop else None
+            if made is None or not made.is_sound():
+                continue
+            if position < part.start:
+                yield _Messages(OffsetRange(position, part.start))
+            yield made
+            position = part.stop
+        if position < within.stop:
+            yield _Messages(OffsetRange(position, within.stop))
+
+    def _oldest(self) -> int:
+        """The first offset of which files without a segment are of use."""
+        if self.start.kind in (OffsetKind.LAST, OffsetKind.NEXT):
+            return self.within.start
+        return self.start.value if self.start.kind is OffsetKind.OFFSET else 0
+
+    def _kept(self, files: Sequence[ColumnFile], first: int) -> Iterator[_File]:
+        """Files of the offsets in front of the log, which are all that is left of them."""
+        wanted = self.start.value if self.start.kind is OffsetKind.OFFSET else first
+        stop = first
+        if self.stop is not None:
+            stop = {OffsetKind.OFFSET: min(self.stop.value, first), OffsetKind.FIRST: 0}.get(self.stop.kind, first)
+        for file in files:
+            part = OffsetRange(max(file.first_offset, self._oldest()), min(file.next_offset, stop))
+            if part.start >= part.stop:
+                continue
+            if wanted < part.start:
+                raise self._gone(wanted, part.start)
+            made = _File.of(self, file, part)
+            if made is None:
+                raise self._not_kept(file)
+            file.check()
+            wanted = max(wanted, part.stop)
+            yield made
+        if wanted < stop:
+            raise self._gone(wanted, stop)
+
+    def _gone(self, start: int, stop: int) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            f"offsets {start} to {stop - 1} of stream {self.stream.name!r} were deleted by retention",
+            path=self.stream.path,
+        )
+
+    def _not_kept(self, file: ColumnFile) -> OffsetOutOfRangeError:
+        names = [each if isinstance(each, str) else each.name for each in self.columns]
+        missing = [name for name, each in zip(names, self.columns, strict=True) if _name_in(file, each, self) is None]
+        what = f"column {missing[0]!r}" if missing else f"what the filter {self.filter and self.filter.text!r} asks for"
+        return OffsetOutOfRangeError(
+            f"{what} was not kept of the offsets {file.first_offset} to {file.next_offset - 1} of stream "
+            f"{self.stream.name!r}, whose messages are deleted; leave it out, or start at {self.stream.first_offset()}",
+            path=file.path,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Messages:
+    """Offsets that are read from the log."""
+
+    within: OffsetRange
+
+    def frame(self, spark: SparkSession, asked: _Asked) -> DataFrame:
+        """Their rows by the source."""
+        options = {
+            "stream": json.dumps([str(asked.stream.path.absolute())]),
+            "columns": ", ".join(each if isinstance(each, str) else ddl_of(each) for each in asked.columns),
+            "start": str(self.within.start),
+            "end": str(self.within.stop),
+            "as_of": str(asked.now_ms),
+        }
+        if asked.filter is not None:
+            assert asked.filter.dialect is not None
+            options |= {"filter": asked.filter.text, "dialect": asked.filter.dialect}
+        return spark.read.format("headgate").options(**options).load()
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """Offsets that are read from a column file; `names` are the asked columns as they are called in it."""
+
+    file: ColumnFile
+    within: OffsetRange
+    names: tuple[str, ...]
+
+    @staticmethod
+    def of(asked: _Asked, file: ColumnFile, within: OffsetRange) -> _File | None:
+        """None where the file has not all that is asked."""
+        names = tuple(name for each in asked.columns if (name := _name_in(file, each, asked)) is not None)
+        if len(names) < len(asked.columns) or asked.filter is not None:
+            return None
+        return _File(file, within, names)
+
+    def is_sound(self) -> bool:
+        """Whether all bytes are what was written; else a warning is given, and its messages are read instead."""
+        try:
+            self.file.check()
+        except CorruptSidecarError as error:
+            warnings.warn(ColumnFileWarning(f"{error}; read without it"), stacklevel=4)
+            return False
+        return True
+
+    def frame(self, spark: SparkSession, asked: _Asked) -> DataFrame:
+        """Their rows by Spark's Parquet reader."""
+        options = dict(_READING)
+        if self._has_odd_numbers(asked):
+            options |= _ALL_ROW_GROUPS
+        rows = spark.read.schema(self._schema(asked)).options(**options).parquet(_literal(self.file.path))
+        for condition in self._bounds(asked):
+            rows = rows.where(condition)
+        return rows.select(
+            *(
+                F.col(_quoted(name)).alias(wanted.name)
+                for name, wanted in zip(self.names, asked.schema.fields, strict=True)
+            )
+        )
+
+    def _schema(self, asked: _Asked) -> StructType:
+        fields = dict(zip(self.names, asked.schema.fields, strict=True))
+        own = {field.name: field for field in stream_schema(("offset", "timestamp"), ()).fields}
+        made = StructType()
+        for name in self.file.schema.names:
+            if name in fields:
+                made = made.add(name, fields[name].dataType)
+            elif name in own:
+                made = made.add(name, own[name].dataType)
+        return made
+
+    def _has_odd_numbers(self, asked: _Asked) -> bool:
+        """Whether there may be a NaN or −0.0 among the numbers: such rows are inexact."""
+        kinds = [each.kind for each in asked.columns if isinstance(each, DeclaredColumn)]
+        if SparkType.DOUBLE not in kinds and SparkType.FLOAT not in kinds:
+            return False
+        floats = (each.kind in (SparkType.DOUBLE, SparkType.FLOAT) for _, each in self.file.columns)
+        return bool(_inexact_bits(self.file) & sum(1 << bit for bit, is_float in enumerate(floats) if is_float))
+
+    def _bounds(self, asked: _Asked) -> Iterator[Column]:
+        if self.within.start > self.file.first_offset:
+            yield F.col("offset") >= self.within.start
+        if self.within.stop < self.file.next_offset:
+            yield F.col("offset") < self.within.stop
+        if self.file.next_offset <= asked.within.start:
+            # The log does not know what the times in front of it mean; each row has that of its chunk.
+            if asked.start.kind is OffsetKind.TIMESTAMP:
+                yield F.col("timestamp") >= F.timestamp_millis(F.lit(asked.start.value))
+            if asked.stop is not None and asked.stop.kind is OffsetKind.TIMESTAMP:
+                yield F.col("timestamp") < F.timestamp_millis(F.lit(asked.stop.value))
+
+
+@functools.lru_cache(4096)
+def _inexact_bits(file: ColumnFile) -> int:
+    """The bits of all rows of a file together. Raises CorruptSidecarError."""
+    column = file.schema.names.index("inexact")
+    groups = (file.metadata.row_group(group) for group in range(len(file.row_groups)))
+    nulls = [group.column(column).statistics.null_count == group.num_rows for group in groups]
+    if all(nulls):
+        return 0
+    found = file.read(["inexact"])["inexact"].drop_null()
+    return int(np.bitwise_or.reduce(found.to_numpy())) if len(found) else 0
+
+
+def _name_in(file: ColumnFile, column: DeclaredColumn | str, asked: _Asked) -> str | None:
+    """What an asked column is called in a file; None where the file does not have it."""
+    if isinstance(column, DeclaredColumn):
+        place = (column.section, column.field, column.kind, column.precision)
+        same = (each for _, each in file.columns if (each.section, each.field, each.kind, each.precision) == place)
+        return next((each.name for each in same), None)
+    if column == "filter_value":
+        # Without a declared source a file has no values, the source those of the annotation.
+        settings = asked.stream.settings
+        source = None if settings is None else settings.filter_source
+        return column if source is not None and file.origin.filter_source == source else None
+    return column if column in ("offset", "timestamp") or (column == "body" and file.declaration.body) else None
+
+
+def _columns(stream: Stream, columns: str | Iterable[str] | None) -> tuple[DeclaredColumn | str, ...]:
+    if columns is not None:
+        text = columns if isinstance(columns, str) else ", ".join(columns)
+        try:
+            return COLUMN_NAMES.values.parse(text)
+        except ConfigError as error:
+            raise ConfigError(f"columns: {str(error).removeprefix('columns: ')}") from error
+    declaration = declaration_of(stream)
+    if declaration is None:
+        return DEFAULT_COLUMNS
+    return ("offset", "timestamp", *declaration.declared, *(["body"] if declaration.body else []))
+
+
+def _place(given: Place) -> OffsetSpecification:
+    return given if isinstance(given, OffsetSpecification) else OffsetSpecification.parse(str(given))
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    """A flat tree: Spark's analysis goes down into each union."""
+    if len(frames) == 1:
+        return frames[0]
+    middle = len(frames) // 2
+    return _union(frames[:middle]).union(_union(frames[middle:]))
+
+
+def _literal(path: Path) -> str:
+    """A path of this machine as Spark takes it, which reads patterns."""
+    return "file://" + _GLOB.sub(r"\\\1", str(path.absolute()))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

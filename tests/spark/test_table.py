@@ -1,0 +1,208 @@
+"""A stream as one DataFrame: the rows of the source, from column files wherever there are some."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from examples import examples
+from headgate.errors import ConfigError, FilterError, OffsetOutOfRangeError
+from headgate.log import Stream, StreamArguments, pairs
+from headgate.message import AmqpType, AmqpValue, Message
+from headgate.scan.columns import (
+    ColumnFileWarning,
+    build_columns,
+    column_files,
+    declare_columns,
+    drop_columns,
+    sweep_columns,
+)
+from headgate.spark import create_view, read
+
+from .conftest import order, write_stream
+
+pytestmark = pytest.mark.spark
+
+COUNT = 600
+DECLARED = "region string, price double, p.subject, h.priority, p.creation_time, number int as position, body"
+COLUMNS = f"offset, timestamp, filter_value, {DECLARED}"
+SMALL = StreamArguments(max_segment_size_bytes=3_000)
+
+
+def built(root: Path, name: str = "orders", count: int = COUNT, **declaration: str) -> Stream:
+    """Orders over several segments, all sealed ones with a column file."""
+    arguments = StreamArguments(max_segment_size_bytes=15_000)
+    made = write_stream(
+        root, name, [order(n) for n in range(count)], arguments=arguments, filter_source="properties.subject"
+    )
+    declare_columns(made, DECLARED, **declaration)  # type: ignore[arg-type]
+    assert len(list(build_columns(made, now_ms=1))) > 3
+    return made
+
+
+def source(spark: SparkSession, stream: Stream, columns: str, **options: object) -> DataFrame:
+    chosen = {name: str(value) for name, value in options.items()}
+    return spark.read.format("headgate").options(columns=columns, **chosen).load(str(stream.path))
+
+
+def shown(frame: DataFrame) -> list[str]:
+    """The rows with −0.0, NaN and bytes told apart, by offset."""
+    return [repr(row) for row in sorted(frame.toArrow().to_pylist(), key=lambda row: row["offset"])]
+
+
+def scans(frame: DataFrame) -> int:
+    """How many of the scans of a plan are Spark's own of files."""
+    plan = str(frame._jdf.queryExecution().sparkPlan())  # type: ignore[operator]
+    return plan.count("FileScan parquet")
+
+
+def types_of(frame: DataFrame) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
+
+
+ODD = [
+    {"region": AmqpValue(AmqpType.SYMBOL, "EMEA"), "price": AmqpValue(AmqpType.FLOAT, 0.5)},
+    {"region": "", "price": -0.0},
+    {"region": "AMER", "price": math.nan},
+    {"region": "APJ", "price": 7, "number": 2**40},
+    {"region": 5, "price": "7", "number": -1},
+    {"price": math.inf},
+    {},
+]
+messages = st.lists(
+    st.one_of(
+        st.integers(0, 999).map(order),
+        st.sampled_from([Message(None, subject="x", application_properties=odd).encode() for odd in ODD]),
+        st.sampled_from([b"", b"\x00Sp\xc0", Message(b"-", creation_time=-14_831_769_600_000).encode()]),
+        st.binary(max_size=30),
+    ),
+    min_size=20,
+    max_size=70,
+)
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for each example."""
+    made = tmp_path_factory.mktemp("tables")
+    return (made / str(number) for number in range(10_000))
+
+
+@given(found=messages, filtered=st.booleans(), unbuilt=st.integers(0, 3))
+@examples(0.03)
+def test_the_rows_are_those_of_the_source(
+    spark: SparkSession, roots: Iterator[Path], found: list[bytes], filtered: bool, unbuilt: int
+) -> None:
+    stream = write_stream(
+        next(roots), "in", found, chunk_messages=6, arguments=SMALL, filter_source="application_properties.region"
+    )
+    declare_columns(stream, DECLARED)
+    files = [report.file for report in build_columns(stream, now_ms=1)]
+    for file in files[unbuilt : unbuilt + 1]:
+        assert file is not None
+        file.path.unlink()
+    options = {"filter": "price >= 0 OR region = 'EMEA'"} if filtered else {}
+    frame = read(spark, stream.path, columns=COLUMNS, **options)
+    expected = source(spark, stream, COLUMNS, **options)
+    assert types_of(frame) == types_of(expected)
+    assert shown(frame) == shown(expected)
+
+
+def test_spark_reads_files_of_the_columns_that_are_named_and_keeps_the_order(spark: SparkSession, root: Path) -> None:
+    stream = built(root)
+    sealed = sum(segment.is_sealed for segment in stream.segments())
+    frame = read(spark, "orders", root=root)
+    assert frame.columns == [
+        "offset", "timestamp", "region", "price", "subject", "priority", "creation_time", "position", "body"
+    ]  # fmt: skip
+    assert scans(frame) == sealed
+    plan = frame.groupBy("region").sum("price")._jdf.queryExecution().sparkPlan().toString()  # type: ignore[operator]
+    assert plan.count("ReadSchema: struct<region:string,price:double>") == sealed
+    rows = frame.selectExpr("offset", "spark_partition_id() AS place").collect()
+    assert [row.offset for row in rows] == list(range(COUNT))
+    assert [row.place for row in rows] == sorted(row.place for row in rows)
+
+
+def test_what_is_written_later_is_not_read_until_it_is_made_again(spark: SparkSession, root: Path) -> None:
+    built(root)
+    create_view(spark, "shop", "orders", root=root, columns="region string as area", start=40)
+    write_stream(root, "orders", [order(1)] * 60, filter_source="properties.subject")
+    assert spark.sql("SELECT area FROM shop").count() == COUNT - 40
+    create_view(spark, "shop", "orders", root=root, columns="region string as area", start=40)
+    assert spark.sql("SELECT area FROM shop").count() == COUNT + 20
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"), [(130, 430), ("2025-06-15T15:06:45Z", "2025-06-15T15:06:48Z"), ("next", None)]
+)
+def test_a_part_of_a_stream(spark: SparkSession, root: Path, start: int | str, stop: int | str | None) -> None:
+    stream = built(root)
+    frame = read(spark, stream.path, columns="offset, region string", start=start, stop=stop)
+    options = {"start": start} if stop is None else {"start": start, "end": stop}
+    rows = shown(source(spark, stream, "offset, region string", **options))
+    assert shown(frame) == rows
+    assert (len(rows) > 0) == (stop is not None)
+
+
+def test_a_damaged_file_is_read_from_the_messages(spark: SparkSession, root: Path) -> None:
+    stream = built(root)
+    path = column_files(stream)[1].path
+    raw = bytearray(path.read_bytes())
+    raw[1000] ^= 1
+    path.write_bytes(raw)
+    with pytest.warns(ColumnFileWarning, match="checksum"):
+        frame = read(spark, stream.path, columns="offset, region string")
+    assert scans(frame) == sum(segment.is_sealed for segment in stream.segments()) - 1
+    assert shown(frame) == shown(source(spark, stream, "offset, region string"))
+
+
+def test_files_without_a_column_are_not_used(spark: SparkSession, root: Path) -> None:
+    stream = built(root)
+    frame = read(spark, stream.path, columns="offset, region string, quantity int")
+    assert scans(frame) == 0
+    assert frame.where("quantity IS NULL AND region IS NOT NULL").count() == COUNT
+
+
+def test_a_frame_outlives_the_segment_and_a_kept_table_the_log(spark: SparkSession, root: Path) -> None:
+    stream = built(root / "odd [name] {1,2} *%20", keep="forever")
+    before = shown(read(spark, stream.path))
+    frame = read(spark, stream.path)
+    first, second = stream.segments()[:2]
+    for segment in (first, second):
+        pairs.delete_pair(stream.path, segment.first_chunk_id)
+    sweep_columns(stream, now_ms=2)
+    assert shown(frame) == before
+    left = Stream.open(stream.path)
+    assert left.first_offset() == second.stop_offset
+    again = read(spark, stream.path)
+    assert shown(again) == before
+    assert read(spark, stream.path, start=10, stop=20).count() == 10
+    assert read(spark, stream.path, start="2025-06-15T15:06:41Z").count() == COUNT - 50
+    with pytest.raises(OffsetOutOfRangeError, match="'quantity' was not kept of the offsets 0 to"):
+        read(spark, stream.path, columns="region string, quantity int")
+    assert (
+        read(spark, stream.path, columns="quantity int", start=left.first_offset()).count()
+        == COUNT - second.stop_offset
+    )
+    drop_columns(left, ["subject"])
+    column_files(stream)[0].path.unlink()
+    with pytest.raises(OffsetOutOfRangeError, match=f"offsets 0 to {first.stop_offset - 1} .* were deleted"):
+        read(spark, stream.path, start=0)
+
+
+def test_what_is_wrong_is_refused_when_the_frame_is_made(spark: SparkSession, root: Path) -> None:
+    write_stream(root, "orders", [order(1)])
+    with pytest.raises(ConfigError, match="columns: found 'region', expected some of offset"):
+        read(spark, "orders", root=root, columns="region")
+    with pytest.raises(ConfigError, match="'body', expected another name"):
+        read(spark, "orders", root=root, columns="body string")
+    with pytest.raises(FilterError):
+        read(spark, "orders", root=root, filter="price >")
+    with pytest.raises(ConfigError, match="behind the end"):
+        read(spark, "orders", root=root, start=2)

@@ -87,6 +87,16 @@ def test_pyspark_is_imported_only_by_spark() -> None:
     assert found == []
 
 
+def test_pyiceberg_is_imported_only_by_iceberg_tables() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}"
+        for path in _sources()
+        for module, line in _imports(path)
+        if module.split(".")[0] == "pyiceberg" and path.parent != PACKAGE / "tables" / "iceberg"
+    ]
+    assert found == []
+
+
 def test_core_opens_no_sockets_and_reads_no_clock() -> None:
     read = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep")
     clocks = {*(f"time.{name}" for name in read), "datetime.now", "datetime.utcnow", "date.today"}

@@ -47,6 +47,9 @@ COMMANDS = [
     ["serve"],
     ["run"],
     ["generate"],
+    ["table", "publish"],
+    ["table", "ls"],
+    ["table", "drop"],
 ]
 
 

@@ -21,6 +21,7 @@ from headgate.cli import rule as rule_commands
 from headgate.cli import servicebus as servicebus_commands
 from headgate.cli import stream as stream_commands
 from headgate.cli import subscription as subscription_commands
+from headgate.cli import table as table_commands
 from headgate.cli import topic as topic_commands
 from headgate.cli import user as user_commands
 from headgate.cli.completion import add_completion
@@ -61,6 +62,7 @@ application.command(rule_commands.commands)
 application.command(servicebus_commands.commands)
 application.command(rocketmq_commands.commands)
 application.command(columns_commands.commands)
+application.command(table_commands.commands)
 application.command(index_commands.commands)
 application.command(consumer_commands.commands)
 application.command(user_commands.commands)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from headgate.log.commit import abort_batch, commit_batch, output_of
     from headgate.log.compression import COMPRESSION_NAMES, EXPANSION_LIMIT_BYTES, parse_compression
     from headgate.log.counting import MessageCounts
-    from headgate.log.crash_points import BuildStep, CommitStep, reached
+    from headgate.log.crash_points import BuildStep, CommitStep, PublishStep, reached
     from headgate.log.derived import (
         GRACE_MS,
         KEPT_FOLDER,

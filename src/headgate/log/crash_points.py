@@ -43,10 +43,25 @@ class BuildStep(StrEnum):
     """It has its name."""
 
 
+class PublishStep(StrEnum):
+    """Steps of publishing to a table, in their order."""
+
+    STORED = "table-stored"
+    """Behind each data file that lies where the table expects it; no snapshot has it."""
+    COMMITTED = "table-committed"
+    """A snapshot with new segments is committed; that its files are no waste any more is not written down."""
+    REMOVED = "table-removed"
+    """The snapshot without the segments that the log does not have any more is committed."""
+    EXPIRING = "table-expiring"
+    """The files that only old snapshots have are written down; the snapshots are still there."""
+    EXPIRED = "table-expired"
+    """The old snapshots are gone, their files are not."""
+
+
 _reached: Counter[str] = Counter()
 
 
-def reached(step: CommitStep | BuildStep) -> None:
+def reached(step: CommitStep | BuildStep | PublishStep) -> None:
     """Die here if the environment says so."""
     wanted, _, number = os.environ.get(VARIABLE, "").partition(":")
     if wanted == step:

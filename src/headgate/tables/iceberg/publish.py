@@ -1,0 +1,123 @@
+"""Publishing a stream to its table: one pass, exactly once for each sealed segment, whoever is killed when.
+
+1. The table is read, then the column files are listed. What the table has been given stands in the newest of its
+   snapshots that added something, and in a property of the table, which the same commit sets.
+2. What is missing is stored under names that say what it is, and committed by an append that is refused if anything
+   else was committed since 1. Then all of this begins again.
+3. A segment that was published with another declaration is replaced by its newer file, in one snapshot.
+4. What the log has lost leaves the table, old snapshots expire, and files that nobody needs are deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from headgate.errors import ConfigError, SinkError
+from headgate.log import Stream
+from headgate.scan.columns import declaration_of
+from headgate.tables.iceberg.catalog import (
+    NAME_PROPERTY,
+    STREAM_PROPERTY,
+    CatalogPlace,
+    Identifier,
+    check_is_of,
+    identifier_of,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+_TRIES = 10
+"""How often all is found out again because another program changed the table meanwhile."""
+
+Retain: TypeAlias = Literal["log", "forever"]
+"""Whether rows leave the table when the log and the column files do not have them any more."""
+
+
+@dataclass(slots=True)
+class PublishReport:
+    """What one pass did: segments and rows added, segments replaced by files of a newer declaration, data files that
+    left the table with their segments, snapshots that expired, files that were deleted."""
+
+    table: str
+    location: str
+    segments: int = 0
+    rows: int = 0
+    replaced: int = 0
+    removed: int = 0
+    expired: int = 0
+    deleted_files: int = 0
+
+
+def publish_table(
+    stream: Stream,
+    place: CatalogPlace,
+    *,
+    table: str | None = None,
+    retain: Retain = "log",
+    expire_after_ms: int | None = None,
+    now_ms: int,
+) -> PublishReport:
+    """Bring the table of a stream up to date; it is made the first time. Column files are to be built before.
+
+    `table` is `namespace.name`, by default `headgate.<stream>`. Snapshots that are older than `expire_after_ms` expire;
+    by default the table's property `history.expire.max-snapshot-age-ms` says it, without that it is five days.
+
+    Waits while another process publishes the stream. Memory: a few mebibytes. Raises ConfigError for a stream without
+    declared columns, a catalog that is not known, a table of another stream; SinkError for what catalog and storage
+    refuse; LogError. Killed at any point, the next pass goes on where it was.
+    """
+    if declaration_of(stream) is None:
+        raise ConfigError(f"stream {stream.name!r} has no declared columns; `headgate columns declare` makes some")
+    identifier = identifier_of(stream, table)
+    with place.opened() as catalog:
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+        from headgate.tables.iceberg.upkeep import bring_up_to_date
+        from headgate.tables.iceberg.waste import publishing
+
+        with publishing(stream):
+            found = _load_or_create(catalog, identifier, stream)
+            report = PublishReport(shown(identifier), found.location())
+            for _ in range(_TRIES):
+                check_is_of(found, stream, place)
+                try:
+                    bring_up_to_date(
+                        found, stream, report, retain=retain, expire_after_ms=expire_after_ms, now_ms=now_ms
+                    )
+                except (CommitFailedException, ValidationException) as error:
+                    # Nothing of it was committed. What is left to do may be something else now.
+                    conflict = error
+                    found = catalog.load_table(identifier)
+                else:
+                    return report
+    raise SinkError(
+        f"{place}: other programs changed table {report.table} {_TRIES} times while it was published: {conflict}"
+    )
+
+
+def _load_or_create(catalog: Catalog, identifier: Identifier, stream: Stream) -> Table:
+    from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+    from pyiceberg.schema import Schema
+
+    try:
+        return catalog.load_table(identifier)
+    except NoSuchTableError:
+        pass
+    catalog.create_namespace_if_not_exists(identifier[:-1])
+    properties = {
+        STREAM_PROPERTY: stream.identity,
+        NAME_PROPERTY: stream.name,
+        # Each pass may be a commit: without these, files of some kilobytes would become ever more.
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "10",
+        "commit.manifest-merge.enabled": "true",
+    }
+    try:
+        # Without columns: catalogs number those that a new table has by themselves.
+        return catalog.create_table(identifier, Schema(), properties=properties)
+    except TableAlreadyExistsError:
+        return catalog.load_table(identifier)

@@ -1,0 +1,110 @@
+"""Files of a table that may be nobody's, written down before they are: so whoever comes after a kill removes them.
+
+    <derived folder>/iceberg-<id of the table>.json     locations; replaced by rename, gone when there are none
+    <derived folder>/iceberg.lock                       held by the one that publishes the stream
+
+Two kinds are written down: data files before they are stored, and what only snapshots have that are about to expire.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from headgate.errors import LogError
+from headgate.log import Stream, derived_folder, make_derived_folder, remove_file, replace_file, storage_error
+
+_LOCK_NAME = "iceberg.lock"
+
+
+@contextlib.contextmanager
+def publishing(stream: Stream) -> Iterator[None]:
+    """Keep others from publishing the stream from this folder: waits for whoever does; the system frees it at death.
+
+    What one of them stores for its next snapshot another one must not take for waste.
+    """
+    path = make_derived_folder(stream) / _LOCK_NAME
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise storage_error(error, path) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class Waste:
+    """What is written down for one table. Only for the one that holds `publishing`."""
+
+    def __init__(self, stream: Stream, table: Table) -> None:
+        self._path = derived_folder(stream) / f"iceberg-{table.metadata.table_uuid}.json"
+        self._locations = _read(self._path)
+
+    def add(self, locations: Iterable[str]) -> None:
+        """Write these down, before they become waste."""
+        self._write(self._locations | set(locations))
+
+    def forget(self, locations: Iterable[str]) -> None:
+        """A snapshot has these now."""
+        self._write(self._locations - set(locations))
+
+    def clear(self, table: Table, wanted: Collection[str]) -> int:
+        """Delete what no snapshot has and nobody will ask for: the names `wanted` are of the next snapshots.
+
+        Gives how many files were deleted. Cost: nothing is written down, nothing; else reading all manifests.
+        """
+        if not self._locations:
+            return 0
+        unused = self._locations - reached_by(table, table.metadata.snapshots)
+        kept = {location for location in unused if location.rpartition("/")[2] in wanted}
+        deleted = 0
+        for location in sorted(unused - kept):
+            with contextlib.suppress(FileNotFoundError):
+                table.io.delete(location)
+                deleted += 1
+        self._write(kept)
+        return deleted
+
+    def drop(self) -> None:
+        """The table is no more."""
+        self._write(set())
+
+    def _write(self, locations: set[str]) -> None:
+        if locations == self._locations:
+            return
+        if locations:
+            replace_file(self._path, msgspec.json.format(msgspec.json.encode(sorted(locations)), indent=1) + b"\n")
+        else:
+            remove_file(self._path)
+        self._locations = locations
+
+
+def reached_by(table: Table, snapshots: Iterable[Snapshot]) -> set[str]:
+    """All files that some snapshots need. Cost: reading each of their manifests once."""
+    found: set[str] = set()
+    for snapshot in snapshots:
+        found.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path not in found:
+                found.add(manifest.manifest_path)
+                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+                found.update(entry.data_file.file_path for entry in entries)
+    return found
+
+
+def _read(path: Path) -> set[str]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=set[str])
+    except FileNotFoundError:
+        return set()
+    except (OSError, ValueError) as error:
+        raise LogError(f"not a list of a table's files: {error}; remove it", path=path) from error

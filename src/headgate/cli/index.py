@@ -245,7 +245,7 @@ def count(
     as_json: AsJson = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Count the messages that match: from the index where it has exact results, else by reading them."""
+    """Count the messages that match: from the index or column files where they are exact, else by reading them."""
     from headgate.evaluate import Filter
     from headgate.language.rocketmq import TAGS
     from headgate.log import resolve_stream
@@ -265,8 +265,10 @@ def count(
         write_json({"matches": found.matches, "from_index": found.from_index, "counters": found.counters.as_dict()})
         return 0
     write_line(str(found.matches))
+    by_columns = found.counters.messages_decided_by_columns
     write_note(
         f"{counted(found.counters.messages_decided_by_index, 'message')} decided by the index, "
+        f"{f'{shown_count(by_columns)} by columns, ' if by_columns else ''}"
         f"{shown_count(found.counters.messages_evaluated)} evaluated ({shown_size(found.counters.bytes_read)} read)"
     )
     return 0

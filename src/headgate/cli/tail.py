@@ -254,6 +254,12 @@ def _write_counters(cursor: _Cursor, *, as_json: bool, is_remote: bool) -> None:
             f"match index: {counted(counters.chunks_skipped_by_index, 'chunk')} skipped unread, "
             f"{counted(counters.messages_decided_by_index, 'message')} decided"
         )
+    if counters.messages_decided_by_columns:
+        lines.append(
+            f"column files: {counted(counters.messages_decided_by_columns, 'message')} decided "
+            f"({shown_size(counters.column_bytes_read)} read), "
+            f"{counted(counters.chunks_skipped_by_columns, 'chunk')} skipped unread"
+        )
     if counters.chunks_corrupt:
         lines.append(f"passed over because they do not check: {counted(counters.chunks_corrupt, 'chunk')}")
     write_note("\n".join(lines))

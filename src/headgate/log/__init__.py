@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         KEPT_FOLDER,
         derived_bytes,
         derived_folder,
+        derived_folder_of,
         headers_digest,
         make_derived_folder,
         remove_unfinished,

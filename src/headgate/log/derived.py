@@ -46,6 +46,11 @@ def derived_folder(stream: Stream) -> Path:
     return _foreign_folder(stream.path) if stream.is_foreign else stream.path / DERIVED_FOLDER
 
 
+def derived_folder_of(segment: Segment) -> Path:
+    """Where derived files of a segment lie; it need not be there."""
+    return segment.folder / DERIVED_FOLDER if segment.is_own else _foreign_folder(segment.folder)
+
+
 def make_derived_folder(stream: Stream) -> Path:
     """The derived folder, made if it is not there. Raises StorageFullError, StreamReadOnlyError, LogError."""
     folder = derived_folder(stream)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.log import Stream
-from headgate.scan.answers import Answers
+from headgate.scan.answers import Answers, Purpose
 from headgate.scan.plan import rows_within
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 from headgate.scan.rows import read_rows
@@ -28,7 +28,7 @@ def count_matches(stream: Stream, request: ScanRequest, within: OffsetRange) -> 
     are. Errors: those of `read_rows` and `ChunkSelector.select`.
     """
     counters = ScanCounters()
-    selector, answers = ChunkSelector(stream, request), Answers(request)
+    selector, answers = ChunkSelector(stream, request), Answers(request, Purpose.COUNTING)
     from_index = read = 0
     segments = stream.segments()
     try:
@@ -42,9 +42,9 @@ def count_matches(stream: Stream, request: ScanRequest, within: OffsetRange) -> 
                 for answer in answers.answers(reader, rows, within):
                     known = answer.decided
                     from_index += int(answer.counts[known].sum())
-                    counters.chunks_skipped_by_index += int(known.sum())
                     counters.bytes_skipped += int(sizes[answer.rows[known]].sum())
-                    counters.messages_decided_by_index += int(answer.records[known].sum())
+                    chunks, messages = int(known.sum()), int(answer.records[known].sum())
+                    answer.source.count(counters, chunks=chunks, messages=messages)
                     for batch in read_rows(reader, answer.rows[~known], request, within, counters, answers):
                         read += len(batch)
     finally:

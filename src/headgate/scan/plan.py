@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import OffsetOutOfRangeError
 from headgate.log import ChunkTable, OffsetSpecification, Segment, SegmentReader, Stream, check_identity
-from headgate.scan.answers import Answers
+from headgate.scan.answers import Answers, Purpose
 from headgate.scan.reading import ScanBatch
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 from headgate.scan.rows import read_rows, rows_left
@@ -68,7 +68,7 @@ def plan(stream: Stream, request: ScanRequest, within: OffsetRange, *, range_byt
     counters = ScanCounters()
     selector = ChunkSelector(stream, request)
     ranges: list[ChunkRange] = []
-    answers = Answers(request)
+    answers = Answers(request, Purpose.PLANNING)
     segments = stream.segments()
     for number, segment in enumerate(segments):
         behind = segments[number + 1].first_chunk_id if number + 1 < len(segments) else None

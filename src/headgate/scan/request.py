@@ -39,6 +39,9 @@ class ScanRequest:
     max_expanded_bytes: int = EXPANSION_LIMIT_BYTES
     match_index: bool = True
     """Whether results calculated ahead may stand for evaluating; they are the same. `exact` never takes them."""
+    column_files: bool = True
+    """Whether declared columns that were derived from the messages may stand for evaluating; the results are the same.
+    `exact` never takes them."""
     known_values: tuple[tuple[FieldReference | None, frozenset[bytes]], ...] = ()
     """Of interest are only messages in which each of these fields has one of its values; the caller sorts out the rest.
     Where a field is the declared filter source (None: whatever is declared now), chunks that hold none are skipped."""
@@ -59,17 +62,23 @@ class ScanCounters(msgspec.Struct):
     """Chunks that stage 1 ruled out: their data was not read."""
     chunks_skipped_by_index: int = 0
     """Chunks that the match index ruled out: their data was not read."""
+    chunks_skipped_by_columns: int = 0
+    """Chunks that column files ruled out: their data was not read."""
     chunks_without_match: int = 0
     """Chunks that were read and gave no message: false positives of stage 1 where it tested."""
     chunks_corrupt: int = 0
     """Chunks that did not check and were passed over on request."""
     bytes_read: int = 0
     bytes_skipped: int = 0
-    """Bytes of the chunks that were skipped, and of the messages that the match index left out of others."""
+    """Bytes of the chunks that were skipped, and of the messages that derived files left out of others."""
+    column_bytes_read: int = 0
+    """Bytes of column files that were read to decide messages."""
     messages_evaluated: int = 0
     """Messages of the chunks that were read, in the range asked for, less those of the next count."""
     messages_decided_by_index: int = 0
     """Messages in the range asked for that the match index decided: not evaluated, and not read unless they match."""
+    messages_decided_by_columns: int = 0
+    """The same of column files."""
     messages_matched: int = 0
     messages_unknown: int = 0
     """Verdict unknown; counted with `exact` only."""
@@ -83,20 +92,23 @@ class ScanCounters(msgspec.Struct):
 
     @property
     def messages_decided(self) -> int:
-        """Messages in the range asked for that stage 1 left, evaluated or decided by the index."""
-        return self.messages_evaluated + self.messages_decided_by_index
+        """Messages in the range asked for that stage 1 left, evaluated or decided by derived files."""
+        return self.messages_evaluated + self.messages_decided_by_index + self.messages_decided_by_columns
 
     def add(self, other: ScanCounters) -> None:
         """Add the counts of another reader."""
         self.chunks_examined += other.chunks_examined
         self.chunks_skipped += other.chunks_skipped
         self.chunks_skipped_by_index += other.chunks_skipped_by_index
+        self.chunks_skipped_by_columns += other.chunks_skipped_by_columns
         self.chunks_without_match += other.chunks_without_match
         self.chunks_corrupt += other.chunks_corrupt
         self.bytes_read += other.bytes_read
         self.bytes_skipped += other.bytes_skipped
+        self.column_bytes_read += other.column_bytes_read
         self.messages_evaluated += other.messages_evaluated
         self.messages_decided_by_index += other.messages_decided_by_index
+        self.messages_decided_by_columns += other.messages_decided_by_columns
         self.messages_matched += other.messages_matched
         self.messages_unknown += other.messages_unknown
         self.messages_error += other.messages_error

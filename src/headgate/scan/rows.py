@@ -94,9 +94,9 @@ def rows_left(
 def _count_ruled_out(answer: Answer, sizes: Int64Array, counters: ScanCounters) -> None:
     """Count the chunks that an answer rules out; `sizes` are the bytes of the answer's chunks."""
     ruled_out = answer.ruled_out
-    counters.chunks_skipped_by_index += int(ruled_out.sum())
     counters.bytes_skipped += int(sizes[ruled_out].sum())
-    counters.messages_decided_by_index += int(answer.records[ruled_out].sum())
+    chunks, messages = int(ruled_out.sum()), int(answer.records[ruled_out].sum())
+    answer.source.count(counters, chunks=chunks, messages=messages)
 
 
 @dataclass(slots=True)
@@ -150,15 +150,16 @@ class _AnsweredRead:
             read_bytes = int((part.stops - part.positions).sum())
             counters.bytes_read += read_bytes
             counters.bytes_skipped += int(sizes[chunks].sum()) - read_bytes
-            counters.messages_decided_by_index += int(answer.records[chunks].sum())
+            decided = int(answer.records[chunks].sum())
             messages, offsets, places = read[0], part.offsets, part.chunks
             if evaluate:
-                counters.messages_decided_by_index -= len(messages)
+                decided -= len(messages)
                 counters.messages_evaluated += len(messages)
                 rows = np.flatnonzero(read[1])
                 messages, offsets, places = messages.take(rows), offsets[rows], places[rows]
                 hits = np.bincount(places, minlength=len(answer.rows))[chunks]
                 counters.chunks_without_match += int((hits == 0).sum())
+            answer.source.count(counters, chunks=0, messages=decided)
             counters.messages_matched += len(messages)
             times = answer.headers["timestamp_ms"][places].astype(np.int64)
             yield ScanBatch(messages, offsets, times)
@@ -180,6 +181,6 @@ class _AnsweredRead:
                 self.counters.messages_matched += len(kept)
                 yield ScanBatch(batch.messages.take(kept), batch.offsets[kept], batch.timestamps_ms[kept])
         finally:
-            self.counters.messages_decided_by_index += counted.messages_evaluated
+            self.answer.source.count(self.counters, chunks=0, messages=counted.messages_evaluated)
             self.counters.bytes_read += counted.bytes_read
             self.counters.chunks_corrupt += counted.chunks_corrupt

@@ -324,6 +324,14 @@ MATCH_INDEX = Option(
     "false",
     default="true",
 )
+COLUMN_FILES = Option(
+    "column_files",
+    FLAG,
+    "Whether [column files](../design/columns.md) decide a filter where they can; the messages that match are read. "
+    "`false`: filters are evaluated for each message.",
+    "false",
+    default="true",
+)
 AS_OF = Option(
     "as_of",
     Values("an ISO time (UTC unless it says another zone), or milliseconds since 1970", time_ms),
@@ -354,7 +362,7 @@ SOURCE_OPTIONS: Mapping[str, tuple[Option[object], ...]] = {
     "Which columns": (COLUMN_NAMES, PROPERTIES),
     "How much a batch of a streaming read takes": (MAX_MESSAGES_PER_BATCH, MAX_BYTES_PER_BATCH),
     "What is lost, damaged or of another type": (FAIL_ON_DATA_LOSS, ON_CORRUPT, VERIFY_CRC, ON_MISMATCH),
-    "How it runs": (PARTITIONS, MATCH_INDEX, AS_OF, COUNTERS, COUNTERS_ROOT),
+    "How it runs": (PARTITIONS, MATCH_INDEX, COLUMN_FILES, AS_OF, COUNTERS, COUNTERS_ROOT),
 }
 """All options of a source, by what they are about."""
 

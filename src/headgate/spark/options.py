@@ -58,6 +58,7 @@ class SourceOptions:
     skip_corrupt: bool
     verify_crc: bool
     match_index: bool
+    column_files: bool
     partitions: int | None
     as_of_ms: int | None
     counters: str | None
@@ -92,6 +93,7 @@ class SourceOptions:
             skip_corrupt=reader.value(declared.ON_CORRUPT) == "skip",
             verify_crc=reader.value(declared.VERIFY_CRC),
             match_index=reader.value(declared.MATCH_INDEX),
+            column_files=reader.value(declared.COLUMN_FILES),
             partitions=reader.given(declared.PARTITIONS),
             as_of_ms=reader.given(declared.AS_OF),
             counters=reader.given(declared.COUNTERS),

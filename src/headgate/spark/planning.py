@@ -135,6 +135,7 @@ def scan_request(options: SourceOptions, *, now_ms: int) -> ScanRequest:
         now_ms=now_ms,
         verify_checksums=options.verify_crc,
         match_index=options.match_index,
+        column_files=options.column_files,
         on_corrupt=OnCorrupt.SKIP if options.skip_corrupt else OnCorrupt.FAIL,
     )
 

@@ -187,7 +187,7 @@ def statistics_of(column: pa.Array) -> Statistics:
 
 
 @st.composite
-def likely(draw: st.DrawFn, names: Sequence[str], constants: Sequence[str]) -> str:
+def likely(draw: st.DrawFn, names: Sequence[str], constants: Sequence[str], other: str = "{} LIKE 'a%'") -> str:
     """Texts over columns that decide themselves."""
     name, constant = st.sampled_from(names), st.sampled_from(constants)
     compared = st.builds("{} {} {}".format, name, st.sampled_from(("=", "<>", "<", "<=", ">", ">=")), constant)
@@ -198,9 +198,8 @@ def likely(draw: st.DrawFn, names: Sequence[str], constants: Sequence[str]) -> s
         st.builds("{} {} {}".format, constant, st.sampled_from(("=", "<>", "<", ">=")), name),
         st.builds("{} {}IN ({}, {})".format, name, st.sampled_from(("", "NOT ")), constant, constant),
         st.builds("{} IS {}NULL".format, name, st.sampled_from(("", "NOT "))),
-        st.builds("{} BETWEEN {} AND {}".format, name, constant, constant),
         name,
-        st.builds("{} LIKE 'a%'".format, name),
+        st.builds(other.format, name, constant, constant),
     )
     tree = st.recursive(
         test,
@@ -249,7 +248,11 @@ rocketmq = filters(
     "rocketmq",
     mostly(
         rocketmq_strategies.expressions,
-        likely((*rocketmq_strategies.NAMES, "a", "b", "TAGS", "KEYS"), (*NUMBERS, *STRINGS, "TRUE", "FALSE")),
+        likely(
+            (*rocketmq_strategies.NAMES, "a", "b", "TAGS", "KEYS"),
+            (*NUMBERS, *STRINGS, "TRUE", "FALSE"),
+            "{} BETWEEN {} AND {}",
+        ),
     ),
 )
 servicebus = filters(

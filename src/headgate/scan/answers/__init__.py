@@ -1,18 +1,19 @@
 """What derived files say of messages before they are read, through one face, whatever kind of file it is.
 
-    Answers                                     what is known for one request, best source first
+    Answers, Purpose                            what is known for one request, best source first
     SegmentKnowledge                            what all readers of an open segment share of it
     Answer, AnswerSource, pieces                what one source says of some chunks
     wanted_entries, read_entries, cut           read only the messages that an answer names
     WantedEntries
 
-Sources are the match index (`headgate.scan.match_index`); another one comes into the list in `sources.py`.
+Sources are the match index (`headgate.scan.match_index`) and column files (`headgate.scan.columns`); another one comes
+into the list in `sources.py`.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.scan.answers.answer import Answer, AnswerSource, pieces
+    from headgate.scan.answers.answer import Answer, AnswerSource, Purpose, pieces
     from headgate.scan.answers.entries import WantedEntries, cut, read_entries, wanted_entries
     from headgate.scan.answers.sources import Answers, SegmentKnowledge
 else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.log import SegmentReader
-from headgate.scan.request import OffsetRange
+from headgate.scan.request import OffsetRange, ScanCounters
 
 Int64Array = NDArray[np.int64]
 
@@ -73,6 +74,14 @@ class Answer:
         )
 
 
+class Purpose(enum.Enum):
+    """What answers are for."""
+
+    PLANNING = "which chunks are read; only what costs next to nothing counts"
+    READING = "the messages that match"
+    COUNTING = "their number"
+
+
 class AnswerSource(Protocol):
     """One kind of derived knowledge about the chunks of a segment, for the filter of one request.
 
@@ -97,6 +106,9 @@ class AnswerSource(Protocol):
 
     def distrust(self, answer: Answer, reason: str) -> None:
         """Pass over what an answer is from: its entries are not what lies in the segment."""
+
+    def count(self, counters: ScanCounters, *, chunks: int, messages: int) -> None:
+        """Count chunks that an answer of it ruled out, and messages that it decided."""
 
     def close(self) -> None:
         """Give open files back; the next question opens them again."""

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.log import SegmentReader
-from headgate.scan.answers.answer import Answer, AnswerSource
+from headgate.scan.answers.answer import Answer, AnswerSource, Purpose
+from headgate.scan.columns import ColumnAnswers, SegmentColumns
 from headgate.scan.match_index import MatchIndex, SegmentIndex
 from headgate.scan.request import OffsetRange, ScanRequest
 
@@ -18,26 +19,29 @@ Int64Array = NDArray[np.int64]
 class SegmentKnowledge:
     """What is known of an open segment, for all its readers, in any thread."""
 
-    __slots__ = ("match_index",)
+    __slots__ = ("columns", "match_index")
 
     def __init__(self, reader: SegmentReader) -> None:
         self.match_index = SegmentIndex(reader)
+        self.columns = SegmentColumns(reader.segment)
 
     def look(self) -> bool:
         """Look whether there is anything to ask of; false: nobody knows anything of this segment."""
-        return self.match_index.look() is not None or self.match_index.is_there
+        has_index = self.match_index.look() is not None or self.match_index.is_there
+        return self.columns.look() or has_index
 
 
 class Answers:
     """What is known of chunks for one request, before a message is read.
 
-    Each chunk is answered for by the first source that can be trusted about it, in order of preference. Not for several
-    threads at once.
+    Each chunk is answered for by the first source, in order of preference, that decides all its messages; where none
+    does, by the one that leaves the fewest to be evaluated. Not for several threads at once.
     """
 
-    def __init__(self, request: ScanRequest) -> None:
+    def __init__(self, request: ScanRequest, purpose: Purpose = Purpose.READING) -> None:
         self._match_index = MatchIndex(request)
-        sources: list[AnswerSource] = [self._match_index]
+        self._columns = ColumnAnswers(request, purpose)
+        sources: list[AnswerSource] = [self._match_index, self._columns]
         self._sources = [source for source in sources if source.is_asked]
 
     @property
@@ -48,6 +52,7 @@ class Answers:
     def use(self, known: SegmentKnowledge) -> None:
         """Ask this of its segment from now on: it is shared with other readers."""
         self._match_index.use(known.match_index)
+        self._columns.use(known.columns)
 
     def close(self) -> None:
         """Give the open files back; the next question opens them again."""
@@ -73,12 +78,23 @@ class Answers:
         if not len(rows):
             return
         for answer in sources[0].answers(reader, rows, within):
-            if len(sources) == 1 or answer.trusted.all():
+            decided = answer.decided
+            if len(sources) == 1 or decided.all():
                 yield answer
                 continue
-            borders = np.flatnonzero(np.diff(answer.trusted)) + 1
+            borders = np.flatnonzero(np.diff(decided)) + 1
             for start, stop in zip([0, *borders.tolist()], [*borders.tolist(), len(answer.rows)], strict=True):
-                if answer.trusted[start]:
-                    yield answer.part(start, stop)
-                else:
-                    yield from self._answers(sources[1:], reader, answer.rows[start:stop], within)
+                part = answer.part(start, stop)
+                if decided[start]:
+                    yield part
+                    continue
+                first = 0
+                for other in self._answers(sources[1:], reader, part.rows, within):
+                    here = part.part(first, first + len(other.rows))
+                    first += len(other.rows)
+                    yield other if _open_messages(other) < _open_messages(here) else here
+
+
+def _open_messages(answer: Answer) -> int:
+    """How many messages have to be evaluated."""
+    return int(answer.records[~answer.trusted].sum() + (~answer.certain).sum())

@@ -7,6 +7,7 @@
     missing_segments, sweep_columns            what is to be built, and removing what nobody needs
     drop_column_files                          delete the files
     column_filter, ColumnFilter                what of a filter the columns decide exactly; ColumnNode are its parts
+    ColumnAnswers, SegmentColumns              what files say of messages, a source of `headgate.scan.answers`
     infer_columns, ddl_of                      which columns a stream could have, as they are declared
 
 Hidden: which rows hold all that a filter would see (`exactness`), and how files are checked.
@@ -15,6 +16,7 @@ Hidden: which rows hold all that a filter would see (`exactness`), and how files
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.scan.columns.answers import ColumnAnswers, SegmentColumns
     from headgate.scan.columns.build import (
         BuildReport,
         build_columns,

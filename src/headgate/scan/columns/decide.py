@@ -17,7 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from headgate.evaluate import Filter
 from headgate.language import tree as t
+from headgate.log import ENTRY_DTYPE
+from headgate.message import EncodedMessages
+from headgate.scan.columns.files import ColumnFile
 from headgate.scan.columns.filter import (
     ColumnAnd,
     ColumnComparison,
@@ -76,15 +80,16 @@ def decided(node: ColumnNode, test: Callable[[ColumnTest], Outcomes]) -> Outcome
 
 
 def decide_rows(
-    filter: ColumnFilter, columns: Mapping[str, pa.Array], bits: Mapping[str, int], inexact: pa.Array
+    filter: ColumnFilter, columns: Mapping[str, pa.Array], bits: Mapping[str, int], inexact: pa.Array | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which rows may match and which match for certain, both `(rows,)`.
 
-    `columns` are those of the filter, `bits` their places in `inexact`, which is the column of that name.
+    `columns` are those of the filter, texts as they are or as dictionary arrays; `bits` are their places in `inexact`,
+    which is the column of that name, None where every row is exact.
     """
-    rows = len(inexact)
+    rows = len(columns[filter.columns[0]])
     doubts = None
-    if inexact.null_count < rows:
+    if inexact is not None and inexact.null_count < rows:
         doubts = inexact.fill_null(0).to_numpy(zero_copy_only=False)
 
     def outcomes(test: ColumnTest) -> Outcomes:
@@ -120,20 +125,107 @@ def decide_group(filter: ColumnFilter, statistics: Mapping[str, Statistics], *, 
     return decided(filter.tree, outcomes)
 
 
+@dataclass(frozen=True, slots=True)
+class DecidedRows:
+    """The messages of a row group that may match: `offsets`, ascending, and which are `certain`, both `(kept,)`."""
+
+    offsets: NDArray[np.int64]
+    certain: NDArray[np.bool_]
+
+
+def group_outcome(file: ColumnFile, number: int, filter: ColumnFilter) -> Outcomes:
+    """What a filter can be in a row group of a file, by its footer alone."""
+    group = file.metadata.row_group(number)
+    rows, names = file.row_groups[number].rows, file.schema.names
+    known: dict[str, Statistics] = {}
+    for name in filter.columns:
+        found = group.column(names.index(name)).statistics
+        if found is None:
+            known[name] = Statistics(None, None, None, rows)
+            continue
+        has_limits = found.has_min_max
+        known[name] = Statistics(
+            found.min_raw if has_limits else None,
+            found.max_raw if has_limits else None,
+            found.null_count if found.has_null_count else None,
+            rows,
+        )
+    return decide_group(filter, known, is_exact=file.inexact_rows(number) == 0)
+
+
+def decide_row_group(
+    file: ColumnFile, number: int, filter: ColumnFilter, whole: Filter, now_ms: int
+) -> tuple[DecidedRows, int]:
+    """The messages of a row group that may match, and how many bytes of the file were read for that.
+
+    Inexact rows are decided by the messages that the file keeps of them. Raises CorruptSidecarError.
+    """
+    group = file.row_groups[number]
+    is_dense = group.rows == group.stop_offset - group.first_offset
+    bits = {field.name: bit for bit, field in enumerate(file.declaration.fields)}
+    is_exact = file.inexact_rows(number) == 0
+    names = [*filter.columns, *(() if is_dense else ("offset",)), *(() if is_exact else ("inexact", "message"))]
+    texts = [
+        name
+        for name in filter.columns
+        if pa.types.is_string(file.schema.field(name).type) and file.has_dictionary(name, number)
+    ]
+    offsets: list[NDArray[np.int64]] = []
+    certain: list[NDArray[np.bool_]] = []
+    row = 0
+    for batch in file.batches(names, [number], dictionaries=texts):
+        columns = {name: batch[name] for name in filter.columns}
+        may, sure = decide_rows(filter, columns, bits, None if is_exact else batch["inexact"])
+        if not is_exact:
+            may, sure = _settled(may, sure, batch["message"], whole, now_ms)
+        kept = np.flatnonzero(may)
+        here = kept + (group.first_offset + row) if is_dense else batch["offset"].to_numpy()[kept]
+        offsets.append(here)
+        certain.append(sure[kept])
+        row += batch.num_rows
+    read_bytes = sum(file.group_bytes(name, number) for name in names)
+    return DecidedRows(np.concatenate(offsets), np.concatenate(certain)), read_bytes
+
+
+def _settled(
+    may: NDArray[np.bool_], certain: NDArray[np.bool_], messages: pa.Array, whole: Filter, now_ms: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Decide the rows that are open by their messages, where the file has them."""
+    rows = np.flatnonzero(may & ~certain & messages.is_valid().to_numpy(zero_copy_only=False))
+    if len(rows):
+        may, certain = may.copy(), certain.copy()
+        encoded = EncodedMessages.of(messages.take(pa.array(rows)).to_pylist())
+        may[rows] = certain[rows] = whole.mask(encoded, now_ms=now_ms)
+    return may, certain
+
+
+def entries_of(file: ColumnFile, number: int) -> tuple[tuple[NDArray[np.int64], NDArray[np.void]], int]:
+    """Offsets and entries (ENTRY_DTYPE) of a row group, both `(rows,)`, and the bytes read. CorruptSidecarError."""
+    group = file.row_groups[number]
+    is_dense = group.rows == group.stop_offset - group.first_offset
+    names = ["entry"] if is_dense else ["entry", "offset"]
+    found = file.read(names, [number])
+    packed = found["entry"].combine_chunks().to_numpy().astype(">u8").view(ENTRY_DTYPE)
+    offsets = np.arange(group.first_offset, group.stop_offset) if is_dense else found["offset"].to_numpy()
+    return (offsets, packed), sum(file.group_bytes(name, number) for name in names)
+
+
 def _test(test: ColumnTest, column: pa.Array, doubt: Rows) -> Outcomes:
     there: Rows = True
     if column.null_count:
         there = column.is_valid().to_numpy(zero_copy_only=False)
+    values = column.dictionary if isinstance(column, pa.DictionaryArray) else column
     if test.empty_is_absent:
-        there = _and(there, _bits(pc.not_equal(pc.binary_length(column), 0)))
+        there = _and(there, _of_rows(pc.not_equal(pc.binary_length(values), 0), column))
+    comparable = _comparable(values)
     match test:
         case ColumnNull():
             holds: Rows = False
-        case ColumnMembership(values=values):
-            holds = bool(values) and _bits(pc.is_in(_comparable(column), value_set=_set(values, column)))
+        case ColumnMembership(values=wanted):
+            members = pa.array(wanted, comparable.type)
+            holds = bool(wanted) and _of_rows(pc.is_in(comparable, value_set=members), column)
         case ColumnComparison(operator=operator, value=value):
-            comparable = _comparable(column)
-            holds = _bits(_OPERATORS[operator](comparable, _scalar(value, comparable.type)))
+            holds = _of_rows(_OPERATORS[operator](comparable, pa.scalar(value, comparable.type)), column)
     absent = _not(there)
     return Outcomes(
         _or(_or(_and(there, holds), doubt), _and(absent, test.absent is True)),
@@ -163,19 +255,18 @@ def _comparable(column: pa.Array) -> pa.Array:
     return column.cast(pa.float64()) if pa.types.is_float32(kind) else column
 
 
-def _scalar(value: ColumnValue, kind: pa.DataType) -> pa.Scalar:
-    return pa.scalar(value, kind)
-
-
-def _set(values: tuple[ColumnValue, ...], column: pa.Array) -> pa.Array:
-    return pa.array(values, _comparable(column.slice(0, 0)).type)
-
-
-def _bits(found: pa.Array) -> NDArray[np.bool_]:
+def _of_rows(found: pa.Array, column: pa.Array) -> NDArray[np.bool_]:
+    """What was found of the values of a column, or of those in its dictionary, row by row; false for null."""
     if found.null_count:
         found = found.fill_null(False)
     bits: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
-    return bits
+    if not isinstance(column, pa.DictionaryArray):
+        return bits
+    if not len(bits):
+        return np.zeros(len(column), dtype=np.bool_)
+    indices = column.indices
+    rows: NDArray[np.bool_] = bits[(indices.fill_null(0) if indices.null_count else indices).to_numpy()]
+    return rows
 
 
 def _by_statistics(test: ColumnTest, known: Statistics) -> Outcomes:

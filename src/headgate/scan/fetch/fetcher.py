@@ -358,7 +358,11 @@ class Fetcher:
         if self._request.filter is None or not place.opened.known.look():
             return None
         if self._answers is None:
-            self._answers = Answers(self._request)
+            # Columns that are read for one reader are dear where one pass decides for many; and what they decide at one
+            # time would have to be decided again at the next.
+            shares = self._log.filters.reader_count >= FEWEST_FILTERS
+            by_columns = self._request.column_files and not self._uses_time and not shares
+            self._answers = Answers(replace(self._request, column_files=by_columns))
         self._answers.use(place.opened.known)
         return self._answers if self._answers.is_asked else None
 

@@ -31,7 +31,7 @@ from headgate.log.format import HEADER_DTYPE
 from headgate.scan.answers import Answer, pieces
 from headgate.scan.match_index.bit_map import BitMapParameters, has_positions
 from headgate.scan.match_index.identity import FilterKey, key_of
-from headgate.scan.request import OffsetRange, ScanRequest
+from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 
 Int64Array = NDArray[np.int64]
 
@@ -218,6 +218,11 @@ class MatchIndex:
     def close(self) -> None:
         """Give the open files back; the next question opens them again."""
         self._segment = None
+
+    def count(self, counters: ScanCounters, *, chunks: int, messages: int) -> None:
+        """Count what an answer spared."""
+        counters.chunks_skipped_by_index += chunks
+        counters.messages_decided_by_index += messages
 
     def reach(self, reader: SegmentReader, row: int) -> tuple[int, int]:
         """The next rows without a gap, from `row` on, that the index may say something of: begin and end."""

@@ -136,10 +136,11 @@ class Report:
 def _stages(counters: ScanCounters | None) -> tuple[str, ...]:
     if counters is None:
         return ("", "", "", "", "")
+    skipped = counters.chunks_skipped + counters.chunks_skipped_by_index + counters.chunks_skipped_by_columns
     total = counters.bytes_read + counters.bytes_skipped
     return (
         f"{counters.chunks_examined:,}",
-        _share(counters.chunks_skipped + counters.chunks_skipped_by_index, counters.chunks_examined),
+        _share(skipped, counters.chunks_examined),
         f"{size(counters.bytes_skipped)} of {size(total)}",
         f"{counters.messages_decided:,}",
         _share(counters.messages_matched, counters.messages_decided),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -58,9 +59,10 @@ class Columns:
     @property
     def schema(self) -> pa.Schema:
         """Names and types."""
-        return pa.schema([self._field(each) for each in self.asked])
+        return _schema_of(self)
 
-    def _field(self, asked: DeclaredColumn | str) -> pa.Field:
+    def field(self, asked: DeclaredColumn | str) -> pa.Field:
+        """Name and type of one of them."""
         if isinstance(asked, str) and asked in PLACE_COLUMNS:
             field = PLACE_COLUMNS[asked]
         elif isinstance(asked, str):
@@ -92,6 +94,11 @@ class Columns:
         return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
 
 
+@functools.lru_cache(64)
+def _schema_of(columns: Columns) -> pa.Schema:
+    return pa.schema([columns.field(each) for each in columns.asked])
+
+
 def place_columns(
     names: Collection[str],
     messages: EncodedMessages,
@@ -104,7 +111,7 @@ def place_columns(
     if "offset" in names:
         arrays["offset"] = pa.array(offsets)
     if "timestamp" in names:
-        arrays["timestamp"] = pa.array(timestamps_ms * 1000).cast(pa.timestamp("us")).cast(_TIMESTAMP)
+        arrays["timestamp"] = pa.array(timestamps_ms * 1000).view(_TIMESTAMP)
     if "filter_value" in names:
         arrays["filter_value"] = values_column(field_values(messages, value_field))
     return arrays

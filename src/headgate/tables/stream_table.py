@@ -43,7 +43,9 @@ from headgate.tables.rows import Columns
 from headgate.tables.served import read_served
 from headgate.tables.values import ANNOTATION
 
-_RANGE_BYTES = 16 << 20
+_RANGE_BYTES = 12 << 20
+"""Less than what one step of a read takes of a mapped segment: then a range is one batch."""
+
 _ENOUGH_ROWS = 4_096
 _MOST_ROWS = 65_536
 _MOST_BYTES = 16 << 20

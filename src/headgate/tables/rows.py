@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,8 @@ PLACE_COLUMNS = {
 """Columns that say where a message lies in its stream, and the value that stage 1 knows it by."""
 
 DEFAULT_COLUMNS = ("offset", "timestamp", "properties", "body")
+MOST_ROWS = 65_536
+
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -88,10 +90,30 @@ class Columns:
         arrays = place_columns(whole, messages, offsets, timestamps_ms, value_field)
         arrays |= columns_of(messages, [name for name in whole if name in MESSAGE_COLUMNS])
         arrays |= fields_of(messages, [each for each in self.asked if isinstance(each, DeclaredColumn)])
-        for name in self.dictionaries:
-            arrays[name] = arrays[name].dictionary_encode()
+        return self.batch_of([arrays[name] for name in self.schema.names])
+
+    def batch_of(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
+        """Rows of these arrays, in the order of the columns; any texts may be dictionary arrays."""
         schema = self.schema
-        return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+        columns = [
+            array
+            if array.type == field.type
+            else _repeating(array)
+            if field.name in self.dictionaries
+            else array.cast(field.type)
+            for array, field in zip(arrays, schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _repeating(array: pa.Array) -> pa.Array:
+    """Texts as they come in `dictionaries`."""
+    return array.cast(_DICTIONARY) if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+
+
+def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts of at most `MOST_ROWS`, which is what readers are given at a time."""
+    return (batch.slice(first, MOST_ROWS) for first in range(0, batch.num_rows, MOST_ROWS))
 
 
 @functools.lru_cache(64)

@@ -80,7 +80,8 @@ def decide_rows(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which rows may match and which match for certain, both `(rows,)`.
 
-    `columns` are those of the filter, `bits` their places in `inexact`, which is the column of that name.
+    `columns` are those of the filter, `bits` their places in `inexact`, which is the column of that name. Of texts in
+    dictionary arrays each entry is tested once.
     """
     rows = len(inexact)
     doubts = None
@@ -121,6 +122,8 @@ def decide_group(filter: ColumnFilter, statistics: Mapping[str, Statistics], *, 
 
 
 def _test(test: ColumnTest, column: pa.Array, doubt: Rows) -> Outcomes:
+    if isinstance(column, pa.DictionaryArray):
+        return _test_entries(test, column, doubt)
     there: Rows = True
     if column.null_count:
         there = column.is_valid().to_numpy(zero_copy_only=False)
@@ -141,6 +144,18 @@ def _test(test: ColumnTest, column: pa.Array, doubt: Rows) -> Outcomes:
         _or(_and(absent, test.absent is None), doubt),
         doubt,
     )
+
+
+def _test_entries(test: ColumnTest, column: pa.DictionaryArray, doubt: Rows) -> Outcomes:
+    # One more entry stands for null; one number says all of an entry, so that rows are gone through once.
+    entries = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])
+    found = _test(test, entries, False)
+    of_entry = np.zeros(len(entries), dtype=np.uint8)
+    for bit, can_be in enumerate((found.true, found.false, found.unknown)):
+        of_entry |= np.uint8(1 << bit) * np.asarray(can_be, dtype=np.uint8)
+    of_row = of_entry[column.indices.fill_null(len(entries) - 1).to_numpy()]
+    true, false, unknown = ((of_row & np.uint8(1 << bit)).astype(np.bool_) for bit in range(3))
+    return Outcomes(_or(true, doubt), _or(false, doubt), _or(unknown, doubt), doubt)
 
 
 _OPERATORS: Mapping[t.CompareOperator, Callable[..., pa.Array]] = {

@@ -22,6 +22,11 @@ from headgate.scan.decide import ChunksInMemory, Decider, Obstacle, Tally, selec
 from headgate.scan.request import OnCorrupt, ScanCounters
 
 WINDOW_BYTES = 4 << 20
+_MAPPED_WINDOW_BYTES = 16 << 20
+"""What is mapped is not copied, so more of it may be taken at a time …"""
+
+_MAPPED_WINDOW_OFFSETS = 131_072
+"""… as long as what is kept of it stays small: some 64 bytes a message."""
 
 _REASONS = {
     Obstacle.MALFORMED: "the entries of chunk {} do not fill its data, or are not as many as its records",
@@ -64,10 +69,16 @@ def read_in_full(
     stops = reader.stops_of(rows)
     total = np.cumsum(stops - table.position[rows])
     skipping = counters if request.on_corrupt is OnCorrupt.SKIP else None
+    chunk_ids = table.chunk_id[rows]
+    is_mapped = len(rows) > 0 and reader.is_mapped(int(stops[-1]))
     first = 0
     while first < len(rows):
         read_before = int(total[first - 1]) if first else 0
         stop = max(first + 1, int(np.searchsorted(total, read_before + WINDOW_BYTES, side="right")))
+        if is_mapped:
+            by_bytes = np.searchsorted(total, read_before + _MAPPED_WINDOW_BYTES, side="right")
+            by_offsets = np.searchsorted(chunk_ids, chunk_ids[first] + _MAPPED_WINDOW_OFFSETS, side="right")
+            stop = max(stop, int(min(by_bytes, by_offsets)))
         window = open_window(reader, table, rows[first:stop], stops[first:stop], skipping)
         counters.bytes_read += int(total[stop - 1]) - read_before
         yield from read_window(window, decider, counters)

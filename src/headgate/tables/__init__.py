@@ -1,6 +1,7 @@
 """Streams as tables of Arrow, without Spark.
 
     read, StreamTable                        a range of a stream, filtered, with the asked columns; `headgate.read`
+    WholeColumnFile                          a column file among the parts of a table, for other readers of Parquet
     write_table                              its rows as a file: Parquet, Arrow, CSV, JSON lines
     open_rows, json_rows, RowFile            the rows of a file, as messages by a ColumnMapping; TABLE_SUFFIXES
     read_served                              messages of a range of a stream on a server
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.tables.export import write_table
+    from headgate.tables.folder import WholeColumnFile
     from headgate.tables.mapping import ColumnMapping, MappedRows
     from headgate.tables.places import DEFAULT_ROOT, ROOT_VARIABLE, default_root
     from headgate.tables.row_files import TABLE_SUFFIXES, RowFile, json_rows, open_rows

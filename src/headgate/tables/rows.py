@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import functools
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,8 @@ PLACE_COLUMNS = {
 """Columns that say where a message lies in its stream, and the value that stage 1 knows it by."""
 
 DEFAULT_COLUMNS = ("offset", "timestamp", "properties", "body")
+MOST_ROWS = 65_536
+
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -58,9 +61,10 @@ class Columns:
     @property
     def schema(self) -> pa.Schema:
         """Names and types."""
-        return pa.schema([self._field(each) for each in self.asked])
+        return _schema_of(self)
 
-    def _field(self, asked: DeclaredColumn | str) -> pa.Field:
+    def field(self, asked: DeclaredColumn | str) -> pa.Field:
+        """Name and type of one of them."""
         if isinstance(asked, str) and asked in PLACE_COLUMNS:
             field = PLACE_COLUMNS[asked]
         elif isinstance(asked, str):
@@ -86,10 +90,35 @@ class Columns:
         arrays = place_columns(whole, messages, offsets, timestamps_ms, value_field)
         arrays |= columns_of(messages, [name for name in whole if name in MESSAGE_COLUMNS])
         arrays |= fields_of(messages, [each for each in self.asked if isinstance(each, DeclaredColumn)])
-        for name in self.dictionaries:
-            arrays[name] = arrays[name].dictionary_encode()
+        return self.batch_of([arrays[name] for name in self.schema.names])
+
+    def batch_of(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
+        """Rows of these arrays, in the order of the columns; any texts may be dictionary arrays."""
         schema = self.schema
-        return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+        columns = [
+            array
+            if array.type == field.type
+            else _repeating(array)
+            if field.name in self.dictionaries
+            else array.cast(field.type)
+            for array, field in zip(arrays, schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _repeating(array: pa.Array) -> pa.Array:
+    """Texts as they come in `dictionaries`."""
+    return array.cast(_DICTIONARY) if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+
+
+def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts of at most `MOST_ROWS`, which is what readers are given at a time."""
+    return (batch.slice(first, MOST_ROWS) for first in range(0, batch.num_rows, MOST_ROWS))
+
+
+@functools.lru_cache(64)
+def _schema_of(columns: Columns) -> pa.Schema:
+    return pa.schema([columns.field(each) for each in columns.asked])
 
 
 def place_columns(
@@ -104,7 +133,7 @@ def place_columns(
     if "offset" in names:
         arrays["offset"] = pa.array(offsets)
     if "timestamp" in names:
-        arrays["timestamp"] = pa.array(timestamps_ms * 1000).cast(pa.timestamp("us")).cast(_TIMESTAMP)
+        arrays["timestamp"] = pa.array(timestamps_ms * 1000).view(_TIMESTAMP)
     if "filter_value" in names:
         arrays["filter_value"] = values_column(field_values(messages, value_field))
     return arrays

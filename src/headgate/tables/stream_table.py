@@ -1,6 +1,6 @@
 """`read`: a range of a stream as a table, without Spark: filtered, decoded, and handed over in batches.
 
-    files    plan (stage 1) ──► ranges of chunks ──► threads: stage 2, columns ──► batches in stream order
+    folder   plan (stage 1) ──► column files, ranges of chunks ──► threads: stage 2, columns ──► batches in stream order
     server   one subscription (the filter goes along where the server can evaluate it) ──► batches
 
 The offsets are fixed when the table is made: it gives the same rows however often it is read, as long as retention
@@ -10,11 +10,9 @@ keeps them.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +23,14 @@ from headgate.client import Client, ServerAddress
 from headgate.errors import OffsetOutOfRangeError
 from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
-from headgate.log import OffsetKind, OffsetSpecification, Stream, resolve_stream
-from headgate.message import FieldReference, parse_field
-from headgate.scan import (
-    ChunkRange,
-    KeptMessages,
-    OffsetRange,
-    ScanBatch,
-    ScanCounters,
-    ScanRequest,
-    plan,
-    read_range,
-    resolve_range,
-)
+from headgate.log import OffsetSpecification, Stream, resolve_stream
+from headgate.scan import OffsetRange, ScanCounters, ScanRequest
+from headgate.tables.folder import Folder, WholeColumnFile, batches_of, table_range
 from headgate.tables.places import default_root
 from headgate.tables.rows import Columns
 from headgate.tables.served import read_served
 from headgate.tables.values import ANNOTATION
 
-_RANGE_BYTES = 16 << 20
-_ENOUGH_ROWS = 4_096
-_MOST_ROWS = 65_536
-_MOST_BYTES = 16 << 20
 Place = str | int | OffsetSpecification
 """Where a read begins or ends: `first`, `last`, `next`, an offset, an interval such as `10m`, an ISO time."""
 
@@ -91,8 +75,9 @@ def read(
         address = server if isinstance(server, ServerAddress) else ServerAddress.parse(server)
         return StreamTable(parsed, request, _of_server(address, str(stream), begin, end, now_ms))
     found = _found(stream, root)
-    within = resolve_range(found, start=begin, end=end, now_ms=now_ms)
-    return StreamTable(parsed, request, _Files(found, _kept(found, begin, within), _threads(threads)))
+    folder = Folder(found, table_range(found, begin, end, now_ms=now_ms), _threads(threads))
+    folder.check(parsed, request)
+    return StreamTable(parsed, request, folder)
 
 
 def _place(given: Place) -> OffsetSpecification:
@@ -102,16 +87,6 @@ def _place(given: Place) -> OffsetSpecification:
 def _found(stream: str | Path, root: str | Path | None) -> Stream:
     """A folder of that path, else the stream of that name under the root. Raises StreamNotFoundError."""
     return resolve_stream(str(stream), default_root() if root is None else Path(root))
-
-
-def _kept(stream: Stream, start: OffsetSpecification, within: OffsetRange) -> OffsetRange:
-    first = stream.first_offset()
-    if start.kind is OffsetKind.OFFSET and start.value < first:
-        raise OffsetOutOfRangeError(
-            f"offsets {start.value} to {first - 1} of stream {stream.name!r} were deleted by retention",
-            path=stream.path,
-        )
-    return within
 
 
 def _threads(given: int | None) -> int:
@@ -124,7 +99,7 @@ class StreamTable:
     Each reading begins anew. Memory: a few batches of at most 65 536 rows, and 16 MiB of the file a thread.
     """
 
-    def __init__(self, columns: Columns, request: ScanRequest, source: _Files | _Server) -> None:
+    def __init__(self, columns: Columns, request: ScanRequest, source: Folder | _Server) -> None:
         self._columns = columns
         self._request = request
         self._source = source
@@ -171,68 +146,25 @@ class StreamTable:
         """All rows, as a DataFrame of pandas. Raises ImportError without pandas."""
         return self.to_arrow().to_pandas()
 
+    def column_files_and_tail(self) -> list[WholeColumnFile | StreamTable]:
+        """The same rows in parts, in stream order: column files for other readers of Parquet, and tables for the rest.
+
+        A file was checked to the last byte, and will be there for ten minutes at least. With a filter or filter values
+        there is no file: a reader of Parquet does not know which rows are inexact. Cost: reading the files once in the
+        life of a process. Raises ConfigError, LogError.
+        """
+        if isinstance(self._source, _Server) or self._request.filter is not None or self._request.filter_values:
+            return [self]
+        return [
+            part
+            if isinstance(part, WholeColumnFile)
+            else StreamTable(self._columns, self._request, replace(self._source, within=part))
+            for part in self._source.whole_files(self._columns, self._request)
+        ]
+
     def __repr__(self) -> str:
         start, stop = self.offsets
         return f"<StreamTable {self._source.name!r}, offsets {start} … {stop}: {', '.join(self.schema.names)}>"
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """A range of a stream in a folder, read by some threads."""
-
-    stream: Stream
-    within: OffsetRange
-    threads: int
-
-    @property
-    def name(self) -> str:
-        return self.stream.name
-
-    def batches(self, columns: Columns, request: ScanRequest, counters: ScanCounters) -> Iterator[pa.RecordBatch]:
-        planned = plan(self.stream, request, self.within, range_bytes=_RANGE_BYTES)
-        counters.add(planned.counters)
-        settings = self.stream.settings
-        source = None if settings is None else settings.filter_source
-        field = ANNOTATION if source is None else parse_field(source)
-        ranges = iter(planned.ranges)
-        with ThreadPoolExecutor(self.threads, thread_name_prefix="headgate-table") as pool:
-            reading: deque[Future[tuple[list[pa.RecordBatch], ScanCounters]]] = deque()
-            try:
-                while True:
-                    # One range more than there are threads, so that none waits while rows are taken.
-                    while len(reading) <= self.threads and (chunks := next(ranges, None)) is not None:
-                        reading.append(pool.submit(_rows_of, chunks, columns, request, field))
-                    if not reading:
-                        return
-                    batches, counted = reading.popleft().result()
-                    counters.add(counted)
-                    yield from batches
-            finally:
-                for each in reading:
-                    each.cancel()
-
-
-def _rows_of(
-    chunks: ChunkRange, columns: Columns, request: ScanRequest, field: FieldReference
-) -> tuple[list[pa.RecordBatch], ScanCounters]:
-    """The rows of a range of chunks."""
-    counted = ScanCounters()
-    batches = list(_batches(read_range(chunks, request, counted), columns, field))
-    return batches, counted
-
-
-def _batches(scanned: Iterable[ScanBatch], columns: Columns, field: FieldReference) -> Iterator[pa.RecordBatch]:
-    """Where few are kept they are copied until there are enough to decode at once: a scan's buffer is overwritten."""
-    kept = KeptMessages()
-    for batch in scanned:
-        if len(batch) >= _ENOUGH_ROWS and not len(kept):
-            yield columns.batch(batch.messages, batch.offsets.copy(), batch.timestamps_ms, field)
-            continue
-        kept.add(batch, with_bytes=columns.need_messages)
-        if kept.reaches(_MOST_ROWS, _MOST_BYTES):
-            yield columns.batch(*kept.take(), field)
-    if len(kept):
-        yield columns.batch(*kept.take(), field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +182,7 @@ class _Server:
             closing(read_served(client, self.name, self.within, request, counted)) as scanned,
         ):
             try:
-                yield from _batches(scanned, columns, ANNOTATION)
+                yield from batches_of(scanned, columns, ANNOTATION)
                 self._check_whole(client, counted.messages_evaluated)
             finally:
                 counters.add(counted)

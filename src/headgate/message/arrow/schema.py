@@ -262,6 +262,7 @@ def _column(match: re.Match[str]) -> DeclaredColumn | str:
     return DeclaredColumn(name, section, field, kind)
 
 
+@functools.cache
 def arrow_kind(kind: SparkType, precision: int = 0) -> pa.DataType:
     """The Arrow type that Spark uses for a scalar kind."""
     import pyarrow as pa

@@ -207,6 +207,31 @@ class ColumnFile:
         except (OSError, pa.ArrowException) as error:
             raise CorruptSidecarError(f"this column file cannot be read: {error}", path=self.path) from error
 
+    def read_group(self, group: int, columns: Sequence[str]) -> dict[str, pa.Array]:
+        """Columns of one row group, `(rows,)` each; texts that the file has in a dictionary come as dictionary arrays.
+
+        On one core. Errors: those of `read`.
+        """
+        schema = self._schema_of(columns)
+        texts = [
+            name for name in columns if pa.types.is_string(schema.field(name).type) and self.has_dictionary(name, group)
+        ]
+        try:
+            with pa.memory_map(str(self.path)) as file:
+                data = np.frombuffer(file.read_buffer(self.size_bytes), dtype=np.uint8)
+                self._check_columns(data, group, [self.schema.get_field_index(name) for name in columns])
+                reader = pq.ParquetFile(file, metadata=self.metadata, pre_buffer=False, read_dictionary=texts)
+                table = reader.read_row_group(group, columns=list(columns), use_threads=False)
+        except (OSError, pa.ArrowException) as error:
+            raise CorruptSidecarError(f"this column file cannot be read: {error}", path=self.path) from error
+        return {name: pa.concat_arrays(table[name].unify_dictionaries().chunks) for name in columns}
+
+    def has_values(self, group: int, name: str) -> bool:
+        """Whether a row group has a value in that column; true where the file does not say."""
+        column = self.metadata.row_group(group).column(self.schema.get_field_index(name))
+        known = column.statistics
+        return known is None or not known.has_null_count or known.null_count < column.num_values
+
     def check(self) -> None:
         """Check all bytes, once in the life of a process: for those who read the file by other means.
 

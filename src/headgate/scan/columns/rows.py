@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import numpy as np
@@ -33,6 +34,7 @@ FIELD_IDS = {
 _TIME = pa.timestamp("us", tz="UTC")
 
 
+@functools.lru_cache(256)
 def column_schema(declaration: ColumnDeclaration) -> pa.Schema:
     """The columns of a file, with their field ids."""
     fields = [

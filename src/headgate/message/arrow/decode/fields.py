@@ -29,6 +29,9 @@ WORDS = {
 }
 """The word of each section in the kernel's table."""
 
+_SECTIONS = Section.APPLICATION_PROPERTIES - Section.HEADER + 1
+"""How many sections a message has before its body."""
+
 _LISTS = {Section.HEADER: HEADER_TYPES, Section.PROPERTIES: PROPERTIES_TYPES}
 _IDS = ("message_id", "correlation_id")
 _SYMBOLS = ("content_type", "content_encoding")
@@ -68,12 +71,11 @@ class FieldColumns:
         kernel, rows = self._kernel, self._rows
         starts = np.ascontiguousarray(batch.starts, dtype=np.int64)
         lengths = np.ascontiguousarray(batch.lengths, dtype=np.int64)
-        table = np.zeros((len(WORDS), kernel.ASKED_WORDS), dtype=np.int64)
+        table = np.zeros((_SECTIONS, kernel.ASKED_WORDS), dtype=np.int64)
         for section, of_section in self._sections.items():
-            table[WORDS[section]] = of_section.words()
+            table[section - Section.HEADER] = of_section.words()
         texts = [place for place in self._places if place.is_text]
         addresses = np.array([place.address for place in texts], dtype=np.int64)
-        words = np.empty(kernel.SECTION_WORDS, dtype=np.int64)
         row = 0
         while row < rows:
             needed = kernel.ROOM_BYTES + 2 * int(lengths[row])
@@ -88,7 +90,6 @@ class FieldColumns:
                 address_of(table),
                 address_of(addresses),
                 len(texts),
-                address_of(words),
                 address_of(self.undecided),
                 address_of(size_table()),
             )
@@ -132,8 +133,11 @@ class _Place:
         words[:3] = self._target, address_of(self._offsets if self.is_text else self._values), address_of(self._valid)
         if self.asked.section not in _LISTS:
             key = self.asked.name.encode()
-            prefix = int.from_bytes(key[:8].ljust(8, b"\0"), "little", signed=True)
-            words[4:8] = address_of(self._key), len(key), prefix, address_of(self.mismatched)
+            prefix, mask = (
+                int.from_bytes(octets.ljust(8, b"\0"), "little", signed=True)
+                for octets in (key[:8], b"\xff" * min(len(key), 8))
+            )
+            words[4:11] = address_of(self._key), len(key), prefix, mask, 0, -1, address_of(self.mismatched)
 
     @property
     def address(self) -> int:
@@ -150,7 +154,7 @@ class _Place:
             larger = np.empty(used + (self._rows - row) * each * 5 // 4 + 2 * needed, dtype=np.uint8)
             larger[:used] = self._data[:used]
             self._data = larger
-            self.words[8:10] = address_of(larger), len(larger)
+            self.words[11:13] = address_of(larger), len(larger)
 
     def column(self) -> pa.Array:
         kind, values, valid = self.asked.type, self._values, self._valid
@@ -188,15 +192,19 @@ class _OfSection:
         self._count = len(names) or len(places)
         self._descriptors = np.zeros((self._count, kernel.FIELD_WORDS), dtype=np.int64)
         self._descriptors[:, 0] = kernel.T_NOT_ASKED
-        self._seen = np.empty(self._count, dtype=np.uint8)
+        self._by_length = np.zeros(256, dtype=np.int32)
         for number, place in enumerate(places):
-            place.take_descriptor(self._descriptors[names.index(place.asked.name) if names else number])
+            descriptor = self._descriptors[names.index(place.asked.name) if names else number]
+            place.take_descriptor(descriptor)
+            if not names:
+                length = min(len(place.asked.name.encode()), 255)
+                descriptor[8], self._by_length[length] = self._by_length[length], number + 1
 
     def words(self) -> list[int]:
         """What the kernel is told of the section."""
         if not self._count:
             return [0, 0, 0, 0]
-        return [address_of(self._descriptors), self._count, address_of(self.there), address_of(self._seen)]
+        return [address_of(self._descriptors), self._count, address_of(self.there), address_of(self._by_length)]
 
 
 def _target(kernel: ModuleType, asked: AskedField) -> int:

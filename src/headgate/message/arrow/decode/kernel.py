@@ -13,12 +13,14 @@ The table of sections has `SECTION_WORDS` int64 per row, written by `walk` and r
     word 6      end of the message
     word 7      1 = all words hold; 0 = the row is undecided
 
-`fields` reads single fields in one walk. What is asked of the four sections of words 0..3 has `ASKED_WORDS` int64 each:
+`fields` reads single fields in one walk. What is asked of the sections before the body, by their codes, has
+`ASKED_WORDS` int64 each:
 
     word 0      address of field descriptors: by position of header and properties, by key of maps; 0 = nothing is asked
     word 1      their number
     word 2      address of one byte per row, zero before: 1 = the message has the section
-    word 3      address of one byte per descriptor (maps only)
+    word 3      address of 256 int32 (maps only): one more than the number of the first descriptor whose key has that
+                length, 255 for all from there on; 0 = none
 
 A field descriptor has `FIELD_WORDS` int64:
 
@@ -27,9 +29,11 @@ A field descriptor has `FIELD_WORDS` int64:
                 texts one int32 per row and one, the offsets, the first zero
     word 2      address of one validity byte per row, zero before
     word 3      texts: how many bytes are used
-    word 4..6   key: address, length, first eight bytes in native order (maps only)
-    word 7      address of one int64 per row, zero before: that of the value that the column does not take (maps only)
-    word 8, 9   texts: address of the bytes, and room for so many
+    word 4..7   key: address, length, first eight bytes in native order, and the mask of those that it has (maps only)
+    word 8      one more than the number of the next descriptor with a key of that length, 0 = none (maps only)
+    word 9      the last row that has the key, -1 before (maps only)
+    word 10     address of one int64 per row, zero before: that of the value that the column does not take (maps only)
+    word 11, 12 texts: address of the bytes, and room for so many
 """
 
 from __future__ import annotations
@@ -47,6 +51,8 @@ from headgate.kernels.memory import (
     load_i32,
     load_i64,
     load_u8,
+    load_u32,
+    prefetch,
     store_i32,
     store_i64,
     store_u8,
@@ -56,9 +62,6 @@ from headgate.message.arrow.scalars.kernel import (
     common_size,
     content_of,
     decimal_digits,
-    map_end,
-    map_head,
-    map_items,
     null_run,
     unsigned_value,
     value_size,
@@ -68,10 +71,12 @@ from headgate.message.arrow.scalars.kernel import (
 )
 
 SECTION_WORDS = 8
-FIELD_WORDS = 10
+FIELD_WORDS = 13
 ASKED_WORDS = 4
 
 ROOM_BYTES = 40
+AHEAD_BYTES = 1024
+"""How far ahead of a message its memory is asked for."""
 
 T_NOT_ASKED = -1
 T_BOOLEAN = 0
@@ -170,18 +175,9 @@ def check_elements(position: int, end: int, is_map: int, sizes: int) -> int:
     return 1 if position == end else 0
 
 
-@inlined
-def is_asked(asked: int, word: int) -> int:
-    """1 when fields of a section are asked."""
-    return 1 if asked != 0 and load_i64(asked + 8 * ASKED_WORDS * word) != 0 else 0
-
-
 @helper
-def walk_message(start: int, length: int, words: int, asked: int, sizes: int) -> int:
-    """Fill the section words of one message; 0 when undecided.
-
-    With the address of what is `asked`, else 0, elements of sections that fields are asked of are not checked.
-    """
+def walk_message(start: int, length: int, words: int, sizes: int) -> int:
+    """Fill the section words of one message; 0 when undecided."""
     end = start + length
     for word in range(SECTION_WORDS):
         store_i64(words + 8 * word, 0)
@@ -223,7 +219,7 @@ def walk_message(start: int, length: int, words: int, asked: int, sizes: int) ->
                 if constructor != 0x45 and constructor != 0xC0 and constructor != 0xD0:
                     return 0
                 word = 0 if code == 0x70 else 2
-                if is_asked(asked, word) == 0 and check_elements(position, position + size, 0, sizes) == 0:
+                if check_elements(position, position + size, 0, sizes) == 0:
                     return 0
                 store_i64(words + 8 * word, position)
             else:
@@ -232,7 +228,7 @@ def walk_message(start: int, length: int, words: int, asked: int, sizes: int) ->
                 if code == 0x72:
                     store_i64(words + 8, position)
                 elif code == 0x74:
-                    if is_asked(asked, 3) == 0 and check_elements(position, position + size, 1, sizes) == 0:
+                    if check_elements(position, position + size, 1, sizes) == 0:
                         return 0
                     store_i64(words + 24, position)
         position += size
@@ -247,7 +243,7 @@ def walk(data: int, starts: int, lengths: int, rows: int, sections: int, sizes: 
     """Fill the table of sections of all rows; `sizes` is the address of `size_table()`."""
     for row in range(rows):
         start = data + load_i64(starts + 8 * row)
-        walk_message(start, load_i64(lengths + 8 * row), sections + 8 * SECTION_WORDS * row, 0, sizes)
+        walk_message(start, load_i64(lengths + 8 * row), sections + 8 * SECTION_WORDS * row, sizes)
 
 
 @kernel("int64(int64, int64, int64, int64, int64, int64)")
@@ -304,9 +300,18 @@ def write_text(target: int, place: int, position: int) -> int:
 @inlined
 def store_text(descriptor: int, row: int, position: int) -> None:
     """Put the text of an id, string, symbol, binary or character into its column, whose room was looked at."""
-    place = load_i64(descriptor + 64) + load_i64(descriptor + 24)
-    behind = write_text(load_i64(descriptor), place, position)
-    store_i64(descriptor + 24, load_i64(descriptor + 24) + behind - place)
+    used = load_i64(descriptor + 24)
+    place = load_i64(descriptor + 88) + used
+    constructor = load_u8(position)
+    length = load_u8(position + 1)
+    if (constructor == 0xA1 or constructor == 0xA3) and length <= 32:
+        # Eight bytes at a time, behind its end into the slack: a call for a few bytes costs more.
+        for done in range(0, length, 8):
+            store_i64(place + done, load_i64(position + 2 + done))
+        store_i64(descriptor + 24, used + length)
+    else:
+        behind = write_text(load_i64(descriptor), place, position)
+        store_i64(descriptor + 24, used + behind - place)
     store_u8(load_i64(descriptor + 16) + row, 1)
 
 
@@ -457,56 +462,46 @@ def store_property(descriptor: int, row: int, position: int) -> int:
     else:
         fits = store_number(descriptor, row, position, constructor, target)
     if fits == 0:
-        store_i64(load_i64(descriptor + 56) + 8 * row, position)
+        store_i64(load_i64(descriptor + 80) + 8 * row, position)
     return 1
 
 
-@helper
-def list_row(position: int, fields: int, count: int, row: int) -> int:
-    """Store the fields of one header or properties list; 0 = undecided."""
-    constructor = load_u8(position)
-    items = 0
-    end = position + 1
-    if constructor == 0xC0:
-        size = load_u8(position + 1)
-        if size < 1:
-            return 0
-        items = load_u8(position + 2)
-        end = position + 2 + size
-        position += 3
-    elif constructor == 0xD0:
-        size = load_be_u32(position + 1)
-        if size < 4:
-            return 0
-        items = load_be_u32(position + 5)
-        end = position + 5 + size
-        position += 9
-    else:
-        position += 1
-    if items > count:
-        return 0
-    field = 0
-    while field < items:
-        nulls = null_run(position, items - field)
-        position += nulls
-        field += nulls
-        if field == items:
-            break
-        descriptor = fields + 8 * FIELD_WORDS * field
-        size = checked_size(position, end)
-        if size == 0 or (load_i64(descriptor) >= 0 and store_field(descriptor, row, position) == 0):
-            return 0
-        position += size
-        field += 1
-    return 1 if position == end else 0
+@inlined
+def plain_size(position: int, end: int, sizes: int) -> int:
+    """Like `value_size`, faster for common encodings."""
+    size = common_size(position, sizes)
+    if size == 0:
+        return value_size(position, end)
+    return size if size <= end - position else 0
 
 
 @inlined
-def masked(word: int, length: int) -> int:
-    """The first `length` bytes of eight in native order, the others zero."""
-    if length >= 8:
-        return word
-    return word & ((1 << (8 * length)) - 1)
+def read_list(position: int, end: int, items: int, fields: int, count: int, row: int, sizes: int) -> int:
+    """Store the asked fields of a header or properties list, whose elements are at `position`; 0 = undecided."""
+    if items > count:
+        return 0
+    descriptor = fields
+    while items > 0:
+        nulls = null_run(position, items)
+        position += nulls
+        items -= nulls
+        descriptor += 8 * FIELD_WORDS * nulls
+        if items == 0:
+            break
+        if position >= end:
+            return 0
+        if load_i64(descriptor) < 0:
+            size = plain_size(position, end, sizes)
+        else:
+            size = checked_size(position, end)
+            if size != 0 and store_field(descriptor, row, position) == 0:
+                return 0
+        if size == 0:
+            return 0
+        position += size
+        items -= 1
+        descriptor += 8 * FIELD_WORDS
+    return 1 if position == end else 0
 
 
 @helper
@@ -518,88 +513,97 @@ def same_bytes(left: int, right: int, length: int) -> int:
     return 1
 
 
-@helper
-def map_row(position: int, fields: int, count: int, row: int, seen: int, key_kind: int, sizes: int) -> int:
-    """Store the asked values of one map, whose keys are all of one short constructor or its long one; 0 = undecided."""
-    items = map_items(position)
-    end = map_end(position)
-    position = map_head(position)
-    if position == 0 or items & 1:
+@inlined
+def read_map(
+    position: int, end: int, items: int, fields: int, by_length: int, key_kind: int, row: int, sizes: int
+) -> int:
+    """Store the asked values of a map, whose keys are all of one short constructor or its long one; 0 = undecided."""
+    if items & 1:
         return 0
-    for field in range(count):
-        store_u8(seen + field, 0)
-    expected = 0
-    for _ in range(items >> 1):
+    while items > 0:
+        items -= 2
         if position >= end:
             return 0
         constructor = load_u8(position)
         if constructor == key_kind:
-            key = position + 2
             length = load_u8(position + 1)
-            size = 2 + length
+            key = position + 2
         elif constructor == key_kind + 0x10:
-            key = position + 5
             length = load_be_u32(position + 1)
-            size = 5 + length
+            key = position + 5
         else:
             return 0
-        if size > end - position:
-            return 0
-        position += size
+        position = key + length
         if position >= end:
             return 0
-        size = common_size(position, sizes)
+        size = plain_size(position, end, sizes)
         if size == 0:
-            size = value_size(position, end)
-            if size == 0:
-                return 0
-        elif size > end - position:
             return 0
-        prefix = masked(load_i64(key), length)
-        for step in range(count):
-            field = expected + step
-            if field >= count:
-                field -= count
-            descriptor = fields + 8 * FIELD_WORDS * field
+        candidate = load_i32(by_length + 4 * min(length, 255))
+        while candidate != 0:
+            descriptor = fields + 8 * FIELD_WORDS * (candidate - 1)
             if (
-                load_i64(descriptor + 48) == prefix
-                and load_i64(descriptor + 40) == length
+                (load_i64(key) ^ load_i64(descriptor + 48)) & load_i64(descriptor + 56) == 0
+                and length == load_i64(descriptor + 40)
                 and (length <= 8 or same_bytes(load_i64(descriptor + 32), key, length))
             ):
-                if load_u8(seen + field) or checked_size(position, end) == 0:
-                    return 0
-                store_u8(seen + field, 1)
-                if store_property(descriptor, row, position) == 0:
-                    return 0
-                expected = field + 1
-                if expected == count:
-                    expected = 0
+                # Of equal keys the first counts.
+                if load_i64(descriptor + 72) != row:
+                    store_i64(descriptor + 72, row)
+                    if checked_size(position, end) == 0 or store_property(descriptor, row, position) == 0:
+                        return 0
                 break
+            candidate = load_i64(descriptor + 64)
         position += size
     return 1 if position == end else 0
 
 
-@helper
-def row_fields(words: int, asked: int, row: int, sizes: int) -> int:
-    """Store what is asked of one message whose section words are there; 0 = undecided."""
-    for word in range(4):
-        of_section = asked + 8 * ASKED_WORDS * word
+@inlined
+def read_message(position: int, end: int, asked: int, row: int, sizes: int) -> int:
+    """Store what is asked of one message; 0 = undecided. Sections that nothing is asked of are skipped."""
+    previous = 0
+    while position < end:
+        head = load_u32(position)
+        code = (head >> 16) & 0xFF
+        if position > end - 4 or head & 0xFFFF != 0x5300 or code <= previous or code < 0x70 or code > 0x78:
+            return 0
+        if code >= 0x75:
+            return 1
+        previous = code
+        position += 3
+        size = section_size(position, end)
+        constructor = head >> 24
+        is_list = code == 0x70 or code == 0x73
+        items = 0
+        elements = position + 1
+        if constructor == (0xC0 if is_list else 0xC1):
+            if size < 3:
+                return 0
+            items = load_u8(position + 2)
+            elements = position + 3
+        elif constructor == (0xD0 if is_list else 0xD1):
+            if size < 9:
+                return 0
+            items = load_be_u32(position + 5)
+            elements = position + 9
+        elif is_list == 0 or constructor != 0x45:
+            return 0
+        of_section = asked + 8 * ASKED_WORDS * (code - 0x70)
         fields = load_i64(of_section)
-        position = load_i64(words + 8 * word)
-        if fields != 0 and position != 0:
-            count = load_i64(of_section + 8)
-            if word == 0 or word == 2:
-                if list_row(position, fields, count, row) == 0:
+        position += size
+        if fields != 0:
+            store_u8(load_i64(of_section + 16) + row, 1)
+            if is_list:
+                if read_list(elements, position, items, fields, load_i64(of_section + 8), row, sizes) == 0:
                     return 0
             else:
-                key_kind = 0xA3 if word == 1 else 0xA1
-                if map_row(position, fields, count, row, load_i64(of_section + 24), key_kind, sizes) == 0:
+                key_kind = 0xA1 if code == 0x74 else 0xA3
+                if read_map(elements, position, items, fields, load_i64(of_section + 24), key_kind, row, sizes) == 0:
                     return 0
-            store_u8(load_i64(of_section + 16) + row, 1)
     return 1
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
 def fields(
     data: int,
     starts: int,
@@ -609,15 +613,14 @@ def fields(
     asked: int,
     texts: int,
     text_count: int,
-    words: int,
     undecided: int,
     sizes: int,
 ) -> int:
     """Fields of the messages from `row` on, into the columns of their descriptors.
 
-    `texts` has the addresses of the descriptors of texts, `words` room for one row of the table of sections, and
-    `sizes` is the address of `size_table()`. Gives the row for whose texts there is too little room (a message needs
-    twice its length and `ROOM_BYTES`), `rows` at the end. What an undecided row stored, except for texts, is replaced.
+    `texts` has the addresses of the descriptors of texts, `sizes` is the address of `size_table()`. Gives the row for
+    whose texts there is too little room (a message needs twice its length and `ROOM_BYTES`), `rows` at the end. What an
+    undecided row stored, except for texts, is replaced.
     """
     room = -1
     while row < rows:
@@ -627,12 +630,14 @@ def fields(
             room = 0x7FFFFFFFFFFFFFFF
             for number in range(text_count):
                 descriptor = load_i64(texts + 8 * number)
-                room = min(room, load_i64(descriptor + 72) - load_i64(descriptor + 24))
+                room = min(room, load_i64(descriptor + 96) - load_i64(descriptor + 24))
             if room < 2 * length + ROOM_BYTES:
                 return row
-        decided = walk_message(start, length, words, asked, sizes)
-        if decided:
-            decided = row_fields(words, asked, row, sizes)
+        prefetch(start + AHEAD_BYTES)
+        prefetch(start + AHEAD_BYTES + 64)
+        prefetch(start + AHEAD_BYTES + 128)
+        prefetch(start + AHEAD_BYTES + 192)
+        decided = read_message(start, start + length, asked, row, sizes)
         if decided == 0:
             store_u8(undecided + row, 1)
         for number in range(text_count):

@@ -24,6 +24,9 @@ from headgate.kernels.memory import (
 NULLS = 0x4040404040404040
 """Eight nulls."""
 
+HIGHEST_BITS = -0x7F7F7F7F7F7F7F80
+"""The highest bit of each of eight bytes."""
+
 
 @inlined
 def value_size(position: int, end: int) -> int:
@@ -78,11 +81,17 @@ def null_run(position: int, most: int) -> int:
     return count if count < most else most
 
 
+@inlined
+def first_bytes(count: int) -> int:
+    """The mask of the first `count` of eight bytes in native order."""
+    return -1 if count >= 8 else (1 << 8 * count) - 1
+
+
 @helper
 def is_ascii(position: int, length: int) -> int:
     """1 when no byte has its highest bit set."""
     while length >= 8:
-        if load_i64(position) & -9187201950435737472:
+        if load_i64(position) & HIGHEST_BITS:
             return 0
         position += 8
         length -= 8
@@ -99,7 +108,7 @@ def is_utf8(position: int, length: int) -> int:
     """1 for well-formed UTF-8 (The Unicode Standard, table 3-7)."""
     end = position + length
     while position < end:
-        if position <= end - 8 and load_i64(position) & -9187201950435737472 == 0:
+        if position <= end - 8 and load_i64(position) & HIGHEST_BITS == 0:
             position += 8
             continue
         first = load_u8(position)
@@ -150,6 +159,8 @@ def checked_size(position: int, end: int) -> int:
     if size == 0:
         return 0
     constructor = load_u8(position)
+    if constructor == 0xA1 and size <= 10 and load_i64(position + 2) & HIGHEST_BITS & first_bytes(size - 2) == 0:
+        return size
     if constructor == 0xA1 or constructor == 0xB1:
         content = content_of(position)
         if is_utf8(content, position + size - content) == 0:

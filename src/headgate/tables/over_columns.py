@@ -1,0 +1,136 @@
+"""Rows of a table from column files: where a file has all columns that are asked, and those that decide the filter.
+
+    row group ──► offsets that stage 1 left ──► filter by its columns; inexact rows by their messages ──► asked columns
+
+The values are those that decoding the messages gives, so a table is the same with files and without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headgate.errors import CorruptSidecarError
+from headgate.message import EncodedMessages
+from headgate.message.arrow import DeclaredColumn
+from headgate.scan import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.columns import ColumnFile, ColumnFilter, column_filter, decide_rows
+from headgate.tables.rows import Columns, pieces
+
+Rows = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """How one file answers a read: `names` are its columns, in the order asked; `filter` decides by its columns."""
+
+    file: ColumnFile
+    columns: Columns
+    request: ScanRequest
+    names: tuple[str, ...]
+    filter: ColumnFilter | None
+
+    @staticmethod
+    def of(file: ColumnFile, columns: Columns, request: ScanRequest) -> FileRows | str:
+        """How it answers; else what it lacks, in words."""
+        there = {_field_of(column): column.name for _, column in file.columns}
+        own = ["offset", "timestamp"] + (["body"] if file.declaration.body else [])
+        names = []
+        for each in columns.asked:
+            name = there.get(_field_of(each)) if isinstance(each, DeclaredColumn) else each if each in own else None
+            if name is None:
+                called = each if isinstance(each, str) else each.name
+                return f"column {called!r} is not among {', '.join([*own, *there.values()])}"
+            names.append(name)
+        if request.filter is None:
+            return FileRows(file, columns, request, tuple(names), None)
+        decided = column_filter(request.filter, file.declaration.declared, now_ms=request.now_ms)
+        if decided is None or not decided.is_whole:
+            return f"the columns {', '.join(there.values())} do not decide the filter {request.filter.text!r}"
+        return FileRows(file, columns, request, tuple(names), decided)
+
+    def of_group(self, group: int, spans: NDArray[np.int64], counters: ScanCounters) -> Iterator[pa.RecordBatch]:
+        """The rows of some offsets of a row group: `spans` is `(spans, 2)`, each within the group.
+
+        Raises CorruptSidecarError before the first row, where a byte does not check.
+        """
+        wanted = self._wanted(group, spans)
+        looked_at = self.file.row_groups[group].rows if wanted is None else int(wanted.sum())
+        counters.messages_decided_by_index += looked_at
+        there: dict[str, pa.Array] = {}
+        if self.filter is not None:
+            there, wanted = self._filtered(group, wanted, counters)
+            if not wanted.any():
+                return
+        missing = [name for name in dict.fromkeys(self.names) if name not in there]
+        if missing:
+            there |= self._read(missing, group, counters)
+        arrays = [there[name] for name in self.names]
+        if wanted is not None and not wanted.all():
+            kept = pa.array(np.flatnonzero(wanted))
+            arrays = [array.take(kept) for array in arrays]
+        counters.messages_matched += len(arrays[0])
+        yield from pieces(self.columns.batch_of(arrays))
+
+    def _read(self, names: list[str], group: int, counters: ScanCounters) -> dict[str, pa.Array]:
+        row_group, schema = self.file.metadata.row_group(group), self.file.schema
+        counters.bytes_read += sum(
+            row_group.column(schema.get_field_index(name)).total_compressed_size for name in names
+        )
+        return self.file.read_group(group, names)
+
+    def _wanted(self, group: int, spans: NDArray[np.int64]) -> Rows | None:
+        """`(rows,)`: those of the spans; None for all."""
+        place = self.file.row_groups[group]
+        if len(spans) == 1 and spans[0, 0] <= place.first_offset and spans[0, 1] >= place.stop_offset:
+            return None
+        if place.stop_offset - place.first_offset == place.rows:
+            offsets = np.arange(place.first_offset, place.stop_offset)
+        else:
+            offsets = self.file.read(["offset"], [group])["offset"].to_numpy()
+        wanted = np.zeros(len(offsets) + 1, dtype=np.int8)
+        np.add.at(wanted, np.searchsorted(offsets, spans[:, 0]), 1)
+        np.add.at(wanted, np.searchsorted(offsets, spans[:, 1]), -1)
+        return np.cumsum(wanted[:-1]) > 0
+
+    def _filtered(self, group: int, wanted: Rows | None, counters: ScanCounters) -> tuple[dict[str, pa.Array], Rows]:
+        """The columns of the filter, and the rows among the wanted ones for which it is true."""
+        assert self.filter is not None and self.request.filter is not None
+        has_inexact = self.file.has_values(group, "inexact")
+        arrays = self._read([*self.filter.columns, *(["inexact"] if has_inexact else [])], group, counters)
+        bits = {column.name: number for number, (_, column) in enumerate(self.file.columns)}
+        inexact = arrays.pop("inexact") if has_inexact else pa.nulls(self.file.row_groups[group].rows, pa.int64())
+        may, certain = decide_rows(self.filter, arrays, bits, inexact)
+        if wanted is not None:
+            may, certain = may & wanted, certain & wanted
+        unclear = np.flatnonzero(may & ~certain)
+        if len(unclear):
+            messages = self._read(["message"], group, counters)["message"].take(pa.array(unclear))
+            if messages.null_count:
+                raise CorruptSidecarError("a row that is not exact has no message", path=self.file.path)
+            kept = self.request.filter.mask(EncodedMessages.of(messages.to_pylist()), now_ms=self.request.now_ms)
+            certain[unclear[kept]] = True
+            counters.messages_evaluated += len(unclear)
+            counters.messages_decided_by_index -= len(unclear)
+        return arrays, certain
+
+    def groups(self, spans: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """The row groups that have some of these offsets, each with those, as `of_group` takes them."""
+        for number, group in enumerate(self.file.row_groups):
+            clipped = np.clip(spans, group.first_offset, group.stop_offset)
+            clipped = clipped[clipped[:, 0] < clipped[:, 1]]
+            if len(clipped):
+                yield number, clipped
+
+
+def whole(within: OffsetRange) -> NDArray[np.int64]:
+    """A range as spans."""
+    return np.array([[within.start, within.stop]], dtype=np.int64)
+
+
+def _field_of(column: DeclaredColumn) -> tuple[object, ...]:
+    return column.section, column.field, column.kind, column.precision

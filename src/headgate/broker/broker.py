@@ -6,6 +6,7 @@ is written by `write_queued`, which the caller makes soon after `wake` was calle
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import shutil
@@ -29,7 +30,7 @@ from headgate.broker.consumers import Consumers
 from headgate.broker.duplicates import ReadIds
 from headgate.broker.entities import Entities
 from headgate.broker.exchanges import Exchanges
-from headgate.broker.indexing import Indexing, RunInWorker, run_here
+from headgate.broker.indexing import Indexing, IndexLag, RunInWorker, run_here
 from headgate.broker.keys import KEYS_NAME, AccessKeys
 from headgate.broker.message_topics import MessageTopics, TopicCreation
 from headgate.broker.publishers import Publisher, Queued
@@ -171,6 +172,7 @@ class Broker:
             now_ms=now_ms,
             run_in_worker=run_in_background or run_here,
             settings=self.settings.match_index,
+            registered=self._registered,
         )
         self.members = Members(self.registering)
         self.topics = Topics(
@@ -246,6 +248,18 @@ class Broker:
     def watch(self, stream: BrokerStream) -> None:
         """Look after a stream at every tick: it has readers, a writer or offsets to write."""
         self._watched[stream] = None
+
+    def _registered(self, name: str) -> None:
+        """The registry of a stream has other filters."""
+        # Of a stream that cannot be read others say so.
+        with contextlib.suppress(LogError):
+            stream = self.catalogue.find(name)
+            if stream is not None and stream.next_offset > stream.first_offset:
+                self._indexing.begin(stream)
+
+    def index_lag(self, stream: BrokerStream) -> IndexLag | None:
+        """How far the match index of a stream is behind; None where nothing is calculated for it here."""
+        return self._indexing.lag(stream)
 
     def _queues_of(self, topic: str) -> Sequence[str]:
         """The streams that are the queues of a topic, none if it is not there."""

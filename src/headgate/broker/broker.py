@@ -86,6 +86,8 @@ class BrokerSettings:
     `entities`. `match_index` is how the match index of a stream is made whose first expression comes from a consumer
     group. `open_file` opens what streams are written to: tests put one in that fails.
 
+    `message_id` is what RocketMQ's classic protocol calls a message by its queue and queue offset: dead letters say it.
+
     Message topics that are not there are made as `create_topics` says, with `topic_queues`; consumer groups if
     `create_groups`, up to so many `consumer_groups`, which begin at `group_start`.
     """
@@ -102,6 +104,7 @@ class BrokerSettings:
     create_groups: bool = True
     consumer_groups: int = 10_000
     group_start: GroupStart = GroupStart.FIRST_WHILE_YOUNG
+    message_id: Callable[[int, int], str] | None = None
     open_file: OpenFile = DiskFile
 
 
@@ -206,7 +209,13 @@ class Broker:
             settings_of=groups.settings_of,
             start_of=groups.start_of,
             consumers=self.consumers,
-            dead_letter_streams=DeadLetterStreams(self._dead_letter_stream, self._know_ids, self.watch),
+            dead_letter_streams=DeadLetterStreams(
+                self._dead_letter_stream,
+                self._know_ids,
+                self.watch,
+                queue_of=self.message_topics.queue_of,
+                message_id=self.settings.message_id,
+            ),
             watch=self.watch,
             keep_pinned=self.topics.keep_pinned,
             wake=self._wake,

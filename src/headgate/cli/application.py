@@ -16,6 +16,7 @@ from headgate.cli import filter as filter_commands
 from headgate.cli import index as index_commands
 from headgate.cli import kernels as kernels_commands
 from headgate.cli import key as key_commands
+from headgate.cli import lookup as lookup_commands
 from headgate.cli import rocketmq as rocketmq_commands
 from headgate.cli import rule as rule_commands
 from headgate.cli import servicebus as servicebus_commands
@@ -63,6 +64,7 @@ application.command(servicebus_commands.commands)
 application.command(rocketmq_commands.commands)
 application.command(columns_commands.commands)
 application.command(table_commands.commands)
+application.command(lookup_commands.commands)
 application.command(index_commands.commands)
 application.command(consumer_commands.commands)
 application.command(user_commands.commands)

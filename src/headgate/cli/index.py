@@ -267,9 +267,11 @@ def count(
         return 0
     write_line(str(found.matches))
     by_columns = found.counters.messages_decided_by_columns
+    by_lookup = found.counters.messages_decided_by_lookup
     write_note(
         f"{counted(found.counters.messages_decided_by_index, 'message')} decided by the index, "
         f"{f'{shown_count(by_columns)} by columns, ' if by_columns else ''}"
+        f"{f'{shown_count(by_lookup)} by lookup, ' if by_lookup else ''}"
         f"{shown_count(found.counters.messages_evaluated)} evaluated ({shown_size(found.counters.bytes_read)} read)"
     )
     return 0

@@ -260,6 +260,11 @@ def _write_counters(cursor: _Cursor, *, as_json: bool, is_remote: bool) -> None:
             f"({shown_size(counters.column_bytes_read)} read), "
             f"{counted(counters.chunks_skipped_by_columns, 'chunk')} skipped unread"
         )
+    if counters.messages_decided_by_lookup:
+        lines.append(
+            f"lookup files: {counted(counters.chunks_skipped_by_lookup, 'chunk')} skipped unread, "
+            f"{counted(counters.messages_decided_by_lookup, 'message')} decided"
+        )
     if counters.chunks_corrupt:
         lines.append(f"passed over because they do not check: {counted(counters.chunks_corrupt, 'chunk')}")
     write_note("\n".join(lines))

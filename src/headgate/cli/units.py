@@ -95,7 +95,12 @@ def shown_share(value: float) -> str:
 
 def shown_reading(counters: Mapping[str, int]) -> dict[str, str]:
     """What reading cost, of the counters of a row, for people."""
-    decided = ("messages_evaluated", "messages_decided_by_index", "messages_decided_by_columns")
+    decided = (
+        "messages_evaluated",
+        "messages_decided_by_index",
+        "messages_decided_by_columns",
+        "messages_decided_by_lookup",
+    )
     return {
         "examined": shown_count(sum(counters[name] for name in decided)),
         "matched": shown_count(counters["messages_matched"]),

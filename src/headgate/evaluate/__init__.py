@@ -3,6 +3,7 @@
     Filter, Engine, Verdict           the door: a filter, which evaluator decides, what comes out
     Explanation, Clause               what each clause makes of a message (`explain_message`)
     wanted_values                     of a chunk: which filter values can make the filter true (`prune`)
+    needed_keys, KeyCondition         of any place: which values of some fields can (`prune`)
     Action, copies_of                 what the action of a rule makes of a message; `changed_copies` of many
     evaluate, servicebus_value        one tree over one message, and one field, by the reference
     malformed_rows                    which rows of a batch are not messages
@@ -20,7 +21,17 @@ if TYPE_CHECKING:
     from headgate.evaluate.explain import explain as explain_message
     from headgate.evaluate.filter import Engine, Filter
     from headgate.evaluate.malformed import malformed_rows
-    from headgate.evaluate.prune import wanted_values
+    from headgate.evaluate.prune import (
+        Every,
+        FieldAmong,
+        KeyCondition,
+        KeyValue,
+        Some,
+        Truth,
+        needed_keys,
+        some_of,
+        wanted_values,
+    )
     from headgate.evaluate.reference import evaluate
     from headgate.evaluate.semantics.servicebus import field as servicebus_value
     from headgate.evaluate.verdict import EVALUATOR_REVISION, UNDECIDED, Verdict

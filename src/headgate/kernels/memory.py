@@ -168,6 +168,16 @@ multiply_overflows: Callable[..., int] = intrinsic(_overflow("smul_with_overflow
 
 
 @intrinsic
+def multiply_wrapped(_context: Any, _left: Any, _right: Any) -> Any:
+    """The lowest 64 bits of a product; `*` may give anything where it overflows."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.mul(arguments[0], arguments[1])
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
 def trailing_zeros(_context: Any, _value: Any) -> Any:
     """Number of zero bits below the lowest one bit; 64 for zero."""
 

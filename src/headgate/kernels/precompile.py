@@ -32,8 +32,8 @@ READ = ("headgate.kernels.checksum", "headgate.log.kernel")
 FILTER = (*READ, "headgate.evaluate.kernel", "headgate.scan.kernel", "headgate.scan.answers.kernel")
 """What reading a stream with a filter uses."""
 
-_NOT_SERVED = ("headgate.message.arrow.", "headgate.scan.columns.")
-"""What other processes use: Spark's, commands, and the one that builds column files."""
+_NOT_SERVED = ("headgate.message.arrow.", "headgate.scan.columns.", "headgate.scan.lookup.")
+"""What other processes use: Spark's, commands, and the one that builds derived files."""
 
 _PACKAGE = Path(__file__).parent.parent
 

@@ -56,9 +56,12 @@ if TYPE_CHECKING:
     from headgate.log.derived import (
         GRACE_MS,
         KEPT_FOLDER,
+        building,
+        changing,
         derived_bytes,
         derived_folder,
         derived_folder_of,
+        finish_derived,
         headers_digest,
         make_derived_folder,
         remove_unfinished,

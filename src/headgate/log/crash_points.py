@@ -31,15 +31,15 @@ class CommitStep(StrEnum):
 
 
 class BuildStep(StrEnum):
-    """Steps of building a column file, in their order."""
+    """Steps of building a derived file, in their order."""
 
-    WRITING = "columns-writing"
-    """Behind each row group."""
-    WRITTEN = "columns-written"
-    """The Parquet file is whole, without its checks."""
-    CHECKED = "columns-checked"
+    WRITING = "build-writing"
+    """Behind each row group of a column file."""
+    WRITTEN = "build-written"
+    """The content is written; a column file lacks its checks."""
+    CHECKED = "build-checked"
     """All of it is on the disk under its temporary name."""
-    RENAMED = "columns-renamed"
+    RENAMED = "build-renamed"
     """It has its name."""
 
 

@@ -13,14 +13,17 @@ replaced by one of another name, and the old one stays for `GRACE_MS`: a reader 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
+import struct
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from headgate.errors import LogError
-from headgate.log.files import storage_error
+from headgate.log.crash_points import BuildStep, reached
+from headgate.log.files import storage_error, sync_file, sync_folder
 from headgate.log.manifest import STREAMS_FOLDER, root_of
 from headgate.log.pairs import ids_among
 from headgate.log.seal import read_seal, seal_of
@@ -180,6 +183,55 @@ def remove_unfinished(folder: Path, first_chunk_id: int, suffix: str) -> None:
         for name in os.listdir(folder):
             if name.startswith(f".{first_chunk_id:020d}-") and name.endswith(suffix):
                 (folder / name).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def changing(folder: Path, lock_name: str) -> Iterator[None]:
+    """Keep others from changing a declaration in a derived folder; waits for whoever does.
+
+    Raises as `storage_error`.
+    """
+    with _lock_file(folder / lock_name) as descriptor:
+        # Held for a few file operations only, and freed by the kernel at death: no limit on the wait.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def building(folder: Path, lock_name: str, first_chunk_id: int) -> Iterator[None]:
+    """Keep others from building files of a segment; waits for whoever does.
+
+    One open file description holds the lock. Raises as `storage_error`.
+    """
+    with _lock_file(folder / lock_name) as descriptor:
+        if hasattr(fcntl, "F_OFD_SETLKW"):
+            request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, first_chunk_id, 1, 0)
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, request)
+        else:
+            # Not on every system: then one segment of a stream at a time.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _lock_file(path: Path) -> Iterator[int]:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise storage_error(error, path) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def finish_derived(temporary: Path, path: Path) -> None:
+    """Give a file that was written its name, when all of it is on the disk. Raises OSError."""
+    sync_file(temporary)
+    reached(BuildStep.CHECKED)
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+    reached(BuildStep.RENAMED)
 
 
 def _foreign_folder(folder: Path) -> Path:

@@ -118,6 +118,14 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
 
 
+def sync_file(path: Path) -> None:
+    """Flush a file to the device."""
+    if _holders_without_flushing:
+        return
+    with opened(path) as descriptor:
+        os.fsync(descriptor)
+
+
 def replace_file(path: Path, content: bytes, *, flushed: bool = True, mode: int = _FOR_ALL) -> None:
     """Replace the content of `path` by rename: readers see the old or the new file, if `flushed` also after a power
     loss. `mode` are the permissions, less what the process's umask takes away.

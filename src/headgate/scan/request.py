@@ -42,6 +42,8 @@ class ScanRequest:
     column_files: bool = True
     """Whether declared columns that were derived from the messages may stand for evaluating; the results are the same.
     `exact` never takes them."""
+    lookup: bool = True
+    """Whether lookup files may rule blocks of messages out; the results are the same. `exact` never takes them."""
     known_values: tuple[tuple[FieldReference | None, frozenset[bytes]], ...] = ()
     """Of interest are only messages in which each of these fields has one of its values; the caller sorts out the rest.
     Where a field is the declared filter source (None: whatever is declared now), chunks that hold none are skipped."""
@@ -64,6 +66,8 @@ class ScanCounters(msgspec.Struct):
     """Chunks that the match index ruled out: their data was not read."""
     chunks_skipped_by_columns: int = 0
     """Chunks that column files ruled out: their data was not read."""
+    chunks_skipped_by_lookup: int = 0
+    """Chunks that lookup files ruled out: their data was not read."""
     chunks_without_match: int = 0
     """Chunks that were read and gave no message: false positives of stage 1 where it tested."""
     chunks_corrupt: int = 0
@@ -79,6 +83,8 @@ class ScanCounters(msgspec.Struct):
     """Messages in the range asked for that the match index decided: not evaluated, and not read unless they match."""
     messages_decided_by_columns: int = 0
     """The same of column files."""
+    messages_decided_by_lookup: int = 0
+    """The same of lookup files."""
     messages_matched: int = 0
     messages_unknown: int = 0
     """Verdict unknown; counted with `exact` only."""
@@ -93,7 +99,14 @@ class ScanCounters(msgspec.Struct):
     @property
     def messages_decided(self) -> int:
         """Messages in the range asked for that stage 1 left, evaluated or decided by derived files."""
-        return self.messages_evaluated + self.messages_decided_by_index + self.messages_decided_by_columns
+        by_files = self.messages_decided_by_index + self.messages_decided_by_columns + self.messages_decided_by_lookup
+        return self.messages_evaluated + by_files
+
+    @property
+    def chunks_left_out(self) -> int:
+        """Chunks whose data was not read, whoever ruled them out."""
+        by_files = self.chunks_skipped_by_index + self.chunks_skipped_by_columns + self.chunks_skipped_by_lookup
+        return self.chunks_skipped + by_files
 
     def add(self, other: ScanCounters) -> None:
         """Add the counts of another reader."""
@@ -101,6 +114,7 @@ class ScanCounters(msgspec.Struct):
         self.chunks_skipped += other.chunks_skipped
         self.chunks_skipped_by_index += other.chunks_skipped_by_index
         self.chunks_skipped_by_columns += other.chunks_skipped_by_columns
+        self.chunks_skipped_by_lookup += other.chunks_skipped_by_lookup
         self.chunks_without_match += other.chunks_without_match
         self.chunks_corrupt += other.chunks_corrupt
         self.bytes_read += other.bytes_read
@@ -109,6 +123,7 @@ class ScanCounters(msgspec.Struct):
         self.messages_evaluated += other.messages_evaluated
         self.messages_decided_by_index += other.messages_decided_by_index
         self.messages_decided_by_columns += other.messages_decided_by_columns
+        self.messages_decided_by_lookup += other.messages_decided_by_lookup
         self.messages_matched += other.messages_matched
         self.messages_unknown += other.messages_unknown
         self.messages_error += other.messages_error

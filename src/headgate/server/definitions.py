@@ -19,6 +19,7 @@ from headgate.broker import (
 )
 from headgate.errors import AuthenticationError, ConfigError, HeadgateError
 from headgate.protocols.rocketmq import check_group, check_topic
+from headgate.scan.lookup import declare_lookup
 from headgate.scan.match_index import IndexSettings
 from headgate.server.settings import (
     ConsumerGroupEntry,
@@ -58,6 +59,8 @@ def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
             broker.declare_stream(stream.name, dict(stream.arguments))
             if stream.columns is not None:
                 _declare_columns(broker, stream.name, stream.columns)
+            if stream.lookup:
+                declare_lookup(broker.catalogue.get(stream.name).stream, stream.lookup)
         except HeadgateError as error:
             if not is_damage(error):
                 raise ConfigError(f"stream {stream.name!r}: {error}") from error

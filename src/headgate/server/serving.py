@@ -17,10 +17,10 @@ from headgate.errors import ConfigError, StreamLockedError
 from headgate.log import HTTP_NOTE, PRIVATE_FOLDER, Durability, StreamLock, lock_root
 from headgate.server.authenticator import Authenticator
 from headgate.server.certificates import own_certificate, server_context
-from headgate.server.column_builder import ColumnBuilder
 from headgate.server.connections import Connections
 from headgate.server.context import Clock, HandlerFactory, ServerContext, SystemClock
 from headgate.server.definitions import apply_definitions, declare_entities, declared_entities, index_settings
+from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.driver import Driver
 from headgate.server.http import site
 from headgate.server.listeners import ENCRYPTED, open_listeners, protocol_of, tls_context
@@ -76,7 +76,7 @@ class Server:
         self._lock: StreamLock | None = None
         self._http: list[HttpServer] = []
         self._grpc: GrpcServer | None = None
-        self._column_builder: ColumnBuilder | None = None
+        self._derived_builder: DerivedBuilder | None = None
         self.context: ServerContext
 
     @property
@@ -133,17 +133,18 @@ class Server:
                 await self._driver.listen(name, listening, handlers[protocol_of(name)], encrypted)
         if self._grpc is not None:
             await self._grpc.start(self.context, self._driver)
-        if self._settings.columns.build:
-            self._column_builder = ColumnBuilder(Path(self._settings.root))
-            self._column_builder.start()
+        kinds = [kind for kind in ("columns", "lookup") if getattr(self._settings, kind).build]
+        if kinds:
+            self._derived_builder = DerivedBuilder(Path(self._settings.root), kinds)
+            self._derived_builder.start()
         self.context.is_ready = True
 
     async def stop(self) -> None:
         """Accept no more, write and confirm what is queued, say good-bye, give the locks back. Takes a bounded time."""
         self.context.is_ready = False
         self._driver.stop_accepting()
-        if self._column_builder is not None:
-            await self._column_builder.stop()
+        if self._derived_builder is not None:
+            await self._derived_builder.stop()
         if self._grpc is not None:
             grpc_stopped = asyncio.ensure_future(self._grpc.stop(self._settings.timeouts.shutdown_s))
         await self._until_written()

@@ -174,6 +174,14 @@ class Columns(_Table, frozen=True):
     `headgate columns build` makes them."""
 
 
+class Lookup(_Table, frozen=True):
+    """Lookup files of streams with lookup fields."""
+
+    build: bool = False
+    """Whether the same process makes the files of each segment when it is sealed. Without it `headgate lookup build`
+    makes them."""
+
+
 class Filters(_Table, frozen=True):
     """How filters of clients are treated."""
 
@@ -313,6 +321,8 @@ class StreamEntry(_Table, frozen=True):
     """As clients give them, without `x-`."""
     columns: str | None = None
     """Columns to declare, as in `region string, price double`; they come to those that are declared."""
+    lookup: list[str] = []
+    """Lookup fields to declare, as in `application_properties.customer_id`; they come to those that are declared."""
 
 
 class SuperStreamEntry(_Table, frozen=True):
@@ -388,6 +398,7 @@ class ServerSettings(_Table, frozen=True):
     authentication: Authentication = Authentication()
     storage: Storage = Storage()
     columns: Columns = Columns()
+    lookup: Lookup = Lookup()
     filters: Filters = Filters()
     servicebus: ServiceBus = ServiceBus()
     rocketmq: RocketMq = RocketMq()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from headgate.language.rocketmq.dialect import ROCKETMQ, ROCKETMQ_MAP
     from headgate.language.rocketmq.java import double_text
     from headgate.language.rocketmq.tags import TAGS, parse_tags, tag_hash
-    from headgate.language.rocketmq.values import NUMBERS, compared, signed
+    from headgate.language.rocketmq.values import NUMBERS, compared, numbers_of, signed
 else:
     from headgate.faces import lazy
 

@@ -6,6 +6,7 @@ double: the Java type decides how a string is parsed and what is widened. Source
 
 from __future__ import annotations
 
+import contextlib
 import math
 import struct
 from typing import TypeAlias
@@ -98,6 +99,15 @@ def _parsed(kind: AmqpType, text: bytes) -> int | float:
                 return parse_integer(text_of(text), kind)
     except NumberFormat as wrong:
         raise EvaluationFailed(f"java.lang.NumberFormatException: {wrong}") from None
+
+
+def numbers_of(text: bytes) -> frozenset[float]:
+    """The numbers that a string is beside a number, of whatever type; integers as the nearest double."""
+    found: set[float] = set()
+    for kind in NUMBERS:
+        with contextlib.suppress(EvaluationFailed):
+            found.add(float(_parsed(kind, text)))
+    return frozenset(number for number in found if not math.isnan(number))
 
 
 def _compare_typed(left: AmqpValue, right: AmqpValue) -> int:

@@ -6,14 +6,14 @@
     wanted_entries, read_entries, cut           read only the messages that an answer names
     WantedEntries
 
-Sources are the match index (`headgate.scan.match_index`) and column files (`headgate.scan.columns`); another one comes
-into the list in `sources.py`.
+Sources are the match index (`headgate.scan.match_index`), lookup files (`headgate.scan.lookup`) and column files
+(`headgate.scan.columns`); another one comes into the list in `sources.py`.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.scan.answers.answer import Answer, AnswerSource, Purpose, pieces
+    from headgate.scan.answers.answer import MOST_OFFSETS, Answer, AnswerSource, Purpose, pieces
     from headgate.scan.answers.entries import WantedEntries, cut, read_entries, wanted_entries
     from headgate.scan.answers.sources import Answers, SegmentKnowledge
 else:

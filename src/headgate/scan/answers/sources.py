@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from headgate.log import SegmentReader
 from headgate.scan.answers.answer import Answer, AnswerSource, Purpose
 from headgate.scan.columns import ColumnAnswers, SegmentColumns
+from headgate.scan.lookup import LookupSource, is_looked_up
 from headgate.scan.match_index import MatchIndex, SegmentIndex
 from headgate.scan.request import OffsetRange, ScanRequest
 
@@ -19,16 +20,17 @@ Int64Array = NDArray[np.int64]
 class SegmentKnowledge:
     """What is known of an open segment, for all its readers, in any thread."""
 
-    __slots__ = ("columns", "match_index")
+    __slots__ = ("columns", "has_lookup", "match_index")
 
     def __init__(self, reader: SegmentReader) -> None:
         self.match_index = SegmentIndex(reader)
         self.columns = SegmentColumns(reader.segment)
+        self.has_lookup = is_looked_up(reader.segment)
 
     def look(self) -> bool:
         """Look whether there is anything to ask of; false: nobody knows anything of this segment."""
         has_index = self.match_index.look() is not None or self.match_index.is_there
-        return self.columns.look() or has_index
+        return self.columns.look() or has_index or self.has_lookup
 
 
 class Answers:
@@ -41,7 +43,7 @@ class Answers:
     def __init__(self, request: ScanRequest, purpose: Purpose = Purpose.READING) -> None:
         self._match_index = MatchIndex(request)
         self._columns = ColumnAnswers(request, purpose)
-        sources: list[AnswerSource] = [self._match_index, self._columns]
+        sources: list[AnswerSource] = [self._match_index, LookupSource(request), self._columns]
         self._sources = [source for source in sources if source.is_asked]
 
     @property

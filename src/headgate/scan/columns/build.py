@@ -7,10 +7,8 @@ finds the file. The system frees the lock at death; what a builder left unfinish
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +31,10 @@ from headgate.log import (
     Segment,
     SegmentReader,
     Stream,
+    building,
     crcs_of_ranges,
     derived_folder,
+    finish_derived,
     headers_digest,
     make_derived_folder,
     reached,
@@ -105,7 +105,7 @@ def build_segment(
     folder = make_derived_folder(stream)
     target = folder / KEPT_FOLDER if declaration.keep == "forever" else folder
     target.mkdir(exist_ok=True)
-    with _building(folder, segment.first_chunk_id):
+    with building(folder, _LOCK_NAME, segment.first_chunk_id):
         for each in {folder, target}:
             remove_unfinished(each, segment.first_chunk_id, COLUMN_SUFFIX + NEW_SUFFIX)
         try:
@@ -243,12 +243,7 @@ def _build(segment: Segment, origin: Origin, target: Path) -> BuildReport:
             writer.close()
             reached(BuildStep.WRITTEN)
             path = target / file_name(origin, add_checks(temporary))
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            reached(BuildStep.CHECKED)
-            os.replace(temporary, path)
-            sync_folder(target)
-            reached(BuildStep.RENAMED)
+            finish_derived(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -385,23 +380,3 @@ def _rows(
         declaration=declaration,
         source=source,
     )
-
-
-@contextlib.contextmanager
-def _building(folder: Path, first_chunk_id: int) -> Iterator[None]:
-    """Keep others from building a segment; waits for whoever does. One open file description holds the lock."""
-    path = folder / _LOCK_NAME
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise storage_error(error, path) from error
-    try:
-        if hasattr(fcntl, "F_OFD_SETLKW"):
-            request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, first_chunk_id, 1, 0)
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, request)
-        else:
-            # Not on every system: then one segment of a stream at a time.
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -9,16 +9,14 @@ A file says which columns it has, so files of an older declaration serve those t
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import os
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from headgate.errors import ConfigError, LogError, did_you_mean
-from headgate.log import Stream, derived_folder, make_derived_folder, replace_file, storage_error
+from headgate.log import Stream, changing, derived_folder, make_derived_folder, replace_file
 from headgate.message import Section
 from headgate.message.arrow import DeclaredColumn, SparkType, declared_columns
 from headgate.scan.columns.exactness import MOST_COLUMNS
@@ -216,22 +214,13 @@ class _Change:
 @contextlib.contextmanager
 def _changing(stream: Stream) -> Iterator[_Change]:
     folder = make_derived_folder(stream)
-    path = folder / LOCK_NAME
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise storage_error(error, path) from error
-    try:
-        # Held for a few file operations only, and freed by the kernel at death: no limit on the wait.
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with changing(folder, LOCK_NAME):
         before = _read(stream) or ColumnDeclaration(())
         change = _Change(before)
         yield change
         if change.declaration != before:
             encoded = msgspec.json.format(msgspec.json.encode(change.declaration), indent=1)
             replace_file(folder / DECLARATION_NAME, encoded + b"\n")
-    finally:
-        os.close(descriptor)
 
 
 def _read(stream: Stream) -> ColumnDeclaration | None:

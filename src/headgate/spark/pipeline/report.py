@@ -136,7 +136,7 @@ class Report:
 def _stages(counters: ScanCounters | None) -> tuple[str, ...]:
     if counters is None:
         return ("", "", "", "", "")
-    skipped = counters.chunks_skipped + counters.chunks_skipped_by_index + counters.chunks_skipped_by_columns
+    skipped = counters.chunks_left_out
     total = counters.bytes_read + counters.bytes_skipped
     return (
         f"{counters.chunks_examined:,}",

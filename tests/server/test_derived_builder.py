@@ -1,4 +1,4 @@
-"""The server's process that builds column files: what is missing, trouble once, and an end with the server."""
+"""The server's process that builds derived files: what is missing, trouble once, and an end with the server."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import pytest
 
 from headgate.log import Stream, derived_folder, stream_folder
 from headgate.scan.columns import column_files, declare_columns
-from headgate.server.column_child import Builder
+from headgate.scan.lookup import declare_lookup, lookup_fields, lookup_file_of
+from headgate.server.derived_child import Builder
 from match_indexes import Write, append, create
 from server.running import running_server
 from waiting import eventually
 
 WRITES = [Write((("AMER", number % 7), (None, 2)), packed=False) for number in range(60)]
+FIELD = "application_properties.region"
 TEXT = "region string, price bigint"
 
 
@@ -28,7 +30,7 @@ def test_a_step_builds_what_is_missing_of_all_streams(tmp_path: Path, caplog: py
     damaged = streams[0].segments()[0].segment_path
     raw = damaged.read_bytes()
     damaged.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-    builder = Builder(tmp_path)
+    builder = Builder(tmp_path, ["columns", "lookup"])
     assert builder.step(1, is_over=lambda: True) == 0
     assert builder.step(1, is_over=lambda: False) == sealed(streams[0]) - 1 + sealed(streams[1])
     assert builder.step(1, is_over=lambda: False) == 0
@@ -37,18 +39,29 @@ def test_a_step_builds_what_is_missing_of_all_streams(tmp_path: Path, caplog: py
     assert builder.step(1, is_over=lambda: False) == 1
     append(streams[1], WRITES)
     assert builder.step(1, is_over=lambda: False) > 1
-    assert not derived_folder(streams[2]).exists()
+    declare_lookup(streams[2], [FIELD])
+    assert Builder(tmp_path, ["columns"]).step(1, is_over=lambda: False) == 0
+    assert builder.step(1, is_over=lambda: False) == sealed(streams[2])
+    assert builder.step(1, is_over=lambda: False) == 0
 
 
 def test_a_server_builds_as_segments_seal(tmp_path: Path) -> None:
     root = tmp_path / "data"
     stream = create(stream_folder(root, "a"), WRITES)
     declare_columns(stream, TEXT)
+    declare_lookup(stream, [FIELD])
     with running_server(
-        tmp_path, handlers={}, columns={"build": True}, stream=[{"name": "b", "columns": TEXT}]
+        tmp_path,
+        handlers={},
+        columns={"build": True},
+        lookup={"build": True},
+        stream=[{"name": "b", "columns": TEXT, "lookup": [FIELD]}],
     ) as running:
         eventually(lambda: len(column_files(stream)) == sealed(stream))
-        assert (derived_folder(Stream.open(stream_folder(root, "b"))) / "columns.json").exists()
-        builder = running.server._column_builder
+        eventually(lambda: all(lookup_file_of(each, FIELD) for each in stream.segments() if each.is_sealed))
+        defined = Stream.open(stream_folder(root, "b"))
+        assert (derived_folder(defined) / "columns.json").exists()
+        assert lookup_fields(defined) == (FIELD,)
+        builder = running.server._derived_builder
         assert builder is not None
     assert builder._task is None

@@ -1,4 +1,6 @@
-"""Column files of the streams of a root as segments seal: a process of low priority, started again if it ends.
+"""Column and lookup files of the streams of a root as segments seal: a process of low priority.
+
+It is started again if it ends.
 
 It looks every few seconds for sealed segments without a file. Killed at any time it leaves no wrong file, so the server
 does not wait for it when it stops.
@@ -10,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 logger = logging.getLogger("headgate.server")
@@ -17,11 +20,13 @@ logger = logging.getLogger("headgate.server")
 _AGAIN_AFTER_S = 10.0
 
 
-class ColumnBuilder:
+class DerivedBuilder:
     """The process that builds, and the task that watches it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, kinds: Sequence[str]) -> None:
+        """`kinds` are those of `derived_child`."""
         self._root = root
+        self._kinds = kinds
         self._task: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -43,8 +48,9 @@ class ColumnBuilder:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "headgate.server.column_child",
+                "headgate.server.derived_child",
                 str(self._root),
+                *self._kinds,
                 # Ends with the server, however that ends.
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
@@ -56,7 +62,7 @@ class ColumnBuilder:
                     process.kill()
                     await process.wait()
             logger.warning(
-                "the process that builds column files ended with status %d; the next begins in %d s",
+                "the process that builds derived files ended with status %d; the next begins in %d s",
                 status,
                 _AGAIN_AFTER_S,
             )

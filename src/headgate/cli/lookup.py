@@ -1,0 +1,154 @@
+"""`headgate lookup`: lookup files of sealed segments, which find the messages with one value of a field."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from headgate.cli.options import DEFAULT_ROOT, AsJson, Root, StreamText
+from headgate.cli.output import write_json, write_line, write_note, write_rows
+from headgate.cli.units import counted, shown_count, shown_size
+from headgate.clock import now_ms
+from headgate.errors import ConfigError, LogError
+
+if TYPE_CHECKING:
+    from headgate.log import Stream
+    from headgate.scan.lookup import LookupReport
+
+commands = App(name="lookup", help="Lookup files: find the messages with one value of a field, among any number.")
+
+_LISTED = ("stream", "field", "segments", "files")
+
+
+@commands.command
+def declare(
+    stream: StreamText,
+    /,
+    *fields: Annotated[
+        str, Parameter(help="Fields, as in application_properties.customer_id or properties.correlation_id.")
+    ],
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Declare lookup fields; they come to those that are declared. `headgate lookup build` makes their files."""
+    from headgate.log import resolve_stream
+    from headgate.scan.lookup import declare_lookup
+
+    if not fields:
+        raise ConfigError("no field is given; expected some, as in application_properties.customer_id")
+    for field in declare_lookup(resolve_stream(stream, root), fields):
+        write_line(field)
+    return 0
+
+
+@commands.command
+def build(
+    *streams: Annotated[str, Parameter(help="Names or folders of streams; by default all with lookup fields.")],
+    check: Annotated[
+        bool, Parameter(negative=(), help="Read files that are there in full, make damaged ones again.")
+    ] = False,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Make the lookup files that are missing, and remove those whose segment is gone."""
+    from headgate.log import list_streams, resolve_stream
+    from headgate.scan.lookup import build_lookup, lookup_fields
+
+    chosen = [resolve_stream(text, root) for text in streams] if streams else list_streams(root)
+    declared = [each for each in chosen if lookup_fields(each)]
+    for each in chosen if streams else []:
+        if each not in declared:
+            raise ConfigError(
+                f"stream {each.name!r} has no lookup fields; `headgate lookup declare {each.name} FIELD` makes some"
+            )
+    if not declared:
+        write_note("headgate: no stream has lookup fields; `headgate lookup declare` makes some")
+    troubles: list[str] = []
+    for each in declared:
+        done = list(build_lookup(each, now_ms=now_ms(), check=check))
+        _write_report(each, done, as_json=as_json)
+        troubles += [report.trouble for report in done if report.trouble]
+    for trouble in troubles:
+        write_note(f"headgate: no file of a damaged segment: {trouble}")
+    return 1 if troubles else 0
+
+
+@commands.command
+def ls(
+    stream: Annotated[str | None, Parameter(help="Name or folder of a stream; by default all under --root.")] = None,
+    /,
+    *,
+    as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """The lookup fields, and how many sealed segments have a file of each."""
+    from headgate.log import list_streams, resolve_stream
+
+    chosen = list_streams(root) if stream is None else [resolve_stream(stream, root)]
+    rows: list[dict[str, object]] = []
+    for each in chosen:
+        try:
+            rows += _rows(each, as_json=as_json)
+        except LogError as error:
+            write_note(f"headgate: {error}")
+    nothing = "no fields are looked up; declare some with: headgate lookup declare STREAM FIELD …"
+    write_rows(rows, _LISTED, as_json=as_json, nothing=nothing)
+    return 0
+
+
+@commands.command
+def drop(
+    stream: StreamText,
+    /,
+    *fields: Annotated[str, Parameter(help="Fields; without any: all, and all files.")],
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Declare lookup fields no more. The files of a field go with the next build, those of all at once."""
+    from headgate.log import resolve_stream
+    from headgate.scan.lookup import drop_lookup, drop_lookup_files
+
+    chosen = resolve_stream(stream, root)
+    left = drop_lookup(chosen, fields or None)
+    for field in left:
+        write_line(field)
+    if not left:
+        write_line(f"{chosen.name}: no lookup fields; {counted(drop_lookup_files(chosen), 'file')} deleted")
+    return 0
+
+
+def _write_report(stream: Stream, done: list[LookupReport], *, as_json: bool) -> None:
+    built, size = sum(report.built for report in done), sum(report.size_bytes for report in done)
+    messages = sum(report.messages for report in done)
+    if as_json:
+        facts = {"segments": len(done), "built": built, "messages": messages, "bytes": size}
+        write_json({"stream": stream.name, **facts})
+        return
+    write_line(
+        f"{stream.name}: {counted(built, 'file')} built for {counted(len(done), 'sealed segment')}, "
+        f"{counted(messages, 'message')} read ({shown_size(size)})"
+    )
+
+
+def _rows(stream: Stream, *, as_json: bool) -> list[dict[str, object]]:
+    from headgate.scan.lookup import lookup_fields, lookup_file_of
+
+    sealed = [segment for segment in stream.segments() if segment.is_sealed]
+    rows: list[dict[str, object]] = []
+    for field in lookup_fields(stream):
+        sizes = []
+        for segment in sealed:
+            try:
+                file = lookup_file_of(segment, field)
+            except LogError as error:
+                write_note(f"headgate: {error}")
+            else:
+                sizes += [] if file is None else [file.size_bytes]
+        rows.append(
+            {
+                "stream": stream.name,
+                "field": field,
+                "segments": len(sizes) if as_json else f"{shown_count(len(sizes))} of {shown_count(len(sealed))}",
+                "files": sum(sizes) if as_json else shown_size(sum(sizes)),
+            }
+        )
+    return rows

@@ -1,0 +1,29 @@
+"""Lookup: from the values of a field to the blocks of messages that may hold them; derived, never the truth.
+
+    lookup_fields, declare_lookup, drop_lookup     which fields of a stream are looked up
+    build_segment, build_lookup, LookupReport      make the files that are missing, exactly once
+    missing_segments, sweep_lookup                 what is to be built, and removing what nobody needs
+    LookupFile, lookup_file_of, drop_lookup_files  the files
+    LookupSource, is_looked_up, LookupWarning      what a reader may believe (`headgate.scan.answers`)
+
+Hidden: fingerprints of values (`fingerprints`), how blocks are found by them (`table`), the bytes of a file (`files`).
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.scan.lookup.build import (
+        LookupReport,
+        build_lookup,
+        build_segment,
+        drop_lookup_files,
+        missing_segments,
+        sweep_lookup,
+    )
+    from headgate.scan.lookup.declaration import declare_lookup, drop_lookup, lookup_fields
+    from headgate.scan.lookup.files import LookupFile, lookup_file_of
+    from headgate.scan.lookup.source import LookupSource, LookupWarning, is_looked_up
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

@@ -1,0 +1,94 @@
+"""What a filter asks of lookup fields: the fingerprints that a block must have, under AND and OR."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.evaluate import Every, FieldAmong, Filter, KeyCondition, Some, needed_keys
+from headgate.message import parse_field
+from headgate.scan.lookup.declaration import field_text
+from headgate.scan.lookup.fingerprints import fingerprints_of_values
+
+_MOST_KNOWN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FieldKeys:
+    """That a block may hold a value of a field with one of some fingerprints."""
+
+    field: str
+    fingerprints: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCondition:
+    """That all of the parts hold of a block, or one of them."""
+
+    needs_all: bool
+    parts: tuple[BlockKeys, ...]
+
+
+BlockKeys: TypeAlias = FieldKeys | BlockCondition
+
+BlocksOf = Callable[[str, NDArray[np.uint32]], NDArray[np.bool_] | None]
+"""Gives which blocks may hold a value of a field with one of some fingerprints, `(blocks,)`; None where not known."""
+
+_known: OrderedDict[tuple[int, tuple[str, ...]], tuple[Filter, BlockKeys | None]] = OrderedDict()
+
+
+def may_ask(filter_: Filter) -> bool:
+    """Whether blocks could be ruled out for a filter, if the fields that it names were lookup fields."""
+    fields = {replace(each, default=None, only=None, ignore_case=False) for each in filter_.fields if not each.path}
+    found = needed_keys(filter_.tree, tuple(fields))
+    return found is not None and _has_field(found)
+
+
+def block_keys(filter_: Filter, fields: Sequence[str]) -> BlockKeys | None:
+    """What a filter asks of some lookup fields; None if it says nothing of them. Kept for the filters of late."""
+    # By identity: filters that are equal may have parameters TRUE and 1.
+    key = (id(filter_), tuple(fields))
+    known = _known.get(key)
+    if known is None:
+        needed = needed_keys(filter_.tree, [parse_field(field) for field in fields])
+        known = filter_, None if needed is None else compiled(needed)
+        _known[key] = known
+        while len(_known) > _MOST_KNOWN:
+            _known.popitem(last=False)
+    return known[1]
+
+
+def compiled(condition: KeyCondition) -> BlockKeys:
+    """The same with fingerprints in place of values."""
+    match condition:
+        case FieldAmong(field, values):
+            return FieldKeys(field_text(field), fingerprints_of_values(values))
+        case Every(conditions) | Some(conditions):
+            return BlockCondition(isinstance(condition, Every), tuple(map(compiled, conditions)))
+
+
+def matching_blocks(keys: BlockKeys, blocks_of: BlocksOf, count: int) -> NDArray[np.bool_] | None:
+    """Which of `count` blocks may hold a match; None if nothing is known of a field that would say so."""
+    if isinstance(keys, FieldKeys):
+        return blocks_of(keys.field, keys.fingerprints)
+    found = [matching_blocks(part, blocks_of, count) for part in keys.parts]
+    known = [blocks for blocks in found if blocks is not None]
+    if not known if keys.needs_all else len(known) < len(found):
+        return None
+    combined = np.full(count, keys.needs_all)
+    for blocks in known:
+        combined = combined & blocks if keys.needs_all else combined | blocks
+    return combined
+
+
+def _has_field(condition: KeyCondition) -> bool:
+    match condition:
+        case FieldAmong():
+            return True
+        case Every(conditions) | Some(conditions):
+            return any(map(_has_field, conditions))

@@ -1,0 +1,214 @@
+"""Lookup files as a source of answers: which messages lie in a block that may hold a match."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import CorruptSidecarError, LogError
+from headgate.log import ChunkType, Segment, SegmentReader, derived_folder_of
+from headgate.log.format import HEADER_DTYPE
+from headgate.scan.answers import MOST_OFFSETS, Answer
+from headgate.scan.lookup.declaration import fields_in
+from headgate.scan.lookup.files import lookup_file_of
+from headgate.scan.lookup.keys import block_keys, matching_blocks, may_ask
+from headgate.scan.lookup.table import block_messages_of
+from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+
+Int64Array = NDArray[np.int64]
+
+
+class LookupWarning(RuntimeWarning):
+    """A lookup file is there and cannot be used; the messages are read instead, and a build makes it again."""
+
+
+def is_looked_up(segment: Segment) -> bool:
+    """Whether the stream of a sealed segment has lookup fields. Cost: a look for one file."""
+    try:
+        return segment.is_sealed and bool(fields_in(derived_folder_of(segment)))
+    except LogError:
+        # Whoever asks is told.
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Which blocks of a segment may hold a match, `(blocks,)`, from the offset `first` on; known up to `stop`."""
+
+    first: int
+    stop: int
+    block_messages: int
+    blocks: NDArray[np.bool_]
+
+    def ranges(self) -> tuple[Int64Array, Int64Array]:
+        """Begin and end of the offsets that may match, ascending and apart."""
+        borders = np.flatnonzero(np.diff(self.blocks, prepend=False, append=False))
+        offsets = self.first + borders * self.block_messages
+        return offsets[::2], np.minimum(offsets[1::2], self.stop)
+
+
+class LookupSource:
+    """What lookup files say for the filter of a request; see `AnswerSource`. Nothing that it says is certain."""
+
+    def __init__(self, request: ScanRequest) -> None:
+        usable = request.filter is not None and request.lookup and not request.exact
+        self._filter = request.filter if usable and request.filter is not None and may_ask(request.filter) else None
+        self._known: tuple[SegmentReader, Cover | None] | None = None
+        self._fields: tuple[Path, tuple[str, ...]] | None = None
+        self._warned = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the filter has an equality on a field that could be a lookup field."""
+        return self._filter is not None
+
+    def close(self) -> None:
+        """There is no file open between questions."""
+
+    def count(self, counters: ScanCounters, *, chunks: int, messages: int) -> None:
+        """See `AnswerSource`."""
+        counters.chunks_skipped_by_lookup += chunks
+        counters.messages_decided_by_lookup += messages
+
+    def reach(self, reader: SegmentReader, row: int) -> tuple[int, int]:
+        """See `AnswerSource`."""
+        cover = self._cover(reader)
+        if cover is None:
+            return row, row
+        return row, max(row, int(np.searchsorted(reader.next_chunk_ids(), cover.stop, side="right")))
+
+    def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
+        """See `AnswerSource`. In one piece where few messages may match."""
+        table, next_ids = reader.chunks(), reader.next_chunk_ids()[rows]
+        begins = np.maximum(table.chunk_id[rows], within.start)
+        ends = np.maximum(np.minimum(next_ids, within.stop), begins)
+        cover = self._cover(reader)
+        counts = np.zeros(len(rows), dtype=np.int64)
+        trusted = np.zeros(len(rows), dtype=np.bool_)
+        if cover is not None:
+            trusted = (table.type[rows] == ChunkType.USER) & (next_ids <= cover.stop)
+            counts = _counts(cover, table.chunk_id[rows], begins, ends)
+            counts[~trusted] = 0
+        total = np.cumsum(counts)
+        first = 0
+        while first < len(rows):
+            before = int(total[first - 1]) if first else 0
+            stop = max(first + 1, int(np.searchsorted(total, before + MOST_OFFSETS, side="right")))
+            part = slice(first, stop)
+            offsets, chunks = _offsets(cover, begins[part], ends[part], counts[part])
+            yield Answer(
+                rows[part],
+                trusted[part],
+                (ends - begins)[part],
+                counts[part],
+                offsets,
+                chunks,
+                np.zeros(len(offsets), dtype=np.bool_),
+                np.zeros(stop - first, dtype=HEADER_DTYPE),
+                self,
+            )
+            first = stop
+
+    def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
+        """None: chunks are read in full."""
+
+    def distrust(self, answer: Answer, reason: str) -> None:
+        """Nothing is read by what it says of single messages."""
+
+    def _cover(self, reader: SegmentReader) -> Cover | None:
+        known = self._known
+        if known is None or known[0] is not reader:
+            known = reader, self._look(reader.segment)
+            self._known = known
+        return known[1]
+
+    def _look(self, segment: Segment) -> Cover | None:
+        """What lookup files say of a segment; None if nothing."""
+        if self._filter is None or segment.stop_offset is None:
+            return None
+        folder = derived_folder_of(segment)
+        if self._fields is None or self._fields[0] != folder:
+            try:
+                self._fields = folder, fields_in(folder)
+            except LogError as error:
+                self._fields = folder, ()
+                self._warn(str(error))
+        fields = self._fields[1]
+        keys = block_keys(self._filter, fields) if fields else None
+        if keys is None:
+            return None
+        first, stop = segment.first_chunk_id, segment.stop_offset
+        size = block_messages_of(stop - first)
+        count = max(1, -(-(stop - first) // size))
+
+        def blocks_of(field: str, fingerprints: NDArray[np.uint32]) -> NDArray[np.bool_] | None:
+            try:
+                file = lookup_file_of(segment, field)
+                if file is None:
+                    return None
+                shape = file.directory.shape
+                if (shape.blocks, shape.block_messages) != (count, size):
+                    raise CorruptSidecarError(f"{shape.blocks} blocks, expected {count}", path=file.path)
+                return file.blocks(fingerprints)
+            except CorruptSidecarError as error:
+                self._warn(str(error))
+            except LogError:
+                # Whoever reads the segment finds what is wrong with it, and says so.
+                pass
+            return None
+
+        found = matching_blocks(keys, blocks_of, count)
+        if found is None or 2 * int(found.sum()) > count:
+            # Reading all is hardly dearer, and is shared with other readers.
+            return None
+        return Cover(first, stop, size, found)
+
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"lookup not used: {text}; read without it", LookupWarning, stacklevel=2)
+
+
+def _counts(cover: Cover, chunk_ids: Int64Array, begins: Int64Array, ends: Int64Array) -> Int64Array:
+    """`(rows,)`: how many offsets of each chunk lie in blocks that may match."""
+    counts = np.zeros(len(begins), dtype=np.int64)
+    starts, stops = cover.ranges()
+    firsts = np.maximum(np.searchsorted(chunk_ids, starts, side="right") - 1, 0)
+    behind = np.searchsorted(chunk_ids, stops)
+    change = np.zeros(len(begins) + 1, dtype=np.int64)
+    np.add.at(change, firsts, 1)
+    np.add.at(change, behind, -1)
+    some = np.flatnonzero(np.cumsum(change[:-1]))
+    if len(some):
+        sums = np.append(0, np.cumsum(cover.blocks, dtype=np.int64))
+        counts[some] = _before(cover, sums, ends[some]) - _before(cover, sums, begins[some])
+    return counts
+
+
+def _before(cover: Cover, sums: Int64Array, offsets: Int64Array) -> Int64Array:
+    """How many offsets of blocks that may match lie before each offset."""
+    places = np.clip(offsets - cover.first, 0, cover.stop - cover.first)
+    blocks = places // cover.block_messages
+    inside = np.append(cover.blocks, False)[blocks]
+    return sums[blocks] * cover.block_messages + np.where(inside, places % cover.block_messages, 0)
+
+
+def _offsets(
+    cover: Cover | None, begins: Int64Array, ends: Int64Array, counts: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """The offsets of some chunks that lie in blocks that may match, and the number of the chunk of each."""
+    some = np.flatnonzero(counts)
+    if cover is None or not len(some):
+        nothing = np.empty(0, dtype=np.int64)
+        return nothing, nothing
+    sizes = (ends - begins)[some]
+    stops = np.cumsum(sizes)
+    offsets = np.arange(int(stops[-1])) + np.repeat(begins[some] - (stops - sizes), sizes)
+    chunks = np.repeat(some, sizes)
+    kept = cover.blocks[(offsets - cover.first) // cover.block_messages]
+    return offsets[kept], chunks[kept]

@@ -1,0 +1,139 @@
+"""The process that builds derived files for a server: `python -m headgate.server.derived_child ROOT KIND…`.
+
+Looks every few seconds for sealed segments without a file, oldest first, and ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.clock import now_ms
+from headgate.errors import HeadgateError
+from headgate.log import Segment, Stream, streams_with_derived
+
+_NICENESS = 15
+_LOOK_EVERY_S = 5.0
+_SWEEP_EVERY_MS = 60_000
+
+logger = logging.getLogger("headgate.server")
+
+Missing = list[tuple[Segment, Callable[[], int]]]
+"""Segments that lack files, and what makes those of each; it gives how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of derived files: what a stream lacks, and removing what nobody needs."""
+
+    files: str
+    missing: Callable[[Stream], Missing]
+    sweep: Callable[[Stream, int], int]
+
+
+def main(root: Path, kinds: Sequence[str]) -> None:
+    """Build until the standard input ends."""
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    os.nice(_NICENESS)
+    builder = Builder(root, kinds)
+    while not _has_ended(0.0):
+        if not builder.step(now_ms(), is_over=lambda: _has_ended(0.0)) and _has_ended(_LOOK_EVERY_S):
+            return
+
+
+class Builder:
+    """What to build of the streams under a root; says each trouble once. `kinds` are names of `KINDS`."""
+
+    def __init__(self, root: Path, kinds: Sequence[str]) -> None:
+        self._root = root
+        self._kinds = [KINDS[kind] for kind in kinds]
+        self._troubles: dict[tuple[Path, str], str] = {}
+        self._swept_ms: int | None = None
+
+    def step(self, now_ms: int, *, is_over: Callable[[], bool]) -> int:
+        """Build what is missing now, until `is_over`; gives how many files."""
+        built = 0
+        is_due = self._swept_ms is None or now_ms - self._swept_ms >= _SWEEP_EVERY_MS
+        for stream in streams_with_derived(self._root):
+            for kind in self._kinds:
+                if is_over():
+                    return built
+                built += self._build(stream, kind, now_ms if is_due else None, is_over)
+        if is_due:
+            self._swept_ms = now_ms
+        return built
+
+    def _build(self, stream: Stream, kind: Kind, sweep_ms: int | None, is_over: Callable[[], bool]) -> int:
+        built, trouble = 0, ""
+        try:
+            for _, make in kind.missing(stream):
+                if is_over():
+                    break
+                try:
+                    built += make()
+                except HeadgateError as error:
+                    # A damaged segment keeps no other from its file.
+                    trouble = trouble or str(error)
+            if sweep_ms is not None:
+                kind.sweep(stream, sweep_ms)
+        except (HeadgateError, OSError) as error:
+            trouble = trouble or str(error)
+        if trouble and self._troubles.get((stream.path, kind.files)) != trouble:
+            logger.warning("%s of stream %r are not built: %s", kind.files, stream.name, trouble)
+        self._troubles[stream.path, kind.files] = trouble
+        return built
+
+
+def _missing_columns(stream: Stream) -> Missing:
+    # Imports pyarrow.
+    from headgate.scan.columns import build_segment, declaration_of, missing_segments
+
+    declaration = declaration_of(stream)
+    if declaration is None:
+        return []
+    return [
+        (segment, lambda segment=segment: int(build_segment(stream, segment, declaration).is_new))  # type: ignore[misc]
+        for segment in missing_segments(stream, declaration)
+    ]
+
+
+def _sweep_columns(stream: Stream, now_ms: int) -> int:
+    from headgate.scan.columns import sweep_columns
+
+    return sweep_columns(stream, now_ms=now_ms)
+
+
+def _missing_lookup(stream: Stream) -> Missing:
+    from headgate.scan.lookup import build_segment, lookup_fields, missing_segments
+
+    fields = lookup_fields(stream)
+    return [
+        (segment, lambda segment=segment: build_segment(stream, segment, fields).built)  # type: ignore[misc]
+        for segment in (missing_segments(stream, fields) if fields else [])
+    ]
+
+
+def _sweep_lookup(stream: Stream, now_ms: int) -> int:
+    from headgate.scan.lookup import sweep_lookup
+
+    return sweep_lookup(stream, now_ms=now_ms)
+
+
+KINDS = {
+    "columns": Kind("column files", _missing_columns, _sweep_columns),
+    "lookup": Kind("lookup files", _missing_lookup, _sweep_lookup),
+}
+
+
+def _has_ended(within_s: float) -> bool:
+    """Whether the standard input ends within some seconds; nothing is ever written to it."""
+    return bool(select.select([sys.stdin], [], [], within_s)[0])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -32,10 +32,18 @@ $(STAMP): pyproject.toml
 EVENTS_FILE := headgate-data/orders/events.parquet
 STREAMS_OF_RABBITMQ := tests/data/rabbitmq-streams.tar.xz
 
-demo: setup headgate-data/rabbitmq ## run the main job: 500 000 events in (EVENTS=n for another number), filtered, counted, written; then route orders
+demo: setup headgate-data/rabbitmq ## run the main job: 500 000 events in (EVENTS=n for another number), filtered, counted, written; route orders; ask the events as a table
 	test -f $(EVENTS_FILE) || $(BIN)/headgate generate $(EVENTS_FILE) --events $(EVENTS)
 	$(BIN)/headgate run examples/orders/pipeline.toml
 	$(BIN)/headgate run examples/topics/red-orders.toml
+	$(BIN)/headgate columns declare customer-events --root headgate-data \
+		'region string, customer_id bigint, premium_customer boolean, price double, quantity bigint, p.subject, p.creation_time'
+	$(BIN)/headgate columns build customer-events --local --root headgate-data
+	@echo "table customer-events, in DuckDB: $(BIN)/python -c \"$(ASK)\""
+
+# What the demo ends with: the table of its events.
+ASK := import duckdb, headgate; events = headgate.read('headgate-data/streams/customer-events', columns='region string, price double'); \
+	duckdb.sql('SELECT region, count(*), sum(price) FROM events GROUP BY region').show()
 
 demo-broker: setup .venv/.python-clients ## serve streams, publish and consume with filters from RabbitMQ's own clients, show what each stage removed
 	$(BIN)/python examples/demos/broker.py

@@ -1,0 +1,193 @@
+"""`scan`: a source of polars that reads what a query asks for.
+
+columns that it uses        are decoded, no other
+its predicate               is applied to each batch; what it needs of a row (`predicates`) narrows what is read
+head                        ends reading
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars
+from polars.io.plugins import register_io_source
+
+from headgate.client import ServerAddress
+from headgate.errors import FilterError
+from headgate.evaluate import Filter
+from headgate.language import DEFAULT_DIALECT
+from headgate.log import OffsetSpecification, Stream, resolve_stream
+from headgate.message.arrow import DeclaredColumn, declared_columns
+from headgate.polars.predicates import Needed, needed_by
+from headgate.scan.columns import column_filter, ddl_of, declaration_of
+from headgate.tables import StreamTable, default_root, read
+
+Place = str | int | OffsetSpecification
+
+
+def scan(
+    stream: str | Path,
+    *,
+    columns: str | Iterable[str] | None = None,
+    filter: str | Filter | None = None,
+    dialect: str = DEFAULT_DIALECT,
+    filter_values: Iterable[str] = (),
+    match_unfiltered: bool = False,
+    start: Place = "first",
+    stop: Place | None = None,
+    root: str | Path | None = None,
+    server: str | ServerAddress | None = None,
+    dictionaries: Iterable[str] = (),
+    threads: int | None = None,
+) -> polars.LazyFrame:
+    """A range of a stream as a LazyFrame; arguments and errors are those of `headgate.read`.
+
+    The offsets are fixed now, so it gives the same rows however often it is collected. The rows are those that `filter`
+    and `filter_values` deliver; what the query filters besides is filtered by polars, with the values of columns, which
+    are null where a message has another type. Comparisons, `is_in` and `is_between` of single columns, joined by and
+    and or, let reading skip: offsets and times whole ranges, filter values chunks, fields messages before they are
+    decoded.
+    """
+    options: dict[str, Any] = {
+        "dialect": dialect,
+        "match_unfiltered": match_unfiltered,
+        "root": root,
+        "server": server,
+        "dictionaries": tuple(dictionaries),
+        "threads": threads,
+    }
+    if columns is not None and not isinstance(columns, str):
+        columns = ", ".join(columns)
+    values = tuple(filter_values)
+    table = read(stream, columns=columns, filter=filter, filter_values=values, start=start, stop=stop, **options)
+    source = _Source(stream, table, columns, filter, values, options)
+    return register_io_source(source.frames, schema=source.schema, is_pure=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What was asked for, and the table of it with the offsets that count."""
+
+    stream: str | Path
+    table: StreamTable
+    columns: str | None
+    filter: str | Filter | None
+    filter_values: tuple[str, ...]
+    options: dict[str, Any]
+
+    @property
+    def schema(self) -> polars.Schema:
+        return _frame(self.table.schema.empty_table()).schema
+
+    @property
+    def declared(self) -> dict[str, DeclaredColumn | str]:
+        """The columns by name."""
+        asked = self.table.schema.names if self.columns is None else declared_columns(self.columns)
+        return {each if isinstance(each, str) else each.name: each for each in asked}
+
+    def frames(
+        self,
+        with_columns: list[str] | None,
+        predicate: polars.Expr | None,
+        n_rows: int | None,
+        batch_size: int | None,
+    ) -> Iterator[polars.DataFrame]:
+        """What polars asks for: the first `n_rows` rows, of these those for which the predicate is true."""
+        names = self.table.schema.names if with_columns is None else with_columns
+        # A bound on rows counts those before the predicate.
+        needed = Needed() if predicate is None or n_rows is not None else needed_by(predicate, self.declared)
+        used = set(names) | set([] if predicate is None else predicate.meta.root_names())
+        table = self.narrowed([name for name in self.table.schema.names if name in used], needed)
+        left = n_rows
+        yield _frame(self.table.schema.empty_table()).select(names)
+        for batch in () if table is None or left == 0 else table.batches():
+            frame = _frame(batch if left is None else batch.slice(0, left))
+            yield (frame if predicate is None else frame.filter(predicate)).select(names)
+            if left is not None:
+                left -= frame.height
+                if left == 0:
+                    return
+
+    def narrowed(self, names: list[str], needed: Needed) -> StreamTable | None:
+        """The table of some columns, without rows that are not needed; None where there are none."""
+        declared = self.declared
+        asked = [declared[name] for name in names] or ["offset"]
+        start, stop = self._offsets(needed)
+        if start >= stop:
+            return None
+        return read(
+            self.stream,
+            columns=", ".join(each if isinstance(each, str) else ddl_of(each) for each in asked),
+            filter=self._filter(needed.condition),
+            filter_values=self.filter_values,
+            start=start,
+            stop=stop,
+            **self.options | {"dictionaries": [name for name in self.options["dictionaries"] if name in names]},
+        )
+
+    def _filter(self, condition: str | None) -> str | Filter | None:
+        """The filter, with a condition where both can be said at once."""
+        given = self.filter
+        if condition is None or isinstance(given, Filter) or (given and self.options["dialect"] != DEFAULT_DIALECT):
+            return given
+        try:
+            added = Filter.parse(condition, DEFAULT_DIALECT)
+            joined = added if given is None else Filter.parse(f"({given}) AND ({condition})", DEFAULT_DIALECT)
+        except FilterError:
+            # Longer or deeper than a filter may be, or a name that it cannot spell.
+            return given
+        return joined if self._is_decided_by_columns(added) else given
+
+    def _is_decided_by_columns(self, condition: Filter) -> bool:
+        """Whether files of columns, if the stream has some, decide it: reading messages for it would cost more."""
+        if self.options["server"] is not None:
+            return True
+        declared = declaration_of(self._found())
+        if declared is None:
+            return True
+        decided = column_filter(condition, declared.declared)
+        return decided is not None and decided.is_whole
+
+    def _found(self) -> Stream:
+        root = self.options["root"]
+        return resolve_stream(str(self.stream), default_root() if root is None else Path(root))
+
+    def _offsets(self, needed: Needed) -> tuple[int, int]:
+        start, stop = self.table.offsets
+        if needed.offsets.lowest is not None:
+            start = max(start, needed.offsets.lowest)
+        if needed.offsets.highest is not None:
+            stop = min(stop, needed.offsets.highest + 1)
+        lowest, highest = needed.times_us.lowest, needed.times_us.highest
+        if self.options["server"] is not None or start >= stop or (lowest is None and highest is None):
+            return start, stop
+        first, behind = _offsets_between(self._found(), lowest, highest)
+        return max(start, first), min(stop, behind)
+
+
+def _offsets_between(stream: Stream, lowest_us: int | None, highest_us: int | None) -> tuple[int, int]:
+    """The first offset of a chunk of these times, and the one behind the last; times may go back. Reads index files."""
+    first, behind = stream.next_offset(), 0
+    for segment in stream.segments():
+        with segment.open() as reader:
+            chunks = reader.chunks()
+            times_us = chunks.timestamp_ms * 1000
+            rows = np.flatnonzero(
+                (times_us >= (times_us if lowest_us is None else lowest_us))
+                & (times_us <= (times_us if highest_us is None else highest_us))
+            )
+            if len(rows):
+                first = min(first, int(chunks.chunk_id[rows[0]]))
+                last = int(rows[-1]) + 1
+                behind = int(chunks.chunk_id[last]) if last < len(chunks) else reader.next_chunk_id
+    return first, behind
+
+
+def _frame(table: Any) -> polars.DataFrame:
+    found = polars.from_arrow(table)
+    assert isinstance(found, polars.DataFrame)
+    return found

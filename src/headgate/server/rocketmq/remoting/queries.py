@@ -233,8 +233,10 @@ def _encoded(
     offsets: NDArray[np.int64],
     timestamps_ms: NDArray[np.int64],
     source: StoredFrom,
-) -> bytes:
-    return encode_stored(messages, offsets=offsets, timestamps_ms=timestamps_ms, reconsume_times=None, source=source)
+) -> memoryview:
+    return encode_stored(
+        messages, offsets=offsets, timestamps_ms=timestamps_ms, reconsume_times=None, source=source
+    ).octets
 
 
 def _filter_of(key: str, *, is_unique: bool) -> Filter:

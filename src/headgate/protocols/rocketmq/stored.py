@@ -181,7 +181,7 @@ def _written(
         *(out, out + 8 * count, out + 16 * count, out + 24 * count),
     )
     size = kernel.encode_stored(begin)
-    return _Written(memoryview(target)[:size], starts, lengths, status)
+    return _Written(target.data[:size], starts, lengths, status)
 
 
 def encode_one(

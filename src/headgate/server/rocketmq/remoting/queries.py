@@ -233,10 +233,9 @@ def _encoded(
     offsets: NDArray[np.int64],
     timestamps_ms: NDArray[np.int64],
     source: StoredFrom,
-) -> memoryview:
-    return encode_stored(
-        messages, offsets=offsets, timestamps_ms=timestamps_ms, reconsume_times=None, source=source
-    ).octets
+) -> bytes:
+    stored = encode_stored(messages, offsets=offsets, timestamps_ms=timestamps_ms, reconsume_times=None, source=source)
+    return bytes(stored.octets)
 
 
 def _filter_of(key: str, *, is_unique: bool) -> Filter:

@@ -40,13 +40,17 @@ SOURCE = StoredFrom("topic", 3, HOST, "identity", {"CLUSTER": "DefaultCluster", 
 
 def stored(*messages: bytes, source: StoredFrom = SOURCE, reconsumed: list[int] | None = None) -> bytes:
     count = len(messages)
-    return encode_stored(
+    found = encode_stored(
         EncodedMessages.of(messages),
         offsets=np.arange(10, 10 + count, dtype=np.int64),
         timestamps_ms=np.arange(1_000, 1_000 + count, dtype=np.int64),
         reconsume_times=None if reconsumed is None else np.array(reconsumed, dtype=np.int64),
         source=source,
     )
+    octets, starts = bytes(found.octets), [0, *found.stops]
+    assert found.stops == [start + int.from_bytes(octets[start : start + 4], "big") for start in starts[:-1]]
+    assert starts[-1] == len(octets)
+    return octets
 
 
 def test_the_bytes_are_those_of_the_original() -> None:

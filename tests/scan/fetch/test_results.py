@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from headgate.errors import CorruptChunkError
 from headgate.evaluate.filter import Filter
-from headgate.log import ChunkTable, Stream
+from headgate.log import ChunkTable, Stream, memory_of
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.scan import ScanCounters, ScanRequest
 from headgate.scan.decide import Decider
 from headgate.scan.fetch import ChunkPortion, Fetcher, Portion, SharedLog, SharedReads, Takes, results
-from headgate.scan.fetch.segments import SegmentView
+from headgate.scan.fetch import window as window_module
+from headgate.scan.fetch.segments import OpenSegment, SegmentView
 from headgate.scan.fetch.tiles import Tile, Tiles
-from headgate.scan.fetch.window import SharedChunks
+from headgate.scan.fetch.window import Int64Array, SharedChunks
 from headgate.scan.reading import Window
 from shared_streams import Piece, write_stream
 
@@ -91,6 +93,31 @@ def test_results_of_filters_that_keep_little_reach_far(log: SharedLog, monkeypat
         assert _read_all(reader) == list(range(1900 + number, CHUNKS * PER_CHUNK, 10))
     assert [(tile.first_offset, tile.next_offset) for tile in log._results] == [(0, CHUNKS * PER_CHUNK)]
     assert log.reads.bytes_held < 40_000
+
+
+def test_of_a_long_file_results_and_windows_are_views_in_several_steps_and_with_what_was_copied(
+    log: SharedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = [list(range(number, CHUNKS * PER_CHUNK, 10)) for number in range(6)]
+    monkeypatch.setattr(results, "_STEP_BYTES", 20_000)
+    # From the second step on: what the first one kept is a copy, and is joined with views.
+    views = iter([False])
+    load = results.load_rows
+
+    def load_rows(opened: OpenSegment, view: SegmentView, rows: Int64Array) -> Window:
+        monkeypatch.setattr(window_module, "_MAPPED_BYTES", 1 if next(views, True) else 1 << 30)
+        return load(opened, view, rows)
+
+    monkeypatch.setattr(results, "load_rows", load_rows)
+    assert [_read_all(reader) for reader in _readers(log, FILTERS)] == kept
+    # The last chunk of a file that grows is never a view, so results that end before it are looked at.
+    monkeypatch.setattr(results, "_KEPT_BYTES", 30_000)
+    with closing(SharedLog(log.stream, SharedReads())) as again:
+        first, *others = _readers(again, FILTERS)
+        portion = first.read(0)
+        assert portion is not None and memory_of(portion.batches[0].messages.data) is None
+        assert [_read_all(reader) for reader in (first, *others)] == kept
+        assert next(iter(again._results)).charged_bytes < results._KEPT_BYTES, "less than what it keeps"
 
 
 def test_what_is_decided_is_given_without_a_look_at_a_file(log: SharedLog, monkeypatch: pytest.MonkeyPatch) -> None:

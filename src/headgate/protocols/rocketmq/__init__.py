@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         BatchedMessage,
         StoredFrom,
         StoredMessage,
+        StoredMessages,
         born_host_text,
         decode_batch,
         decode_stored,

@@ -20,7 +20,9 @@ import functools
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +39,7 @@ from headgate.protocols.rocketmq.names import system_names, widths
 from headgate.protocols.rocketmq.properties import MAX_PROPERTIES_BYTES, property_text
 
 Int64Array = NDArray[np.int64]
+Buffer = bytes | memoryview
 
 BORN_HOST_V6_FLAG = 1 << 4
 STORE_HOST_V6_FLAG = 1 << 5
@@ -67,6 +70,13 @@ class StoredFrom:
     added: Mapping[str, str]
 
 
+class StoredMessages(NamedTuple):
+    """Stored messages one behind the other, and where in `octets` each of them ends."""
+
+    octets: memoryview
+    stops: list[int]
+
+
 def encode_stored(
     messages: EncodedMessages,
     *,
@@ -74,7 +84,7 @@ def encode_stored(
     timestamps_ms: Int64Array,
     reconsume_times: Int64Array | None,
     source: StoredFrom,
-) -> bytes:
+) -> StoredMessages:
     """Stored messages one behind the other, of AMQP messages of any protocol; columns are `(messages,)`.
 
     `timestamps_ms` is when each was stored; `reconsume_times` how often each was given to the group before, None: as
@@ -83,13 +93,13 @@ def encode_stored(
     count = len(messages)
     kernel = kernels.load(KERNEL)
     open_rows: Sequence[int] = range(count)
-    pieces: list[bytes] | None = None
+    pieces: list[Buffer] = [b""] * count
     if kernel is not None and count:
         written = _written(kernel, messages, offsets, timestamps_ms, reconsume_times, source)
-        if written.is_whole:
-            return written.octets
-        open_rows, pieces = written.open_rows, written.pieces()
-    pieces = pieces or [b""] * count
+        open_rows = rows_of(written.status)
+        if not open_rows:
+            return StoredMessages(written.octets, written.stops)
+        pieces = written.pieces()
     for row in open_rows:
         offset = int(offsets[row])
         pieces[row] = encode_one(
@@ -99,25 +109,25 @@ def encode_stored(
             reconsume_times=None if reconsume_times is None else int(reconsume_times[row]),
             source=source,
         )
-    return b"".join(pieces)
+    return StoredMessages(memoryview(b"".join(pieces)), list(accumulate(map(len, pieces))))
 
 
 @dataclass(slots=True)
 class _Written:
-    """What the kernel wrote: where each message is, and the rows that it left open."""
+    """What the kernel wrote: where each message is, and which rows it left open."""
 
-    octets: bytes
+    octets: memoryview
     starts: Int64Array
     lengths: Int64Array
-    open_rows: list[int]
+    status: Int64Array
 
     @property
-    def is_whole(self) -> bool:
-        return not self.open_rows
+    def stops(self) -> list[int]:
+        stops: list[int] = (self.starts + self.lengths).tolist()
+        return stops
 
-    def pieces(self) -> list[bytes]:
-        stops = (self.starts + self.lengths).tolist()
-        return [self.octets[start:stop] for start, stop in zip(self.starts.tolist(), stops, strict=True)]
+    def pieces(self) -> list[Buffer]:
+        return [self.octets[start:stop] for start, stop in zip(self.starts.tolist(), self.stops, strict=True)]
 
 
 def _written(
@@ -171,7 +181,7 @@ def _written(
         *(out, out + 8 * count, out + 16 * count, out + 24 * count),
     )
     size = kernel.encode_stored(begin)
-    return _Written(target[:size].tobytes(), starts, lengths, rows_of(status))
+    return _Written(target.data[:size], starts, lengths, status)
 
 
 def encode_one(

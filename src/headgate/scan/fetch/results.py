@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.columns import order_of
+from headgate.columns import order_of, total
 from headgate.errors import CorruptChunkError
 from headgate.evaluate import Filter, malformed_rows
-from headgate.log import gather
+from headgate.log import gather, memory_of
 from headgate.message import SLACK_BYTES, EncodedMessages
 from headgate.scan.decide import Decider
 from headgate.scan.fetch.filters import SharedFilters, SharedRules
@@ -85,7 +86,11 @@ class _Decided:
     def size_bytes(self) -> int:
         """The memory it takes."""
         pairs, chunks = len(self.rows), len(self.outline.sizes)
-        size = self.kept.messages.data.nbytes + _ROW_BYTES * len(self.kept) + _PAIR_BYTES * pairs
+        size = (
+            (0 if _is_view(self.kept) else self.kept.messages.data.nbytes)
+            + _ROW_BYTES * len(self.kept)
+            + _PAIR_BYTES * pairs
+        )
         size += self.malformed.nbytes
         return size + self.outline.headers.data.nbytes + _CHUNK_BYTES * chunks + _TILE_BYTES
 
@@ -210,28 +215,40 @@ class SharedResults(Tile):
                 pieces.append(piece)
                 pairs.append((matching + kept, places))
                 kept += len(piece)
-                kept_bytes += len(piece.messages.data)
+                kept_bytes += total(piece.messages.lengths)
         return stop_row, _decided(rules, Outline.joined(outlines), pieces, pairs, malformed)
 
 
 def _steps(view: SegmentView, rows: Int64Array) -> Iterator[Int64Array]:
     """Rows of chunks in parts of `_STEP_BYTES`, or of one chunk that is larger."""
-    total = np.cumsum(view.sizes(rows))
+    ends = np.cumsum(view.sizes(rows))
     first = 0
     while first < len(rows):
-        before = int(total[first - 1]) if first else 0
-        stop = max(first + 1, int(np.searchsorted(total, before + _STEP_BYTES, side="right")))
+        before = int(ends[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, before + _STEP_BYTES, side="right")))
         yield rows[first:stop]
         first = stop
 
 
 def _kept(batch: ScanBatch, matching: Int64Array) -> tuple[ScanBatch, Int64Array]:
-    """The messages of some rows, copied, without slack behind them; and the rows, which may repeat, among those."""
+    """The messages of some rows, and the rows, which may repeat, among those. They are copied, without slack behind
+
+    them, unless they are views of the file.
+    """
     rows = np.flatnonzero(np.bincount(matching, minlength=len(batch)))
-    messages = batch.messages.take(rows)
+    kept = ScanBatch(batch.messages.take(rows), batch.offsets[rows], batch.timestamps_ms[rows])
+    return kept if _is_view(kept) else _copied(kept), np.searchsorted(rows, matching)
+
+
+def _is_view(batch: ScanBatch) -> bool:
+    return memory_of(batch.messages.data) is None
+
+
+def _copied(batch: ScanBatch) -> ScanBatch:
+    messages = batch.messages
     data = gather(messages.data, messages.starts, messages.lengths)
     copied = EncodedMessages(data, np.cumsum(messages.lengths) - messages.lengths, messages.lengths)
-    return ScanBatch(copied, batch.offsets[rows], batch.timestamps_ms[rows]), np.searchsorted(rows, matching)
+    return ScanBatch(copied, batch.offsets, batch.timestamps_ms)
 
 
 def _decided(
@@ -257,18 +274,20 @@ def _decided(
 
 
 def _joined(pieces: Sequence[ScanBatch]) -> ScanBatch:
-    """Batches without slack as one, with slack behind it."""
+    """Batches as one, with slack behind it: views of one file stay views of it."""
     nothing = np.empty(0, dtype=np.int64)
-    data = [piece.messages.data for piece in pieces]
-    ends = np.cumsum([len(each) for each in data]).tolist()
-    starts = [piece.messages.starts + end - len(piece.messages.data) for piece, end in zip(pieces, ends, strict=True)]
-    messages = EncodedMessages(
-        np.concatenate([*data, np.zeros(SLACK_BYTES, dtype=np.uint8)]),
-        np.concatenate([nothing, *starts]),
-        np.concatenate([nothing, *(piece.messages.lengths for piece in pieces)]),
-    )
+    lengths = np.concatenate([nothing, *(piece.messages.lengths for piece in pieces)])
+    if pieces and _is_view(pieces[0]) and all(each.messages.data is pieces[0].messages.data for each in pieces):
+        data = pieces[0].messages.data
+        starts = [piece.messages.starts for piece in pieces]
+    else:
+        pieces = [_copied(piece) if _is_view(piece) else piece for piece in pieces]
+        parts = [piece.messages.data for piece in pieces]
+        begins = [0, *accumulate(map(len, parts))]
+        starts = [piece.messages.starts + begin for piece, begin in zip(pieces, begins, strict=False)]
+        data = np.concatenate([*parts, np.zeros(SLACK_BYTES, dtype=np.uint8)])
     return ScanBatch(
-        messages,
+        EncodedMessages(data, np.concatenate([nothing, *starts]), lengths),
         np.concatenate([nothing, *(piece.offsets for piece in pieces)]),
         np.concatenate([nothing, *(piece.timestamps_ms for piece in pieces)]),
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headgate.columns import total
 from headgate.errors import CorruptChunkError
 from headgate.evaluate import Filter
-from headgate.log import ChunkHeaders, ChunkType, gather
+from headgate.log import ChunkHeaders, ChunkType, gather, memory_of
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan.decide import DecideBuffers, Decider
 from headgate.scan.fetch.filters import NO_FILTER, SharedFilters
@@ -34,6 +34,9 @@ EVERYWHERE = OffsetRange(0, 2**63 - 1)
 
 _ROW_BYTES = 24
 """What a message in a batch takes beside its bytes."""
+
+_MAPPED_BYTES = 256 << 10
+"""Fewer bytes are copied: that costs less than new pages of a mapping."""
 
 _WINDOW_BYTES = 4096
 """What a window takes beside its chunks."""
@@ -156,8 +159,14 @@ def user_rows(view: SegmentView, start_row: int, stop_row: int) -> Int64Array:
 
 
 def load_rows(opened: OpenSegment, view: SegmentView, rows: Int64Array) -> Window:
-    """Bring the chunks of some rows into memory, their headers checked. Raises CorruptChunkError."""
-    return open_window(opened.reader, view.table, rows, view.stops(rows), None)
+    """Bring the chunks of some rows into memory, their headers checked. Raises CorruptChunkError.
+
+    Where they are much, they are a view of the file: that costs less than a copy, and no memory.
+    """
+    stops = view.stops(rows)
+    if len(rows) and int(stops[-1] - view.table.position[rows[0]]) >= _MAPPED_BYTES:
+        opened.reader.map_to(int(stops[-1]))
+    return open_window(opened.reader, view.table, rows, stops, None)
 
 
 def columns_of(window: Window, numbers: Int64Array | None = None) -> ChunkColumns:
@@ -312,7 +321,8 @@ class SharedWindow(Tile):
                 begun_ns = self._reads.cpu_ns()
                 window = load_rows(place.opened, place.view, user_rows(place.view, self.start_row, self.stop_row))
                 self._chunks = SharedChunks(window, Outline.of(window), charge=self._charge)
-                self._charge(_WINDOW_BYTES + (0 if place.opened.segment.mappable else self._size_bytes))
+                is_view = memory_of(window.headers.data) is None
+                self._charge(_WINDOW_BYTES + (0 if is_view else self._size_bytes))
                 took_ns = self._reads.cpu_ns() - begun_ns
                 if took_ns:
                     self._share_ns = took_ns // filters.sharers(OffsetRange(self.first_offset, self.next_offset))

@@ -74,6 +74,8 @@ class RemotingHandler:
         self._pulling = Pulling(transport, context, self._answer, self._consuming.refresh, store_host=store_host)
         self._queries = Queries(transport, context, self._answer, store_host=store_host)
         self._is_open = True
+        self._flush_is_due = False
+        """Whether what was answered is sent in this turn."""
         self._requests: dict[int, Callable[[Command], None]] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
@@ -96,6 +98,7 @@ class RemotingHandler:
     def received(self, data: memoryview) -> None:
         """Bytes of the client."""
         self._conversation.heard()
+        self._flush_is_due = True
         for event in self._connection.receive(data):
             if isinstance(event, ProtocolViolation):
                 logger.warning("%s: %s", self._record.name, event.error)
@@ -191,14 +194,20 @@ class RemotingHandler:
         except ValueError as error:
             logger.warning("%s: an answer that cannot be written: %s", self._record.name, error)
             return
-        self._transport.call_soon(self._flush)
+        self._flush_soon()
 
     def _refuse_later(self, command: Command, error: HeadgateError) -> None:
         """Who guesses secrets waits for each answer, as with passwords."""
         delay_s = self._context.settings.timeouts.login_failure_s
         self._transport.call_later(delay_s, functools.partial(self._answer, command, refusal(command, error)))
 
+    def _flush_soon(self) -> None:
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            self._transport.call_soon(self._flush)
+
     def _flush(self) -> None:
+        self._flush_is_due = False
         self._conversation.say(self._connection.take_output())
 
     # requests to the client
@@ -216,7 +225,7 @@ class RemotingHandler:
             self._answers[number] = answered
         flag = Flag.ONE_WAY if answered is None else Flag(0)
         self._connection.send(Command(code=code, opaque=number, flag=flag, fields=fields))
-        self._transport.call_soon(self._flush)
+        self._flush_soon()
 
     def _answered(self, answer: Command) -> None:
         call = self._answers.pop(answer.opaque, None)

@@ -107,7 +107,8 @@ class Pulling:
             return
         may_wait = bool(flags & _MAY_WAIT)
         hold_ms = min(max(request.suspend_timeout_millis, 0), _WAIT_MS) if may_wait else 0
-        waiting = Waiting(command, request, self._context.clock.now_ms() + hold_ms, may_wait)
+        now_ms = self._context.clock.now_ms()
+        waiting = Waiting(command, request, now_ms + hold_ms, may_wait)
         if request.topic.startswith(RETRY_PREFIX):
             self._pull_retries(session, waiting)
             return
@@ -216,11 +217,12 @@ class Pulling:
             if not waiting.may_wait:
                 self._answer_held(reader)
                 return
-        if not reader.has_ahead:
-            reader.want(waiting.count)
+        reader.want(waiting.count)
         if self._transport.is_writable:
             # What is there needs no turn of the pump.
             self._deliver(reader, 0)
+        if reader.waiting is not None:
+            reader.consumer.wake()
 
     @staticmethod
     def _goes_on(reader: QueueReader, offset: int, wanted: Filter | None) -> bool:
@@ -309,7 +311,8 @@ class Pulling:
         self, reader: QueueReader, waiting: Waiting, code: ResponseCode, remark: str, body: bytes | memoryview = b""
     ) -> None:
         reader.waiting = None
-        reader.consumer.want(0)
+        if not reader.has_ahead and len(self._ahead) >= _MOST_AHEAD:
+            reader.consumer.want(0)
         reader.next_offset = max(reader.position, waiting.request.queue_offset)
         first, end = reader.consumer.bounds
         fields = pull_fields(next_offset=reader.next_offset, min_offset=first, max_offset=end)
@@ -396,7 +399,7 @@ class Pulling:
                 timestamps_ms=np.array([message.timestamp_ms], dtype=np.int64),
                 reconsume_times=np.array([message.attempt - 1], dtype=np.int64),
                 source=StoredFrom(retry_topic, queue, self._store_host, identity, added),
-            )
+            ).octets
         )
         # Its place in the retry queue; where it is kept stays that of its own queue.
         _QUEUE.pack_into(stored, 12, 0)
@@ -424,7 +427,7 @@ class Pulling:
         for reader in list(self._readers.values()):
             waiting = reader.waiting
             if waiting is None:
-                if reader.drop_unused(now_ms):
+                if reader.rest_unused(now_ms):
                     self._ahead.pop(reader, None)
                 continue
             if reader.view is not None and not reader.view.is_closed:

@@ -234,7 +234,8 @@ def _encoded(
     timestamps_ms: NDArray[np.int64],
     source: StoredFrom,
 ) -> bytes:
-    return encode_stored(messages, offsets=offsets, timestamps_ms=timestamps_ms, reconsume_times=None, source=source)
+    stored = encode_stored(messages, offsets=offsets, timestamps_ms=timestamps_ms, reconsume_times=None, source=source)
+    return bytes(stored.octets)
 
 
 def _filter_of(key: str, *, is_unique: bool) -> Filter:

@@ -8,7 +8,6 @@ A pull asks for 32 messages; encoding so few at a time costs more than all that 
 from __future__ import annotations
 
 import bisect
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from headgate.broker import ConsumerOptions, MessageConsumer, Session
 from headgate.broker.consumer_groups import PulledQueue
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
-from headgate.protocols.rocketmq import StoredFrom, encode_stored
+from headgate.protocols.rocketmq import StoredFrom, StoredMessages, encode_stored
 from headgate.protocols.rocketmq.remoting import Command
 from headgate.protocols.rocketmq.remoting import headers as h
 
@@ -28,8 +27,6 @@ AHEAD_MESSAGES = 512
 AHEAD_BYTES = 1 << 20
 """So much is encoded at a time, if it is found already, and is kept for as long as nobody asks."""
 AHEAD_MS = 2_000
-
-_SIZE = struct.Struct(">I")
 
 
 @dataclass(slots=True)
@@ -59,17 +56,12 @@ class _Ahead:
 
     __slots__ = ("body", "next_offset", "offsets", "row", "stops")
 
-    def __init__(self, body: bytes, offsets: list[int], next_offset: int) -> None:
-        self.body = memoryview(body)
+    def __init__(self, messages: StoredMessages, offsets: list[int], next_offset: int) -> None:
+        self.body, self.stops = messages
         self.offsets = offsets
         self.next_offset = next_offset
         """The offset behind all that was looked at for them."""
-        self.stops: list[int] = []
         self.row = 0
-        stop = 0
-        for _ in offsets:
-            stop += _SIZE.unpack_from(body, stop)[0]
-            self.stops.append(stop)
 
     def cut(self, count: int, max_bytes: int) -> tuple[int, int]:
         """The rows `start … stop` that come next, at least one; they are taken."""
@@ -160,8 +152,9 @@ class QueueReader:
         return self._ahead is None and self.consumer.at_end
 
     def want(self, count: int) -> None:
-        """A pull waits for so many messages."""
-        self.consumer.want(max(count, AHEAD_MESSAGES))
+        """A pull waits for so many messages; after it others will, so reading goes on while its client is busy."""
+        if self._ahead is None:
+            self.consumer.want(max(count, AHEAD_MESSAGES))
 
     @property
     def has_ahead(self) -> bool:
@@ -199,19 +192,22 @@ class QueueReader:
         batch = self.consumer.take(count, max_bytes)
         if batch is None:
             return None
-        body = encode_stored(
+        self.consumer.want(AHEAD_MESSAGES)
+        messages = encode_stored(
             batch.messages,
             offsets=batch.offsets,
             timestamps_ms=batch.timestamps_ms,
             reconsume_times=None,
             source=self.source,
         )
-        return _Ahead(body, batch.offsets.tolist(), self.consumer.next_offset)
+        return _Ahead(messages, batch.offsets.tolist(), self.consumer.next_offset)
 
-    def drop_unused(self, now_ms: int) -> bool:
-        """Forget what is encoded and was not asked for in a while, if so; it is read again."""
-        is_unused = self._ahead is not None and now_ms - self._used_ms >= AHEAD_MS
-        if is_unused:
+    def rest_unused(self, now_ms: int) -> bool:
+        """Stop reading ahead if nothing was asked for in a while; what is encoded is forgotten then, and read again."""
+        is_unused = now_ms - self._used_ms >= AHEAD_MS
+        if is_unused and self.consumer.wanted:
+            self.consumer.want(0)
+        if is_unused and self._ahead is not None:
             self._go_to(self.next_offset)
         return is_unused
 

@@ -43,13 +43,17 @@ PARTS = ("classic", "grpc", "heartbeats")
 
 @dataclass(slots=True)
 class Target:
-    """A server, by its ports and processes: `proxy` is who serves gRPC, if that is another one."""
+    """A server, by its ports and processes: `proxy` is who serves gRPC, if that is another one.
+
+    The clients of one that `is_original` may stand still until their time is over: such a round has no figure.
+    """
 
     name: str
     names_port: int
     pid: int
     grpc_port: int
     proxy: int | None = None
+    is_original: bool = False
     values: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, figure: str, value: float) -> None:
@@ -97,7 +101,7 @@ class Load:
 
     def seconds(self, answer: str, expected: int) -> float:
         """The time of an answer, which must say that all was done."""
-        seconds, count = answer.split()
+        seconds, count, *_ = answer.split()
         if int(count) != expected:
             raise SystemExit(f"{count} of {expected} messages")
         return float(seconds)
@@ -133,8 +137,13 @@ def one_round(target: Target, load: Load, round_number: int) -> None:
     cpu = target.cpu_s()
     load.ask()
     scanned_cpu_s = target.cpu_s() - cpu
-    seconds = load.seconds(load.ask(), MESSAGES)
-    target.add("scanned", GROUPS * MESSAGES / seconds)
+    answer = load.ask()
+    if target.is_original and int(answer.split()[1]) < MESSAGES:
+        target.add("not ended", 1)
+        return
+    paused_s = float(answer.split()[2])
+    target.add("paused", paused_s)
+    target.add("scanned", GROUPS * MESSAGES / (load.seconds(answer, MESSAGES) - paused_s))
     target.add("scanned µs", 1e6 * scanned_cpu_s / (GROUPS * MESSAGES))
 
 
@@ -172,8 +181,10 @@ FIGURES = (
     ("sent one by one, 4 threads", "sent", "/s"),
     ("processor of the server", "sent µs", " µs"),
     (f"sent in batches of {BATCH}, 4 threads", "batched", "/s"),
-    ("scanned by five groups", "scanned", "/s"),
+    ("scanned by five groups, without pauses", "scanned", "/s"),
     ("processor of the server", "scanned µs", " µs"),
+    ("pauses of over a second, all clients waiting", "paused", " s"),
+    ("rounds whose clients stood still to the end", "not ended", ""),
     ("gRPC: sent one by one, 4 threads", "grpc sent", "/s"),
     ("gRPC: received by SQL92, 32 at a time, acknowledged", "grpc received", "/s"),
     ("gRPC: processor of the server, both", "grpc µs", " µs"),
@@ -184,6 +195,8 @@ FIGURES = (
 def _shown(target: Target, figure: str, unit: str) -> str:
     if figure not in target.values:
         return ""
+    if figure == "not ended":
+        return str(len(target.values[figure]))
     value = target.median(figure)
     return short(value) + unit if unit == "/s" else f"{value:.2f}{unit}"
 
@@ -200,7 +213,7 @@ def cells(targets: Sequence[Target]) -> list[list[str]]:
 
 def _target(name: str, text: str) -> Target:
     said = dict(part.split("=") for part in text.split(","))
-    return Target(name, int(said["names"]), int(said["pid"]), int(said["grpc"]), int(said["proxy"]))
+    return Target(name, int(said["names"]), int(said["pid"]), int(said["grpc"]), int(said["proxy"]), is_original=True)
 
 
 def main() -> None:

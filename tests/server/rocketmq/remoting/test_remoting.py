@@ -217,6 +217,25 @@ def test_a_held_pull_is_answered_when_its_group_asks_for_something_else(client, 
     assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "1")
 
 
+def test_what_was_read_ahead_and_forgotten_is_read_again(server, client, topic):
+    batch = encode_batch([BatchedMessage(0, b"%d" % number, b"TAGS\x01A\x02") for number in range(700)])
+    client.call(RequestCode.SEND_BATCH_MESSAGE, {"a": "p", "b": topic, "e": 0, "f": 0, "g": 5, "m": True}, batch)
+    client.heartbeat("slow", topic, "A")
+    found = bodies(client.pull("slow", topic))
+    assert found == [b"%d" % number for number in range(32)]
+
+    def forget():
+        for consumer in server.context.broker.consumers._members:
+            consumer.drop_unused(2**62)
+
+    while len(found) < 700:
+        server.call(forget)
+        more = bodies(client.pull("slow", topic, len(found), hold_ms=HOLD_MS))
+        assert more
+        found += more
+    assert found == [b"%d" % number for number in range(700)]
+
+
 def test_a_pull_that_is_newer_than_the_heartbeat_waits_for_it(client, topic):
     client.send(topic, b"b", properties="TAGS\x01B\x02")
     client.heartbeat("newer", topic, "A")

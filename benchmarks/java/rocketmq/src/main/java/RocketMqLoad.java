@@ -15,13 +15,14 @@ import org.apache.rocketmq.common.message.Message;
 /**
  * Classic clients against one name server, told what to do by lines: `first TOPIC`, `register TOPIC GROUP COUNT`,
  * `produce TOPIC MESSAGES THREADS BATCH`, `consume TOPIC GROUP COUNT MESSAGES`, `quit`. Each is answered by a line:
- * seconds and a number of messages. Message i has the property `bucket` = i modulo 100; group k of COUNT takes its share
+ * seconds and a number of messages, for `consume` also the seconds of pauses in which no group got anything. Message i has the property `bucket` = i modulo 100; group k of COUNT takes its share
  * of the buckets.
  */
 public final class RocketMqLoad {
   private static final byte[] BODY = new byte[1024];
   private static final String FILLER = "x".repeat(120);
   private static final int FILLERS = 8;
+  private static final long PAUSE_NS = 1_000_000_000L;
 
   private static String names;
   private static int clients;
@@ -132,19 +133,27 @@ public final class RocketMqLoad {
     return seconds + " " + (failures.get() == 0 ? total : -1);
   }
 
-  /** From the first message that a group gets to the last that any gets. */
+  /**
+   * From the first message that a group gets to the last that any gets. A client whose pull is refused, as its heartbeat
+   * came later, waits for three seconds: what all of them waited together is told beside it.
+   */
   private static String consume(String topic, String group, int count, int total) throws Exception {
     AtomicLong first = new AtomicLong();
     AtomicLong last = new AtomicLong();
+    AtomicLong paused = new AtomicLong();
     AtomicInteger left = new AtomicInteger(total);
     CountDownLatch done = new CountDownLatch(1);
     List<DefaultMQPushConsumer> consumers = new ArrayList<>();
     for (int number = 0; number < count; number++) {
       DefaultMQPushConsumer consumer = consumer(topic, group, number, count);
       consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-        first.compareAndSet(0, System.nanoTime());
+        long now = System.nanoTime();
+        first.compareAndSet(0, now);
+        long before = last.getAndAccumulate(now, Math::max);
+        if (before > 0 && now - before > PAUSE_NS) {
+          paused.addAndGet(now - before);
+        }
         if (left.addAndGet(-messages.size()) <= 0) {
-          last.set(System.nanoTime());
           done.countDown();
         }
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
@@ -179,6 +188,6 @@ public final class RocketMqLoad {
     for (DefaultMQPushConsumer consumer : consumers) {
       consumer.shutdown();
     }
-    return (last.get() - first.get()) / 1e9 + " " + (isDone ? total - left.get() : left.get() - total);
+    return (last.get() - first.get()) / 1e9 + " " + (total - left.get()) + " " + paused.get() / 1e9;
   }
 }

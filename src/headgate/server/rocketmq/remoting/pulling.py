@@ -139,7 +139,7 @@ class Pulling:
             remark = f"subscription group [{group}] does not exist, {error}"
             self._refuse(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             return False
-        if not settings.broadcast and self._members.of(group) and not self._members.is_shared(group):
+        if not (settings.broadcast or self._members.is_shared(group)) and self._members.of(group):
             remark = f"the consumer group[{group}] can not consume by broadcast way"
             self._refuse(command, ResponseCode.NO_PERMISSION, remark)
             return False
@@ -206,18 +206,21 @@ class Pulling:
             reader = self._opened(session, waiting, wanted)
             if reader is None:
                 return
-        self._answer_held(reader)
+        if reader.waiting is not None:
+            self._answer_held(reader)
         reader.waiting = waiting
         if reader.view is not None and not reader.view.is_closed:
-            reader.view.pulled()
+            if not reader.was_used:
+                reader.view.pulled()
         elif self._members.is_shared(request.consumer_group):
             reader.view = self._places.pulled(reader.stream, request.consumer_group, request.queue_offset)
-        if reader.at_end:
-            waiting.is_held = True
-            if not waiting.may_wait:
-                self._answer_held(reader)
-                return
-        reader.want(waiting.count)
+        if reader.ahead is None:
+            if reader.at_end:
+                waiting.is_held = True
+                if not waiting.may_wait:
+                    self._answer_held(reader)
+                    return
+            reader.want(waiting.count)
         if self._transport.is_writable:
             # What is there needs no turn of the pump.
             self._deliver(reader, 0)
@@ -277,13 +280,11 @@ class Pulling:
         if waiting is None:
             return None
         may_be_ahead = len(self._ahead) < _MOST_AHEAD
-        body = reader.take(
-            waiting.count, waiting.size_bytes, now_ms=self._context.clock.now_ms(), may_be_ahead=may_be_ahead
-        )
-        if reader.has_ahead:
-            self._ahead[reader] = None
-        else:
+        body = reader.take(waiting.count, waiting.size_bytes, may_be_ahead=may_be_ahead)
+        if reader.ahead is None:
             self._ahead.pop(reader, None)
+        else:
+            self._ahead[reader] = None
         if body is None:
             if reader.at_end and not waiting.is_held:
                 waiting.is_held = True
@@ -311,7 +312,7 @@ class Pulling:
         self, reader: QueueReader, waiting: Waiting, code: ResponseCode, remark: str, body: bytes | memoryview = b""
     ) -> None:
         reader.waiting = None
-        if not reader.has_ahead and len(self._ahead) >= _MOST_AHEAD:
+        if reader.ahead is None and len(self._ahead) >= _MOST_AHEAD:
             reader.consumer.want(0)
         reader.next_offset = max(reader.position, waiting.request.queue_offset)
         first, end = reader.consumer.bounds
@@ -425,13 +426,12 @@ class Pulling:
     def tick(self, now_ms: int) -> None:
         """Answer what was held for long enough."""
         for reader in list(self._readers.values()):
+            reader.tick(now_ms)
             waiting = reader.waiting
             if waiting is None:
-                if reader.rest_unused(now_ms):
+                if reader.ahead is None:
                     self._ahead.pop(reader, None)
                 continue
-            if reader.view is not None and not reader.view.is_closed:
-                reader.view.pulled()
             if reader.consumer.is_closed or (waiting.until_ms <= now_ms and (waiting.may_wait or reader.at_end)):
                 self._answer_held(reader)
         for number, (_, later) in list(self._later.items()):

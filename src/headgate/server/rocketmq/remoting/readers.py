@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from headgate.broker import ConsumerOptions, MessageConsumer, Session
 from headgate.broker.consumer_groups import PulledQueue
@@ -29,29 +28,26 @@ AHEAD_BYTES = 1 << 20
 AHEAD_MS = 2_000
 
 
-@dataclass(slots=True)
 class Waiting:
-    """A pull that is not answered: until when it is held, and whether that is at the end of its queue, too."""
+    """A pull that is not answered: until when it is held, and whether that is at the end of its queue, too.
 
-    command: Command
-    request: h.PullRequest
-    until_ms: int
-    may_wait: bool
-    is_held: bool = False
-    """Whether its reader has been at the end of the queue: what is passed over from then on does not end it."""
+    It takes `count` messages, and `size_bytes` of them if it takes more than one.
+    """
 
-    @property
-    def count(self) -> int:
-        """How many messages it takes."""
-        return min(max(self.request.max_msg_nums, 1), MOST_MESSAGES)
+    __slots__ = ("command", "count", "is_held", "may_wait", "request", "size_bytes", "until_ms")
 
-    @property
-    def size_bytes(self) -> int:
-        """How many bytes of messages it takes, if it takes more than one."""
-        return min(max(self.request.max_msg_bytes, 1), MOST_BYTES)
+    def __init__(self, command: Command, request: h.PullRequest, until_ms: int, may_wait: bool) -> None:
+        self.command = command
+        self.request = request
+        self.until_ms = until_ms
+        self.may_wait = may_wait
+        self.is_held = False
+        """Whether its reader has been at the end of the queue: what is passed over from then on does not end it."""
+        self.count = min(max(request.max_msg_nums, 1), MOST_MESSAGES)
+        self.size_bytes = min(max(request.max_msg_bytes, 1), MOST_BYTES)
 
 
-class _Ahead:
+class Ahead:
     """Messages as answers carry them, one behind the other: their offsets, and where each ends."""
 
     __slots__ = ("body", "next_offset", "offsets", "row", "stops")
@@ -92,8 +88,8 @@ class QueueReader:
     """Reads on from where the last pull of a queue ended; `waiting` is the pull that is not answered yet."""
 
     __slots__ = (
-        "_ahead",
         "_used_ms",
+        "ahead",
         "consumer",
         "end_watch",
         "filter",
@@ -103,6 +99,7 @@ class QueueReader:
         "stream",
         "view",
         "waiting",
+        "was_used",
     )
 
     def __init__(
@@ -125,7 +122,10 @@ class QueueReader:
         """What the last answer said that comes next."""
         self.waiting: Waiting | None = None
         self.end_watch: Callable[[], None] = _nothing
-        self._ahead: _Ahead | None = None
+        self.ahead: Ahead | None = None
+        """What is encoded and was not asked for."""
+        self.was_used = False
+        """Whether something was asked for since the last tick."""
         self._used_ms = 0
 
     def goes_on_at(self, offset: int) -> bool:
@@ -137,37 +137,31 @@ class QueueReader:
         return True
 
     def _go_to(self, offset: int) -> None:
-        self._ahead = None
+        self.ahead = None
         self.next_offset = offset
         self.consumer.activate(OffsetSpecification.offset(offset))
 
     @property
     def position(self) -> int:
         """The offset behind all that was given, or passed over."""
-        return self.consumer.next_offset if self._ahead is None else self._ahead.resumes_at
+        return self.consumer.next_offset if self.ahead is None else self.ahead.resumes_at
 
     @property
     def at_end(self) -> bool:
         """Whether nothing is left to give, and everything committed was looked at."""
-        return self._ahead is None and self.consumer.at_end
+        return self.ahead is None and self.consumer.at_end
 
     def want(self, count: int) -> None:
         """A pull waits for so many messages; after it others will, so reading goes on while its client is busy."""
-        if self._ahead is None:
-            self.consumer.want(max(count, AHEAD_MESSAGES))
+        self.consumer.want(max(count, AHEAD_MESSAGES))
 
-    @property
-    def has_ahead(self) -> bool:
-        """Whether there is something encoded that was not asked for."""
-        return self._ahead is not None
-
-    def take(self, count: int, max_bytes: int, *, now_ms: int, may_be_ahead: bool) -> memoryview | bytes | None:
+    def take(self, count: int, max_bytes: int, *, may_be_ahead: bool) -> memoryview | bytes | None:
         """The next messages, encoded; None if there are none now, empty if all that came next is with others.
 
         With `may_be_ahead` more of what is found is encoded, and kept.
         """
-        self._used_ms = now_ms
-        ahead = self._ahead
+        self.was_used = True
+        ahead = self.ahead
         if ahead is None:
             if may_be_ahead:
                 ahead = self._encode(max(count, AHEAD_MESSAGES), max(max_bytes, AHEAD_BYTES))
@@ -176,7 +170,7 @@ class QueueReader:
             if ahead is None:
                 return None
         start, stop = ahead.cut(count, max_bytes)
-        self._ahead = None if ahead.is_taken else ahead
+        self.ahead = None if ahead.is_taken else ahead
         view = self.view
         if view is None or view.is_closed:
             return ahead.bytes_of(start, stop)
@@ -188,7 +182,7 @@ class QueueReader:
         rows = (row for row in range(start, stop) if ahead.offsets[row] not in left_out)
         return b"".join(ahead.bytes_of(row, row + 1) for row in rows)
 
-    def _encode(self, count: int, max_bytes: int) -> _Ahead | None:
+    def _encode(self, count: int, max_bytes: int) -> Ahead | None:
         batch = self.consumer.take(count, max_bytes)
         if batch is None:
             return None
@@ -200,16 +194,19 @@ class QueueReader:
             reconsume_times=None,
             source=self.source,
         )
-        return _Ahead(messages, batch.offsets.tolist(), self.consumer.next_offset)
+        return Ahead(messages, batch.offsets.tolist(), self.consumer.next_offset)
 
-    def rest_unused(self, now_ms: int) -> bool:
-        """Stop reading ahead if nothing was asked for in a while; what is encoded is forgotten then, and read again."""
-        is_unused = now_ms - self._used_ms >= AHEAD_MS
-        if is_unused and self.consumer.wanted:
+    def tick(self, now_ms: int) -> None:
+        """A queue that is asked for is its member's own; without anybody who asks, nothing is read or kept for long."""
+        if self.was_used or self.waiting is not None:
+            self.was_used = False
+            self._used_ms = now_ms
+            if self.view is not None and not self.view.is_closed:
+                self.view.pulled()
+        elif now_ms - self._used_ms >= AHEAD_MS:
             self.consumer.want(0)
-        if is_unused and self._ahead is not None:
-            self._go_to(self.next_offset)
-        return is_unused
+            if self.ahead is not None:
+                self._go_to(self.next_offset)
 
     def close(self) -> None:
         """It reads no more."""

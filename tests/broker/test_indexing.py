@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from brokers import SetClock, open_broker, open_session, publish
-from headgate.broker import indexing
+from headgate.broker import IndexLag, indexing
 from headgate.broker.broker import FLUSH_MS, Broker
 from headgate.broker.session import Session
 from headgate.log import Stream, stream_folder
@@ -113,6 +113,83 @@ def test_one_build_at_a_time_goes_on_in_the_worker_while_messages_come(tmp_path:
     assert indexed_messages(tmp_path) == 5
     tick(broker, clock)
     assert not worker.given, "nothing is new"
+    broker.close()
+
+
+def test_filters_that_come_late_are_filled_in_where_nothing_is_written(tmp_path: Path) -> None:
+    clock, worker = SetClock(), Worker()
+    broker, session = opened(tmp_path, clock, worker)
+    publisher = session.publisher("orders")
+    publish(broker, publisher, orders(3))
+    tick(broker, clock)
+    assert not worker.given
+    register(tmp_path)
+    tick(broker, clock)
+    worker.run()
+    assert indexed_messages(tmp_path) == 3
+    publisher.close()
+    tick(broker, clock, 200_000)
+    FilterRegistry(Stream.open(stream_folder(tmp_path, "orders"))).register("apac", "region = 'APAC'", "amqp", now_ms=1)
+    worker.given.clear()
+    tick(broker, clock)
+    worker.run()
+    assert indexed_messages(tmp_path) == 6, "three of each filter"
+    tick(broker, clock)
+    assert not worker.given, "nothing is new"
+    broker.close()
+
+
+def test_registries_of_many_streams_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexing, "_LOOKED_AT", 1)
+    clock, worker = SetClock(), Worker()
+    broker, session = opened(tmp_path, clock, worker)
+    for name in ("orders", "other", "third"):
+        session.declare_stream(name, {})
+        publish(broker, session.publisher(name), orders(1))
+    tick(broker, clock)
+    register(tmp_path)
+    for _ in range(3):
+        tick(broker, clock)
+    assert len(worker.given) == 1
+    broker.close()
+
+
+def test_how_far_it_is_behind_is_known_and_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock, worker = SetClock(), Worker()
+    broker, session = opened(tmp_path, clock, worker)
+    publisher = session.publisher("orders")
+    stream = broker.catalogue.get("orders")
+    publish(broker, publisher, orders(1))
+    tick(broker, clock)
+    assert broker.index_lag(stream) is None, "nothing is calculated"
+    register(tmp_path)
+    tick(broker, clock)
+    worker.run()
+    assert broker.index_lag(stream) == IndexLag(0, 0)
+    with caplog.at_level(logging.WARNING, logger="headgate.broker"):
+        publish(broker, publisher, orders(3))
+        tick(broker, clock)
+        assert broker.index_lag(stream) == IndexLag(3, 0)
+        publish(broker, publisher, orders(2))
+        tick(broker, clock)
+        assert broker.index_lag(stream) == IndexLag(5, FLUSH_MS) and not caplog.records
+        tick(broker, clock)
+        tick(broker, clock)
+        assert broker.index_lag(stream) == IndexLag(5, 3 * FLUSH_MS)
+        worker.run()
+        assert broker.index_lag(stream) == IndexLag(2, 2 * FLUSH_MS)
+        tick(broker, clock)
+        worker.run()
+        tick(broker, clock)
+        assert broker.index_lag(stream) == IndexLag(0, 0)
+    (record,) = caplog.records
+    assert "5 messages and 2.0 s behind" in record.getMessage()
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="headgate.broker"):
+        publish(broker, publisher, orders(1))
+        for _ in range(4):
+            tick(broker, clock)
+    assert len(caplog.records) == 1, "it had caught up"
     broker.close()
 
 

@@ -26,7 +26,8 @@ def test_a_registered_filter_is_built_listed_and_counted_from_the_index(run: Run
     ]
     built = run("index", "build", "--here", "--json").json
     assert [(row["stream"], row["chunks_decided"], row["messages_decided"]) for row in built] == [("orders", 3, 30)]
-    assert run("index", "ls", "orders", "--json").json[0]["indexed"] == 1.0
+    (done,) = run("index", "ls", "orders", "--json").json
+    assert (done["indexed"], done["missing"]) == (1.0, 0)
     counted = run("index", "count", "orders", "--filter", "region = 'AMER'", "--json").json[0]
     assert (counted["matches"], counted["from_index"]) == (10, 10)
     assert counted["counters"]["bytes_read"] == counted["counters"]["messages_evaluated"] == 0
@@ -121,9 +122,9 @@ def test_a_damaged_sidecar_is_shown_and_mended_by_the_next_build(run: Run, tmp_p
     run("index", "build", "--here")
     assert run("index", "ls", "--json").json[0]["indexed"] == 1.0
     table = run("index", "ls").lines
-    assert table[0] == "stream\tid\tstate\tdialect\tfilter\tversion\tborn\tindexed"
+    assert table[0] == "stream\tid\tstate\tdialect\tfilter\tversion\tborn\tindexed\tmissing"
     assert table[1].startswith("orders\tamer\tstanding\tamqp\tregion = 'AMER'\t")
-    assert table[1].endswith("\t100 %")
+    assert table[1].endswith("\t100 %\t0")
 
 
 def test_a_list_of_no_filters_says_how_to_register_one(run: Run) -> None:

@@ -18,6 +18,7 @@ from headgate.broker.consumers import ConsumerOptions, MessageConsumer
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.log.format import FILE_HEAD_BYTES
+from headgate.scan.match_index import FilterRegistry, IndexSettings
 from headgate.server import http, web
 from headgate.server.transport import Peer
 from server.links import FakeLink
@@ -96,6 +97,7 @@ def test_streams_are_those_that_the_user_may_read(running: RunningServer) -> Non
     assert (row["name"], row["messages"], row["next_offset"], row["consumers"]) == ("orders", 0, 0, 0)
     assert row["counters"]["messages_published"] == row["reading"]["messages_matched"] == 0
     assert row["size_bytes"] == 2 * FILE_HEAD_BYTES
+    assert row["match_index"] is None
 
 
 def test_a_stream_is_shown_whole_to_who_may_read_it(running: RunningServer) -> None:
@@ -162,6 +164,22 @@ def test_metrics_have_the_names_of_rabbitmq_and_our_own(running: RunningServer) 
     assert found['headgate_chunks_skipped_total{stream="orders"}'] == 0
     assert found["rabbitmq_stream_read_bytes_total"] == 0
     assert found["rabbitmq_process_resident_memory_bytes"] > 10_000_000
+
+
+def test_how_far_a_match_index_is_behind_is_shown(running: RunningServer) -> None:
+    stream = running.call(running.context.broker.catalogue.get, "orders")
+    registry = FilterRegistry(stream.stream)
+    registry.configure(IndexSettings(calculate_filter_bitmap=True))
+    registry.register("emea", "region = 'EMEA'", "amqp", now_ms=1)
+    assert 'headgate_match_index_lag_messages{stream="orders"}' not in metrics(running)
+    session = running.context.broker.open_session("guest", protocol="AMQP 1.0", connection="127.0.0.1:1#1")
+    running.call(session.publisher, "orders")
+    running.until(lambda: running.context.broker.index_lag(stream) is not None)
+    assert listed(running, "streams")[1]["match_index"] == {"lag_messages": 0, "lag_seconds": 0.0}
+    found = metrics(running)
+    assert found['headgate_match_index_lag_messages{stream="orders"}'] == 0
+    assert found['headgate_match_index_lag_seconds{stream="orders"}'] == 0
+    assert 'headgate_match_index_lag_seconds{stream="hidden"}' not in found
 
 
 def test_lists_and_metrics_count_messages_and_no_bookkeeping(running: RunningServer) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from examples import examples
 from headgate.errors import ConfigError, FilterError, OffsetOutOfRangeError
+from headgate.evaluate import Filter
 from headgate.log import Stream, StreamArguments, pairs
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.scan.columns import (
@@ -25,7 +26,7 @@ from headgate.scan.columns import (
 )
 from headgate.spark import create_view, read
 
-from .conftest import order, write_stream
+from .conftest import NOW_MS, order, write_stream
 
 pytestmark = pytest.mark.spark
 
@@ -94,10 +95,22 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return (made / str(number) for number in range(10_000))
 
 
-@given(found=messages, filtered=st.booleans(), unbuilt=st.integers(0, 3))
+FILTERS = [
+    "price >= 0 OR region = 'EMEA'",
+    "NOT (region = 'EMEA' AND price > 1)",
+    "region IS NULL",
+    "region IN ('EMEA', '') AND NOT price < 100",
+    "h.priority <= 4",
+    "p.subject <> 'x' OR number = -1",
+    "p.creation_time < 0",
+    "region LIKE 'E%'",
+]
+
+
+@given(found=messages, filter=st.none() | st.sampled_from(FILTERS), unbuilt=st.integers(0, 3))
 @examples(0.03)
 def test_the_rows_are_those_of_the_source(
-    spark: SparkSession, roots: Iterator[Path], found: list[bytes], filtered: bool, unbuilt: int
+    spark: SparkSession, roots: Iterator[Path], found: list[bytes], filter: str | None, unbuilt: int
 ) -> None:
     stream = write_stream(
         next(roots), "in", found, chunk_messages=6, arguments=SMALL, filter_source="application_properties.region"
@@ -107,8 +120,8 @@ def test_the_rows_are_those_of_the_source(
     for file in files[unbuilt : unbuilt + 1]:
         assert file is not None
         file.path.unlink()
-    options = {"filter": "price >= 0 OR region = 'EMEA'"} if filtered else {}
-    frame = read(spark, stream.path, columns=COLUMNS, **options)
+    options = {} if filter is None else {"filter": filter}
+    frame = read(spark, stream.path, columns=COLUMNS, filter=filter)
     expected = source(spark, stream, COLUMNS, **options)
     assert types_of(frame) == types_of(expected)
     assert shown(frame) == shown(expected)
@@ -127,6 +140,22 @@ def test_spark_reads_files_of_the_columns_that_are_named_and_keeps_the_order(spa
     rows = frame.selectExpr("offset", "spark_partition_id() AS place").collect()
     assert [row.offset for row in rows] == list(range(COUNT))
     assert [row.place for row in rows] == sorted(row.place for row in rows)
+
+
+def test_a_filter_is_decided_by_spark_where_columns_can(spark: SparkSession, root: Path) -> None:
+    stream = built(root)
+    sealed = sum(segment.is_sealed for segment in stream.segments())
+    for text, dialect, files in (
+        ("price < 100 AND region = 'EMEA'", "rabbitmq", sealed),
+        ("region LIKE 'E%'", "rabbitmq", 0),
+        ("p.subject = 'order.created' AND price < UTC()", "amqp", sealed),
+    ):
+        frame = read(spark, stream.path, columns="offset", filter=text, dialect=dialect)
+        assert scans(frame) == files
+        expected = [n for n in range(COUNT) if Filter.parse(text, dialect).matches(order(n), now_ms=NOW_MS)]
+        assert [row.offset for row in frame.collect()] == expected, text
+    plan = str(read(spark, stream.path, filter="number < 50")._jdf.queryExecution().sparkPlan())  # type: ignore[operator]
+    assert "LessThan(position,50)" in plan
 
 
 def test_what_is_written_later_is_not_read_until_it_is_made_again(spark: SparkSession, root: Path) -> None:
@@ -190,6 +219,9 @@ def test_a_frame_outlives_the_segment_and_a_kept_table_the_log(spark: SparkSessi
         read(spark, stream.path, columns="quantity int", start=left.first_offset()).count()
         == COUNT - second.stop_offset
     )
+    with pytest.raises(OffsetOutOfRangeError, match="what the filter \"region LIKE 'E%'\" asks for was not kept"):
+        read(spark, stream.path, filter="region LIKE 'E%'")
+    assert read(spark, stream.path, filter="region = 'EMEA'").count() == COUNT / 3
     drop_columns(left, ["subject"])
     column_files(stream)[0].path.unlink()
     with pytest.raises(OffsetOutOfRangeError, match=f"offsets 0 to {first.stop_offset - 1} .* were deleted"):

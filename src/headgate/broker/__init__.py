@@ -22,6 +22,7 @@ The same commands serve every protocol; time comes in as an argument or through 
     GroupView                          the place of a group in one queue: `GroupCounts`, `GroupCounters`
     Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
     AccessKeys, AccessKey              secrets that clients share with the server, with `KeyRights`, each a `Right`
+    IndexLag                           how far the match index of a stream is behind
     run_here                           what a broker without threads does its background work by
     is_damage                          whether an error says that the files of a stream are wrong
 
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
         in_steps,
         to_emulator,
     )
-    from headgate.broker.indexing import run_here
+    from headgate.broker.indexing import IndexLag, run_here
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
     from headgate.broker.message_topics import MessageKind, MessageTopic, MessageTopics, TopicCreation
     from headgate.broker.publishers import Publisher

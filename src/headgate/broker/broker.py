@@ -6,6 +6,7 @@ is written by `write_queued`, which the caller makes soon after `wake` was calle
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import shutil
@@ -29,7 +30,7 @@ from headgate.broker.consumers import Consumers
 from headgate.broker.duplicates import ReadIds
 from headgate.broker.entities import Entities
 from headgate.broker.exchanges import Exchanges
-from headgate.broker.indexing import Indexing, RunInWorker, run_here
+from headgate.broker.indexing import Indexing, IndexLag, RunInWorker, run_here
 from headgate.broker.keys import KEYS_NAME, AccessKeys
 from headgate.broker.message_topics import MessageTopics, TopicCreation
 from headgate.broker.publishers import Publisher, Queued
@@ -85,6 +86,8 @@ class BrokerSettings:
     `entities`. `match_index` is how the match index of a stream is made whose first expression comes from a consumer
     group. `open_file` opens what streams are written to: tests put one in that fails.
 
+    `message_id` is what RocketMQ's classic protocol calls a message by its queue and queue offset: dead letters say it.
+
     Message topics that are not there are made as `create_topics` says, with `topic_queues`; consumer groups if
     `create_groups`, up to so many `consumer_groups`, which begin at `group_start`.
     """
@@ -101,6 +104,7 @@ class BrokerSettings:
     create_groups: bool = True
     consumer_groups: int = 10_000
     group_start: GroupStart = GroupStart.FIRST_WHILE_YOUNG
+    message_id: Callable[[int, int], str] | None = None
     open_file: OpenFile = DiskFile
 
 
@@ -171,6 +175,7 @@ class Broker:
             now_ms=now_ms,
             run_in_worker=run_in_background or run_here,
             settings=self.settings.match_index,
+            registered=self._registered,
         )
         self.members = Members(self.registering)
         self.topics = Topics(
@@ -204,7 +209,13 @@ class Broker:
             settings_of=groups.settings_of,
             start_of=groups.start_of,
             consumers=self.consumers,
-            dead_letter_streams=DeadLetterStreams(self._dead_letter_stream, self._know_ids, self.watch),
+            dead_letter_streams=DeadLetterStreams(
+                self._dead_letter_stream,
+                self._know_ids,
+                self.watch,
+                queue_of=self.message_topics.queue_of,
+                message_id=self.settings.message_id,
+            ),
             watch=self.watch,
             keep_pinned=self.topics.keep_pinned,
             wake=self._wake,
@@ -246,6 +257,18 @@ class Broker:
     def watch(self, stream: BrokerStream) -> None:
         """Look after a stream at every tick: it has readers, a writer or offsets to write."""
         self._watched[stream] = None
+
+    def _registered(self, name: str) -> None:
+        """The registry of a stream has other filters."""
+        # Of a stream that cannot be read others say so.
+        with contextlib.suppress(LogError):
+            stream = self.catalogue.find(name)
+            if stream is not None and stream.next_offset > stream.first_offset:
+                self._indexing.begin(stream)
+
+    def index_lag(self, stream: BrokerStream) -> IndexLag | None:
+        """How far the match index of a stream is behind; None where nothing is calculated for it here."""
+        return self._indexing.lag(stream)
 
     def _queues_of(self, topic: str) -> Sequence[str]:
         """The streams that are the queues of a topic, none if it is not there."""

@@ -1,15 +1,16 @@
 """Keeping match indexes up while streams are written: for streams whose registry says `calculate_filter_bitmap`.
 
 Each second a worker decides the chunks that came meanwhile, from the file, where they are in the page cache, and
-appends their results. What filters lack that came later is filled in when nothing is new. What a broker did not get to
-when it ended, and segments from before, are built by `headgate index build`.
+appends their results. What filters lack that came later is filled in when nothing is new, for the segment that grows;
+segments from before are built by `headgate index build`.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.broker.stream import BrokerStream
 from headgate.errors import HeadgateError
@@ -20,6 +21,14 @@ logger = logging.getLogger("headgate.broker")
 
 RETRY_MS = 10_000
 """What could not be indexed is tried again after so long."""
+
+LATE_MS = 2_000
+"""An index that is further behind is told, once, until it has caught up."""
+
+_LOOKED_AT = 64
+"""Registries of streams to which nothing comes that are looked at in a second."""
+
+_MARKS = 64
 
 RunInWorker = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 """Runs its first argument in another thread, and calls the second in the broker's with None or the error."""
@@ -35,11 +44,22 @@ def run_here(work: Callable[[], None], ended: Callable[[BaseException | None], N
         ended(None)
 
 
+@dataclass(frozen=True, slots=True)
+class IndexLag:
+    """How far the match index of a stream is behind: offsets without results at the end, and for how long at least."""
+
+    messages: int
+    behind_ms: int
+
+
 @dataclass(slots=True)
 class _Indexed:
-    """The index of one stream; `growing` is the worker's while `is_running`."""
+    """The index of one stream; `growing` is the worker's while `is_running`, but for its offset."""
 
     growing: GrowingIndex
+    marks: deque[tuple[int, int]] = field(default_factory=deque)
+    """Ends of the stream that the index has not reached, and when they were seen."""
+    is_late: bool = False
     not_before_ms: int = 0
     is_running: bool = False
     has_more: bool = False
@@ -53,16 +73,19 @@ class Indexing:
         self._now_ms = now_ms
         self._run_in_worker = run_in_worker
         self._indexed: dict[BrokerStream, _Indexed] = {}
+        self._looked_at = 0
 
     def begin(self, stream: BrokerStream) -> None:
-        """A stream is written from here on."""
+        """A stream is written from here on, or has filters; again is harmless."""
         if stream not in self._indexed:
             opened = Stream(stream.stream.path, stream.stream.settings)
             self._indexed[stream] = _Indexed(GrowingIndex(opened, stream.next_offset))
 
     def tick(self, now_ms: int) -> None:
-        """Index what came; about once a second."""
+        """Index what came, and fill in for filters that came; about once a second."""
+        quiet: list[tuple[BrokerStream, _Indexed]] = []
         for stream, state in list(self._indexed.items()):
+            self._look_at_lag(stream, state, now_ms)
             if state.is_running:
                 continue
             growing = state.growing
@@ -70,11 +93,50 @@ class Indexing:
             if is_behind and not growing.is_wanted and not (stream.stream.path / REGISTRY_NAME).exists():
                 growing.offset, is_behind = stream.next_offset, False
             is_due = is_behind or state.has_more
-            if stream.is_deleted or (stream.writer is None and not is_due):
+            if stream.is_deleted:
                 growing.close()
                 del self._indexed[stream]
-            elif is_due and now_ms >= state.not_before_ms:
+            elif now_ms < state.not_before_ms:
+                continue
+            elif is_due:
                 self._step(stream, state)
+            else:
+                if stream.writer is None:
+                    growing.close()
+                quiet.append((stream, state))
+        for _ in range(min(_LOOKED_AT, len(quiet))):
+            self._looked_at = (self._looked_at + 1) % len(quiet)
+            stream, state = quiet[self._looked_at]
+            if state.growing.has_news:
+                self._step(stream, state)
+
+    def lag(self, stream: BrokerStream) -> IndexLag | None:
+        """How far the index of a stream is behind; None where nothing is calculated."""
+        state = self._indexed.get(stream)
+        if state is None or not state.growing.is_wanted:
+            return None
+        offset = state.growing.offset
+        seen_ms = next((seen_ms for stop, seen_ms in state.marks if stop > offset), None)
+        behind_ms = 0 if seen_ms is None else max(0, self._now_ms() - seen_ms)
+        return IndexLag(max(0, stream.next_offset - offset), behind_ms)
+
+    def _look_at_lag(self, stream: BrokerStream, state: _Indexed, now_ms: int) -> None:
+        marks, offset, stop = state.marks, state.growing.offset, stream.next_offset
+        while marks and marks[0][0] <= offset:
+            marks.popleft()
+        if stop > offset and len(marks) < _MARKS and (not marks or marks[-1][0] < stop):
+            marks.append((stop, now_ms))
+        lag = self.lag(stream)
+        if lag is None or lag.behind_ms < LATE_MS:
+            state.is_late = False
+        elif not state.is_late:
+            state.is_late = True
+            logger.warning(
+                "the match index of stream %r is %d messages and %.1f s behind",
+                stream.name,
+                lag.messages,
+                lag.behind_ms / 1000,
+            )
 
     def close(self) -> None:
         """Close the files that no worker uses."""

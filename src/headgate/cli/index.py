@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 commands = App(name="index", help="Match indexes: results of registered filters, calculated ahead.")
 
-_COLUMNS = ("stream", "id", "state", "dialect", "filter", "version", "born", "indexed")
+_COLUMNS = ("stream", "id", "state", "dialect", "filter", "version", "born", "indexed", "missing")
 
 
 @commands.command
@@ -169,6 +169,7 @@ def _rows(stream: Stream, registration: Registration) -> list[dict[str, Any]]:
                 "born_ms": each.born_ms,
                 "dead_ms": each.dead_ms,
                 "indexed": min(1.0, messages / total) if total else 1.0,
+                "missing": max(0, total - messages),
             }
         )
     return rows

@@ -90,15 +90,19 @@ def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
     for name in broker.catalogue.names():
         if may_read(broker.users, user, name):
             try:
-                row = stream_row(broker.catalogue.get(name), members.get(name, ()))
+                row = stream_row(broker, broker.catalogue.get(name), members.get(name, ()))
             except HeadgateError as error:
                 row = {"name": name, "error": str(error)}
             yield row
 
 
-def stream_row(stream: BrokerStream, members: Iterable[Consumer]) -> Row:
-    """One stream with its counters; what its consumers took, `members` and those that are gone, together."""
+def stream_row(broker: Broker, stream: BrokerStream, members: Iterable[Consumer]) -> Row:
+    """One stream with its counters; what its consumers took, `members` and those that are gone, together.
+
+    `match_index` says how far it is behind, None where the server calculates nothing.
+    """
     read = stream.reading(members)
+    lag = broker.index_lag(stream)
     return {
         "name": stream.name,
         "arguments": arguments_declared(stream),
@@ -108,6 +112,7 @@ def stream_row(stream: BrokerStream, members: Iterable[Consumer]) -> Row:
         "size_bytes": stream.size_bytes(),
         "publishers": len(stream.publishers),
         "consumers": len(stream.readers),
+        "match_index": None if lag is None else {"lag_messages": lag.messages, "lag_seconds": lag.behind_ms / 1000},
         "counters": asdict(stream.counters),
         "reading": {
             **read.scan.as_dict(),
@@ -130,7 +135,7 @@ def stream_detail(broker: Broker, stream: BrokerStream, info: StreamInfo) -> Row
     `publishers` are the sequences of the named ones here, as there.
     """
     return {
-        **stream_row(stream, (consumer for _, consumer in consumers(broker) if consumer.stream == stream.name)),
+        **stream_row(broker, stream, (consumer for _, consumer in consumers(broker) if consumer.stream == stream.name)),
         **info.facts(),
         "publishers": {shown(name): sequence for name, (_, sequence) in info.tracking.sequences.items()},
         "stored_offsets": {

@@ -22,6 +22,7 @@ from headgate.broker import (
     GroupCounters,
     GroupCounts,
     GroupView,
+    IndexLag,
     ReadingCounters,
     Session,
     StreamCounters,
@@ -196,6 +197,7 @@ class StreamSample:
     read: ReadingCounters
     messages: int
     lag: int
+    index: IndexLag | None
 
 
 READ: tuple[Family[ReadingCounters], ...] = (
@@ -228,6 +230,16 @@ STREAM: tuple[Family[StreamSample], ...] = (
     Family("headgate_stream_first_offset", "First offset kept.", lambda s: s.stream.first_offset),
     Family("headgate_stream_next_offset", "Offset behind the last message.", lambda s: s.stream.next_offset),
     Family("headgate_stream_publishers", "Publishers of the stream.", lambda s: len(s.stream.publishers)),
+    Family(
+        "headgate_match_index_lag_messages",
+        "Offsets at the end of the stream that the match index has no results for; only where the server calculates.",
+        lambda s: None if s.index is None else s.index.messages,
+    ),
+    Family(
+        "headgate_match_index_lag_seconds",
+        "For how long the first of them has waited, at least.",
+        lambda s: None if s.index is None else s.index.behind_ms / 1000,
+    ),
     *(
         Family(
             f"headgate_{counter.name}_total",
@@ -410,7 +422,7 @@ class _Collector:
         """The families with their numbers."""
         broker = self._context.broker
         live = list(consumers(broker))
-        samples = _stream_samples(open_streams(broker), live)
+        samples = _stream_samples(broker, open_streams(broker), live)
         identity = _family("rabbitmq_build_info", "gauge", "The server's version.", ("product_name", "product_version"))
         identity.add_metric(("Headgate", __version__), 1)
         yield identity
@@ -494,7 +506,9 @@ def _family(name: str, kind: str, meaning: str, labels: tuple[str, ...]) -> Any:
     return make(name, meaning, labels=labels)
 
 
-def _stream_samples(streams: Iterable[BrokerStream], live: list[tuple[Session, Consumer]]) -> list[StreamSample]:
+def _stream_samples(
+    broker: Broker, streams: Iterable[BrokerStream], live: list[tuple[Session, Consumer]]
+) -> list[StreamSample]:
     by_stream: dict[str, list[Consumer]] = {}
     for _session, consumer in live:
         by_stream.setdefault(consumer.stream, []).append(consumer)
@@ -502,7 +516,8 @@ def _stream_samples(streams: Iterable[BrokerStream], live: list[tuple[Session, C
     for stream in streams:
         members = by_stream.get(stream.name, [])
         lag = max((consumer.lag for consumer in members), default=0)
-        samples.append(StreamSample(stream, stream.reading(members), stream.messages_from(0), lag))
+        index = broker.index_lag(stream)
+        samples.append(StreamSample(stream, stream.reading(members), stream.messages_from(0), lag, index))
     return samples
 
 

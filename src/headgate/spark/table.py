@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructField, StructType
 
 from headgate import clock
 from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
@@ -32,7 +33,16 @@ from headgate.language import DEFAULT_DIALECT
 from headgate.log import OffsetKind, OffsetSpecification, Stream, resolve_stream
 from headgate.message.arrow import DeclaredColumn, SparkType
 from headgate.scan import OffsetRange, check_start, resolve_range
-from headgate.scan.columns import ColumnFile, ColumnFileWarning, column_files, ddl_of, declaration_of
+from headgate.scan.columns import (
+    ColumnFile,
+    ColumnFileWarning,
+    ColumnFilter,
+    column_files,
+    column_filter,
+    ddl_of,
+    declaration_of,
+)
+from headgate.spark.columns import decided, matching
 from headgate.spark.declarations import COLUMN_NAMES, DEFAULT_COLUMNS
 from headgate.spark.schema import stream_schema
 from headgate.tables import default_root
@@ -212,19 +222,26 @@ class _Messages:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """Offsets that are read from a column file; `names` are the asked columns as they are called in it."""
+    """Offsets that are read from a column file; `names` are the asked columns as they are called in it.
+
+    `filter` is what the asked one is over its columns.
+    """
 
     file: ColumnFile
     within: OffsetRange
     names: tuple[str, ...]
+    filter: ColumnFilter | None = None
 
     @staticmethod
     def of(asked: _Asked, file: ColumnFile, within: OffsetRange) -> _File | None:
         """None where the file has not all that is asked."""
         names = tuple(name for each in asked.columns if (name := _name_in(file, each, asked)) is not None)
-        if len(names) < len(asked.columns) or asked.filter is not None:
+        if len(names) < len(asked.columns):
             return None
-        return _File(file, within, names)
+        if asked.filter is None:
+            return _File(file, within, names)
+        decided = column_filter(asked.filter, file.declaration.declared, now_ms=asked.now_ms)
+        return None if decided is None or not decided.is_whole else _File(file, within, names, decided)
 
     def is_sound(self) -> bool:
         """Whether all bytes are what was written; else a warning is given, and its messages are read instead."""
@@ -240,26 +257,42 @@ class _File:
         options = dict(_READING)
         if self._has_odd_numbers(asked):
             options |= _ALL_ROW_GROUPS
-        rows = spark.read.schema(self._schema(asked)).options(**options).parquet(_literal(self.file.path))
+        rows = spark.read.schema(self._schema()).options(**options).parquet(_literal(self.file.path))
         for condition in self._bounds(asked):
             rows = rows.where(condition)
-        return rows.select(
+        return self._matching(rows, asked).select(
             *(
                 F.col(_quoted(name)).alias(wanted.name)
                 for name, wanted in zip(self.names, asked.schema.fields, strict=True)
             )
         )
 
-    def _schema(self, asked: _Asked) -> StructType:
-        fields = dict(zip(self.names, asked.schema.fields, strict=True))
-        own = {field.name: field for field in stream_schema(("offset", "timestamp"), ()).fields}
-        made = StructType()
-        for name in self.file.schema.names:
-            if name in fields:
-                made = made.add(name, fields[name].dataType)
-            elif name in own:
-                made = made.add(name, own[name].dataType)
-        return made
+    def _schema(self) -> StructType:
+        """All columns that may be of use; Spark reads those that are."""
+        return StructType(
+            [
+                StructField(field.name, from_arrow_type(field.type))
+                for field in self.file.schema
+                if field.name != "entry"
+            ]
+        )
+
+    def _matching(self, rows: DataFrame, asked: _Asked) -> DataFrame:
+        """The rows that match: exact ones by their columns, the others by their message, which is in the file."""
+        if asked.filter is None or self.filter is None:
+            return rows
+        columns = self.file.declaration.declared
+        exact = decided(self.filter, columns)
+        bits = sum(1 << bit for bit, each in enumerate(columns) if each.name in self.filter.columns)
+        if not _inexact_bits(self.file) & bits:
+            return rows.where(exact)
+        is_inexact = F.coalesce(F.col("inexact").bitwiseAND(F.lit(bits)) != 0, F.lit(False))
+        others = rows.where(F.col("inexact").isNotNull()).where(is_inexact)
+        return (
+            rows.where(~is_inexact)
+            .where(exact)
+            .union(others.where(matching(asked.filter, F.col("message"), now_ms=asked.now_ms)))
+        )
 
     def _has_odd_numbers(self, asked: _Asked) -> bool:
         """Whether there may be a NaN or −0.0 among the numbers: such rows are inexact."""

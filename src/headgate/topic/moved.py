@@ -65,8 +65,10 @@ _ORIGIN = {
 _COPY_OCTETS = COPY_ANNOTATION.encode()
 
 
-def with_origin(encoded: bytes, origin: Origin, *, source: str | None = None) -> bytes:
+def with_origin(encoded: bytes, origin: Origin, *, source: str | None = None, also: Sequence[Change] = ()) -> bytes:
     """The message with the annotations of a moved copy, and of the `source` that it became a dead letter of.
+
+    `also` are further changes of annotations.
 
     Bytes that are not a message become the body of a new one.
     """
@@ -78,7 +80,7 @@ def with_origin(encoded: bytes, origin: Origin, *, source: str | None = None) ->
     changes: list[Change] = list(zip(_ORIGIN.values(), values, strict=True))
     if source is not None:
         changes.append((_annotation(SOURCE_ANNOTATION), AmqpValue(AmqpType.STRING, source)))
-    return _with_changes(_decoded(encoded), changes, encoded)
+    return _with_changes(_decoded(encoded), [*changes, *also], encoded)
 
 
 def forwarded(encoded: bytes, *, number: int, source: str | None) -> bytes | None:

@@ -55,6 +55,17 @@ def test_a_group_that_is_behind_reads_what_its_bits_allow_up_to_where_the_index_
     assert (read.messages_decided_by_index, read.messages_evaluated) == (350, 0)
 
 
+def test_an_expression_has_bits_for_what_was_there_before_it_though_nothing_comes(lab: GroupLab) -> None:
+    lab.publish(bodies(100))
+    lab.restart()
+    lab.broker.registering.announce("g", "client", {"q0": Announcement(TEXT, SQL, 1)})
+    for _ in range(3):
+        lab.turn(SECOND_MS)
+    assert lab.receive(100, only=Filter.parse(TEXT, SQL)).offsets == [*range(20, 40)]
+    read = lab.view().scan_counters
+    assert (read.messages_decided_by_index, read.messages_evaluated) == (100, 0)
+
+
 def test_a_late_expression_has_bits_for_new_messages_at_once(lab: GroupLab) -> None:
     lab.broker.registering.announce("g", "client", {"q0": Announcement("bucket = '1'", SQL, 1)})
     lab.turn(SECOND_MS)

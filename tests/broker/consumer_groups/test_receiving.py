@@ -9,6 +9,7 @@ import pytest
 
 from group_lab import INVISIBLE_MS, GroupLab, message
 from headgate.broker import Permission
+from headgate.broker.broker import BrokerSettings
 from headgate.broker.consumer_groups import GroupSettings, PulledQueue, Received, ReceiveRequest
 from headgate.broker.message_topics import MessageKind, MessageTopic
 from headgate.errors import AccessRefusedError, ResourceNotFoundError
@@ -261,6 +262,30 @@ def test_a_dead_letter_says_where_it_comes_from(lab: GroupLab) -> None:
     assert found.properties["group-id"].value == "a"
     assert found.message_annotations["x-opt-deadletter-source"].value == "q0"
     assert found.message_annotations["x-headgate-attempts"].value == 1
+
+
+def test_a_dead_letter_that_dies_again_says_where_it_began(lab: GroupLab) -> None:
+    def annotations(octets: bytes) -> dict[str, str]:
+        found = Message.decode(octets).message_annotations
+        assert found is not None
+        prefix = "x-opt-rocketmq-"
+        return {name.removeprefix(prefix): each.value for name, each in found.items() if name.startswith(prefix)}
+
+    lab.broker.close()
+    lab.settings = BrokerSettings(message_id=lambda queue, offset: f"{queue} {offset}")
+    lab.opened()
+    lab.publish([message(0), Message(b"x", message_id="id").encode(), b"no message"])
+    lab.view().dead_letter(lab.ask(3).tokens[1:])
+    lab.turn()
+    dead = lab.ask(5, streams=["%DLQ%g"], group="undertaker")
+    first, broken = map(annotations, [each.message for each in dead.messages])
+    said = {"RETRY_TOPIC": "q0", "WAIT": "false", "DELAY": "0", "RECONSUME_TIME": "1", "DLQ_ORIGIN_TOPIC": "q0"}
+    assert first == {**said, "ORIGIN_MESSAGE_ID": "0 1", "DLQ_ORIGIN_MESSAGE_ID": "id"}
+    assert broken == {**said, "ORIGIN_MESSAGE_ID": "0 2"}
+    lab.broker.consumer_groups.view("%DLQ%g", "undertaker").dead_letter(dead.tokens[:1])
+    lab.turn()
+    (last,) = lab.ask(1, streams=["%DLQ%undertaker"], group="mourner").messages
+    assert annotations(last.message) == {**first, "DLQ_ORIGIN_TOPIC": "%DLQ%g"}
 
 
 def test_a_session_receives_and_settles_with_permission_on_the_topic(lab: GroupLab) -> None:

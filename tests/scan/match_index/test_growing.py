@@ -23,7 +23,7 @@ from headgate.scan.match_index.build import build_index
 from headgate.scan.match_index.growing import GrowingIndex
 from headgate.scan.match_index.identity import key_of
 from headgate.scan.match_index.lookup import MatchIndex, SegmentIndex
-from headgate.scan.match_index.registry import FilterRegistry
+from headgate.scan.match_index.registry import REGISTRY_NAME, FilterRegistry
 from headgate.scan.match_index.settings import IndexSettings, Layout
 from match_indexes import DIALECT, TEXTS, WRITES, Write, append, assert_same, create, register, requests
 
@@ -184,7 +184,6 @@ def test_what_a_late_filter_lacks_is_filled_in_behind_new_chunks(
 ) -> None:
     late = "price = 2"
     index = GrowingIndex(stream, stream.next_offset())
-    assert index.step(stream.next_offset()) is False
     append(stream, MANY[:2])
     assert index.step(stream.next_offset())
     assert decided(stream) == 6, "what is new comes first"
@@ -199,6 +198,22 @@ def test_what_a_late_filter_lacks_is_filled_in_behind_new_chunks(
     assert 9 < decided(stream, late) < 75
     index_all(index, stream)
     assert (decided(stream, late), decided(stream)) == (75, 75)
+
+
+def test_what_was_there_before_is_filled_in_though_nothing_comes(stream: Stream) -> None:
+    index = GrowingIndex(stream, stream.next_offset())
+    assert index.has_news
+    index_all(index, stream)
+    assert decided(stream) == 60 and not index.has_news
+    late = "price = 2"
+    FilterRegistry(stream).register("late", late, DIALECT, now_ms=9)
+    assert index.has_news
+    index.close()
+    index_all(index, stream)
+    assert decided(stream, late) == 60 and not index.has_news
+    (stream.path / REGISTRY_NAME).unlink()
+    assert index.has_news
+    assert index.step(stream.next_offset()) is False and not index.is_wanted and not index.has_news
 
 
 def test_a_filter_that_is_dead_is_kept_up_and_one_that_is_gone_is_not(stream: Stream) -> None:

@@ -326,6 +326,8 @@ def test_a_message_becomes_a_dead_letter(site: GrpcSite) -> None:
     site.running.until(lambda: site.running.context.broker.message_topics.find("%DLQ%g") is not None)
     _, [letter] = peer.receive("undertaker", "%DLQ%g", long_polling_timeout=seconds(20))
     assert (letter.body, letter.system_properties.tag, dict(letter.user_properties)) == (b"x", "A", {"color": "red"})
+    origin = letter.system_properties.dead_letter_queue
+    assert (origin.topic, origin.message_id) == ("deadly", found.system_properties.message_id)
 
 
 def test_a_delayed_message_comes_at_its_time_and_one_that_is_recalled_never(site: GrpcSite) -> None:

@@ -1,4 +1,13 @@
-"""Messages that a group gives up: moves of the ledger to the stream of its dead letters, each carried out once."""
+"""Messages that a group gives up: moves of the ledger to the stream of its dead letters, each carried out once.
+
+A dead letter says what RocketMQ writes when a message is sent back for the last time (`AbstractSendMessageProcessor` of
+5.5), and where it comes from by the names that its gRPC protocol reads:
+
+    RETRY_TOPIC, ORIGIN_MESSAGE_ID              the first topic, and the id by place there; kept if they are there
+    WAIT, DELAY                                 false, 0
+    RECONSUME_TIME                              how often it was given out: a field of the message there
+    DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID     the topic, and the id that its producer gave it
+"""
 
 from __future__ import annotations
 
@@ -10,21 +19,32 @@ import numpy as np
 
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics import TargetKind, Trouble, append_to_stream
-from headgate.errors import CorruptChunkError, HeadgateError, OffsetOutOfRangeError
+from headgate.errors import CorruptChunkError, HeadgateError, MessageError, OffsetOutOfRangeError
 from headgate.ledger import Ledger, Move, offset_of
+from headgate.message import SYSTEM_PROPERTIES, AmqpType, AmqpValue, Change, FieldReference, Message, Section
 from headgate.scan import MessageReader
 from headgate.topic import Origin, with_origin
 
 logger = logging.getLogger("headgate.broker")
 
 
+MessageId = Callable[[int, int], str]
+"""The id by place of a message, of queue and queue offset."""
+
+
 @dataclass(slots=True)
 class DeadLetterStreams:
-    """How a stream for dead letters is found or made, and whether it knows its message ids; it is looked after."""
+    """How a stream for dead letters is found or made, and whether it knows its message ids; it is looked after.
+
+    Without `message_id` a dead letter does not say its ORIGIN_MESSAGE_ID.
+    """
 
     find: Callable[[str], BrokerStream]
     know_ids: Callable[[BrokerStream], bool]
     watch: Callable[[BrokerStream], None]
+    queue_of: Callable[[str], tuple[str, int]]
+    """The topic that a stream is a queue of, and which one."""
+    message_id: MessageId | None
 
 
 class DeadLetters:
@@ -84,4 +104,37 @@ class DeadLetters:
             logger.error("a dead letter of stream %r is lost: %s", self._stream.name, error)
             return None
         origin = Origin(move.copy, int(read.timestamps_ms[0]), move.attempt)
-        return with_origin(read.messages.message(0), origin, source=self._stream.name)
+        encoded = read.messages.message(0)
+        topic, queue = self._streams.queue_of(self._stream.name)
+        place_id = None if self._streams.message_id is None else self._streams.message_id(queue, offset)
+        also = _changes(encoded, topic=topic, place_id=place_id, attempts=move.attempt)
+        return with_origin(encoded, origin, source=self._stream.name, also=also)
+
+
+def _changes(encoded: bytes, *, topic: str, place_id: str | None, attempts: int) -> list[Change]:
+    """What the head of this module says, of a message of a topic."""
+    try:
+        message = Message.decode(encoded)
+        kept = {name: message.value(SYSTEM_PROPERTIES[name]) for name in ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID")}
+        given = message.value(SYSTEM_PROPERTIES["UNIQ_KEY"])
+    except MessageError:
+        kept, given = {}, None
+    properties = {
+        "RETRY_TOPIC": topic,
+        "ORIGIN_MESSAGE_ID": place_id,
+        "WAIT": "false",
+        "DELAY": "0",
+        "RECONSUME_TIME": str(attempts),
+        "DLQ_ORIGIN_TOPIC": topic,
+    }
+    changes: list[Change] = [
+        (_annotation(name), AmqpValue(AmqpType.STRING, text))
+        for name, text in properties.items()
+        if text is not None and kept.get(name) is None
+    ]
+    changes.append((_annotation("DLQ_ORIGIN_MESSAGE_ID"), given))
+    return changes
+
+
+def _annotation(name: str) -> FieldReference:
+    return FieldReference(Section.MESSAGE_ANNOTATIONS, key=SYSTEM_PROPERTIES[name].key)

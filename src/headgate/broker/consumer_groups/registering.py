@@ -98,13 +98,16 @@ class Registering:
         now_ms: Callable[[], int],
         run_in_worker: RunInWorker,
         settings: IndexSettings,
+        registered: Callable[[str], None],
     ) -> None:
+        """`registered` is told each stream whose registry was changed."""
         self._root = root
         self._names = names
         self._streams_of = streams_of
         self._now_ms = now_ms
         self._run_in_worker = run_in_worker
         self._settings = settings
+        self._registered = registered
         self._members: dict[str, dict[str, _Heartbeat]] = {}
         self._topics: dict[str, _Topic] = {}
         self._changes: dict[str, _Changes] = {}
@@ -270,6 +273,8 @@ class Registering:
             if error is not None:
                 raise error
             self._restarted |= new - failed.keys()
+            for name in changes.keys() - failed.keys():
+                self._registered(name)
             for name in failed.keys() & changes.keys():
                 logger.warning("the expressions of stream %r are not registered yet: %s", name, failed[name])
                 later = self._changes.setdefault(name, _Changes())

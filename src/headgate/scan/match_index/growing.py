@@ -64,6 +64,11 @@ class GrowingIndex:
         while self._segments:
             self._segments.pop().close()
 
+    @property
+    def has_news(self) -> bool:
+        """Whether the registry is another one than at the last step. Cost: a `stat`."""
+        return self._registry_state() != self._registry_seen
+
     def step(self, stop: int) -> bool:
         """Index some of what came before the offset `stop`, or fill in; gives whether more is to be done.
 
@@ -80,6 +85,8 @@ class GrowingIndex:
             if before < stop:
                 self._index_new(stop)
             else:
+                if not self._segments:
+                    self._next_segment()
                 self._fill_in()
         except BaseException:
             self.close()
@@ -87,12 +94,15 @@ class GrowingIndex:
         is_behind = before < self.offset < stop
         return is_behind or any(segment.is_unfinished for segment in self._segments)
 
-    def _follow_registry(self) -> None:
+    def _registry_state(self) -> tuple[int, int, int] | None:
         try:
             found = os.stat(self._stream.path / REGISTRY_NAME)
-            seen = (found.st_mtime_ns, found.st_ino, found.st_size)
         except FileNotFoundError:
-            seen = None
+            return None
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
+    def _follow_registry(self) -> None:
+        seen = self._registry_state()
         if seen is not None and seen == self._registry_seen:
             return
         registration = FilterRegistry(self._stream).read()

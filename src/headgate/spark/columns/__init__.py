@@ -3,9 +3,12 @@
 Hides how the fields of a filter find their columns (`layout`), how the asked cells become AMQP messages for the one
 evaluator there is (`rows`), and what of a filter Catalyst can decide beforehand (`prefilter`). A row gets the verdict
 of the message that the sink would make of it.
+
+Rows of column files get the verdict of the message that they were made of: `decided`, `matching`.
 """
 
 from headgate.spark.columns.column import column
+from headgate.spark.columns.decided import decided, matching
 from headgate.spark.columns.match import register_match
 
-__all__ = ["column", "register_match"]
+__all__ = ["column", "decided", "matching", "register_match"]

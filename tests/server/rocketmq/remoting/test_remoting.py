@@ -7,7 +7,7 @@ import pytest
 
 from headgate.broker import GroupSettings, KeyRights
 from headgate.broker.consumer_groups import Received, ReceiveRequest
-from headgate.protocols.rocketmq import commit_offset, encode_batch
+from headgate.protocols.rocketmq import commit_offset, encode_batch, host_bytes, message_id
 from headgate.protocols.rocketmq.remoting import RequestCode, ResponseCode
 from headgate.protocols.rocketmq.stored import BatchedMessage
 from headgate.server.rocketmq.remoting import RemotingHandler
@@ -358,7 +358,19 @@ def test_what_is_sent_back_comes_again_once_and_ends_as_a_dead_letter(server, cl
     eventually(lambda: server.call(broker.catalogue.find, "%DLQ%trying") is not None)
     client.heartbeat("undertakers", "%DLQ%trying")
     dead = client.pull("undertakers", "%DLQ%trying", hold_ms=HOLD_MS)
-    assert bodies(dead) == [b"hard"]
+    (letter,) = stored(dead)
+    assert (letter.body, letter.reconsume_times) == (b"hard", 2)
+    said = properties(letter)
+    place = message_id(host_bytes("127.0.0.1", server.ports["rocketmq_classic"]), commit_offset(0, 0))
+    assert {name: said[name] for name in ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "WAIT", "DELAY", "UNIQ_KEY")} == {
+        "RETRY_TOPIC": topic,
+        "ORIGIN_MESSAGE_ID": place,
+        "WAIT": "false",
+        "DELAY": "0",
+        "UNIQ_KEY": "AB",
+    }
+    viewed = client.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": commit_offset(0, 0), "topic": topic})
+    assert bodies(viewed) == [b"hard"]
 
 
 def test_a_message_that_came_again_is_consumed_by_committing_its_number(server, client, topic):

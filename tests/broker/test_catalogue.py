@@ -26,6 +26,7 @@ from headgate.errors import (
 )
 from headgate.log import OffsetSpecification, Stream, StreamArguments, StreamSettings, Writer, stream_folder
 from headgate.log.files import replace_file
+from headgate.scan.columns import declaration_of
 
 FROM_THE_BEGINNING = ConsumerOptions(OffsetSpecification.first())
 
@@ -149,6 +150,8 @@ def test_other_arguments_are_refused(tmp_path: Path, other: dict[str, object]) -
         ("own", b"bytes"),
         ("own", {1: 2}),
         ("headgate-filter-source", "nothing"),
+        ("headgate-columns", "region text"),
+        ("headgate-columns", 1),
         ("headgate-filter-source", 1),
         ("headgate-drop-settled", "yes"),
         ("headgate-drop-settled", 1),
@@ -160,6 +163,17 @@ def test_a_wrong_value_is_refused_and_named(tmp_path: Path, name: str, value: ob
         session.declare_stream("orders", {name: value})
     assert not isinstance(caught.value, UnsuitableArgumentError | ReservedNameError)
     assert session.streams() == []
+
+
+def test_columns_of_a_declaration_are_declared(tmp_path: Path) -> None:
+    session = open_session(open_broker(tmp_path))
+    arguments = {"headgate-columns": "region string, p.subject"}
+    assert session.declare_stream("orders", arguments) is Declared.CREATED
+    assert session.declare_stream("orders", arguments) is Declared.EXISTS
+    declaration = declaration_of(Stream.open(stream_folder(tmp_path, "orders")))
+    assert declaration is not None and [each.name for each in declaration.declared] == ["region", "subject"]
+    with pytest.raises(ResourceExistsError, match="headgate-columns"):
+        session.declare_stream("orders", {"headgate-columns": "region string"})
 
 
 @pytest.mark.parametrize("name", ["max-length-bytes", "stream-filter-size-bytes"])

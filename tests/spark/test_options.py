@@ -80,7 +80,7 @@ def test_fields_are_columns_as_one_text_or_as_a_list() -> None:
     ("options", "named"),
     [
         ({"filtre": "x"}, r"filtre is unknown; did you mean filter\?"),
-        ({"zzz": "x"}, "zzz is unknown; there are as_of, columns"),
+        ({"zzz": "x"}, "zzz is unknown; there are as_of, column_files, columns"),
         ({"match_unfiltered": "yes"}, "match_unfiltered.*'yes'.*true or false"),
         ({"match_unfiltered": "true"}, "match_unfiltered and filter_values"),
         ({"start": "middle"}, "start: 'middle'"),

@@ -15,6 +15,7 @@ from headgate.errors import ConfigError
 from headgate.log import BloomMatcher, Stream, stream_folder
 from headgate.log.inspect import Damage, verify_stream
 from headgate.message import Message
+from headgate.scan.columns import declaration_of
 from headgate.spark import SinkOptions, copy_stream, counters
 from headgate.spark.sink import sink_for
 from headgate.spark.target import open_target
@@ -215,6 +216,21 @@ def test_a_column_of_filter_values_must_be_text(spark: SparkSession, root: Path)
     frame = spark.range(3).selectExpr("CAST('x' AS binary) AS body", "id AS kind")
     with pytest.raises(PySparkException, match="column 'kind' holds filter values and is bigint"):
         write(frame, root, filter_value="kind")
+
+
+def test_columns_are_declared_with_the_stream_and_looked_after_later(spark: SparkSession, root: Path) -> None:
+    write(orders(spark, 1), root, columns="region string, p.subject, body")
+    write(orders(spark, 1), root, columns="region string")
+    declaration = declaration_of(stream_of(root))
+    assert declaration is not None and declaration.body
+    assert [each.name for each in declaration.declared] == ["region", "subject"]
+    for text, named in (
+        ("price double", "is there already with region string, p.subject"),
+        ("region double", "'region' is declared as region string"),
+        ("region text", "'region' is declared 'text'"),
+    ):
+        with pytest.raises(PySparkException, match=f"option columns: .*{named}"):
+            write(orders(spark, 1), root, columns=text)
 
 
 def test_options_that_contradict_the_stream_that_is_there_are_refused(spark: SparkSession, root: Path) -> None:

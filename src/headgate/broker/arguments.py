@@ -24,6 +24,8 @@ LEADER_LOCATOR = "queue-leader-locator"
 QUEUE_TYPE = "queue-type"
 FILTER_SOURCE = "headgate-filter-source"
 """Our own: the field of messages that filter values come from."""
+COLUMNS = "headgate-columns"
+"""Our own: the columns that column files of the stream hold."""
 DROP_SETTLED = "headgate-drop-settled"
 """Our own: segments that no subscription needs any more are deleted."""
 MAX_SEGMENT_AGE = "headgate-max-segment-age"
@@ -35,7 +37,7 @@ _NUMBERS = {
     MAX_LENGTH: (0, 2**63 - 1),
     CLUSTER_SIZE: (1, 2**31 - 1),
 }
-_COMPARED = frozenset({*_NUMBERS, MAX_AGE, LEADER_LOCATOR, FILTER_SOURCE, DROP_SETTLED, MAX_SEGMENT_AGE})
+_COMPARED = frozenset({*_NUMBERS, MAX_AGE, LEADER_LOCATOR, FILTER_SOURCE, COLUMNS, DROP_SETTLED, MAX_SEGMENT_AGE})
 _LOCATORS = ("client-local", "balanced", "least-leaders", "random")
 _AGE = re.compile(r"([0-9]+)([YMDhms])")
 _AGE_UNIT_S = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
@@ -90,6 +92,7 @@ def check_arguments(
     if locator is not None and locator not in _LOCATORS:
         raise _wrong(LEADER_LOCATOR, locator, f"one of {', '.join(_LOCATORS)}", stream)
     _check_storable(declared, stream)
+    _check_columns(declared, stream)
     return declared, _meaning(declared, stream), _filter_source(declared, stream)
 
 
@@ -142,6 +145,21 @@ def _filter_source(declared: Mapping[str, object], stream: str) -> str | None:
     except ConfigError as error:
         raise _wrong(FILTER_SOURCE, source, f"a field: {error}", stream) from error
     return source
+
+
+def _check_columns(declared: Mapping[str, object], stream: str) -> None:
+    columns = declared.get(COLUMNS)
+    if columns is None:
+        return
+    # Imported here: it imports pyarrow.
+    from headgate.scan.columns import extended
+
+    try:
+        if not isinstance(columns, str):
+            raise ConfigError("no text")
+        extended(None, columns)
+    except ConfigError as error:
+        raise _wrong(COLUMNS, columns, f"columns such as 'region string, p.subject': {error}", stream) from error
 
 
 def _meaning(declared: Mapping[str, object], stream: str) -> StreamArguments:

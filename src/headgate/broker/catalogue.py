@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 
-from headgate.broker.arguments import arguments_of, check_arguments, different_arguments
+from headgate.broker.arguments import COLUMNS, arguments_of, check_arguments, different_arguments
 from headgate.broker.stream import BrokerStream, Storage
 from headgate.broker.troubles import Troubles
 from headgate.errors import (
@@ -106,9 +106,14 @@ class Catalogue:
         check_name(name)
         try:
             path = stream_folder(self.root, name)
-            Stream.create(
+            made = Stream.create(
                 path, name=name, now_ms=now_ms, arguments=meaning, filter_source=source, declaration=declaration
             )
+            columns = declaration.get(COLUMNS)
+            if isinstance(columns, str):
+                from headgate.scan.columns import declare_columns
+
+                declare_columns(made, columns)
         except ConfigError as error:
             raise PreconditionFailedError(str(error), subject=name) from error
         except StreamExistsError:

@@ -110,6 +110,14 @@ def _columns(text: str) -> tuple[DeclaredColumn | str, ...]:
     return columns
 
 
+def _declarable(text: str) -> str:
+    # Imported here: not many writes declare columns.
+    from headgate.scan.columns import extended
+
+    extended(None, text)
+    return text
+
+
 def _field(text: str) -> str:
     parse_field(text)
     return text
@@ -456,6 +464,14 @@ FILTER_SOURCE = Option(
     otherwise="the stream declares none",
 )
 
+DECLARED_COLUMNS = Option(
+    "columns",
+    Values("fields with types: `name type, p.field, h.field, m.name type`; `body`", _declarable),
+    "The columns that are declared for the stream: [column files](../design/columns.md) of its segments hold them.",
+    "region string, price double, p.subject",
+    otherwise="none are declared",
+)
+
 COMPRESSION = Option(
     "compression",
     choice(*COMPRESSION_NAMES),
@@ -480,6 +496,7 @@ SINK_OPTIONS: Mapping[str, tuple[Option[object], ...]] = {
         MAX_LENGTH_BYTES,
         MAX_AGE,
         FILTER_SOURCE,
+        DECLARED_COLUMNS,
     ),
 }
 """All options of a sink, by what they are about."""

@@ -145,6 +145,7 @@ class SinkOptions:
     max_length_bytes: int | None
     max_age_ms: int | None
     filter_source: str | None
+    columns: str | None
     counters: str | None
 
     @property
@@ -172,6 +173,7 @@ class SinkOptions:
             max_length_bytes=reader.given(declared.MAX_LENGTH_BYTES),
             max_age_ms=reader.given(declared.MAX_AGE),
             filter_source=reader.given(declared.FILTER_SOURCE),
+            columns=reader.given(declared.DECLARED_COLUMNS),
             counters=reader.given(declared.COUNTERS),
         )
         if reader.has(declared.STAGING) and server is None:

@@ -132,12 +132,15 @@ def server_sink(options: SinkOptions, message_columns: tuple[str, ...], *, colum
 def _make_stream(client: Client, options: SinkOptions) -> None:
     if options.filter_source is not None and not client.is_headgate:
         raise ConfigError("headgate sink option filter_source: the server knows no declared filter sources")
+    if options.columns is not None and not client.is_headgate:
+        raise ConfigError("headgate sink option columns: the server knows no declared columns")
     given = {
         "stream-filter-size-bytes": options.filter_size_bytes,
         "stream-max-segment-size-bytes": options.max_segment_size_bytes,
         "max-length-bytes": options.max_length_bytes,
         "max-age": None if options.max_age_ms is None else f"{max(1, options.max_age_ms // 1000)}s",
         "headgate-filter-source": options.filter_source,
+        "headgate-columns": options.columns,
     }
     arguments = {name: value for name, value in given.items() if value is not None}
     if not arguments and client.has_stream(options.stream):

@@ -26,6 +26,7 @@ from headgate.log import (
     stream_folder,
 )
 from headgate.log.format import Compression
+from headgate.scan.columns import ddl_of, declaration_of, declare_columns, extended
 from headgate.spark.options import SinkOptions
 
 WAIT = clock.patient(30.0)
@@ -119,7 +120,7 @@ def _create(options: SinkOptions) -> Stream:
         "max_age_ms": options.max_age_ms,
     }
     try:
-        return Stream.create(
+        made = Stream.create(
             folder,
             name=folder.name if os.sep in name else name,
             now_ms=clock.now_ms(),
@@ -129,6 +130,9 @@ def _create(options: SinkOptions) -> Stream:
             flushed=options.durability == "disk",
             wait=WAIT,
         )
+        if options.columns is not None:
+            declare_columns(made, options.columns)
+        return made
     except StreamExistsError:
         # Another query made it in the meantime.
         stream = Stream.open(folder)
@@ -152,3 +156,23 @@ def _check_same(stream: Stream, options: SinkOptions) -> None:
                 f"headgate sink option {option}: found {wanted!r}, but stream {stream.name!r} is there already with "
                 f"{found!r}; leave the option out, or write to another stream"
             )
+    if options.columns is not None:
+        _check_columns(stream, options.columns)
+
+
+def _check_columns(stream: Stream, wanted: str) -> None:
+    declaration = declaration_of(stream)
+    if declaration is None and stream.next_offset() == 0:
+        # Whoever made it was ended before it came so far.
+        declare_columns(stream, wanted)
+        return
+    try:
+        is_same = extended(declaration, wanted) == declaration
+    except ConfigError as error:
+        raise ConfigError(f"headgate sink option columns: stream {stream.name!r} is there already: {error}") from error
+    if not is_same:
+        found = "none" if declaration is None else ", ".join(map(ddl_of, declaration.declared))
+        raise ConfigError(
+            f"headgate sink option columns: found {wanted!r}, but stream {stream.name!r} is there already with "
+            f"{found}; leave the option out, or add the columns with `headgate columns declare`"
+        )

@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 from headgate.errors import PipelineError
 from headgate.evaluate.filter import Engine, Filter
 from headgate.generate import write_events
-from headgate.log import OffsetSpecification, Stream, resolve_stream
+from headgate.log import OffsetSpecification, Stream, StreamArguments, resolve_stream
 from headgate.message import EncodedMessages, Message
 from headgate.message.fields import parse_field
 from headgate.scan import Cursor, ScanRequest
+from headgate.scan.columns import column_files, declare_columns
 from headgate.spark.pipeline import Failure, Report, SinkReport, TopicReport, run
 from headgate.spark.pipeline.configuration import check
 
@@ -144,6 +145,27 @@ def test_the_filter_of_the_main_job_may_ask_for_the_last_hour(
     expected = [message for message in messages_of(stream) if recent.matches(message, now_ms=newest_ms)]
     assert expected
     assert messages_of(resolve_stream("recent-orders", tmp_path / "data")) == expected
+
+
+def test_column_files_are_built_at_the_end_and_a_damaged_segment_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    write_stream(tmp_path, "in", [order(1)])
+    small = StreamArguments(max_segment_size_bytes=1)
+    made = write_stream(tmp_path, "out", [order(n) for n in range(150)], chunk_messages=50, arguments=small)
+    declare_columns(made, "region string")
+    path = made.segments()[0].segment_path
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    content = {
+        "name": "columns",
+        "root": str(tmp_path),
+        "build_columns": True,
+        "source": [{"name": "all", "stream": "in"}],
+        "sink": [{"name": "out", "input": "all", "stream": "out", "columns": "region string"}],
+    }
+    with pytest.raises(PipelineError, match=r"column file of segment 0 of out: .*checksum"):
+        run(check(content), spark=spark)
+    sealed = [each.first_chunk_id for each in made.segments() if each.is_sealed]
+    assert [file.segment for file in column_files(made)] == sealed[1:] == [50, 100]
 
 
 def test_a_step_that_spark_refuses_is_named(spark: SparkSession, tmp_path: Path) -> None:

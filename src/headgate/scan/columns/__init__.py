@@ -1,6 +1,6 @@
 """Column files: declared columns of the messages of sealed segments, one Parquet file each; derived, never the truth.
 
-    ColumnDeclaration, declaration_of          which columns a stream has; declare_columns, drop_columns
+    ColumnDeclaration, declaration_of          which columns a stream has; declare_columns, extended, drop_columns
     column_rows, column_schema                 the rows of some messages, as in a file
     ColumnFile, RowGroup, column_files         the files that can be believed; ColumnFileWarning for the others
     build_segment, build_columns, BuildReport  make the files that are missing, exactly once
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         declaration_of,
         declare_columns,
         drop_columns,
+        extended,
     )
     from headgate.scan.columns.files import ColumnFile, ColumnFileWarning, RowGroup, column_files, open_column_file
     from headgate.scan.columns.filter import (

@@ -122,6 +122,20 @@ def declare_columns(
     A column that is declared in the same way stays. `body` and `other_properties` in the text ask for these; None
     leaves each as it is. Raises ConfigError that names the column, LogError.
     """
+    with _changing(stream) as change:
+        return change.to(extended(change.declaration, text, other_properties=other_properties, body=body, keep=keep))
+
+
+def extended(
+    before: ColumnDeclaration | None,
+    text: str,
+    *,
+    other_properties: bool | None = None,
+    body: bool | None = None,
+    keep: Keep | None = None,
+) -> ColumnDeclaration:
+    """What `declare_columns` would declare, None for nothing before. Raises ConfigError that names the column."""
+    before = before or ColumnDeclaration(())
     wanted = declared_columns(text)
     for each in wanted:
         if isinstance(each, str):
@@ -131,28 +145,29 @@ def declare_columns(
                 raise ConfigError(f"columns: {each!r} {reason}")
             body = True if each == "body" else body
             other_properties = True if each == "other_properties" else other_properties
-    with _changing(stream) as change:
-        fields, next_id = list(change.declaration.fields), change.declaration.next_id
-        for each in (column for column in wanted if isinstance(column, DeclaredColumn)):
-            same = next((other for other in fields if other.name.lower() == each.name.lower()), None)
-            if same is None:
-                fields.append(ColumnOfFile.of(next_id, each))
-                next_id += 1
-            elif same != ColumnOfFile.of(same.id, each):
-                raise ConfigError(
-                    f"columns: {each.name!r} is declared as {ddl_of(same.declared)}; drop it first, or give the "
-                    "other one another name with `as`"
-                )
-        before = change.declaration
-        if not fields:
-            raise ConfigError("columns: no column is declared; give at least one, as in 'region string'")
-        return change.to(
-            fields=tuple(fields),
-            next_id=next_id,
-            other_properties=before.other_properties if other_properties is None else other_properties,
-            body=before.body if body is None else body,
-            keep=before.keep if keep is None else keep,
-        )
+    fields, next_id = list(before.fields), before.next_id
+    for each in (column for column in wanted if isinstance(column, DeclaredColumn)):
+        same = next((other for other in fields if other.name.lower() == each.name.lower()), None)
+        if same is None:
+            fields.append(ColumnOfFile.of(next_id, each))
+            next_id += 1
+        elif same != ColumnOfFile.of(same.id, each):
+            raise ConfigError(
+                f"columns: {each.name!r} is declared as {ddl_of(same.declared)}; drop it first, or give the "
+                "other one another name with `as`"
+            )
+    if not fields:
+        raise ConfigError("columns: no column is declared; give at least one, as in 'region string'")
+    found = msgspec.structs.replace(
+        before,
+        fields=tuple(fields),
+        next_id=next_id,
+        other_properties=before.other_properties if other_properties is None else other_properties,
+        body=before.body if body is None else body,
+        keep=before.keep if keep is None else keep,
+    )
+    found.check()
+    return found
 
 
 def drop_columns(stream: Stream, names: Iterable[str] | None = None) -> ColumnDeclaration | None:
@@ -172,7 +187,7 @@ def drop_columns(stream: Stream, names: Iterable[str] | None = None) -> ColumnDe
                     f"columns: {name!r} is not declared{did_you_mean(name, [each.name for each in fields])}"
                 )
             fields.remove(same)
-        left = change.to(fields=tuple(fields))
+        left = change.to(msgspec.structs.replace(change.declaration, fields=tuple(fields)))
         return left if fields else None
 
 
@@ -202,10 +217,8 @@ class _Change:
     def __init__(self, declaration: ColumnDeclaration) -> None:
         self.declaration = declaration
 
-    def to(self, **fields: object) -> ColumnDeclaration:
-        """Declare this instead. Raises ConfigError that names the column."""
-        changed = msgspec.structs.replace(self.declaration, **fields)
-        changed.check()
+    def to(self, changed: ColumnDeclaration) -> ColumnDeclaration:
+        """Declare this instead."""
         if changed != self.declaration:
             self.declaration = msgspec.structs.replace(changed, revision=changed.revision + 1)
         return self.declaration

@@ -144,6 +144,9 @@ class PipelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """The folder of checkpoints and progress. Default: `ROOT/.headgate/pipelines/NAME`."""
     sinks_at_once: int = 4
     """At most this many sinks that are not streams run side by side."""
+    build_columns: bool = False
+    """Whether at the end of a run column files are built of the streams that it wrote, where columns are declared.
+    Files are of sealed segments: the last segment of a stream is open, and read from its messages."""
     spark: dict[str, str] = {}
     """Configuration of the Spark session for the run, such as `spark.jars`."""
     source: list[Source] = []
@@ -168,6 +171,7 @@ class Pipeline:
     jobs: tuple[Job, ...]
     sinks_at_once: int
     spark: Mapping[str, str]
+    build_columns: bool = False
     file: Path | None = None
 
     @property
@@ -294,6 +298,7 @@ def check(content: Mapping[str, object]) -> Pipeline:
         jobs=(*parsed.sink, *check_topics(parsed.topic, root.absolute())),
         sinks_at_once=parsed.sinks_at_once,
         spark=parsed.spark,
+        build_columns=parsed.build_columns,
     )
     if parsed.sinks_at_once < 1:
         raise ConfigError(f"sinks_at_once is {parsed.sinks_at_once}; expected 1 or more")

@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -24,10 +24,13 @@ from pyspark.sql.functions import count, lit
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
-from headgate.errors import ConfigError, HeadgateError, PipelineError, SinkError
+from headgate.errors import ConfigError, HeadgateError, PipelineError, SinkError, StreamNotFoundError
+from headgate.log import resolve_stream
 from headgate.scan import ScanCounters
+from headgate.spark.column_files import build_column_files
 from headgate.spark.copy import copy_stream
 from headgate.spark.counters import counters, forget_counters
+from headgate.spark.options import SinkOptions
 from headgate.spark.pipeline.configuration import (
     Job,
     Mode,
@@ -108,6 +111,8 @@ def run(
     began = time.monotonic()
     runner.declare_topics()
     done = runner.run_all()
+    if checked.build_columns:
+        done += runner.build_columns()
     report = Report(checked.name, checked.root, seconds=time.monotonic() - began)
     for each in done:
         if isinstance(each, Failure):
@@ -162,6 +167,28 @@ class _Runner:
                 self._interrupted.set()
                 beside.shutdown(wait=False, cancel_futures=True)
                 raise
+
+    def build_columns(self) -> list[Failure]:
+        """Column files of all streams in folders that the run wrote; gives what became of damaged segments."""
+        targets: list[Mapping[str, str]] = []
+        for job in self._pipeline.jobs:
+            if isinstance(job, RoutedTopic):
+                targets.extend(job.outputs.values())
+            elif job.format == HEADGATE:
+                targets.append(self._pipeline.sink_options(job))
+        written = [options for options in map(SinkOptions.parse, targets) if options.server is None]
+        streams = {}
+        for options in written:
+            with suppress(StreamNotFoundError):
+                found = resolve_stream(options.stream, options.root)
+                streams[found.path] = found
+        done = build_column_files(self._spark, list(streams.values()))
+        return [
+            Failure("columns", path.name, f"column file of segment {each.segment} of {path.name}: {each.trouble}")
+            for path, reports in done.items()
+            for each in reports
+            if each.trouble
+        ]
 
     def _activate(self) -> None:
         """Make the session the active one of this thread: Spark looks up data sources and settings in that one."""

@@ -40,6 +40,7 @@ class WrittenStream(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     max_segment_size_bytes: int | None = None
     max_length_bytes: int | None = None
     max_age: str | None = None
+    columns: str | None = None
     durability: str | None = None
     compression: str | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.types import StringType
+from pyiceberg.utils.config import Config
 
 from headgate.errors import ConfigError, SinkError
 from headgate.log import PublishStep, Stream, derived_folder, pairs, sweep_derived
@@ -261,6 +263,23 @@ def test_a_damaged_file_is_published_when_it_was_made_again(stream: Stream, plac
     assert_has(place, stream)
 
 
+def test_what_was_stored_and_is_not_wanted_any_more_is_deleted(
+    stream: Stream, place: CatalogPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no more of this")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep, "data_file_of", fail)
+        with pytest.raises(SinkError, match="no more of this"):
+            publish(stream, place)
+    assert data_files(place.root) == {file.path.name for file in column_files(stream)}
+    pairs.delete_pair(stream.path, stream.segments()[0].first_chunk_id)
+    assert publish(stream, place).deleted_files == 1
+    assert data_files(place.root) == {file.path.name for file in column_files(stream)}
+    assert_has(place, stream)
+
+
 def test_another_publisher_that_was_faster_is_noticed(
     stream: Stream, place: CatalogPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,10 +288,13 @@ def test_another_publisher_that_was_faster_is_noticed(
     copy = Stream.open(tmp_path / "copy" / "streams" / "sales")
     assert copy.identity == stream.identity
     plain = upkeep.store
+    lock = (derived_folder(stream) / "iceberg.lock").open("w")
     at_once = [lambda: publish(copy, place)]
 
     def store(*arguments: object) -> None:
         plain(*arguments)  # type: ignore[arg-type]
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if at_once:
             assert at_once.pop()().segments > 0
 
@@ -289,6 +311,8 @@ def test_another_publisher_that_was_faster_is_noticed(
     assert replaced == [len(column_files(stream))]
     assert_has(place, stream)
     assert list(derived_folder(stream).glob("iceberg-*.json")) == []
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lock.close()
 
 
 NOTHING = PublishReport("", "")
@@ -448,11 +472,19 @@ def test_a_dropped_table_leaves_no_file_and_the_stream_can_be_published_anew(
     assert_has(place, stream)
 
 
-def test_catalogs_that_are_not_there_are_named(
+def test_configured_catalogs_are_used_and_those_that_are_not_there_named(
     stream: Stream, place: CatalogPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigError, match="pyiceberg knows no catalog 'lake'"):
         publish(stream, CatalogPlace(place.root, "lake"))
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKES__URI", f"sqlite:///{place.root}/lakes.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKES__WAREHOUSE", f"file://{place.root}/lakes")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    with pytest.raises(ConfigError, match="no catalog 'lake'; did you mean 'lakes'"):
+        publish(stream, CatalogPlace(place.root, "lake"))
+    configured = CatalogPlace(place.root, "lakes")
+    publish(stream, configured)
+    assert_has(configured, stream)
     rest = CatalogPlace(place.root, "lake", {"type": "rest", "uri": "http://127.0.0.1:9"})
     with pytest.raises(SinkError, match=r"catalog 'lake': ConnectionError: .*127.0.0.1"):
         publish(stream, rest)

@@ -66,9 +66,9 @@ def publish_table(
     `table` is `namespace.name`, by default `headgate.<stream>`. Snapshots that are older than `expire_after_ms` expire;
     by default the table's property `history.expire.max-snapshot-age-ms` says it, without that it is five days.
 
-    Waits while another process publishes the stream. Memory: a few mebibytes. Raises ConfigError for a stream without
-    declared columns, a catalog that is not known, a table of another stream; SinkError for what catalog and storage
-    refuse; LogError. Killed at any point, the next pass goes on where it was.
+    Waits while another process publishes the stream. Memory: a column file, and the manifests of the table. Raises
+    ConfigError for a stream without declared columns, a catalog that is not known, a table of another stream; SinkError
+    for what catalog and storage refuse; LogError. Killed at any point, the next pass goes on where it was.
     """
     if declaration_of(stream) is None:
         raise ConfigError(f"stream {stream.name!r} has no declared columns; `headgate columns declare` makes some")

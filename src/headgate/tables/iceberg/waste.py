@@ -64,6 +64,8 @@ class Waste:
         """
         if not self._locations:
             return 0
+        # Another publisher may have committed a file of the same name since.
+        table.refresh()
         unused = self._locations - reached_by(table, table.metadata.snapshots)
         kept = {location for location in unused if location.rpartition("/")[2] in wanted}
         deleted = 0

@@ -23,7 +23,7 @@ from headgate.message.arrow import declared_columns
 from headgate.polars import scan
 from headgate.polars.predicates import Between, Needed, needed_by
 from headgate.polars.scanning import _Source
-from headgate.scan.columns import declare_columns, drop_columns
+from headgate.scan.columns import build_columns, declare_columns, drop_columns
 from headgate.server.stream import StreamHandler
 from log_streams import quick_folder
 from server.running import running_server
@@ -32,6 +32,7 @@ COLUMNS = (
     "offset, timestamp, s string, n bigint, i int, d double, f float, b boolean, t timestamp, "
     "p.subject as title, p.message_id, p.creation_time, h.priority, m.x-opt-tag string as tag"
 )
+DECLARED = COLUMNS.removeprefix("offset, timestamp, ")
 BY_NAME = {each if isinstance(each, str) else each.name: each for each in declared_columns(COLUMNS)}
 UTC = datetime.UTC
 NUMBERS = (0, 1, -1, 5, 100, 2**53, 2**53 + 1, -(2**63), 2**63 - 1, 2**31 - 1)
@@ -157,19 +158,23 @@ def written(folder: Path, parts: list[list[bytes]], *, segment_bytes: int = 500_
     return stream
 
 
-@examples(0.5)
+@examples(0.3)
 @given(
     parts=st.lists(st.lists(messages, min_size=1, max_size=4), min_size=1, max_size=4),
     predicate=predicates,
     names=st.lists(st.sampled_from(sorted(BY_NAME)), min_size=1, max_size=3, unique=True),
     given_filter=st.sampled_from([None, "n >= 1 OR n < 1 OR s <> 'x'"]),
+    declared=st.sampled_from([None, "n bigint, d double", DECLARED]),
 )
 def test_a_predicate_gives_the_rows_that_it_gives_of_all(
-    parts: list[list[bytes]], predicate: polars.Expr, names: list[str], given_filter: str | None
+    parts: list[list[bytes]], predicate: polars.Expr, names: list[str], given_filter: str | None, declared: str | None
 ) -> None:
     with quick_folder() as folder:
-        stream = written(Path(folder), parts)
+        stream = written(Path(folder), parts, segment_bytes=200)
         everything = headgate.read(stream.path, columns=COLUMNS, filter=given_filter).to_polars()
+        if declared is not None:
+            declare_columns(stream, declared)
+            assert [each.trouble for each in build_columns(stream, now_ms=0) if each.trouble] == []
         lazy = scan(stream.path, columns=COLUMNS, filter=given_filter)
         assert_frame_equal(lazy.filter(predicate).select(names).collect(), everything.filter(predicate).select(names))
 
@@ -188,14 +193,14 @@ def stream() -> Iterator[Stream]:
         yield written(Path(folder), parts, segment_bytes=20_000)
 
 
-def read_by(stream: Stream, query: polars.Expr, columns: str = COLUMNS) -> tuple[int, int]:
+def read_by(stream: Stream, query: polars.Expr, given_filter: str | None = None) -> tuple[int, int]:
     """How many messages are evaluated, and how many are decoded for the predicate."""
-    table = headgate.read(stream.path, columns=columns)
+    table = headgate.read(stream.path, columns=COLUMNS)
     source = _Source(
         stream.path,
         table,
-        columns,
-        None,
+        COLUMNS,
+        given_filter,
         (),
         {"dialect": "amqp", "match_unfiltered": False, "root": None, "server": None, "dictionaries": (), "threads": 1},
     )
@@ -224,14 +229,33 @@ def test_comparisons_of_fields_are_decided_before_rows_are_made(stream: Stream) 
     assert read_by(stream, s.str.starts_with("region 1")) == (3000, 3000)
 
 
-def test_a_condition_that_declared_columns_do_not_decide_is_left_to_polars(stream: Stream) -> None:
+def test_times_of_history_without_its_log_are_not_left_out(tmp_path: Path) -> None:
+    parts = [[Message(application_properties={"n": second}).encode()] * 50 for second in range(10)]
+    stream = written(tmp_path, parts, segment_bytes=3_000)
+    everything = headgate.read(stream.path, columns="timestamp, n bigint").to_polars()
+    declare_columns(stream, "n bigint", keep="forever")
+    list(build_columns(stream, now_ms=0))
+    with Writer.open(stream, now_ms=0) as writer:
+        assert writer.drop_first_below(200)
+    first = stream.first_offset()
+    assert first > 0
+    lazy = scan(stream.path, columns="timestamp, n bigint")
+    timestamp = polars.col("timestamp")
+    for second in (1, first // 50, 8):
+        moment = datetime.datetime(1970, 1, 1, 0, 0, second, tzinfo=UTC)
+        for predicate in (timestamp <= moment, timestamp >= moment):
+            assert_frame_equal(lazy.filter(predicate).collect(), everything.filter(predicate))
+
+
+def test_beside_a_filter_a_condition_that_declared_columns_do_not_decide_is_left_to_polars(stream: Stream) -> None:
     declare_columns(stream, "n bigint")
     try:
-        assert read_by(stream, polars.col("n") == 5) == (3000, 1)
-        assert read_by(stream, polars.col("s") == "region 1") == (3000, 3000)
+        assert read_by(stream, polars.col("n") == 5, "n < 300") == (3000, 1)
+        assert read_by(stream, polars.col("s") == "region 1", "n < 300") == (3000, 300)
+        assert read_by(stream, polars.col("s") == "region 1") == (3000, 1000)
     finally:
         drop_columns(stream, None)
-    assert read_by(stream, polars.col("s") == "region 1") == (3000, 1000)
+    assert read_by(stream, polars.col("s") == "region 1", "n < 300") == (3000, 100)
 
 
 def test_what_is_needed_follows_from_what_is_known() -> None:

@@ -8,12 +8,13 @@ head                        ends reading
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars
+import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
 from headgate.client import ServerAddress
@@ -22,9 +23,9 @@ from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
 from headgate.log import OffsetSpecification, Stream, resolve_stream
 from headgate.message.arrow import DeclaredColumn, declared_columns
-from headgate.polars.predicates import Needed, needed_by
+from headgate.polars.predicates import Between, Needed, needed_by
 from headgate.scan.columns import column_filter, ddl_of, declaration_of
-from headgate.tables import StreamTable, default_root, read
+from headgate.tables import StreamTable, WholeColumnFile, default_root, read
 
 Place = str | int | OffsetSpecification
 
@@ -48,9 +49,9 @@ def scan(
 
     The offsets are fixed now, so it gives the same rows however often it is collected. The rows are those that `filter`
     and `filter_values` deliver; what the query filters besides is filtered by polars, with the values of columns, which
-    are null where a message has another type. Comparisons, `is_in` and `is_between` of single columns, joined by and
-    and or, let reading skip: offsets and times whole ranges, filter values chunks, fields messages before they are
-    decoded.
+    are null where a message has another type. Column files go to polars' own reader, those of a segment at once, unless
+    Headgate filters. Comparisons, `is_in` and `is_between` of single columns, joined by and and or, let reading skip:
+    offsets and times whole ranges, fields chunks, and messages before they are decoded.
     """
     options: dict[str, Any] = {
         "dialect": dialect,
@@ -101,16 +102,36 @@ class _Source:
         # A bound on rows counts those before the predicate.
         needed = Needed() if predicate is None or n_rows is not None else needed_by(predicate, self.declared)
         used = set(names) | set([] if predicate is None else predicate.meta.root_names())
-        table = self.narrowed([name for name in self.table.schema.names if name in used], needed)
         left = n_rows
         yield _frame(self.table.schema.empty_table()).select(names)
-        for batch in () if table is None or left == 0 else table.batches():
-            frame = _frame(batch if left is None else batch.slice(0, left))
-            yield (frame if predicate is None else frame.filter(predicate)).select(names)
-            if left is not None:
-                left -= frame.height
-                if left == 0:
-                    return
+        for frame in self._parts([name for name in self.table.schema.names if name in used], needed):
+            if left == 0:
+                return
+            taken = frame if left is None else frame.head(left).collect().lazy()
+            left = None if left is None else left - taken.select(polars.len()).collect().item()
+            yield (taken if predicate is None else taken.filter(predicate)).select(names).collect()
+
+    def _parts(self, names: list[str], needed: Needed) -> Iterator[polars.LazyFrame]:
+        """The rows that are needed, in stream order: column files, and batches of what has none."""
+        whole = self.narrowed(names, replace(needed, condition=None))
+        if whole is None:
+            return
+        for part in whole.column_files_and_tail():
+            if isinstance(part, WholeColumnFile):
+                yield self._of_file(part)
+                continue
+            start, stop = part.offsets
+            rows = self.narrowed(names, replace(needed, offsets=Between(start, stop - 1), times_us=Between()))
+            for batch in () if rows is None else rows.batches():
+                yield _frame(batch).lazy()
+
+    def _of_file(self, part: WholeColumnFile) -> polars.LazyFrame:
+        rows = polars.scan_parquet(part.path)
+        if not _has_no_other_rows(part):
+            rows = rows.filter(polars.col("offset") >= part.start, polars.col("offset") < part.stop)
+        columns = [polars.col(column).alias(name) for name, column in part.columns.items()]
+        repeating = [name for name in self.options["dictionaries"] if name in part.columns]
+        return rows.select(columns).with_columns(polars.col(name).cast(self.schema[name]) for name in repeating)
 
     def narrowed(self, names: list[str], needed: Needed) -> StreamTable | None:
         """The table of some columns, without rows that are not needed; None where there are none."""
@@ -144,7 +165,8 @@ class _Source:
 
     def _is_decided_by_columns(self, condition: Filter) -> bool:
         """Whether files of columns, if the stream has some, decide it: reading messages for it would cost more."""
-        if self.options["server"] is not None:
+        if self.options["server"] is not None or (self.filter is None and not self.filter_values):
+            # Files are read by polars, and this is about what has none.
             return True
         declared = declaration_of(self._found())
         if declared is None:
@@ -165,26 +187,39 @@ class _Source:
         lowest, highest = needed.times_us.lowest, needed.times_us.highest
         if self.options["server"] is not None or start >= stop or (lowest is None and highest is None):
             return start, stop
-        first, behind = _offsets_between(self._found(), lowest, highest)
+        first, behind = _offsets_between(self._found(), start, lowest, highest)
         return max(start, first), min(stop, behind)
 
 
-def _offsets_between(stream: Stream, lowest_us: int | None, highest_us: int | None) -> tuple[int, int]:
-    """The first offset of a chunk of these times, and the one behind the last; times may go back. Reads index files."""
-    first, behind = stream.next_offset(), 0
-    for segment in stream.segments():
+def _offsets_between(stream: Stream, start: int, lowest_us: int | None, highest_us: int | None) -> tuple[int, int]:
+    """The first offset of a chunk of these times, and the one behind the last; times may go back. Reads index files.
+
+    Of what only column files have between `start` and the log, all may be of these times.
+    """
+    segments = stream.segments()
+    in_log = segments[0].first_chunk_id
+    first, behind = (start, in_log) if start < in_log else (stream.next_offset(), 0)
+    for segment in segments:
         with segment.open() as reader:
             chunks = reader.chunks()
             times_us = chunks.timestamp_ms * 1000
-            rows = np.flatnonzero(
-                (times_us >= (times_us if lowest_us is None else lowest_us))
-                & (times_us <= (times_us if highest_us is None else highest_us))
-            )
+            is_one = np.ones(len(times_us), dtype=np.bool_)
+            is_one &= True if lowest_us is None else times_us >= lowest_us
+            is_one &= True if highest_us is None else times_us <= highest_us
+            rows = np.flatnonzero(is_one)
             if len(rows):
                 first = min(first, int(chunks.chunk_id[rows[0]]))
                 last = int(rows[-1]) + 1
                 behind = int(chunks.chunk_id[last]) if last < len(chunks) else reader.next_chunk_id
     return first, behind
+
+
+def _has_no_other_rows(part: WholeColumnFile) -> bool:
+    """Whether all rows of a file are asked for: comparing their offsets costs as much as two columns."""
+    metadata = pq.read_metadata(part.path)
+    column = metadata.schema.names.index("offset")
+    groups = [metadata.row_group(number).column(column).statistics for number in range(metadata.num_row_groups)]
+    return all(each is not None and part.start <= each.min and each.max < part.stop for each in groups)
 
 
 def _frame(table: Any) -> polars.DataFrame:

@@ -142,7 +142,6 @@ class ColumnAnswers:
         self._filter = request.filter if usable and request.filter is not None else None
         self._now_ms = request.now_ms
         self._purpose = purpose
-        self._is_dense = False
         self._columns: SegmentColumns | None = None
         self._chosen: _Chosen | None = None
         self._chosen_of: list[ColumnFile] | None = None
@@ -282,7 +281,8 @@ class ColumnAnswers:
             return None
         decided, read_bytes = decide_row_group(chosen.file, number, chosen.filter, self._filter, self._now_ms)
         self._bytes_read += read_bytes
-        self._is_dense = len(decided.offsets) * _DENSE_SHARE > chosen.file.row_groups[number].rows
+        if len(decided.offsets) * _DENSE_SHARE > chosen.file.row_groups[number].rows:
+            _CACHE.put((chosen.file, self._filter), True, 0)
         _CACHE.put(key, decided, _OFFSET_BYTES * len(decided.offsets))
         return decided
 
@@ -290,7 +290,9 @@ class ColumnAnswers:
         """Whether deciding a row group and reading what matches takes less time than reading what is asked for."""
         rows, inexact = chosen.file.row_groups[number].rows, chosen.file.inexact_rows(number)
         is_counted = self._purpose is Purpose.COUNTING
-        if asked.messages * _SPAN_SHARE < span or inexact * _EXACT_SHARE > rows or (self._is_dense and not is_counted):
+        if asked.messages * _SPAN_SHARE < span or inexact * _EXACT_SHARE > rows:
+            return False
+        if not is_counted and _CACHE.get((chosen.file, self._filter)):
             return False
         # Whoever asks for a part of a row group, and all of that part, is likely to ask for the rest next.
         by_bytes = (asked.messages * _MESSAGE_NS + asked.size_bytes * _BYTE_NS) / max(span, 1)
@@ -317,7 +319,7 @@ class ColumnAnswers:
             return None
         files = self._columns.files()
         if files is not self._chosen_of:
-            self._chosen_of, self._chosen, self._is_dense = files, self._best(files, self._filter), False
+            self._chosen_of, self._chosen = files, self._best(files, self._filter)
         return self._chosen
 
     def _best(self, files: list[ColumnFile], wanted: Filter) -> _Chosen | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -28,7 +29,7 @@ from headgate.errors import ConfigError, FilterError, OffsetOutOfRangeError
 if TYPE_CHECKING:
     from headgate.evaluate import Clause, Explanation, Filter
     from headgate.log import Stream
-    from headgate.scan import ScanCounters, ScanRequest
+    from headgate.scan import Saving
 
 commands = App(name="filter", help="Check, explain and test filters.")
 
@@ -176,12 +177,13 @@ def explain(
 ) -> int:
     """Say what each clause of a filter makes of a message, why it does not match, and which stage decides.
 
-    The message is given, or taken from a stream. With a stream also how many of its chunks are skipped unread.
+    The message is given, or taken from a stream. With a stream also what Bloom filters, match index, lookup and
+    column files would spare a reader of it.
     """
     from headgate.evaluate import Filter, explain_message
     from headgate.log import resolve_stream
     from headgate.message import parse_field
-    from headgate.scan import ScanRequest
+    from headgate.scan import OffsetRange, ScanRequest, savings
 
     if (message is None) == (offset is None) or (offset is not None and stream is None):
         raise ConfigError("expected a message: either --message JSON, or --stream STREAM and --offset N")
@@ -210,17 +212,17 @@ def explain(
         declared_source=None if declared is None else parse_field(declared),
     )
     stage = explanation.stage.value
-    skips = None
+    spared: list[Saving] = []
     if source is not None:
-        skips = _stage_one(source, request, 0, source.next_offset())
+        spared = savings(source, request, OffsetRange(source.first_offset(), source.next_offset()))
     if source is not None and offset is not None:
         # The message's own filter value may have travelled beside it; its chunk says what a reader does.
-        skipped = _stage_one(source, request, offset, offset + 1).chunks_skipped > 0
+        skipped = savings(source, request, OffsetRange(offset, offset + 1))[0].chunks_skipped > 0
         stage = "stage 1: its chunk is skipped unread" if skipped else "stage 2: the expression decides"
     if as_json:
-        write_json(_json_of(explanation, stage, skips))
+        write_json(_json_of(explanation, stage, spared))
     else:
-        _write_explanation(explanation, stage, skips)
+        _write_explanation(explanation, stage, spared)
     return 0
 
 
@@ -275,13 +277,7 @@ def _message_at(stream: Stream, offset: int) -> bytes:
     )
 
 
-def _stage_one(stream: Stream, request: ScanRequest, start: int, stop: int) -> ScanCounters:
-    from headgate.scan import OffsetRange, plan
-
-    return plan(stream, request, OffsetRange(start, stop)).counters
-
-
-def _json_of(explanation: Explanation, stage: str, skips: ScanCounters | None) -> dict[str, object]:
+def _json_of(explanation: Explanation, stage: str, spared: Sequence[Saving]) -> dict[str, object]:
     def shown(clause: Clause) -> dict[str, object]:
         return {
             "text": clause.text,
@@ -298,16 +294,26 @@ def _json_of(explanation: Explanation, stage: str, skips: ScanCounters | None) -
         "reasons": explanation.reasons,
         "warnings": explanation.warnings,
         "stage_1": None
-        if skips is None
+        if not spared
         else {
-            "chunks_examined": skips.chunks_examined,
-            "chunks_skipped": skips.chunks_skipped,
-            "bytes_skipped": skips.bytes_skipped,
+            "chunks_examined": spared[0].chunks,
+            "chunks_skipped": spared[0].chunks_skipped,
+            "bytes_skipped": spared[0].bytes_skipped,
         },
+        "spared": [
+            {
+                "source": each.source,
+                "chunks_skipped": each.chunks_skipped,
+                "bytes_skipped": each.bytes_skipped,
+                "messages_decided": each.messages_decided,
+                "messages": each.messages,
+            }
+            for each in spared
+        ],
     }
 
 
-def _write_explanation(explanation: Explanation, stage: str, skips: ScanCounters | None) -> None:
+def _write_explanation(explanation: Explanation, stage: str, spared: Sequence[Saving]) -> None:
     verdict = explanation.verdict.name.lower()
     write_line(f"{verdict}: the message {'matches' if verdict == 'true' else 'does not match'}")
     if explanation.clauses is not None:
@@ -317,10 +323,15 @@ def _write_explanation(explanation: Explanation, stage: str, skips: ScanCounters
     for warning in explanation.warnings:
         write_line(f"warning: {warning}")
     write_line(f"decided in {stage}")
-    if skips is not None:
+    if spared:
         write_line(
-            f"stage 1 over the stream: {shown_count(skips.chunks_skipped)} of {shown_count(skips.chunks_examined)} "
-            f"chunks are skipped unread ({shown_size(skips.bytes_skipped)})"
+            f"stage 1 over the stream: {shown_count(spared[0].chunks_skipped)} of {shown_count(spared[0].chunks)} "
+            f"chunks are skipped unread ({shown_size(spared[0].bytes_skipped)})"
+        )
+    for each in (saving for saving in spared[1:] if saving.messages_decided):
+        write_line(
+            f"{each.source} alone: {shown_count(each.messages_decided)} of {shown_count(each.messages)} messages are "
+            f"decided, {shown_count(each.chunks_skipped)} chunks skipped unread ({shown_size(each.bytes_skipped)})"
         )
 
 

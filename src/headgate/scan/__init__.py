@@ -11,6 +11,7 @@ Broker, Spark, tail and back-tests all read through this package, so a filter gi
     Decider                                   stage 2 for chunks that came over the network
     Window, open_window, read_window          chunks in memory: where each lies, its header, its messages
     count_matches, MatchCount                 counts from derived files, no message read where they are certain
+    savings, Saving                           what Bloom filters and each kind of derived files would spare a read
     KeptMessages                              copies of kept messages, until there are enough of them
     declared_values                           the filter values that a stream's declared source gives
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from headgate.scan.reading import WINDOW_BYTES, ScanBatch, Window, open_window, read_window
     from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
     from headgate.scan.spans import spans_left
+    from headgate.scan.spared import Saving, savings
 else:
     from headgate.faces import lazy
 

@@ -18,7 +18,17 @@ from headgate.log import Stream
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.log.writer import Writer
 from headgate.message import AmqpType, AmqpValue, Message
-from headgate.scan import OffsetRange, OnCorrupt, ScanCounters, ScanRequest, count_matches, plan, read_range, rows
+from headgate.scan import (
+    OffsetRange,
+    OnCorrupt,
+    ScanCounters,
+    ScanRequest,
+    count_matches,
+    plan,
+    read_range,
+    rows,
+    savings,
+)
 from headgate.scan.columns import (
     ColumnFile,
     ColumnFileWarning,
@@ -54,7 +64,7 @@ def _always_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of a few rows are larger than the messages."""
     for name in ("_COLUMN_NS", "_ENTRY_NS", "_EXACT_SHARE", "_DENSE_SHARE"):
         monkeypatch.setattr(answers, name, 0)
-    answers._CACHE._held.clear()
+    answers._CACHE.clear()
 
 
 def requests(text: str, **options: object) -> tuple[ScanRequest, ScanRequest]:
@@ -198,6 +208,26 @@ def test_inexact_rows_are_decided_by_their_messages(tmp_path: Path) -> None:
     assert counters.messages_matched > 50
 
 
+def test_offsets_that_bookkeeping_takes_leave_gaps_between_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = create(tmp_path / "s", MANY[:4])
+    with Writer.open(made, now_ms=0) as writer:
+        for number in range(30):
+            bodies = [Message(b"", application_properties={"price": each}).encode() for each in (number % 7, 9)]
+            writer.append([(body, None) for body in bodies], now_ms=0)
+            writer.store_offset("reader", number)
+            writer.flush_offsets(now_ms=0)
+    made = Stream.open(made.path)
+    declare_columns(made, "price bigint")
+    list(build_columns(made, now_ms=2))
+    assert all(file.rows < file.next_offset - file.first_offset for file in column_files(made)[1:])
+    for dense_share in (ONE_BY_ONE, WHOLE):
+        monkeypatch.setattr(rows, "_DENSE_SHARE", dense_share)
+        answers._CACHE.clear()
+        assert assert_same(made, "price < 4").messages_decided_by_columns == sealed_messages(made)
+
+
 def test_a_column_whose_bytes_changed_is_passed_over_with_one_warning(stream: Stream) -> None:
     file = column_files(stream)[0]
     expected, _ = followed(stream, requests("price > 3")[1])
@@ -216,7 +246,7 @@ def change(file: ColumnFile, name: str) -> None:
     content[start + size // 2] ^= 4
     file.path.write_bytes(bytes(content))
     file._checked.clear()
-    answers._CACHE._held.clear()
+    answers._CACHE.clear()
 
 
 @pytest.mark.parametrize("name", ["entry", "region"])
@@ -236,7 +266,7 @@ def test_bits_that_flip_anywhere_change_no_result(stream: Stream) -> None:
         content = path.read_bytes()
         place = random.randrange(len(content))
         path.write_bytes(content[:place] + bytes([content[place] ^ 1 << random.randrange(8)]) + content[place + 1 :])
-        answers._CACHE._held.clear()
+        answers._CACHE.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ColumnFileWarning)
             assert followed(stream, requests("region = 'AMER' AND price >= 2")[0])[0] == expected
@@ -272,3 +302,18 @@ def test_what_was_decided_is_not_decided_again(stream: Stream) -> None:
     counters = followed(stream, by_columns)[1]
     assert counters.column_bytes_read == 0
     assert counters.messages_decided_by_columns == sealed_messages(stream)
+
+
+def test_what_each_source_would_spare_is_told(stream: Stream) -> None:
+    register(stream)
+    build_index(stream, now_ms=4)
+    within = OffsetRange(0, stream.next_offset())
+    expected, _ = followed(stream, requests("price > 3")[1])
+    bloom, index, columns = savings(stream, requests("price > 3")[0], within)
+    assert (bloom.source, bloom.messages, bloom.messages_decided) == ("Bloom filters", 180, 0)
+    assert (index.source, index.messages_decided) == ("match index", 180)
+    assert (columns.source, columns.messages_decided) == ("column files", sealed_messages(stream))
+    hit = {offset // 3 for offset, _, _ in expected}
+    assert index.chunks_skipped == 60 - len(hit)
+    assert columns.chunks_skipped == sum(number not in hit for number in range(sealed_messages(stream) // 3))
+    assert 0 < columns.bytes_skipped < index.bytes_skipped

@@ -89,6 +89,10 @@ class AnswerSource(Protocol):
     """
 
     @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
     def is_asked(self) -> bool:
         """Whether there is any use in asking."""
 

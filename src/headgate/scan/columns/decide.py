@@ -165,26 +165,14 @@ def decide_row_group(
     bits = {field.name: bit for bit, field in enumerate(file.declaration.fields)}
     is_exact = file.inexact_rows(number) == 0
     names = [*filter.columns, *(() if is_dense else ("offset",)), *(() if is_exact else ("inexact", "message"))]
-    texts = [
-        name
-        for name in filter.columns
-        if pa.types.is_string(file.schema.field(name).type) and file.has_dictionary(name, number)
-    ]
-    offsets: list[NDArray[np.int64]] = []
-    certain: list[NDArray[np.bool_]] = []
-    row = 0
-    for batch in file.batches(names, [number], dictionaries=texts):
-        columns = {name: batch[name] for name in filter.columns}
-        may, sure = decide_rows(filter, columns, bits, None if is_exact else batch["inexact"])
-        if not is_exact:
-            may, sure = _settled(may, sure, batch["message"], whole, now_ms)
-        kept = np.flatnonzero(may)
-        here = kept + (group.first_offset + row) if is_dense else batch["offset"].to_numpy()[kept]
-        offsets.append(here)
-        certain.append(sure[kept])
-        row += batch.num_rows
+    columns = file.read_group(number, names)
+    may, certain = decide_rows(filter, columns, bits, None if is_exact else columns["inexact"])
+    if not is_exact:
+        may, certain = _settled(may, certain, columns["message"], whole, now_ms)
+    kept = np.flatnonzero(may)
+    offsets = kept + group.first_offset if is_dense else columns["offset"].to_numpy()[kept]
     read_bytes = sum(file.group_bytes(name, number) for name in names)
-    return DecidedRows(np.concatenate(offsets), np.concatenate(certain)), read_bytes
+    return DecidedRows(offsets, certain[kept]), read_bytes
 
 
 def _settled(
@@ -199,15 +187,17 @@ def _settled(
     return may, certain
 
 
-def entries_of(file: ColumnFile, number: int) -> tuple[tuple[NDArray[np.int64], NDArray[np.void]], int]:
-    """Offsets and entries (ENTRY_DTYPE) of a row group, both `(rows,)`, and the bytes read. CorruptSidecarError."""
+def entries_of(file: ColumnFile, number: int) -> tuple[tuple[NDArray[np.int64] | None, NDArray[np.void]], int]:
+    """Offsets and entries (ENTRY_DTYPE) of a row group, both `(rows,)`, and how many bytes were read.
+
+    No offsets where they follow one another without a gap. Raises CorruptSidecarError.
+    """
     group = file.row_groups[number]
-    is_dense = group.rows == group.stop_offset - group.first_offset
-    names = ["entry"] if is_dense else ["entry", "offset"]
-    found = file.read(names, [number])
-    packed = found["entry"].combine_chunks().to_numpy().astype(">u8").view(ENTRY_DTYPE)
-    offsets = np.arange(group.first_offset, group.stop_offset) if is_dense else found["offset"].to_numpy()
-    return (offsets, packed), sum(file.group_bytes(name, number) for name in names)
+    names = ["entry"] if group.rows == group.stop_offset - group.first_offset else ["entry", "offset"]
+    found = file.read_group(number, names)
+    entries = found["entry"].to_numpy().astype(">u8").view(ENTRY_DTYPE)
+    offsets = found["offset"].to_numpy() if "offset" in names else None
+    return (offsets, entries), sum(file.group_bytes(name, number) for name in names)
 
 
 def _test(test: ColumnTest, column: pa.Array, doubt: Rows) -> Outcomes:

@@ -178,32 +178,19 @@ class ColumnFile:
         return pa.Table.from_batches(self.batches(columns, row_groups), self._schema_of(columns))
 
     def batches(
-        self,
-        columns: Sequence[str] | None = None,
-        row_groups: Sequence[int] | None = None,
-        *,
-        dictionaries: Sequence[str] = (),
+        self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The same, one row group after the other, in pieces of at most 64 k rows.
-
-        Texts of `dictionaries` come as dictionary arrays: cheap where the file has a dictionary of them.
-        """
+        """The same, one row group after the other, in pieces of at most 64 k rows."""
         schema = self._schema_of(columns)
         wanted = range(len(self.row_groups)) if row_groups is None else row_groups
         try:
             with pa.memory_map(str(self.path)) as file:
                 data = np.frombuffer(file.read_buffer(self.size_bytes), dtype=np.uint8)
-                reader = pq.ParquetFile(
-                    file, metadata=self.metadata, read_dictionary=list(dictionaries) or None, pre_buffer=False
-                )
+                reader = pq.ParquetFile(file, metadata=self.metadata, pre_buffer=False)
                 for group in wanted:
                     self._check_columns(data, group, [self.schema.get_field_index(name) for name in schema.names])
                     for batch in reader.iter_batches(65_536, row_groups=[group], columns=schema.names):
-                        arrays = [batch[name] for name in schema.names]
-                        if dictionaries:
-                            yield pa.RecordBatch.from_arrays(arrays, names=schema.names)
-                        else:
-                            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                        yield pa.RecordBatch.from_arrays([batch[name] for name in schema.names], schema=schema)
         except (OSError, pa.ArrowException) as error:
             raise CorruptSidecarError(f"this column file cannot be read: {error}", path=self.path) from error
 

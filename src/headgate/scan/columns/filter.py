@@ -242,6 +242,8 @@ class _Builder:
                 return ColumnNot(self.node(operand))
             case t.Compare():
                 return self._comparison(node)
+            case t.CompareSpecial():
+                return self._special(node)
             case t.In(negated=True):
                 return ColumnNot(self._membership(replace(node, negated=False)))
             case t.In():
@@ -269,6 +271,20 @@ class _Builder:
             return _FROM_BYTES
         found = _RULES[node.rules](column, operator, constant)
         return self._test(column, field, node, found)
+
+    def _special(self, node: t.CompareSpecial) -> ColumnNode:
+        """A comparison with an infinity or NaN: all exact numbers are finite, so it is the same for each."""
+        field, number = node.operand, node.number
+        column = self._column(field) if isinstance(field, t.Field) else None
+        if column is None or not isinstance(field, t.Field):
+            return _FROM_BYTES
+        holds = node.operator is t.CompareOperator.NOT_EQUAL
+        if column.kind not in (_Kind.TEXT, _Kind.BINARY, _Kind.BOOLEAN):
+            if number is t.SpecialNumber.INFINITY:
+                holds |= node.operator in (t.CompareOperator.LESS, t.CompareOperator.LESS_OR_EQUAL)
+            elif number is t.SpecialNumber.NEGATIVE_INFINITY:
+                holds |= node.operator in (t.CompareOperator.GREATER, t.CompareOperator.GREATER_OR_EQUAL)
+        return self._test(column, field, node, holds)
 
     def _test(self, column: _Column, field: t.Field, node: t.Node, found: _Compared) -> ColumnNode:
         absent = self._absent(node)

@@ -63,6 +63,11 @@ class LookupSource:
         self._warned = False
 
     @property
+    def name(self) -> str:
+        """What people call it."""
+        return "lookup"
+
+    @property
     def is_asked(self) -> bool:
         """Whether the filter has an equality on a field that could be a lookup field."""
         return self._filter is not None

@@ -207,6 +207,11 @@ class MatchIndex:
         self._warned = False
 
     @property
+    def name(self) -> str:
+        """What people call it."""
+        return "match index"
+
+    @property
     def is_asked(self) -> bool:
         """Whether there is any use in asking: results of the filter may be kept, and the request allows it."""
         return self._key is not None

@@ -135,6 +135,12 @@ class Folder:
         """The stream's name."""
         return self.stream.name
 
+    @property
+    def filter_source(self) -> str | None:
+        """The field that filter values are declared to come from, if any."""
+        settings = self.stream.settings
+        return None if settings is None else settings.filter_source
+
     def check(self, columns: Columns, request: ScanRequest) -> None:
         """Raise ConfigError for what is asked of offsets that only column files have, and these do not have."""
         first = self.stream.first_offset()
@@ -146,7 +152,7 @@ class Folder:
         return {segment.first_chunk_id: segment for segment in self.stream.segments()}
 
     def _rows_of_kept(self, file: ColumnFile, columns: Columns, request: ScanRequest) -> FileRows:
-        found = FileRows.of(file, columns, request)
+        found = FileRows.of(file, columns, request, self.filter_source)
         if request.filter_values:
             found = "filter values choose chunks of the log"
         if isinstance(found, str):
@@ -215,7 +221,7 @@ class Folder:
         place, stop = self.within.start, self.within.stop
         for file in column_files(self.stream, self.within):
             if file.segment in segments:
-                rows = FileRows.of(file, columns, request)
+                rows = FileRows.of(file, columns, request, self.filter_source)
                 if isinstance(rows, str):
                     continue
             else:
@@ -247,8 +253,7 @@ class _Reading:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        settings = self.folder.stream.settings
-        source = None if settings is None else settings.filter_source
+        source = self.folder.filter_source
         self._value_field = ANNOTATION if source is None else parse_field(source)
 
     def rows_of(self, part: ChunkRange | FilePart) -> tuple[list[pa.RecordBatch], ScanCounters]:

@@ -18,7 +18,7 @@ from headgate.errors import CorruptSidecarError
 from headgate.message import EncodedMessages
 from headgate.message.arrow import DeclaredColumn
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest
-from headgate.scan.columns import ColumnFile, ColumnFilter, column_filter, decide_rows
+from headgate.scan.columns import ColumnFile, ColumnFilter, column_filter, decide_rows, group_outcome
 from headgate.tables.rows import Columns, pieces
 
 Rows = NDArray[np.bool_]
@@ -35,10 +35,12 @@ class FileRows:
     filter: ColumnFilter | None
 
     @staticmethod
-    def of(file: ColumnFile, columns: Columns, request: ScanRequest) -> FileRows | str:
-        """How it answers; else what it lacks, in words."""
+    def of(file: ColumnFile, columns: Columns, request: ScanRequest, filter_source: str | None) -> FileRows | str:
+        """How it answers; else what it lacks, in words. `filter_source` is where filter values come from now."""
         there = {_field_of(column): column.name for _, column in file.columns}
         own = ["offset", "timestamp"] + (["body"] if file.declaration.body else [])
+        if filter_source is not None and file.origin.filter_source == filter_source:
+            own.append("filter_value")
         names = []
         for each in columns.asked:
             name = there.get(_field_of(each)) if isinstance(each, DeclaredColumn) else each if each in own else None
@@ -60,8 +62,10 @@ class FileRows:
         """
         wanted = self._wanted(group, spans)
         looked_at = self.file.row_groups[group].rows if wanted is None else int(wanted.sum())
-        counters.messages_decided_by_index += looked_at
+        counters.messages_decided_by_columns += looked_at
         there: dict[str, pa.Array] = {}
+        if self.filter is not None and group_outcome(self.file, group, self.filter).true is False:
+            return
         if self.filter is not None:
             there, wanted = self._filtered(group, wanted, counters)
             if not wanted.any():
@@ -77,10 +81,7 @@ class FileRows:
         yield from pieces(self.columns.batch_of(arrays))
 
     def _read(self, names: list[str], group: int, counters: ScanCounters) -> dict[str, pa.Array]:
-        row_group, schema = self.file.metadata.row_group(group), self.file.schema
-        counters.bytes_read += sum(
-            row_group.column(schema.get_field_index(name)).total_compressed_size for name in names
-        )
+        counters.column_bytes_read += sum(self.file.group_bytes(name, group) for name in names)
         return self.file.read_group(group, names)
 
     def _wanted(self, group: int, spans: NDArray[np.int64]) -> Rows | None:
@@ -100,11 +101,10 @@ class FileRows:
     def _filtered(self, group: int, wanted: Rows | None, counters: ScanCounters) -> tuple[dict[str, pa.Array], Rows]:
         """The columns of the filter, and the rows among the wanted ones for which it is true."""
         assert self.filter is not None and self.request.filter is not None
-        has_inexact = self.file.has_values(group, "inexact")
-        arrays = self._read([*self.filter.columns, *(["inexact"] if has_inexact else [])], group, counters)
+        is_exact = self.file.inexact_rows(group) == 0
+        arrays = self._read([*self.filter.columns, *([] if is_exact else ["inexact"])], group, counters)
         bits = {column.name: number for number, (_, column) in enumerate(self.file.columns)}
-        inexact = arrays.pop("inexact") if has_inexact else pa.nulls(self.file.row_groups[group].rows, pa.int64())
-        may, certain = decide_rows(self.filter, arrays, bits, inexact)
+        may, certain = decide_rows(self.filter, arrays, bits, arrays.pop("inexact", None))
         if wanted is not None:
             may, certain = may & wanted, certain & wanted
         unclear = np.flatnonzero(may & ~certain)
@@ -115,7 +115,7 @@ class FileRows:
             kept = self.request.filter.mask(EncodedMessages.of(messages.to_pylist()), now_ms=self.request.now_ms)
             certain[unclear[kept]] = True
             counters.messages_evaluated += len(unclear)
-            counters.messages_decided_by_index -= len(unclear)
+            counters.messages_decided_by_columns -= len(unclear)
         return arrays, certain
 
     def groups(self, spans: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:

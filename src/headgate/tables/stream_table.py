@@ -56,8 +56,9 @@ def read(
     `server`. `columns` is as in "offset, region string, price double, p.subject" (`message.arrow.declared_columns`);
     without it offset, timestamp, properties and body. The rows are the messages for which `filter` is true, and with
     `filter_values` those of these values. `stop` is the offset behind the last one, by default the end as it is now.
-    Columns of texts that are named in `dictionaries` come as dictionary arrays. `threads`: 2 unless said, or fewer
-    where there are fewer processors.
+    Columns of texts that are named in `dictionaries` come as dictionary arrays. Rows come from column files where there
+    are any that have what is asked; those of offsets that the log lost, too, if files were kept. `threads`: 2 unless
+    said, or fewer where there are fewer processors.
 
     Raises ConfigError, FilterError with position and caret, StreamNotFoundError, OffsetOutOfRangeError for a `start`
     that retention deleted, errors of the connection.
@@ -96,7 +97,8 @@ def _threads(given: int | None) -> int:
 class StreamTable:
     """Rows of a stream: an Arrow stream by the PyCapsule interface, so every library that knows Arrow takes it.
 
-    Each reading begins anew. Memory: a few batches of at most 65 536 rows, and 16 MiB of the file a thread.
+    Each reading begins anew. Memory: for each thread the asked rows of 16 MiB of the log, or of a row group of a column
+    file, and as much that waits to be taken.
     """
 
     def __init__(self, columns: Columns, request: ScanRequest, source: Folder | _Server) -> None:

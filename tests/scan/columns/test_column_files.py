@@ -330,6 +330,17 @@ def test_of_two_declarations_the_newer_one_counts_also_with_fewer_columns(stream
     assert not list(kept.glob("*.gone"))
 
 
+def test_row_groups_end_by_their_rows_and_by_their_bytes(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = [len(file.row_groups) for file in built(stream)]
+    for limit, value in (("GROUP_ROWS", 4), ("GROUP_BYTES", 200)):
+        drop_column_files(stream)
+        with monkeypatch.context() as patched:
+            patched.setattr(build, limit, value)
+            found = built(stream)
+        assert all(len(file.row_groups) > before for file, before in zip(found, whole, strict=True))
+        assert_holds(stream, found)
+
+
 def test_filter_values_and_other_properties_are_there_to_look_at(tmp_path: Path) -> None:
     stream = Stream.create(tmp_path / "s", name="s", now_ms=0, filter_source="application_properties.region")
     append(stream, MANY[:1])

@@ -8,7 +8,7 @@
     drop_column_files                          delete the files
     column_filter, ColumnFilter                what of a filter the columns decide exactly; ColumnNode are its parts
     ColumnAnswers, SegmentColumns              what files say of messages, a source of `headgate.scan.answers`
-    decide_rows                                which rows it may be true for, and which for certain
+    decide_rows, group_outcome                 which rows it may be true for, and which for certain; by statistics
     infer_columns, ddl_of                      which columns a stream could have, as they are declared
 
 Hidden: which rows hold all that a filter would see (`exactness`), and how files are checked.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         missing_segments,
         sweep_columns,
     )
-    from headgate.scan.columns.decide import decide_rows
+    from headgate.scan.columns.decide import decide_rows, group_outcome
     from headgate.scan.columns.declaration import (
         ColumnDeclaration,
         ColumnOfFile,

@@ -63,7 +63,8 @@ from headgate.scan.reading import ScanBatch, Window, open_window, read_window
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 
 GROUP_ROWS = 1 << 17
-"""A row group ends at the first chunk border behind so many rows."""
+GROUP_BYTES = 64 << 20
+"""A row group, which readers hold as a whole, ends at the first chunk border behind so many rows or bytes."""
 
 _WINDOW_BYTES = 4 << 20
 _LOCK_NAME = "columns-build.lock"
@@ -269,6 +270,7 @@ class _FileWriter:
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._count = 0
+        self._size_bytes = 0
         self._stop = origin.segment
         self._groups: list[tuple[int, int, int]] = []
 
@@ -277,7 +279,8 @@ class _FileWriter:
         self.inexact += len(rows) - rows["inexact"].null_count
         self._waiting.append(rows)
         self._count += len(rows)
-        if self._count >= GROUP_ROWS:
+        self._size_bytes += rows.nbytes
+        if self._count >= GROUP_ROWS or self._size_bytes >= GROUP_BYTES:
             self._write(stop)
 
     def close(self) -> None:
@@ -298,7 +301,7 @@ class _FileWriter:
             self._writer.write_table(table, row_group_size=self._count)
             self._groups.append((self._stop, stop, self._count))
             reached(BuildStep.WRITING)
-        self._waiting, self._count, self._stop = [], 0, stop
+        self._waiting, self._count, self._size_bytes, self._stop = [], 0, 0, stop
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         declared = [column.name for _, column in self._origin.declaration.columns]

@@ -201,22 +201,21 @@ def entries_of(file: ColumnFile, number: int) -> tuple[tuple[NDArray[np.int64] |
 
 
 def _test(test: ColumnTest, column: pa.Array, doubt: Rows) -> Outcomes:
-    if isinstance(column, pa.DictionaryArray):
-        return _test_entries(test, column, doubt)
     there: Rows = True
     if column.null_count:
         there = column.is_valid().to_numpy(zero_copy_only=False)
+    values = column.dictionary if isinstance(column, pa.DictionaryArray) else column
     if test.empty_is_absent:
-        there = _and(there, _of_rows(pc.not_equal(pc.binary_length(column), 0)))
-    comparable = _comparable(column)
+        there = _and(there, _of_rows(pc.not_equal(pc.binary_length(values), 0), column))
+    comparable = _comparable(values)
     match test:
         case ColumnNull():
             holds: Rows = False
         case ColumnMembership(values=wanted):
             members = pa.array(wanted, comparable.type)
-            holds = bool(wanted) and _of_rows(pc.is_in(comparable, value_set=members))
+            holds = bool(wanted) and _of_rows(pc.is_in(comparable, value_set=members), column)
         case ColumnComparison(operator=operator, value=value):
-            holds = _of_rows(_OPERATORS[operator](comparable, pa.scalar(value, comparable.type)))
+            holds = _of_rows(_OPERATORS[operator](comparable, pa.scalar(value, comparable.type)), column)
     absent = _not(there)
     return Outcomes(
         _or(_or(_and(there, holds), doubt), _and(absent, test.absent is True)),
@@ -224,18 +223,6 @@ def _test(test: ColumnTest, column: pa.Array, doubt: Rows) -> Outcomes:
         _or(_and(absent, test.absent is None), doubt),
         doubt,
     )
-
-
-def _test_entries(test: ColumnTest, column: pa.DictionaryArray, doubt: Rows) -> Outcomes:
-    # One more entry stands for null; one number says all of an entry, so that rows are gone through once.
-    entries = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])
-    found = _test(test, entries, False)
-    of_entry = np.zeros(len(entries), dtype=np.uint8)
-    for bit, can_be in enumerate((found.true, found.false, found.unknown)):
-        of_entry |= np.uint8(1 << bit) * np.asarray(can_be, dtype=np.uint8)
-    of_row = of_entry[column.indices.fill_null(len(entries) - 1).to_numpy()]
-    true, false, unknown = ((of_row & np.uint8(1 << bit)).astype(np.bool_) for bit in range(3))
-    return Outcomes(_or(true, doubt), _or(false, doubt), _or(unknown, doubt), doubt)
 
 
 _OPERATORS: Mapping[t.CompareOperator, Callable[..., pa.Array]] = {
@@ -258,12 +245,18 @@ def _comparable(column: pa.Array) -> pa.Array:
     return column.cast(pa.float64()) if pa.types.is_float32(kind) else column
 
 
-def _of_rows(found: pa.Array) -> NDArray[np.bool_]:
-    """What was found of each value; false for null."""
+def _of_rows(found: pa.Array, column: pa.Array) -> NDArray[np.bool_]:
+    """What was found of the values of a column, or of those in its dictionary, row by row; false for null."""
     if found.null_count:
         found = found.fill_null(False)
     bits: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
-    return bits
+    if not isinstance(column, pa.DictionaryArray):
+        return bits
+    if not len(bits):
+        return np.zeros(len(column), dtype=np.bool_)
+    indices = column.indices
+    rows: NDArray[np.bool_] = bits.take((indices.fill_null(0) if indices.null_count else indices).to_numpy())
+    return rows
 
 
 def _by_statistics(test: ColumnTest, known: Statistics) -> Outcomes:

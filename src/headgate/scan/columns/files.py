@@ -211,13 +211,7 @@ class ColumnFile:
                 table = reader.read_row_group(group, columns=list(columns), use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise CorruptSidecarError(f"this column file cannot be read: {error}", path=self.path) from error
-        return {name: pa.concat_arrays(table[name].unify_dictionaries().chunks) for name in columns}
-
-    def has_values(self, group: int, name: str) -> bool:
-        """Whether a row group has a value in that column; true where the file does not say."""
-        column = self.metadata.row_group(group).column(self.schema.get_field_index(name))
-        known = column.statistics
-        return known is None or not known.has_null_count or known.null_count < column.num_values
+        return {name: _joined(table[name]) for name in columns}
 
     def check(self) -> None:
         """Check all bytes, once in the life of a process: for those who read the file by other means.
@@ -266,6 +260,12 @@ class ColumnFile:
                     f"column {name!r} does not have its checksum in row group {group}", path=self.path
                 )
         self._checked.update((group, column) for column in missing)
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.unify_dictionaries().chunks)
 
 
 _opened: dict[tuple[str, int, int, int], ColumnFile] = {}

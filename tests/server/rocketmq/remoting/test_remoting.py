@@ -409,6 +409,36 @@ def test_members_of_both_protocols_are_given_what_the_others_could_not_consume(s
     assert (again.body, again.reconsume_times) == (b"sent back", 2)
 
 
+def test_members_of_both_protocols_keep_the_order_of_message_groups(server, client, topic):
+    groups = server.context.broker.consumer_groups
+    server.call(groups.declare, "ordered", GroupSettings(fifo=True))
+    got: list[Received] = []
+
+    def receive(count):
+        server.call(groups.receive, ReceiveRequest("ordered", [topic], None, None, count, 60_000, got.append))
+        return lambda: [each.message[-2:] for answer in got for each in answer.messages]
+
+    for number, key in enumerate("aab"):
+        client.send(topic, b"%b%d" % (key.encode(), number), properties=f"__SHARDINGKEY\x01{key}\x02")
+    client.heartbeat("ordered", topic)
+    # The member that reads for itself gets all; what it could not consume holds up its message group for others.
+    assert bodies(client.pull("ordered", topic)) == [b"a0", b"a1", b"b2"]
+    send_back(client, "ordered", topic, 1)
+    send_back(client, "ordered", topic, 0)
+    commit(client, "ordered", topic, 3)
+    found = receive(1)
+    eventually(lambda: found() == [b"a0"])
+    waits = receive(5)
+    answer = client.pull("ordered", "%RETRY%ordered", 0)
+    assert not bodies(answer), "a1 comes behind a0, to whoever asks"
+    (first,) = got[0].messages
+    settled: list[object] = []
+    view = server.call(groups.view, topic, "ordered")
+    server.call(view.settle, [first.token], settled.append)
+    eventually(lambda: waits() == [b"a0", b"a1"])
+    assert settled == [[True]]
+
+
 def test_a_message_sent_to_the_retry_topic_is_a_dead_letter_after_too_many_times(client, topic):
     client.heartbeat("sends", topic)
     kept = client.send("%RETRY%sends", j=1, l=5)

@@ -140,6 +140,30 @@ def keep_order(walk: Walk) -> None:
     assert bodies(walk.taken("orderly", 6)) == ["o0", "o1", "o1", "o1", "o2", "o3"]
 
 
+def keep_message_groups(walk: Walk) -> None:
+    """Both kinds of listeners are given all in a group that keeps message groups in order, and again what failed."""
+    if not walk.is_java:
+        return
+    topic = walk.place.topic(walk.topic("fifo"), queues=2, accepts="fifo")
+    for group in "fifo-orderly", "fifo-concurrent":
+        walk.place.group(f"{group}-{walk.name}", fifo=True)
+    walk.push("fifo", "fifo-orderly", orderly=True, fails={"f1": 1})
+    walk.push("fifo", "fifo-concurrent", fails={"f1": 1})
+    keyed = [
+        {"body": f"{key}{n}", "queue": queue, "properties": {"__SHARDINGKEY": key}}
+        for n in range(3)
+        for queue, key in enumerate("fg")
+    ]
+    walk.program.ask("send", topic=topic, messages=keyed, how="plain")
+    found = bodies(walk.taken("fifo-orderly", 7))
+    assert [body for body in found if body[0] == "f"] == ["f0", "f1", "f1", "f2"]
+    assert [body for body in found if body[0] == "g"] == ["g0", "g1", "g2"]
+    again = walk.taken("fifo-concurrent", 7)
+    assert sorted(bodies(again)) == ["f0", "f1", "f1", "f2", "g0", "g1", "g2"]
+    assert sorted(message["attempt"] for message in again) == [1, 1, 1, 1, 1, 1, 2]
+    assert {message["properties"]["__SHARDINGKEY"] for message in again} == {"f", "g"}
+
+
 def bury(walk: Walk) -> None:
     """A message that failed as often as it may is a dead letter of the group."""
     assert [message["attempt"] for message in walk.taken("dead", 2)] == [1, 2]
@@ -226,7 +250,7 @@ def delay(walk: Walk) -> None:
     assert sizes == [COMPRESSED, (4 << 20) - (1 << 16)]
 
 
-STEPS = [begin, refuse, push_messages, broadcast, keep_order, bury, share, pull, look_up, delay]
+STEPS = [begin, refuse, push_messages, broadcast, keep_order, keep_message_groups, bury, share, pull, look_up, delay]
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +28,7 @@ from interop.programs import (
 )
 from interop.rocketmq import error_of, of_server
 from interop.servers import Served, ServerProcess
+from waiting import LIMIT_S
 
 CLASSIC = [JAVA_ROCKETMQ_CLASSIC, GO_ROCKETMQ_CLASSIC]
 CLIENTS = [PYTHON_ROCKETMQ, NODE_ROCKETMQ, JAVA_ROCKETMQ, GO_ROCKETMQ, *CLASSIC]
@@ -48,7 +51,9 @@ class Guarded:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder, authority = tmp_path_factory.mktemp("certificate"), trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "authority.pem"))
-    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(folder / "server.pem"))
+    authority.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
+        str(folder / "server.pem")
+    )
     others = ("servicebus_tls", "amqps", "https", "stomp_tls", "stream_tls")
     listeners = {"rocketmq_tls": 0, **dict.fromkeys(others, "off")}
     tls = {"certificate": str(folder / "server.pem"), "key": str(folder / "server.pem")}
@@ -70,6 +75,14 @@ def outcomes(guarded: Guarded) -> Iterator[dict[Client, Future[None]]]:
         yield {client: pool.submit(_exchange, guarded, client) for client in CLIENTS}
 
 
+def _encrypted_at(guarded: Guarded) -> set[str]:
+    """The listeners that have clients with TLS now."""
+    request = urllib.request.Request(f"http://localhost:{guarded.served.ports['http']}/api/connections")
+    request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
+        return {row["listener"] for row in json.load(answer) if row["encrypted"]}
+
+
 def _exchange(guarded: Guarded, client: Client) -> None:
     """Send and receive with the key, over TLS where the protocol has it; a wrong secret is refused."""
     ports, group = guarded.served.ports, re.sub(r"\W+", "-", client.name)
@@ -78,11 +91,18 @@ def _exchange(guarded: Guarded, client: Client) -> None:
     trusting = dataclasses.replace(client, environment=(*client.environment, *trust))
     port = ports["rocketmq_names"] if client in CLASSIC else ports["rocketmq_tls"]
     place = {"host": "localhost", "port": port, "tls": client not in CLASSIC}
+    if client is JAVA_ROCKETMQ_CLASSIC:
+        # Its settings are properties of the virtual machine: it checks whom it talks to.
+        options = f"-Dtls.enable=true -Dtls.client.authServer=true -Dtls.client.trustCertPath={guarded.authority}"
+        told = ("JAVA_TOOL_OPTIONS", f"{options} -Dtls.test.mode.enable=false")
+        trusting = dataclasses.replace(trusting, environment=(*trusting.environment, told))
     program = start(trusting)
     program.ask("connect", **place, keys=["app", guarded.secret])
     program.ask("push", id="push", group=group, topics={TOPIC: {"tag": group}})
     program.ask("send", topic=TOPIC, messages=[{"body": "m", "tag": group}])
     assert bodies(program.ask("take", id="push", until=["m"])) == ["m"]
+    if client is JAVA_ROCKETMQ_CLASSIC:
+        assert {"rocketmq_names", "rocketmq_classic"} <= _encrypted_at(guarded)
     program.stop()
     program = start(trusting)
     program.ask("connect", **place, keys=["app", "wrong"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import socket
+import ssl
 from collections.abc import Mapping
 
 from headgate.protocols.rocketmq import decode_stored
@@ -20,9 +21,16 @@ class RemotingClient:
     """A connection; with a `key` it signs what it asks."""
 
     def __init__(
-        self, server: RunningServer, listener: str = "rocketmq_classic", *, key: tuple[str, str] | None = None
+        self,
+        server: RunningServer,
+        listener: str = "rocketmq_classic",
+        *,
+        key: tuple[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", server.ports[listener]), timeout=LIMIT_S)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.key = key
         self._connection = RemotingConnection()
         self._numbers = itertools.count(1)

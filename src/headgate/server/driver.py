@@ -24,6 +24,7 @@ from typing import Any
 from headgate.server.connection import Connection
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import HandlerFactory, ServerContext
+from headgate.server.mixed_listener import MixedListener
 from headgate.server.transport import T
 
 RECEIVE_BUFFER_BYTES = 1 << 20
@@ -53,6 +54,7 @@ class Driver:
         self._logins_s: deque[float] = deque()
         """Since when each login that is not checked yet waits for it."""
         self._servers: list[asyncio.Server] = []
+        self._mixed: list[MixedListener] = []
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="headgate-worker")
         self._background = ThreadPoolExecutor(1, thread_name_prefix="headgate-background", initializer=_yield_to_others)
         self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="headgate-login")
@@ -71,9 +73,22 @@ class Driver:
         self._tick_handlers()
 
     async def listen(
-        self, name: str, listening: socket.socket, factory: HandlerFactory, tls: ssl.SSLContext | None = None
+        self,
+        name: str,
+        listening: socket.socket,
+        factory: HandlerFactory,
+        tls: ssl.SSLContext | None = None,
+        *,
+        takes_plain: bool = False,
     ) -> None:
-        """Accept connections of a bound socket for a protocol; `name` is the listener's key in the configuration."""
+        """Accept connections of a bound socket for a protocol; `name` is the listener's key in the configuration.
+
+        With `tls` clients have TLS, or with `takes_plain` each as it likes.
+        """
+        if tls is not None and takes_plain:
+            limit_s = self.context.settings.timeouts.handshake_s
+            self._mixed.append(MixedListener(listening, lambda: self.connection(name, factory), tls, limit_s))
+            return
         server = await self.loop.create_server(
             lambda: self.connection(name, factory),
             sock=listening,
@@ -91,6 +106,9 @@ class Driver:
         """Close the listeners; open connections stay."""
         for server in self._servers:
             server.close()
+        for mixed in self._mixed:
+            mixed.close()
+            mixed.socket.close()
         self._all_gone = asyncio.Event()
 
     async def end_connections(self) -> None:

@@ -21,6 +21,9 @@ ENCRYPTED = {
 }
 """Listeners with TLS, and the plain one whose protocol each speaks."""
 
+MIXED = frozenset({"rocketmq_names", "rocketmq_classic"})
+"""Listeners that serve clients with TLS as well, where there is a certificate."""
+
 _HAS_CERTIFICATE = frozenset({"servicebus_tls"})
 """Those for which the server makes a certificate if there is none."""
 

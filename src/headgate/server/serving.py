@@ -23,7 +23,7 @@ from headgate.server.definitions import apply_definitions, declare_entities, dec
 from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.driver import Driver
 from headgate.server.http import site
-from headgate.server.listeners import ENCRYPTED, open_listeners, protocol_of, tls_context
+from headgate.server.listeners import ENCRYPTED, MIXED, open_listeners, protocol_of, tls_context
 from headgate.server.rocketmq.message_ids import place_id
 from headgate.server.servicebus import administration_site
 from headgate.server.settings import ServerSettings
@@ -129,8 +129,11 @@ class Server:
             if protocol_of(name) in OVER_HTTP:
                 await self._start_http(name, listening, certificate, handlers)
             else:
-                encrypted = tls if name in ENCRYPTED else None
-                await self._driver.listen(name, listening, handlers[protocol_of(name)], encrypted)
+                takes_both = name in MIXED
+                encrypted = tls if name in ENCRYPTED or takes_both else None
+                await self._driver.listen(
+                    name, listening, handlers[protocol_of(name)], encrypted, takes_plain=takes_both
+                )
         if self._grpc is not None:
             await self._grpc.start(self.context, self._driver)
         kinds = [kind for kind in ("columns", "lookup") if getattr(self._settings, kind).build]

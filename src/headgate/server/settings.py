@@ -44,7 +44,8 @@ class Listeners(_Table, frozen=True):
     rocketmq: Port = 8081
     """RocketMQ's clients that speak gRPC."""
     rocketmq_names: Port = 9876
-    """RocketMQ's clients of the classic protocol: where they ask for topics, the name server."""
+    """RocketMQ's clients of the classic protocol: where they ask for topics, the name server. With a certificate
+    clients with TLS (`tls.enable`) are served at both of these ports, too."""
     rocketmq_classic: Port = 10911
     """The same clients: what they are told to connect to, the broker. Both ports serve all requests."""
     amqps: Port = 5671

@@ -1,15 +1,9 @@
-"""HTTP at a socket: connections with a time limit, plain or with TLS, or both at one port.
-
-At a port for both, the first byte of a client tells which it speaks: a handshake of TLS begins with 0x16, which no
-method of HTTP does. It is looked at before the connection is taken, so what comes after sees it again.
-"""
+"""HTTP at a socket: connections with a time limit, plain or with TLS, or both at one port."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import logging
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -22,20 +16,11 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate.server.connections import ip_address
+from headgate.server.mixed_listener import CONNECTIONS, GOODBYE_S, MixedListener
 from headgate.server.transport import Peer
 from headgate.server.websocket import Upper, WebSocketTransport, answer_handshake
 
-_CONNECTIONS = 256
 _GRACE_S = 2
-_GOODBYE_S = 0.5
-"""A client with TLS that is not there any more, or does not read, keeps a server that stops no longer than this."""
-
-_HANDSHAKE = b"\x16"
-_ACCEPTED_AT_ONCE = 64
-_PAUSE_S = 1.0
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-logger = logging.getLogger("headgate.server")
 
 
 class _HttpConnection(H11Protocol):
@@ -62,7 +47,7 @@ class _HttpConnection(H11Protocol):
         """Accepted; with TLS, after its handshake."""
         super().connection_made(transport)
         self._expect()
-        if len(self._all_open) > _CONNECTIONS:
+        if len(self._all_open) > CONNECTIONS:
             first = next(other for other in self._all_open if not other._is_ours_to_answer)
             # Its transport tells only in the next turn that it is gone.
             del self._all_open[first]
@@ -141,98 +126,6 @@ class _HttpConnection(H11Protocol):
             self.transport.abort()
 
 
-class _MixedListener:
-    """Accepts clients with TLS and clients without it at one socket."""
-
-    def __init__(
-        self,
-        listening: socket.socket,
-        make: Callable[[], asyncio.Protocol],
-        encryption: ssl.SSLContext,
-        limit_s: float,
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._socket = listening
-        self._make = make
-        self._encryption = encryption
-        self._limit_s = limit_s
-        self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
-        """Those that have said nothing yet; the one that waits longest comes first."""
-        self._taking: set[asyncio.Task[None]] = set()
-        self._pause: asyncio.TimerHandle | None = None
-        listening.setblocking(False)
-        self._listen()
-
-    def close(self) -> None:
-        """Accept no more, and end what has said nothing yet. The socket stays."""
-        if self._pause is not None:
-            self._pause.cancel()
-        self._loop.remove_reader(self._socket)
-        for client in tuple(self._silent):
-            self._give_up(client)
-
-    async def wait_closed(self) -> None:
-        """Handshakes that had begun are over."""
-        await asyncio.gather(*self._taking)
-
-    def _listen(self) -> None:
-        self._pause = None
-        self._loop.add_reader(self._socket, self._accept)
-
-    def _accept(self) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
-            try:
-                client, _address = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in _NO_ROOM:
-                    raise
-                logger.error("no connection can be accepted for now: %s", error)
-                self._loop.remove_reader(self._socket)
-                self._pause = self._loop.call_later(_PAUSE_S, self._listen)
-                return
-            client.setblocking(False)
-            if len(self._silent) >= _CONNECTIONS:
-                self._give_up(next(iter(self._silent)))
-            self._silent[client] = self._loop.call_later(self._limit_s, self._give_up, client)
-            self._loop.add_reader(client, self._look, client)
-
-    def _forget(self, client: socket.socket) -> None:
-        self._silent.pop(client).cancel()
-        self._loop.remove_reader(client)
-
-    def _give_up(self, client: socket.socket) -> None:
-        self._forget(client)
-        client.close()
-
-    def _look(self, client: socket.socket) -> None:
-        try:
-            first = client.recv(1, socket.MSG_PEEK)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            first = b""
-        self._forget(client)
-        if not first:
-            client.close()
-            return
-        task = self._loop.create_task(self._take(client, is_encrypted=first == _HANDSHAKE))
-        self._taking.add(task)
-        task.add_done_callback(self._taking.discard)
-
-    async def _take(self, client: socket.socket, *, is_encrypted: bool) -> None:
-        # A handshake that fails, or is not over in time, has ended the connection.
-        with contextlib.suppress(OSError):
-            await self._loop.connect_accepted_socket(
-                self._make,
-                client,
-                ssl=self._encryption if is_encrypted else None,
-                ssl_handshake_timeout=self._limit_s if is_encrypted else None,
-                ssl_shutdown_timeout=_GOODBYE_S if is_encrypted else None,
-            )
-
-
 class HttpServer:
     """One listener of HTTP, from `start` to `stop`.
 
@@ -283,7 +176,7 @@ class HttpServer:
 
         if self._encryption is not None and self._takes_plain:
             # uvicorn closes it and waits for that, and asks nothing else of it.
-            return cast(asyncio.Server, _MixedListener(self._socket, make, self._encryption, self._limit_s))
+            return cast(asyncio.Server, MixedListener(self._socket, make, self._encryption, self._limit_s))
         # uvicorn's own startup has no limit for the handshake of TLS.
         return await asyncio.get_running_loop().create_server(
             make,
@@ -291,7 +184,7 @@ class HttpServer:
             backlog=self._server.config.backlog,
             ssl=self._encryption,
             ssl_handshake_timeout=None if self._encryption is None else self._limit_s,
-            ssl_shutdown_timeout=None if self._encryption is None else _GOODBYE_S,
+            ssl_shutdown_timeout=None if self._encryption is None else GOODBYE_S,
         )
 
     async def stop(self) -> None:

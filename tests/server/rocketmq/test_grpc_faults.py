@@ -224,5 +224,6 @@ def test_mutated_requests(site: GrpcSite, peer: GrpcPeer, seed: int, count: int)
         seen.add(answered(peer, name, data))
         if number % 100 == 0:
             assert peer.send(TOPIC, b"x").status.code == Status.OK
-    assert _NEVER not in seen and len(seen) > 5
+    # Some are no messages, some are refused for what they say. How many statuses there are is chance.
+    assert _NEVER not in seen and Status.BAD_REQUEST in seen and len(seen) > 2
     assert len(site.running.context.connections) < 100

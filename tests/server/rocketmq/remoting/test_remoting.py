@@ -1,9 +1,12 @@
 """RocketMQ's classic protocol on a running server: routes, producers, members, pulls, places, what comes again."""
 
 import json
+import socket
+import ssl
 from contextlib import closing
 
 import pytest
+import trustme
 
 from headgate.broker import GroupSettings, KeyRights
 from headgate.broker.consumer_groups import Received, ReceiveRequest
@@ -13,7 +16,7 @@ from headgate.protocols.rocketmq.stored import BatchedMessage
 from headgate.server.rocketmq.remoting import RemotingHandler
 from server.remoting_client import VERSION, RemotingClient, bodies, properties, stored
 from server.running import RunningServer, running_server
-from waiting import eventually
+from waiting import LIMIT_S, eventually
 
 HANDLERS = {"rocketmq_names": RemotingHandler, "rocketmq_classic": RemotingHandler}
 HOLD_MS = 20_000
@@ -409,6 +412,36 @@ def test_members_of_both_protocols_are_given_what_the_others_could_not_consume(s
     assert (again.body, again.reconsume_times) == (b"sent back", 2)
 
 
+def test_members_of_both_protocols_keep_the_order_of_message_groups(server, client, topic):
+    groups = server.context.broker.consumer_groups
+    server.call(groups.declare, "ordered", GroupSettings(fifo=True))
+    got: list[Received] = []
+
+    def receive(count):
+        server.call(groups.receive, ReceiveRequest("ordered", [topic], None, None, count, 60_000, got.append))
+        return lambda: [each.message[-2:] for answer in got for each in answer.messages]
+
+    for number, key in enumerate("aab"):
+        client.send(topic, b"%b%d" % (key.encode(), number), properties=f"__SHARDINGKEY\x01{key}\x02")
+    client.heartbeat("ordered", topic)
+    # The member that reads for itself gets all; what it could not consume holds up its message group for others.
+    assert bodies(client.pull("ordered", topic)) == [b"a0", b"a1", b"b2"]
+    send_back(client, "ordered", topic, 1)
+    send_back(client, "ordered", topic, 0)
+    commit(client, "ordered", topic, 3)
+    found = receive(1)
+    eventually(lambda: found() == [b"a0"])
+    waits = receive(5)
+    answer = client.pull("ordered", "%RETRY%ordered", 0)
+    assert not bodies(answer), "a1 comes behind a0, to whoever asks"
+    (first,) = got[0].messages
+    settled: list[object] = []
+    view = server.call(groups.view, topic, "ordered")
+    server.call(view.settle, [first.token], settled.append)
+    eventually(lambda: waits() == [b"a0", b"a1"])
+    assert settled == [[True]]
+
+
 def test_a_message_sent_to_the_retry_topic_is_a_dead_letter_after_too_many_times(client, topic):
     client.heartbeat("sends", topic)
     kept = client.send("%RETRY%sends", j=1, l=5)
@@ -436,6 +469,31 @@ def test_messages_are_found_by_place_and_by_key(client, topic):
 
 
 # restarts and keys
+
+
+@pytest.mark.parametrize("listener", HANDLERS)
+def test_clients_with_tls_and_without_it_are_served_at_one_port(tmp_path, listener):
+    authority = trustme.CA()
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    tls = {"certificate": str(tmp_path / "server.pem"), "key": str(tmp_path / "server.pem")}
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    with running_server(tmp_path, handlers=HANDLERS, tls=tls, timeouts={"handshake_s": 2}) as running:
+        running.call(running.context.broker.message_topics.create, "orders", 1)
+        with (
+            closing(RemotingClient(running, listener)) as plain,
+            closing(RemotingClient(running, listener, tls=trusting)) as encrypted,
+        ):
+            assert encrypted.send("orders", b"x" * 200_000).code == ResponseCode.SUCCESS
+            encrypted.heartbeat("g", "orders")
+            assert bodies(encrypted.pull("g", "orders")) == [b"x" * 200_000]
+            assert plain.send("orders", b"plain").code == ResponseCode.SUCCESS
+            shown = running.call(lambda: [each.peer.is_encrypted for each in running.context.connections])
+            assert sorted(shown) == [False, True]
+            with socket.create_connection(("127.0.0.1", running.ports[listener])) as broken:
+                broken.settimeout(LIMIT_S)
+                broken.sendall(b"\x16no handshake")
+                assert broken.recv(100)[:1] in (b"", b"\x15"), "an alert, or the end"
 
 
 def test_places_and_what_was_sent_back_survive_a_restart(tmp_path):

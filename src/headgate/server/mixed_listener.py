@@ -1,0 +1,121 @@
+"""Clients with TLS and clients without it at one port.
+
+The first byte of a client tells which it speaks: a handshake of TLS begins with 0x16, which no method of HTTP does, and
+no frame of RocketMQ's classic protocol: it would have 369 MB. It is looked at before the connection is taken, so what
+comes after sees it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+
+CONNECTIONS = 256
+"""Clients that have said nothing yet."""
+
+GOODBYE_S = 0.5
+"""A client with TLS that is not there any more, or does not read, keeps a server that stops no longer than this."""
+
+_HANDSHAKE = b"\x16"
+_ACCEPTED_AT_ONCE = 64
+_PAUSE_S = 1.0
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+logger = logging.getLogger("headgate.server")
+
+
+class MixedListener:
+    """Accepts clients with TLS and clients without it at one socket."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make: Callable[[], asyncio.BaseProtocol],
+        encryption: ssl.SSLContext,
+        limit_s: float,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.socket = listening
+        self._make = make
+        self._encryption = encryption
+        self._limit_s = limit_s
+        self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
+        """Those that have said nothing yet; the one that waits longest comes first."""
+        self._taking: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        listening.setblocking(False)
+        self._listen()
+
+    def close(self) -> None:
+        """Accept no more, and end what has said nothing yet. The socket stays."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self.socket)
+        for client in tuple(self._silent):
+            self._give_up(client)
+
+    async def wait_closed(self) -> None:
+        """Handshakes that had begun are over."""
+        await asyncio.gather(*self._taking)
+
+    def _listen(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self.socket, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                client, _address = self.socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                logger.error("no connection can be accepted for now: %s", error)
+                self._loop.remove_reader(self.socket)
+                self._pause = self._loop.call_later(_PAUSE_S, self._listen)
+                return
+            client.setblocking(False)
+            if len(self._silent) >= CONNECTIONS:
+                self._give_up(next(iter(self._silent)))
+            self._silent[client] = self._loop.call_later(self._limit_s, self._give_up, client)
+            self._loop.add_reader(client, self._look, client)
+
+    def _forget(self, client: socket.socket) -> None:
+        self._silent.pop(client).cancel()
+        self._loop.remove_reader(client)
+
+    def _give_up(self, client: socket.socket) -> None:
+        self._forget(client)
+        client.close()
+
+    def _look(self, client: socket.socket) -> None:
+        try:
+            first = client.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            first = b""
+        self._forget(client)
+        if not first:
+            client.close()
+            return
+        task = self._loop.create_task(self._take(client, is_encrypted=first == _HANDSHAKE))
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+
+    async def _take(self, client: socket.socket, *, is_encrypted: bool) -> None:
+        # A handshake that fails, or is not over in time, has ended the connection.
+        with contextlib.suppress(OSError):
+            await self._loop.connect_accepted_socket(
+                self._make,
+                client,
+                ssl=self._encryption if is_encrypted else None,
+                ssl_handshake_timeout=self._limit_s if is_encrypted else None,
+                ssl_shutdown_timeout=GOODBYE_S if is_encrypted else None,
+            )

@@ -8,10 +8,13 @@ buffers; sealed segments of our own folders are mapped, the newest one on demand
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
+import threading
 import zlib
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +26,7 @@ from headgate.log import format as f
 from headgate.log.checksums import crcs_of_ranges, first_mismatch, has_checksum
 from headgate.log.ending import HELP, Ending, OpenPair, find_ending
 from headgate.log.files import file_size, read_all
+from headgate.log.pairs import seal_path
 from headgate.log.seal import Seal, read_seal
 from headgate.log.settings import check_identity
 from headgate.log.table import ChunkTable, GrowingTable
@@ -31,6 +35,12 @@ _WINDOW_BYTES = 1 << 20
 _ROWS_AT_ONCE = 16_384
 _DENSE_ROWS = 32
 """From this many headers in a window on, one read of the window is cheaper than one read per header."""
+
+_FEWEST_KEPT_ROWS = 2048
+"""Smaller tables are read in less than a millisecond."""
+
+_MOST_KEPT_ROWS = 6 << 20
+"""Rows of tables that a process keeps, of 49 bytes each: the chunks of 100 million messages in chunks of 20."""
 
 _PAGE_BYTES = mmap.PAGESIZE
 _STAGE1_BYTES = f.CHUNK_HEADER_BYTES + f.MAX_BLOOM_BYTES
@@ -88,6 +98,45 @@ class Segment:
         return SegmentReader(self, allocate=allocate)
 
 
+@dataclass(frozen=True, slots=True)
+class _KnownTable:
+    """What was read and checked of the index of a sealed segment, and the ends of its chunks."""
+
+    table: ChunkTable
+    extent: tuple[int, int, int]
+    seal: Seal | None
+    behind: tuple[ChunkTable, NDArray[np.int64], NDArray[np.int64]]
+
+
+class _KnownTables:
+    """Tables of sealed segments that were read last, for all readers of a process, up to `_MOST_KEPT_ROWS`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tables: OrderedDict[Hashable, _KnownTable] = OrderedDict()
+        self._rows = 0
+
+    def get(self, state: Hashable) -> _KnownTable | None:
+        with self._lock:
+            found = self._tables.get(state)
+            if found is not None:
+                self._tables.move_to_end(state)
+            return found
+
+    def put(self, state: Hashable, known: _KnownTable) -> None:
+        if not _FEWEST_KEPT_ROWS <= len(known.table) <= _MOST_KEPT_ROWS:
+            return
+        with self._lock:
+            if state not in self._tables:
+                self._tables[state] = known
+                self._rows += len(known.table)
+            while self._rows > _MOST_KEPT_ROWS:
+                self._rows -= len(self._tables.popitem(last=False)[1].table)
+
+
+_KEPT = _KnownTables()
+
+
 class SegmentReader:
     """Reads one segment, beside a writer in any process.
 
@@ -112,6 +161,7 @@ class SegmentReader:
         self._loaded = False
         self._extent: tuple[int, int, int] | None = None
         self._seal: Seal | None = None
+        self._behind: tuple[ChunkTable, NDArray[np.int64], NDArray[np.int64]] | None = None
         try:
             self._check_heads()
             if segment.mappable:
@@ -192,10 +242,18 @@ class SegmentReader:
         """
         if self._loaded and not (refresh and not self.segment.mappable):
             return self._rows.table
+        state = self._sealed_state() if self.segment.mappable else None
+        if state is not None and (kept := _KEPT.get(state)) is not None:
+            self._rows, self._extent, self._seal, self._loaded = GrowingTable(kept.table), kept.extent, kept.seal, True
+            self._behind = kept.behind
+            return kept.table
         known = self._load()
         while True:
             try:
                 self._take_records(*known)
+                if state is not None and self._extent is not None:
+                    table = self._rows.table
+                    _KEPT.put(state, _KnownTable(table, self._extent, self._seal, self._behind_rows(table)))
                 return self._rows.table
             except CorruptChunkError:
                 # A write that was taken back, or a recovery, may have changed the index since it was read.
@@ -203,6 +261,13 @@ class SegmentReader:
                 if found == known:
                     raise
                 known = found
+
+    def _sealed_state(self) -> Hashable:
+        """What tells the files of a sealed segment from what they were before."""
+        files = [os.fstat(self._index_fd), os.fstat(self._fd)]
+        with contextlib.suppress(FileNotFoundError):
+            files.append(os.stat(seal_path(self.path)))
+        return self.segment, tuple((each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns) for each in files)
 
     def _load(self) -> tuple[int, bytes]:
         """The number of rows of the table that stay, and the bytes of the index after their records."""
@@ -360,8 +425,7 @@ class SegmentReader:
         table = self.chunks()
         if stop_row is not None and stop_row < len(table):
             return table.position[start_row + 1 : stop_row + 1]
-        last = [self.extent(table)[1]] if len(table) > start_row else []
-        return np.append(table.position[start_row + 1 :], last)
+        return self._behind_rows(table)[1][start_row:]
 
     def stops_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The bytes after the chunks of some rows of the table; unlike `stop_positions` it costs no look at others."""
@@ -376,8 +440,19 @@ class SegmentReader:
 
     def next_chunk_ids(self) -> NDArray[np.int64]:
         """Per row of the table the offset after the chunk."""
-        table = self.chunks()
-        return np.append(table.chunk_id[1:], [self.extent(table)[2]] if len(table) else [])
+        return self._behind_rows(self.chunks())[2]
+
+    def _behind_rows(self, table: ChunkTable) -> tuple[ChunkTable, NDArray[np.int64], NDArray[np.int64]]:
+        """A table, and per row the byte and the offset after the chunk; kept, as many ask for all of it."""
+        known = self._behind
+        if known is None or known[0] is not table:
+            last = self.extent(table)[1:] if len(table) else ()
+            stops, next_ids = (
+                np.append(column[1:], np.array(last[number : number + 1], dtype=np.int64))
+                for number, column in enumerate((table.position, table.chunk_id))
+            )
+            known = self._behind = table, stops, next_ids
+        return known
 
     # the segment
 

@@ -77,7 +77,7 @@ def plan(stream: Stream, request: ScanRequest, within: OffsetRange, *, range_byt
         with segment.open() as reader:
             rows = selector.select(reader, *rows_within(reader.chunks(), within), counters)
             rows = rows_left(reader, rows, within, answers, counters)
-            sizes = (reader.stop_positions() - reader.chunks().position)[rows]
+            sizes = reader.stops_of(rows) - reader.chunks().position[rows]
         ranges.extend(_cut(segment, rows, sizes, within, range_bytes))
     answers.close()
     return Plan(ranges, within, counters)

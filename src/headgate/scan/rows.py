@@ -83,20 +83,24 @@ def rows_left(
     """Those of `rows` that no answer rules out; the others are counted."""
     if not answers.is_asked or not len(rows):
         return rows
-    kept = []
-    sizes = reader.stop_positions() - reader.chunks().position
+    kept = [rows[:0]]
+    positions = reader.chunks().position
     for answer in answers.answers(reader, rows, within):
-        _count_ruled_out(answer, sizes[answer.rows], counters)
-        kept.append(answer.rows[~answer.ruled_out])
+        sizes = reader.stop_positions()[answer.rows] - positions[answer.rows]
+        kept.append(answer.rows[_count_ruled_out(answer, sizes, counters)])
     return np.concatenate(kept)
 
 
-def _count_ruled_out(answer: Answer, sizes: Int64Array, counters: ScanCounters) -> None:
-    """Count the chunks that an answer rules out; `sizes` are the bytes of the answer's chunks."""
-    ruled_out = answer.ruled_out
-    counters.bytes_skipped += int(sizes[ruled_out].sum())
-    chunks, messages = int(ruled_out.sum()), int(answer.records[ruled_out].sum())
-    answer.source.count(counters, chunks=chunks, messages=messages)
+def _count_ruled_out(answer: Answer, sizes: Int64Array, counters: ScanCounters) -> Int64Array:
+    """Count the chunks that an answer rules out, and give the numbers of the others.
+
+    `sizes` are the bytes of the answer's chunks.
+    """
+    left = np.flatnonzero(~answer.ruled_out)
+    counters.bytes_skipped += int(sizes.sum() - sizes[left].sum())
+    messages = int(answer.records.sum() - answer.records[left].sum())
+    answer.source.count(counters, chunks=len(answer.rows) - len(left), messages=messages)
+    return left
 
 
 @dataclass(slots=True)
@@ -111,13 +115,12 @@ class _AnsweredRead:
     def batches(self) -> Iterator[ScanBatch]:
         """The messages, in stream order: runs of chunks that are read the same way."""
         answer = self.answer
-        sizes = (self.reader.stop_positions() - self.reader.chunks().position)[answer.rows]
-        _count_ruled_out(answer, sizes, self.counters)
+        sizes = self.reader.stops_of(answer.rows) - self.reader.chunks().position[answer.rows]
+        kept = _count_ruled_out(answer, sizes, self.counters)
         entries, direct = wanted_entries(self.reader, answer, self._sparse(sizes))
         ways = np.full(len(answer.rows), _Way.EVALUATED)
         ways[answer.decided] = _Way.WHOLE
         ways[direct] = _Way.DIRECT
-        kept = np.flatnonzero(~answer.ruled_out)
         for run in np.split(kept, np.flatnonzero(np.diff(ways[kept])) + 1):
             if not len(run):
                 continue

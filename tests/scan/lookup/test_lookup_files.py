@@ -32,10 +32,13 @@ from headgate.scan.lookup import (
     lookup_fields,
     lookup_file_of,
     missing_segments,
+    source,
     sweep_lookup,
     table,
+    tail,
 )
 from headgate.scan.lookup.files import LOOKUP_SUFFIX
+from headgate.scan.lookup.fingerprints import fingerprint
 from headgate.scan.lookup.table import blocks_of, make_table
 from match_indexes import WRITES, Write, append, create, followed, planned
 
@@ -145,6 +148,51 @@ def test_few_blocks_are_named_by_chance_and_a_message_costs_little_more_than_two
     others = generator.integers(2, 2**32, 500, dtype=np.uint32)
     named = np.mean([blocks_of(made, others[[row]]).mean() for row in range(len(others))])
     assert named < 0.001
+
+
+@pytest.mark.parametrize("fields", [(REGION, PRICE), (PRICE,)])
+def test_a_process_that_asks_again_keeps_the_open_segment_in_memory(
+    tmp_path: Path, fields: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "BLOCK_MESSAGES", 4)
+    monkeypatch.setattr(tail, "BLOCK_MESSAGES", 4)
+    stream = create(tmp_path / "s", MANY, segment_bytes=1 << 20)
+    declare_lookup(stream, fields)
+    text = "price = 6 AND region = 'AMER'"
+    first = assert_same(stream, text)
+    assert first.messages_decided_by_lookup == 0
+    for _ in range(4):
+        counters = assert_same(stream, text)
+    assert counters.messages_decided_by_lookup > 40
+    append(stream, MANY)
+    assert assert_same(stream, text).messages_decided_by_lookup > counters.messages_decided_by_lookup
+    # Another stream of that name.
+    shutil.rmtree(stream.path)
+    other = create(tmp_path / "s", [Write((("AMER", 6),) * 3, packed=False)] * 100, segment_bytes=1 << 20)
+    declare_lookup(other, fields)
+    for _ in range(4):
+        assert assert_same(other, text).messages_matched == 300
+
+
+def test_a_tail_whose_last_chunk_is_another_one_now_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "BLOCK_MESSAGES", 4)
+    monkeypatch.setattr(tail, "_FIRST_LOOKS", 0)
+    newest = create(tmp_path / "s", MANY, segment_bytes=1 << 20).segments()[-1]
+    made = tail.Tail(newest.first_chunk_id)
+    wanted = np.array([fingerprint(6.0)], dtype=np.uint32)
+    with newest.open() as reader:
+        count = made.grow(reader, [PRICE])
+        assert count == 2 * tail.RUN_BLOCKS
+        before = made.blocks(PRICE, wanted, count)
+        assert before is not None
+        assert 0 < before.sum() < count
+        made._last, made._runs = (made._last[0], b"another header"), made._runs[:1] * 2
+        assert made.grow(reader, [PRICE]) == count
+        assert np.array_equal(made.blocks(PRICE, wanted, count), before)
+        assert made.blocks(PRICE, wanted, count + tail.RUN_BLOCKS) is None
+        assert made.blocks(REGION, wanted, count) is None
 
 
 def run_build(stream: Stream, crash_at: str = "", *, count: int = 1) -> list[subprocess.Popen[bytes]]:

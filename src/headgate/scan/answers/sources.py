@@ -80,7 +80,10 @@ class Answers:
 
     def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
         """What is known of chunks, in pieces of bounded size, together all `rows`, in their order."""
-        yield from self._answers(self._sources, reader, rows, within)
+        if len(rows):
+            first, last = int(rows[0]), int(rows[-1])
+            knowing = [source for source in self._sources if _says_something(source, reader, first, last)]
+            yield from self._answers(knowing or self._sources[-1:], reader, rows, within)
 
     def _answers(
         self, sources: Sequence[AnswerSource], reader: SegmentReader, rows: Int64Array, within: OffsetRange
@@ -104,6 +107,12 @@ class Answers:
                     here = part.part(first, first + len(other.rows))
                     first += len(other.rows)
                     yield other if _open_messages(other) < _open_messages(here) else here
+
+
+def _says_something(source: AnswerSource, reader: SegmentReader, first: int, last: int) -> bool:
+    """Whether a source may say something of rows from the first to the last one."""
+    begin, stop = source.reach(reader, first)
+    return begin < stop and begin <= last
 
 
 def _open_messages(answer: Answer) -> int:

@@ -17,7 +17,8 @@ from headgate.scan.answers import MOST_OFFSETS, Answer
 from headgate.scan.lookup.declaration import fields_in
 from headgate.scan.lookup.files import lookup_file_of
 from headgate.scan.lookup.keys import block_keys, matching_blocks, may_ask
-from headgate.scan.lookup.table import block_messages_of
+from headgate.scan.lookup.table import BLOCK_MESSAGES, block_messages_of
+from headgate.scan.lookup.tail import RUN_BLOCKS, tail_of
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 
 Int64Array = NDArray[np.int64]
@@ -28,9 +29,9 @@ class LookupWarning(RuntimeWarning):
 
 
 def is_looked_up(segment: Segment) -> bool:
-    """Whether the stream of a sealed segment has lookup fields. Cost: a look for one file."""
+    """Whether the stream of a segment has lookup fields. Cost: a look for one file."""
     try:
-        return segment.is_sealed and bool(fields_in(derived_folder_of(segment)))
+        return bool(fields_in(derived_folder_of(segment)))
     except LogError:
         # Whoever asks is told.
         return True
@@ -58,7 +59,7 @@ class LookupSource:
     def __init__(self, request: ScanRequest) -> None:
         usable = request.filter is not None and request.lookup and not request.exact
         self._filter = request.filter if usable and request.filter is not None and may_ask(request.filter) else None
-        self._known: tuple[SegmentReader, Cover | None] | None = None
+        self._known: tuple[SegmentReader, int, Cover | None] | None = None
         self._fields: tuple[Path, tuple[str, ...]] | None = None
         self._warned = False
 
@@ -82,34 +83,45 @@ class LookupSource:
 
     def reach(self, reader: SegmentReader, row: int) -> tuple[int, int]:
         """See `AnswerSource`."""
-        cover = self._cover(reader)
+        cover = self._cover(reader, row)
         if cover is None:
             return row, row
         return row, max(row, int(np.searchsorted(reader.next_chunk_ids(), cover.stop, side="right")))
 
     def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
         """See `AnswerSource`. In one piece where few messages may match."""
-        table, next_ids = reader.chunks(), reader.next_chunk_ids()[rows]
-        begins = np.maximum(table.chunk_id[rows], within.start)
-        ends = np.maximum(np.minimum(next_ids, within.stop), begins)
-        cover = self._cover(reader)
+        if not len(rows):
+            return
+        table = reader.chunks()
+        # Most rows are in a row: views of the table, not copies.
+        place = slice(int(rows[0]), int(rows[-1]) + 1) if len(rows) == rows[-1] - rows[0] + 1 else rows
+        chunk_ids, next_ids = table.chunk_id[place], reader.next_chunk_ids()[place]
+        begins, ends = chunk_ids, next_ids
+        if within.start > chunk_ids[0] or within.stop < next_ids[-1]:
+            begins = np.maximum(chunk_ids, within.start)
+            ends = np.maximum(np.minimum(next_ids, within.stop), begins)
+        cover = self._cover(reader, int(rows[0]))
         counts = np.zeros(len(rows), dtype=np.int64)
         trusted = np.zeros(len(rows), dtype=np.bool_)
         if cover is not None:
-            trusted = (table.type[rows] == ChunkType.USER) & (next_ids <= cover.stop)
-            counts = _counts(cover, table.chunk_id[rows], begins, ends)
+            trusted = table.type[place] == ChunkType.USER
+            trusted[int(np.searchsorted(next_ids, cover.stop, side="right")) :] = False
+            _count(cover, chunk_ids, begins, ends, counts)
             counts[~trusted] = 0
-        total = np.cumsum(counts)
+        records = ends - begins
+        total = None if int(counts.sum()) <= MOST_OFFSETS else np.cumsum(counts)
         first = 0
         while first < len(rows):
-            before = int(total[first - 1]) if first else 0
-            stop = max(first + 1, int(np.searchsorted(total, before + MOST_OFFSETS, side="right")))
+            before = int(total[first - 1]) if total is not None and first else 0
+            stop = len(rows)
+            if total is not None:
+                stop = max(first + 1, int(np.searchsorted(total, before + MOST_OFFSETS, side="right")))
             part = slice(first, stop)
             offsets, chunks = _offsets(cover, begins[part], ends[part], counts[part])
             yield Answer(
                 rows[part],
                 trusted[part],
-                (ends - begins)[part],
+                records[part],
                 counts[part],
                 offsets,
                 chunks,
@@ -125,33 +137,45 @@ class LookupSource:
     def distrust(self, answer: Answer, reason: str) -> None:
         """Nothing is read by what it says of single messages."""
 
-    def _cover(self, reader: SegmentReader) -> Cover | None:
-        known = self._known
-        if known is None or known[0] is not reader:
-            known = reader, self._look(reader.segment)
-            self._known = known
-        return known[1]
+    def _cover(self, reader: SegmentReader, row: int) -> Cover | None:
+        """What is known of a segment, looked up once; of an open one again when a run of blocks has come.
 
-    def _look(self, segment: Segment) -> Cover | None:
-        """What lookup files say of a segment; None if nothing."""
-        if self._filter is None or segment.stop_offset is None:
-            return None
-        folder = derived_folder_of(segment)
-        if self._fields is None or self._fields[0] != folder:
-            try:
-                self._fields = folder, fields_in(folder)
-            except LogError as error:
-                self._fields = folder, ()
-                self._warn(str(error))
-        fields = self._fields[1]
-        keys = block_keys(self._filter, fields) if fields else None
+        Who follows its end, and asks for rows near it, does not look.
+        """
+        known, segment, runs = self._known, reader.segment, 0
+        if known is not None and known[0] is not reader:
+            known = None
+        if not segment.is_sealed:
+            run, stop = RUN_BLOCKS * BLOCK_MESSAGES, reader.next_chunk_id
+            runs = (stop - segment.first_chunk_id) // run
+            ids = reader.chunks().chunk_id
+            if not runs or row >= len(ids) or stop - int(ids[row]) < run:
+                return known[2] if known is not None else None
+        if known is None or known[1] != runs:
+            known = reader, runs, self._look(reader)
+            self._known = known
+        return known[2]
+
+    def _look(self, reader: SegmentReader) -> Cover | None:
+        """What lookup files say of a segment, or the tail of an open one; None if nothing."""
+        segment = reader.segment
+        fields = self._fields_of(segment)
+        keys = block_keys(self._filter, fields) if self._filter is not None and fields else None
         if keys is None:
             return None
-        first, stop = segment.first_chunk_id, segment.stop_offset
-        size = block_messages_of(stop - first)
-        count = max(1, -(-(stop - first) // size))
+        first = segment.first_chunk_id
+        if segment.stop_offset is None:
+            tail, size = tail_of(reader), BLOCK_MESSAGES
+            count = tail.grow(reader, fields)
+            stop = first + count * size
+        else:
+            stop = segment.stop_offset
+            size = block_messages_of(stop - first)
+            count = max(1, -(-(stop - first) // size))
 
         def blocks_of(field: str, fingerprints: NDArray[np.uint32]) -> NDArray[np.bool_] | None:
+            if not segment.is_sealed:
+                return tail.blocks(field, fingerprints, count)
             try:
                 file = lookup_file_of(segment, field)
                 if file is None:
@@ -167,11 +191,21 @@ class LookupSource:
                 pass
             return None
 
-        found = matching_blocks(keys, blocks_of, count)
+        found = matching_blocks(keys, blocks_of, count) if count else None
         if found is None or 2 * int(found.sum()) > count:
             # Reading all is hardly dearer, and is shared with other readers.
             return None
         return Cover(first, stop, size, found)
+
+    def _fields_of(self, segment: Segment) -> tuple[str, ...]:
+        folder = derived_folder_of(segment)
+        if self._fields is None or self._fields[0] != folder:
+            try:
+                self._fields = folder, fields_in(folder)
+            except LogError as error:
+                self._fields = folder, ()
+                self._warn(str(error))
+        return self._fields[1]
 
     def _warn(self, text: str) -> None:
         if not self._warned:
@@ -179,20 +213,17 @@ class LookupSource:
             warnings.warn(f"lookup not used: {text}; read without it", LookupWarning, stacklevel=2)
 
 
-def _counts(cover: Cover, chunk_ids: Int64Array, begins: Int64Array, ends: Int64Array) -> Int64Array:
-    """`(rows,)`: how many offsets of each chunk lie in blocks that may match."""
-    counts = np.zeros(len(begins), dtype=np.int64)
+def _count(cover: Cover, chunk_ids: Int64Array, begins: Int64Array, ends: Int64Array, counts: Int64Array) -> None:
+    """Write how many offsets of each chunk lie in blocks that may match to `counts`, which is zero elsewhere."""
     starts, stops = cover.ranges()
     firsts = np.maximum(np.searchsorted(chunk_ids, starts, side="right") - 1, 0)
-    behind = np.searchsorted(chunk_ids, stops)
-    change = np.zeros(len(begins) + 1, dtype=np.int64)
-    np.add.at(change, firsts, 1)
-    np.add.at(change, behind, -1)
-    some = np.flatnonzero(np.cumsum(change[:-1]))
-    if len(some):
-        sums = np.append(0, np.cumsum(cover.blocks, dtype=np.int64))
-        counts[some] = _before(cover, sums, ends[some]) - _before(cover, sums, begins[some])
-    return counts
+    lengths = np.maximum(np.searchsorted(chunk_ids, stops) - firsts, 0)
+    behind = np.cumsum(lengths)
+    if not len(behind) or not behind[-1]:
+        return
+    some = np.unique(np.arange(int(behind[-1])) + np.repeat(firsts - (behind - lengths), lengths))
+    sums = np.append(0, np.cumsum(cover.blocks, dtype=np.int64))
+    counts[some] = _before(cover, sums, ends[some]) - _before(cover, sums, begins[some])
 
 
 def _before(cover: Cover, sums: Int64Array, offsets: Int64Array) -> Int64Array:

@@ -7,6 +7,7 @@ Everything else, a damaged file included, is left to the full read, which decide
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -201,10 +202,15 @@ class MatchIndex:
 
     def __init__(self, request: ScanRequest) -> None:
         usable = request.filter is not None and request.match_index and not request.exact
-        self._key = key_of(request.filter) if usable and request.filter is not None else None
+        self._filter = request.filter if usable else None
         self._segment: SegmentIndex | None = None
         self._distrusted: Sidecar | None = None
         self._warned = False
+
+    @functools.cached_property
+    def _key(self) -> FilterKey | None:
+        """Which results are those of the filter; None if none may be kept."""
+        return None if self._filter is None else key_of(self._filter)
 
     @property
     def name(self) -> str:
@@ -213,8 +219,8 @@ class MatchIndex:
 
     @property
     def is_asked(self) -> bool:
-        """Whether there is any use in asking: results of the filter may be kept, and the request allows it."""
-        return self._key is not None
+        """Whether there is any use in asking: the request allows it."""
+        return self._filter is not None
 
     def use(self, segment: SegmentIndex) -> None:
         """Ask this of its segment from now on: it is shared with other readers."""
@@ -359,10 +365,12 @@ class MatchIndex:
         if self._segment is None or self._segment.reader is not reader:
             self._segment = SegmentIndex(reader)
         error = self._segment.look()
-        if error is not None:
-            self._warn(f"{error}; read without it")
+        if error is None and not self._segment.is_there:
+            return None
         if self._key is None:
             return None
+        if error is not None:
+            self._warn(f"{error}; read without it")
         cover = self._segment.cover(self._key)
         if cover is None or cover.sidecar is self._distrusted:
             return None

@@ -1,0 +1,103 @@
+"""The tail of lookup: tables of an open segment, in the memory of a process that asks for it again and again.
+
+A table is about `RUN_BLOCKS` blocks that are complete; what lies behind the last one is read. The first question costs
+reading what is there, so a process that asks once or twice, such as a command, keeps none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.errors import LogError
+from headgate.log import SegmentReader
+from headgate.message import parse_field
+from headgate.scan.lookup.build import values_of
+from headgate.scan.lookup.table import BLOCK_MESSAGES, Table, blocks_of, make_table
+from headgate.scan.request import OffsetRange
+
+RUN_BLOCKS = 16
+
+_FIRST_LOOKS = 4
+"""So many looks at a segment come first: a planned read takes two."""
+
+_MOST_TAILS = 64
+
+
+class Tail:
+    """The tables of one open segment, for all readers of a process, in any thread."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self._lock = threading.Lock()
+        self._looks = 0
+        self._fields: tuple[str, ...] = ()
+        self._runs: list[dict[str, Table]] = []
+        self._last: tuple[int, bytes] = (0, b"")
+        """Id and header of the last chunk that a table is about: with it all before are what they were."""
+
+    def grow(self, reader: SegmentReader, fields: Sequence[str]) -> int:
+        """Add what has come; gives how many blocks are known, from the first offset of the segment on.
+
+        Cost: reading what has come; where nothing has, one header.
+        """
+        with self._lock:
+            self._looks += 1
+            if self._looks <= _FIRST_LOOKS:
+                return 0
+            if self._fields != tuple(fields) or (self._runs and not self._is_same(reader)):
+                self._fields, self._runs = tuple(fields), []
+            run = RUN_BLOCKS * BLOCK_MESSAGES
+            references = [parse_field(field) for field in self._fields]
+            for number in range(len(self._runs), (reader.next_chunk_id - self._first) // run):
+                within = OffsetRange(self._first + number * run, self._first + (number + 1) * run)
+                try:
+                    found = list(values_of(reader, references, within))
+                    row = int(np.searchsorted(reader.chunks().chunk_id, within.stop)) - 1
+                    last = int(reader.chunks().chunk_id[row]), reader.header_bytes(row)
+                except LogError:
+                    # Whoever reads these messages finds what is wrong, and says so.
+                    break
+                offsets = np.concatenate([np.empty(0, dtype=np.int64), *(each for each, _ in found)])
+                blocks = (offsets - within.start) // BLOCK_MESSAGES
+                tables = {}
+                for place, field in enumerate(self._fields):
+                    values = np.concatenate([np.empty(0, dtype=np.uint32), *(each[place] for _, each in found)])
+                    tables[field] = make_table(values, blocks, count=RUN_BLOCKS, block_messages=BLOCK_MESSAGES)
+                self._runs.append(tables)
+                self._last = last
+            return RUN_BLOCKS * len(self._runs)
+
+    def blocks(self, field: str, fingerprints: NDArray[np.uint32], count: int) -> NDArray[np.bool_] | None:
+        """`(count,)`: which of the first blocks may hold one of some values; None where that is not known."""
+        with self._lock:
+            runs = self._runs[: count // RUN_BLOCKS]
+        if RUN_BLOCKS * len(runs) < count or any(field not in run for run in runs):
+            return None
+        return np.concatenate([blocks_of(run[field], fingerprints) for run in runs])
+
+    def _is_same(self, reader: SegmentReader) -> bool:
+        chunk_id, header = self._last
+        ids = reader.chunks().chunk_id
+        row = int(np.searchsorted(ids, chunk_id))
+        return row < len(ids) and ids[row] == chunk_id and reader.header_bytes(row) == header
+
+
+_tails: OrderedDict[tuple[str, str, int], Tail] = OrderedDict()
+_tails_lock = threading.Lock()
+
+
+def tail_of(reader: SegmentReader) -> Tail:
+    """The tail of an open segment; the same for all readers of the process."""
+    segment = reader.segment
+    key = str(segment.folder), segment.identity, segment.first_chunk_id
+    with _tails_lock:
+        found = _tails.setdefault(key, Tail(segment.first_chunk_id))
+        _tails.move_to_end(key)
+        while len(_tails) > _MOST_TAILS:
+            _tails.popitem(last=False)
+        return found

@@ -20,6 +20,7 @@ from headgate.scan.columns import declare_columns
 from headgate.spark import build_column_files, read, session
 
 MESSAGES = int(os.environ.get("HEADGATE_BENCH_MESSAGES", "20000000"))
+SEGMENT_BYTES = 200_000_000
 ROUNDS = 5
 DECLARED = (
     "region string, price double, quantity int, customer_id bigint, channel string, premium_customer boolean, "
@@ -52,13 +53,14 @@ def main() -> None:
     spark = session("benchmark", master="local[2]", config={"spark.driver.memory": "4g"})
     with tempfile.TemporaryDirectory(prefix="headgate-benchmark-") as folder:
         place = Path(folder)
-        stream = event_stream(place / "events", messages=MESSAGES)
+        stream = event_stream(place / "events", messages=MESSAGES, segment_bytes=SEGMENT_BYTES)
         declare_columns(stream, DECLARED)
         source = spark.read.format("headgate").option("stream", str(stream.path))
         source.option("columns", DECLARED).load().write.parquet(str(place / "plain"))
         plain = spark.read.parquet(str(place / "plain"))
         without = source.option("columns", GROUPED).load()
-        orders = source.options(columns="offset", filter=ORDER_FILTER).load()
+        orders = source.options(columns="offset", filter=ORDER_FILTER, column_files="false").load()
+        decided = source.options(columns="offset", filter=ORDER_FILTER, column_files="true").load()
         build_column_files(spark, [stream])
         with_files = read(spark, stream.path, columns=GROUPED)
         of_files = read(spark, stream.path, columns="offset", filter=ORDER_FILTER)
@@ -80,6 +82,7 @@ def main() -> None:
         filtering: dict[str, Callable[[], object]] = {
             baseline: lambda: plain.where(ORDERS).count(),
             "headgate.spark.read with column files": of_files.count,
+            'format("headgate") with column files': decided.count,
             'format("headgate") without column files': orders.count,
         }
         report(

@@ -46,7 +46,7 @@ def in_turn(runs: dict[str, Callable[[], object]]) -> list[Measurement]:
 
 
 def sums(frame: DataFrame) -> list[tuple[object, ...]]:
-    return sorted((row[0], round(row[1], 1)) for row in frame.groupBy("region").sum("price").collect())
+    return sorted((row[0], round(row[1], 2)) for row in frame.groupBy("region").sum("price").collect())
 
 
 def main() -> None:

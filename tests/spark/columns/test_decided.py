@@ -45,6 +45,8 @@ CONSTANTS = (
     "1e300",
     "TRUE",
 )
+NO_TEXT = ("s IN (0xFF)", "NOT (s IN (0xFF))", "s NOT IN (0xFF, 0xFE)", "s NOT IN (0xFF, 'a')", "NOT (s = 0xFF)")
+"""Filters with members that no text can be: with them Spark's IN is of less, or of nothing."""
 TEXT = (
     "s string, b boolean, n bigint, d double, f float, t timestamp, y binary, `TAGS` string, "
     "p.subject, h.priority, p.creation_time, m.tag string"
@@ -96,10 +98,12 @@ def text_of(chance: random.Random, names: tuple[str, ...], depth: int = 2) -> st
 
 def whole_filters(chance: random.Random, count: int) -> list[tuple[Filter, ColumnFilter]]:
     found: list[tuple[Filter, ColumnFilter]] = []
+    texts = [("rabbitmq", text) for text in NO_TEXT]
     while len(found) < count:
         dialect = chance.choice(list(NAMES))
+        dialect, text = texts.pop() if texts else (dialect, text_of(chance, NAMES[dialect]))
         try:
-            parsed = Filter.parse(text_of(chance, NAMES[dialect]), dialect)
+            parsed = Filter.parse(text, dialect)
         except FilterError:
             continue
         over = column_filter(parsed, DECLARED, now_ms=NOW_MS)

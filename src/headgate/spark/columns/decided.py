@@ -80,9 +80,11 @@ def _node(node: ColumnNode, columns: Mapping[str, DeclaredColumn], wanted: bool)
     column = F.col("`" + declared.name.replace("`", "``") + "`")
     if isinstance(node, ColumnComparison):
         found = _OPERATORS[node.operator](*_sides(column, node.value, declared))
-    elif isinstance(node, ColumnMembership) and node.values:
-        # No exact row has a text that is no UTF-8.
-        found = column.isin([_literal(value, declared) for value in node.values if _is_literal(value, declared)])
+    elif isinstance(node, ColumnMembership) and (
+        # No exact row has a text that is no UTF-8. Spark's IN of nothing is false for null, too.
+        literals := [_literal(value, declared) for value in node.values if _is_literal(value, declared)]
+    ):
+        found = column.isin(literals)
     elif isinstance(node, ColumnNull) and node.absent is True and not node.empty_is_absent:
         return column.isNull()
     else:

@@ -18,7 +18,7 @@ import hashlib
 import os
 import re
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from pathlib import Path
 
 from headgate.errors import LogError
@@ -26,7 +26,7 @@ from headgate.log.crash_points import BuildStep, reached
 from headgate.log.files import storage_error, sync_file, sync_folder
 from headgate.log.manifest import STREAMS_FOLDER, root_of
 from headgate.log.pairs import ids_among
-from headgate.log.seal import read_seal, seal_of
+from headgate.log.seal import read_seal, seal_of, seal_path
 from headgate.log.segment import Segment
 from headgate.log.staging import PRIVATE_FOLDER
 from headgate.log.stream import Stream
@@ -41,7 +41,7 @@ _OF_SEGMENT = re.compile(r"\.?([0-9]{20})-.+")
 _GONE_SUFFIX = ".gone"
 _MOST_DIGESTS = 4096
 
-_digests: dict[tuple[str, str, int, int, int], str] = {}
+_digests: dict[Hashable, str] = {}
 
 
 def derived_folder(stream: Stream) -> Path:
@@ -74,16 +74,12 @@ def segment_of_name(name: str) -> int | None:
 def headers_digest(segment: Segment) -> str:
     """16 hexadecimal digits for the chunk headers of a sealed segment, which hold the checksums of all data.
 
-    Cost: reading the segment's seal; without one the header of each chunk; remembered while the file has its size and
-    time. Raises CorruptChunkError, OffsetOutOfRangeError.
+    Cost: reading the segment's seal; without one the header of each chunk; remembered while file and seal have their
+    size and time. Raises CorruptChunkError, OffsetOutOfRangeError.
     """
     path = segment.segment_path
-    try:
-        found = os.stat(path)
-        key = (str(path), segment.identity, found.st_ino, found.st_size, found.st_mtime_ns)
-    except OSError:
-        key = (str(path), segment.identity, 0, 0, 0)
-    known = _digests.get(key)
+    key = _state_of(segment)
+    known = None if key is None else _digests.get(key)
     if known is not None:
         return known
     seal = read_seal(path) if segment.is_own else None
@@ -91,11 +87,27 @@ def headers_digest(segment: Segment) -> str:
         with segment.open() as reader:
             seal = seal_of(reader)
     digest = hashlib.sha256(seal.header_crcs.astype(">u4").tobytes()).hexdigest()[:16]
-    if key[2]:
+    # What was read may be of files that took the place of these meanwhile.
+    if key is not None and key == _state_of(segment):
         if len(_digests) >= _MOST_DIGESTS:
             _digests.clear()
         _digests[key] = digest
     return digest
+
+
+def _state_of(segment: Segment) -> Hashable | None:
+    """What tells the files of a sealed segment from others of their names; None where there is no segment file."""
+    path = segment.segment_path
+    state: list[Hashable] = [str(path), segment.identity]
+    for each in (path, seal_path(path)) if segment.is_own else (path,):
+        try:
+            found = os.stat(each)
+        except OSError:
+            if each == path:
+                return None
+            continue
+        state.append((found.st_ino, found.st_size, found.st_mtime_ns))
+    return tuple(state)
 
 
 def derived_bytes(stream: Stream) -> int:

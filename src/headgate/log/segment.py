@@ -251,7 +251,7 @@ class SegmentReader:
         while True:
             try:
                 self._take_records(*known)
-                if state is not None and self._extent is not None:
+                if state is not None and self._extent is not None and state == self._sealed_state():
                     table = self._rows.table
                     _KEPT.put(state, _KnownTable(table, self._extent, self._seal, self._behind_rows(table)))
                 return self._rows.table

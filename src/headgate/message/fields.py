@@ -122,7 +122,10 @@ def parse_field(text: str) -> FieldReference:
             raise ConfigError(f"{text!r}: section {section} has no field {name!r}; it has {known}")
         return FieldReference(code, position=names.index(name.replace("_", "-")))
     if dot and section in _MAP_SECTIONS:
-        return FieldReference(_MAP_SECTIONS[section], key=name.encode())
+        try:
+            return FieldReference(_MAP_SECTIONS[section], key=name.encode())
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"{text!r}: half of a surrogate pair is no text that a key may have") from error
     raise ConfigError(
         f"{text!r} names no field; expected section.name with one of the sections "
         f"{', '.join([*_LIST_SECTIONS, *_MAP_SECTIONS])}"

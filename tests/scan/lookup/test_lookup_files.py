@@ -11,6 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +21,21 @@ from hypothesis import strategies as st
 from examples import examples
 from headgate.errors import ConfigError, LogError
 from headgate.evaluate import Filter
-from headgate.log import GRACE_MS, BuildStep, Stream, derived_bytes, derived_folder, pairs, without_flushing
+from headgate.log import (
+    GRACE_MS,
+    BuildStep,
+    SegmentReader,
+    Stream,
+    derived_bytes,
+    derived_folder,
+    pairs,
+    without_flushing,
+)
+from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest
 from headgate.scan.lookup import (
     LookupWarning,
+    build,
     build_lookup,
     build_segment,
     declare_lookup,
@@ -183,16 +195,104 @@ def test_a_tail_whose_last_chunk_is_another_one_now_is_made_anew(
     made = tail.Tail(newest.first_chunk_id)
     wanted = np.array([fingerprint(6.0)], dtype=np.uint32)
     with newest.open() as reader:
-        count = made.grow(reader, [PRICE])
+        count, mark = made.grow(reader, [PRICE])
+        assert mark is not None
         assert count == 2 * tail.RUN_BLOCKS
         before = made.blocks(PRICE, wanted, count)
         assert before is not None
         assert 0 < before.sum() < count
-        made._last, made._runs = (made._last[0], b"another header"), made._runs[:1] * 2
-        assert made.grow(reader, [PRICE]) == count
+        made._mark, made._runs = tail.Mark(mark.chunk_id, b"another header"), made._runs[:1] * 2
+        assert made.grow(reader, [PRICE]) == (count, mark)
         assert np.array_equal(made.blocks(PRICE, wanted, count), before)
         assert made.blocks(PRICE, wanted, count + tail.RUN_BLOCKS) is None
         assert made.blocks(REGION, wanted, count) is None
+
+
+@pytest.fixture
+def tails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first look at an open segment makes its tables, of blocks as small as those of files."""
+    monkeypatch.setattr(source, "BLOCK_MESSAGES", 4)
+    monkeypatch.setattr(tail, "BLOCK_MESSAGES", 4)
+    monkeypatch.setattr(tail, "_FIRST_LOOKS", 0)
+
+
+def cut(reader: SegmentReader, row: int) -> None:
+    """Cut a segment before a chunk, as a recovery or another leader does."""
+    os.truncate(reader.segment.segment_path, int(reader.chunks().position[row]))
+    os.truncate(reader.segment.index_path, FILE_HEAD_BYTES + row * INDEX_RECORD_BYTES)
+
+
+@pytest.mark.usefixtures("tails_at_once")
+@pytest.mark.parametrize("asks_between", [False, True])
+def test_what_was_cut_and_grew_back_as_long_is_not_ruled_out(tmp_path: Path, asks_between: bool) -> None:
+    one = Write((("EMEA", 1),), packed=False)
+    stream = create(tmp_path / "s", [one] * 130, segment_bytes=1 << 20)
+    declare_lookup(stream, [REGION])
+    asked = source.LookupSource(ScanRequest(filter=Filter.parse("region = 'AMER'", "rabbitmq")))
+
+    def ruled_out(reader: SegmentReader) -> int:
+        rows = np.arange(len(reader.chunks(refresh=True)))
+        found = list(asked.answers(reader, rows, OffsetRange(0, 1 << 40)))
+        return sum(int((each.trusted & (each.counts == 0)).sum()) for each in found)
+
+    with stream.segments()[-1].open() as reader:
+        assert ruled_out(reader) == 128
+        cut(reader, 100)
+        if asks_between:
+            assert ruled_out(reader) == 64
+        append(stream, [Write((("AMER", 1),), packed=False)] * 60)
+        assert ruled_out(reader) == 100
+
+
+@pytest.mark.usefixtures("tails_at_once")
+def test_a_segment_that_is_cut_and_grows_while_its_tail_is_made_gets_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = create(tmp_path / "s", [Write((("EMEA", 1),), packed=False)] * 130, segment_bytes=1 << 20)
+    newest = stream.segments()[-1]
+    made = tail.Tail(newest.first_chunk_id)
+    reads = 0
+
+    def values_of(*arguments: Any) -> Iterator[Any]:
+        nonlocal reads
+        reads += 1
+        if reads == 2:
+            cut(reader, 50)
+            append(stream, [Write((("AMER", 1),), packed=False)] * 80)
+        return build.values_of(*arguments)
+
+    monkeypatch.setattr(tail, "values_of", values_of)
+    wanted = np.array([fingerprint(b"AMER")], dtype=np.uint32)
+    with newest.open() as reader:
+        assert made.grow(reader, [REGION]) == (0, None)
+        assert made.grow(reader, [REGION])[0] == 2 * tail.RUN_BLOCKS
+        blocks = made.blocks(REGION, wanted, 2 * tail.RUN_BLOCKS)
+        assert blocks is not None
+        assert blocks.sum() == 32 - 50 // 4
+
+
+def test_a_segment_that_is_another_one_when_it_was_read_gets_no_file_in_this_pass(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swapped = [
+        Write(tuple((REGIONS.get(region), price) for region, price in each.messages), each.packed) for each in MANY
+    ]
+    restored = create(tmp_path / "restored", swapped, identity=stream.identity)
+    tables_of = build._tables_of
+
+    def restoring(*arguments: Any) -> Any:
+        found = tables_of(*arguments)
+        for path in restored.path.glob("0*"):
+            shutil.copy(path, tmp_path / "new")
+            os.replace(tmp_path / "new", stream.path / path.name)
+        return found
+
+    monkeypatch.setattr(build, "_tables_of", restoring)
+    assert next(build_lookup(stream, now_ms=2)) == build.LookupReport(0)
+    assert files_of(stream) == []
+    monkeypatch.undo()
+    assert built(stream) > 0
+    assert_same(stream, "region = 'EMEA' AND price = 2")
 
 
 def run_build(stream: Stream, crash_at: str = "", *, count: int = 1) -> list[subprocess.Popen[bytes]]:
@@ -351,6 +451,8 @@ def test_fields_come_and_go_and_what_is_wrong_is_named(stream: Stream) -> None:
     assert lookup_fields(stream) == (REGION, PRICE)
     assert declare_lookup(stream, ["properties.correlation-id", REGION])[2:] == ("properties.correlation_id",)
     assert drop_lookup(stream, ["properties.correlation-id"]) == (REGION, PRICE)
+    with pytest.raises(ConfigError, match=r"'application_properties\.\\ud800': half of a surrogate pair"):
+        declare_lookup(stream, ["application_properties.\ud800"])
     with pytest.raises(ConfigError, match="section properties has no field 'colour'"):
         declare_lookup(stream, ["properties.colour"])
     with pytest.raises(ConfigError, match=r"'properties\.subject' is not declared"):

@@ -80,8 +80,9 @@ _MOST_SEGMENT = 2**63 - 1
 class BuildReport:
     """What building one segment gave: `is_new` false where the file was there.
 
-    `inexact` counts rows with an inexact column, of a new file. `file` is None where retention was faster, where the
-    segment is damaged (`trouble` says how), and in reports of other processes.
+    `inexact` counts rows with an inexact column, of a new file. `file` is None where retention was faster, where other
+    files took the place of the segment's meanwhile, where it is damaged (`trouble` says how), and in reports of other
+    processes.
     """
 
     segment: int
@@ -110,20 +111,11 @@ def build_segment(
         for each in {folder, target}:
             remove_unfinished(each, segment.first_chunk_id, COLUMN_SUFFIX + NEW_SUFFIX)
         try:
-            source = None if stream.settings is None else stream.settings.filter_source
-            origin = Origin(
-                identity=stream.identity,
-                segment=segment.first_chunk_id,
-                stop=segment.stop_offset or 0,
-                size=segment.segment_path.stat().st_size,
-                headers=headers_digest(segment),
-                declaration=declaration,
-                filter_source=source,
-            )
+            origin = _origin_of(stream, segment, declaration)
             there = _there(stream, segment, origin, check=check)
             if there is not None:
                 return BuildReport(segment.first_chunk_id, _kept(there, target), is_new=False)
-            return _build(segment, origin, target)
+            return _build(stream, segment, origin, target)
         except (OffsetOutOfRangeError, FileNotFoundError):
             # Retention was faster.
             return BuildReport(segment.first_chunk_id, None, is_new=False)
@@ -148,20 +140,11 @@ def build_columns(stream: Stream, *, now_ms: int, check: bool = False) -> Iterat
 def missing_segments(stream: Stream, declaration: ColumnDeclaration) -> list[Segment]:
     """The sealed segments that have no file of this declaration; what lies in files is not looked at."""
     names = paths_of(stream)
-    source = None if stream.settings is None else stream.settings.filter_source
     found = []
     for segment in stream.segments():
         if segment.is_sealed:
             with contextlib.suppress(FileNotFoundError, OffsetOutOfRangeError):
-                origin = Origin(
-                    stream.identity,
-                    segment.first_chunk_id,
-                    0,
-                    segment.segment_path.stat().st_size,
-                    headers_digest(segment),
-                    declaration,
-                    source,
-                )
+                origin = _origin_of(stream, segment, declaration)
                 start = f"{segment.first_chunk_id:020d}-{origin.digest()}-"
                 if not any(path.name.startswith(start) for path in names.get(segment.first_chunk_id, ())):
                     found.append(segment)
@@ -203,6 +186,21 @@ def drop_column_files(stream: Stream, *, kept: bool = True) -> int:
     return dropped
 
 
+def _origin_of(stream: Stream, segment: Segment, declaration: ColumnDeclaration) -> Origin:
+    """What the file of a sealed segment has to be made of now. Raises CorruptChunkError; FileNotFoundError,
+    OffsetOutOfRangeError for one that is gone.
+    """
+    return Origin(
+        identity=stream.identity,
+        segment=segment.first_chunk_id,
+        stop=segment.stop_offset or 0,
+        size=segment.segment_path.stat().st_size,
+        headers=headers_digest(segment),
+        declaration=declaration,
+        filter_source=None if stream.settings is None else stream.settings.filter_source,
+    )
+
+
 def _there(stream: Stream, segment: Segment, origin: Origin, *, check: bool) -> ColumnFile | None:
     """The file that is to be made, if it is there already; a damaged one is removed."""
     start = f"{segment.first_chunk_id:020d}-{origin.digest()}-"
@@ -233,7 +231,7 @@ def _kept(file: ColumnFile, target: Path) -> ColumnFile:
     return open_column_file(wanted)
 
 
-def _build(segment: Segment, origin: Origin, target: Path) -> BuildReport:
+def _build(stream: Stream, segment: Segment, origin: Origin, target: Path) -> BuildReport:
     temporary = target / f".{segment.first_chunk_id:020d}-{secrets.token_hex(4)}{COLUMN_SUFFIX}{NEW_SUFFIX}"
     try:
         try:
@@ -243,6 +241,11 @@ def _build(segment: Segment, origin: Origin, target: Path) -> BuildReport:
                     writer.add(rows, stop)
             writer.close()
             reached(BuildStep.WRITTEN)
+            with contextlib.suppress(FileNotFoundError, OffsetOutOfRangeError):
+                if _origin_of(stream, segment, origin.declaration) != origin:
+                    # Other files took the place of these meanwhile, such as a backup: they are for the next pass.
+                    temporary.unlink()
+                    return BuildReport(segment.first_chunk_id, None, is_new=False)
             path = target / file_name(origin, add_checks(temporary))
             finish_derived(temporary, path)
         except BaseException:

@@ -76,10 +76,13 @@ def build_segment(stream: Stream, segment: Segment, fields: Sequence[str], *, ch
             missing = [field for field in fields if not _is_there(segment, field, check=check)]
             if not missing:
                 return LookupReport(segment.first_chunk_id)
+            origins = [Origin.of(segment, field) for field in missing]
             tables, messages = _tables_of(segment, missing)
+            if origins != [Origin.of(segment, field) for field in missing]:
+                # Other files took the place of these meanwhile, such as a backup: they are for the next pass.
+                return LookupReport(segment.first_chunk_id)
             size = sum(
-                _write(folder, segment, Origin.of(segment, field), table, messages)
-                for field, table in zip(missing, tables, strict=True)
+                _write(folder, segment, origin, table, messages) for origin, table in zip(origins, tables, strict=True)
             )
             return LookupReport(segment.first_chunk_id, len(missing), messages, size)
         except (OffsetOutOfRangeError, FileNotFoundError):

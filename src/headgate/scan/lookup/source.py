@@ -18,7 +18,7 @@ from headgate.scan.lookup.declaration import fields_in
 from headgate.scan.lookup.files import lookup_file_of
 from headgate.scan.lookup.keys import block_keys, matching_blocks, may_ask
 from headgate.scan.lookup.table import BLOCK_MESSAGES, block_messages_of
-from headgate.scan.lookup.tail import RUN_BLOCKS, tail_of
+from headgate.scan.lookup.tail import RUN_BLOCKS, Mark, tail_of
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 
 Int64Array = NDArray[np.int64]
@@ -39,12 +39,16 @@ def is_looked_up(segment: Segment) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Which blocks of a segment may hold a match, `(blocks,)`, from the offset `first` on; known up to `stop`."""
+    """Which blocks of a segment may hold a match, `(blocks,)`, from the offset `first` on; known up to `stop`.
+
+    Of an open segment it holds while the chunk of the `mark` stands: a recovery may cut what then grows again.
+    """
 
     first: int
     stop: int
     block_messages: int
     blocks: NDArray[np.bool_]
+    mark: Mark | None
 
     def ranges(self) -> tuple[Int64Array, Int64Array]:
         """Begin and end of the offsets that may match, ascending and apart."""
@@ -145,6 +149,8 @@ class LookupSource:
         known, segment, runs = self._known, reader.segment, 0
         if known is not None and known[0] is not reader:
             known = None
+        if known is not None and known[2] is not None and known[2].mark is not None:
+            known = known if known[2].mark.stands(reader) else None
         if not segment.is_sealed:
             run, stop = RUN_BLOCKS * BLOCK_MESSAGES, reader.next_chunk_id
             runs = (stop - segment.first_chunk_id) // run
@@ -163,10 +169,10 @@ class LookupSource:
         keys = block_keys(self._filter, fields) if self._filter is not None and fields else None
         if keys is None:
             return None
-        first = segment.first_chunk_id
+        first, mark = segment.first_chunk_id, None
         if segment.stop_offset is None:
             tail, size = tail_of(reader), BLOCK_MESSAGES
-            count = tail.grow(reader, fields)
+            count, mark = tail.grow(reader, fields)
             stop = first + count * size
         else:
             stop = segment.stop_offset
@@ -195,7 +201,7 @@ class LookupSource:
         if found is None or 2 * int(found.sum()) > count:
             # Reading all is hardly dearer, and is shared with other readers.
             return None
-        return Cover(first, stop, size, found)
+        return Cover(first, stop, size, found, mark)
 
     def _fields_of(self, segment: Segment) -> tuple[str, ...]:
         folder = derived_folder_of(segment)

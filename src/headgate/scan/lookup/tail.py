@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,30 @@ _FIRST_LOOKS = 4
 _MOST_TAILS = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A chunk by its id and its header, which holds the checksum of its data."""
+
+    chunk_id: int
+    header: bytes
+
+    @staticmethod
+    def before(reader: SegmentReader, stop: int) -> Mark:
+        """The last chunk that begins before an offset; there must be one. Cost: reading a header."""
+        ids = reader.chunks().chunk_id
+        row = int(np.searchsorted(ids, stop)) - 1
+        return Mark(int(ids[row]), reader.header_bytes(row))
+
+    def stands(self, reader: SegmentReader) -> bool:
+        """Whether the chunk lies where the table says: then all before it are what they were.
+
+        Cost: reading a header.
+        """
+        ids = reader.chunks().chunk_id
+        row = int(np.searchsorted(ids, self.chunk_id))
+        return row < len(ids) and ids[row] == self.chunk_id and reader.header_bytes(row) == self.header
+
+
 class Tail:
     """The tables of one open segment, for all readers of a process, in any thread."""
 
@@ -37,30 +62,34 @@ class Tail:
         self._looks = 0
         self._fields: tuple[str, ...] = ()
         self._runs: list[dict[str, Table]] = []
-        self._last: tuple[int, bytes] = (0, b"")
-        """Id and header of the last chunk that a table is about: with it all before are what they were."""
+        self._mark: Mark | None = None
 
-    def grow(self, reader: SegmentReader, fields: Sequence[str]) -> int:
+    def grow(self, reader: SegmentReader, fields: Sequence[str]) -> tuple[int, Mark | None]:
         """Add what has come; gives how many blocks are known, from the first offset of the segment on.
+
+        With them the last chunk that they are about, None for no blocks: they hold while it stands.
 
         Cost: reading what has come; where nothing has, one header.
         """
         with self._lock:
             self._looks += 1
             if self._looks <= _FIRST_LOOKS:
-                return 0
-            if self._fields != tuple(fields) or (self._runs and not self._is_same(reader)):
-                self._fields, self._runs = tuple(fields), []
+                return 0, None
+            if self._fields != tuple(fields) or (self._mark is not None and not self._mark.stands(reader)):
+                self._fields, self._runs, self._mark = tuple(fields), [], None
             run = RUN_BLOCKS * BLOCK_MESSAGES
             references = [parse_field(field) for field in self._fields]
             for number in range(len(self._runs), (reader.next_chunk_id - self._first) // run):
                 within = OffsetRange(self._first + number * run, self._first + (number + 1) * run)
                 try:
+                    mark = Mark.before(reader, within.stop)
                     found = list(values_of(reader, references, within))
-                    row = int(np.searchsorted(reader.chunks().chunk_id, within.stop)) - 1
-                    last = int(reader.chunks().chunk_id[row]), reader.header_bytes(row)
                 except LogError:
                     # Whoever reads these messages finds what is wrong, and says so.
+                    break
+                if not (mark.stands(reader) and (self._mark is None or self._mark.stands(reader))):
+                    # A recovery cut the segment, and it grew again, while it was read.
+                    self._runs, self._mark = [], None
                     break
                 offsets = np.concatenate([np.empty(0, dtype=np.int64), *(each for each, _ in found)])
                 blocks = (offsets - within.start) // BLOCK_MESSAGES
@@ -69,8 +98,8 @@ class Tail:
                     values = np.concatenate([np.empty(0, dtype=np.uint32), *(each[place] for _, each in found)])
                     tables[field] = make_table(values, blocks, count=RUN_BLOCKS, block_messages=BLOCK_MESSAGES)
                 self._runs.append(tables)
-                self._last = last
-            return RUN_BLOCKS * len(self._runs)
+                self._mark = mark
+            return RUN_BLOCKS * len(self._runs), self._mark
 
     def blocks(self, field: str, fingerprints: NDArray[np.uint32], count: int) -> NDArray[np.bool_] | None:
         """`(count,)`: which of the first blocks may hold one of some values; None where that is not known."""
@@ -79,12 +108,6 @@ class Tail:
         if RUN_BLOCKS * len(runs) < count or any(field not in run for run in runs):
             return None
         return np.concatenate([blocks_of(run[field], fingerprints) for run in runs])
-
-    def _is_same(self, reader: SegmentReader) -> bool:
-        chunk_id, header = self._last
-        ids = reader.chunks().chunk_id
-        row = int(np.searchsorted(ids, chunk_id))
-        return row < len(ids) and ids[row] == chunk_id and reader.header_bytes(row) == header
 
 
 _tails: OrderedDict[tuple[str, str, int], Tail] = OrderedDict()

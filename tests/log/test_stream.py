@@ -283,8 +283,8 @@ def test_a_table_of_files_that_took_the_place_of_others_is_not_kept_as_theirs(
     monkeypatch.setattr(segment, "_KEPT", segment._KnownTables())
     other = other_stream(stream, tmp_path / "other")
     with stream.segments()[0].open() as reader:
-        before = reader._sealed_state()
         replaced_by(stream, other)
+        before = reader._sealed_state()
         assert len(reader.chunks()) == 3
         assert segment._KEPT.get(before) is None
     for _ in range(2):

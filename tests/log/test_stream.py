@@ -27,8 +27,11 @@ from headgate.log import (
     Stream,
     StreamArguments,
     Writer,
+    derived,
+    headers_digest,
     list_streams,
     resolve_stream,
+    segment,
     stream_folder,
     stream_names,
 )
@@ -254,6 +257,64 @@ def test_a_reader_follows_when_recovery_took_records_away(tmp_path: Path) -> Non
         assert len(reader.chunks()) == 3
         os.truncate(made.path / index_name(0), FILE_HEAD_BYTES + INDEX_RECORD_BYTES)
         assert reader.chunks(refresh=True).chunk_id.tolist() == [0]
+
+
+def replaced_by(stream: Stream, other: Stream) -> None:
+    for path in other.path.glob("0*"):
+        os.replace(path, stream.path / path.name)
+
+
+def other_stream(stream: Stream, folder: Path) -> Stream:
+    """Other messages in chunks of the same ids and sizes."""
+    made = Stream.create(
+        folder, name="s", now_ms=0, identity=stream.identity, arguments=StreamArguments(max_segment_chunks=3)
+    )
+    with Writer.open(made, now_ms=0) as writer:
+        for number in range(6):
+            writer.append([(b"x%d" % number, b"v"), (b"y%d" % number, None)], now_ms=10 * number)
+    return made
+
+
+def test_a_table_of_files_that_took_the_place_of_others_is_not_kept_as_theirs(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = other_stream(stream, tmp_path / "first")
+    monkeypatch.setattr(segment, "_FEWEST_KEPT_ROWS", 1)
+    monkeypatch.setattr(segment, "_KEPT", segment._KnownTables())
+    other = other_stream(stream, tmp_path / "other")
+    with stream.segments()[0].open() as reader:
+        replaced_by(stream, other)
+        before = reader._sealed_state()
+        assert len(reader.chunks()) == 3
+        assert segment._KEPT.get(before) is None
+    for _ in range(2):
+        with stream.segments()[0].open() as reader:
+            assert len(reader.chunks()) == 3
+            assert segment._KEPT.get(reader._sealed_state()) is not None
+
+
+def test_a_digest_of_files_that_took_the_place_of_others_is_not_remembered_as_theirs(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = other_stream(stream, tmp_path / "other")
+    first = stream.segments()[0]
+    expected = headers_digest(first)
+    derived._digests.clear()
+    (tmp_path / "aside").mkdir()
+    read_seal = derived.read_seal
+
+    def replacing(path: Path) -> object:
+        for each in sorted(stream.path.glob(f"{first.first_chunk_id:020d}.*")):
+            os.link(each, tmp_path / "aside" / each.name)
+            os.replace(other.path / each.name, each)
+        return read_seal(path)
+
+    monkeypatch.setattr(derived, "read_seal", replacing)
+    assert headers_digest(first) != expected
+    monkeypatch.undo()
+    for each in (tmp_path / "aside").iterdir():
+        os.replace(each, stream.path / each.name)
+    assert headers_digest(first) == expected
 
 
 def test_what_a_crash_leaves_at_the_end_of_an_index_is_passed_over(tmp_path: Path) -> None:

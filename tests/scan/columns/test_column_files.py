@@ -10,8 +10,11 @@ import sys
 import tempfile
 import warnings
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,6 +52,7 @@ from headgate.scan.columns import (
     missing_segments,
     sweep_columns,
 )
+from headgate.scan.columns.files import COLUMN_SUFFIX
 from match_indexes import WRITES, Write, append, create, followed
 from strategies import compound, section, string, symbol
 
@@ -400,6 +404,27 @@ def test_a_damaged_segment_gets_no_file(stream: Stream) -> None:
         len(stream.segments()) - 2
     )
     assert [file.segment for file in column_files(stream)] == [report.segment for report in reports[1:]]
+
+
+@pytest.mark.parametrize("keep", ["segment", "forever"])
+def test_a_segment_that_is_another_one_when_it_was_read_gets_no_file_in_this_pass(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: Literal["segment", "forever"]
+) -> None:
+    other = create(tmp_path / "other", [Write((("APJ", 9),), packed=False)] * 60, identity=stream.identity)
+    declaration = declaration_of(stream)
+    assert declaration is not None
+    rows_of = build._rows_of
+
+    def restoring(*arguments: Any) -> Iterator[Any]:
+        yield from rows_of(*arguments)
+        for path in other.path.glob(f"{0:020d}.*"):
+            shutil.copy(path, tmp_path / "new")
+            os.replace(tmp_path / "new", stream.path / path.name)
+
+    monkeypatch.setattr(build, "_rows_of", restoring)
+    report = build_segment(stream, stream.segments()[0], msgspec.structs.replace(declaration, keep=keep))
+    assert (report.file, report.is_new, report.trouble) == (None, False, "")
+    assert not [path for path in derived_folder(stream).rglob("*") if COLUMN_SUFFIX in path.name]
 
 
 def flip(raw: bytes, chance: random.Random) -> bytes:

@@ -275,6 +275,7 @@ def test_an_index_that_is_behind_for_long_is_told_to_be_behind_for_long(tmp_path
     stream = broker.catalogue.get("orders")
     publish(broker, publisher, orders(1))
     tick(broker, clock)
+    worker.run()
     for _ in range(indexing._MARKS):
         publish(broker, publisher, orders(1))
         tick(broker, clock)

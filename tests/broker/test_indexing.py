@@ -265,3 +265,26 @@ def test_a_stream_that_is_deleted_while_it_is_indexed_is_forgotten(
     tick(broker, clock)
     assert not worker.given and not caplog.records
     broker.close()
+
+
+def test_an_index_that_is_behind_for_long_is_told_to_be_behind_for_long(tmp_path: Path) -> None:
+    clock, worker = SetClock(), Worker()
+    broker, session = opened(tmp_path, clock, worker)
+    register(tmp_path)
+    publisher = session.publisher("orders")
+    stream = broker.catalogue.get("orders")
+    publish(broker, publisher, orders(1))
+    tick(broker, clock)
+    worker.run()
+    for _ in range(indexing._MARKS):
+        publish(broker, publisher, orders(1))
+        tick(broker, clock)
+    worker.given.pop()
+    state = broker._indexing._indexed[stream]
+    state.growing.offset = stream.next_offset
+    for _ in range(3):
+        publish(broker, publisher, orders(1))
+        tick(broker, clock)
+    lag = broker.index_lag(stream)
+    assert lag is not None and lag.messages == 3 and lag.behind_ms >= 2 * FLUSH_MS
+    broker.close()

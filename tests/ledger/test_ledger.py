@@ -484,3 +484,13 @@ def test_an_idle_view_takes_at_most_two_kilobytes(tmp_path: Path) -> None:
         finally:
             tracemalloc.stop()
         assert (after - before) / 500 < 2048
+
+
+def test_tokens_do_not_fit_the_ledger_of_a_stream_that_was_made_again(tmp_path: Path) -> None:
+    with Ledger.open(new_stream(tmp_path / "first"), now_ms=1_000) as ledger:
+        of_first = claim(ledger.view("view", 0), 0, 3)
+    with Ledger.open(new_stream(tmp_path / "second"), now_ms=1_001) as ledger:
+        view = ledger.view("view", 0)
+        of_second = claim(view, 0, 3)
+        assert view.holds(of_second).all()
+        assert not view.holds(of_first).any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from headgate.log import Stream, derived_folder, stream_folder
 from headgate.scan.columns import column_files, declare_columns
 from headgate.scan.lookup import declare_lookup, lookup_fields, lookup_file_of
+from headgate.server import derived_builder
+from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.derived_child import Builder
 from match_indexes import Write, append, create
 from server.running import running_server
-from waiting import eventually
+from waiting import LIMIT_S, eventually
 
 WRITES = [Write((("AMER", number % 7), (None, 2)), packed=False) for number in range(60)]
 FIELD = "application_properties.region"
@@ -65,3 +68,26 @@ def test_a_server_builds_as_segments_seal(tmp_path: Path) -> None:
         builder = running.server._derived_builder
         assert builder is not None
     assert builder._task is None
+
+
+def test_a_process_that_cannot_be_run_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(derived_builder, "_AGAIN_AFTER_S", 0)
+
+    async def run() -> None:
+        tried = asyncio.Event()
+
+        async def refuse(*_: object, **__: object) -> None:
+            if caplog.text.count("no room for a process") >= 2:
+                tried.set()
+            raise OSError("no room for a process")
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+        builder = DerivedBuilder(tmp_path, ["columns"])
+        builder.start()
+        async with asyncio.timeout(LIMIT_S):
+            await tried.wait()
+        await builder.stop()
+
+    asyncio.run(run())

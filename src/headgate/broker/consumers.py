@@ -229,6 +229,11 @@ class Consumer:
 
     # memory
 
+    @property
+    def is_memory_short(self) -> bool:
+        """Whether more is pending than shall be: who wants nothing at the moment says so, and that is dropped."""
+        return self._consumers.is_short
+
     def held_bytes(self) -> dict[int, int]:
         """The memory that pending messages or chunks lie in: its identity → bytes; none for mapped files."""
         return held_bytes(self._reader.pending.buffers)
@@ -351,6 +356,8 @@ class Consumers:
         self._members: dict[Consumer, BrokerStream] = {}
         self._engines: dict[BrokerStream, ReadingEngine] = {}
         self._unused_since_ms: dict[BrokerStream, int] = {}
+        self.is_short = False
+        """Whether more than PENDING_BYTES were pending at the last tick."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -387,7 +394,8 @@ class Consumers:
                 held.update(buffers)
                 if buffers and not consumer.wanted:
                     waiting.append(consumer)
-        if sum(held.values()) > PENDING_BYTES:
+        self.is_short = sum(held.values()) > PENDING_BYTES
+        if self.is_short:
             for consumer in waiting:
                 consumer.drop_unused(now_ms)
 

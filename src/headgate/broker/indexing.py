@@ -29,6 +29,7 @@ _LOOKED_AT = 64
 """Registries of streams to which nothing comes that are looked at in a second."""
 
 _MARKS = 64
+"""Marks that are kept of a stream; beyond, every second one is."""
 
 RunInWorker = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 """Runs its first argument in another thread, and calls the second in the broker's with None or the error."""
@@ -124,7 +125,10 @@ class Indexing:
         marks, offset, stop = state.marks, state.growing.offset, stream.next_offset
         while marks and marks[0][0] <= offset:
             marks.popleft()
-        if stop > offset and len(marks) < _MARKS and (not marks or marks[-1][0] < stop):
+        if stop > offset and (not marks or marks[-1][0] < stop):
+            if len(marks) >= _MARKS:
+                # Where the index is between two marks, it is told to be less behind than it is.
+                state.marks = marks = deque(list(marks)[::2])
             marks.append((stop, now_ms))
         lag = self.lag(stream)
         if lag is None or lag.behind_ms < LATE_MS:

@@ -28,6 +28,12 @@ _SNAPSHOT_RECORDS_AT_ONCE = 150
 
 _PUBLISHER_DIGITS = 32
 
+_CLAIM_BITS = 12
+"""Claims are numbered from the time when a ledger is opened on, in ms · 2^12.
+
+So tokens fit neither the ledger of a stream that was deleted and made again nor one that lost its end with the power.
+"""
+
 
 @dataclass(slots=True)
 class _Cutting:
@@ -138,7 +144,9 @@ class Ledger:
             )
         writer = Writer.open(ledger, now_ms=now_ms, wait=wait, durability=durability, open_file=open_file)
         try:
-            return Ledger(writer)
+            opened = Ledger(writer)
+            opened._state.next_claim = max(opened._state.next_claim, now_ms << _CLAIM_BITS)
+            return opened
         except BaseException:
             writer.close()
             raise

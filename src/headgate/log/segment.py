@@ -39,8 +39,8 @@ _DENSE_ROWS = 32
 _FEWEST_KEPT_ROWS = 2048
 """Smaller tables are read in less than a millisecond."""
 
-_MOST_KEPT_ROWS = 6 << 20
-"""Rows of tables that a process keeps, of 49 bytes each: the chunks of 100 million messages in chunks of 20."""
+_MOST_KEPT_ROWS = 9 << 18
+"""Rows of tables that a process keeps, 65 bytes with the ends of their chunks each: some 150 MB."""
 
 _PAGE_BYTES = mmap.PAGESIZE
 _STAGE1_BYTES = f.CHUNK_HEADER_BYTES + f.MAX_BLOOM_BYTES
@@ -200,7 +200,10 @@ class SegmentReader:
         size = os.fstat(self._fd).st_size
         mapping = np.frombuffer(mmap.mmap(self._fd, size, prot=mmap.PROT_READ), dtype=np.uint8)
         # In a file that may still be cut, bytes after its last chunk could disappear.
-        self._mapping = mapping if self.segment.mappable else mapping[: self.stop_position]
+        mapping = mapping if self.segment.mappable else mapping[: self.stop_position]
+        before = self._mapping
+        if before is None or len(before) < len(mapping):
+            self._mapping = mapping
 
     def map_to(self, stop: int) -> int:
         """Map the file of one of our segments, if `stop` is not mapped yet; returns the byte up to which it is mapped.
@@ -209,16 +212,19 @@ class SegmentReader:
         be mapped. A recovery cuts the last segment only if its last chunk is damaged, so that is checked first:
         some 0.1 ms.
         """
-        mapped = 0 if self._mapping is None else len(self._mapping)
+        mapping = self._mapping
+        mapped = 0 if mapping is None else len(mapping)
         if mapped < stop + f.SLACK_BYTES and self.segment.is_own:
             has_grown = self.stop_position > mapped
             if has_grown and (self.segment.mappable or self._ends_well()):
                 self._map()
-        return 0 if self._mapping is None else max(0, len(self._mapping) - f.SLACK_BYTES)
+        mapping = self._mapping
+        return 0 if mapping is None else max(0, len(mapping) - f.SLACK_BYTES)
 
     def is_mapped(self, stop: int) -> bool:
         """Whether what is read up to that byte is a view of the file."""
-        return self._mapping is not None and stop + f.SLACK_BYTES <= len(self._mapping)
+        mapping = self._mapping
+        return mapping is not None and stop + f.SLACK_BYTES <= len(mapping)
 
     def _ends_well(self) -> bool:
         table = self.chunks()
@@ -228,8 +234,9 @@ class SegmentReader:
 
     def make_present(self, start: int, stop: int) -> None:
         """Load a part of a mapped file into memory now, so that later reads of it do not wait for the disk."""
-        if self._mapping is not None and stop > start:
-            self._mapping[start:stop:_PAGE_BYTES].max()
+        mapping = self._mapping
+        if mapping is not None and stop > start:
+            mapping[start:stop:_PAGE_BYTES].max()
 
     # the index
 
@@ -583,8 +590,10 @@ class SegmentReader:
         """
         if not 0 <= start <= stop:
             raise ValueError(f"no byte range: {start} … {stop}")
-        if self._mapping is not None and self.is_mapped(stop):
-            return self._mapping[start : stop + f.SLACK_BYTES]
+        # Taken once: another thread may map further meanwhile.
+        mapping = self._mapping
+        if mapping is not None and stop + f.SLACK_BYTES <= len(mapping):
+            return mapping[start : stop + f.SLACK_BYTES]
         size = os.fstat(self._fd).st_size
         if stop > size:
             raise self._ends_early(stop, size)
@@ -598,8 +607,9 @@ class SegmentReader:
         SLACK_BYTES more bytes after the last range are readable. The buffer is the mapping, or one that the next call
         of any method overwrites; adjacent ranges are read at once. Raises as `read`.
         """
-        if self._mapping is not None and (not len(stops) or self.is_mapped(int(stops[-1]))):
-            return self._mapping, positions
+        mapping = self._mapping
+        if mapping is not None and (not len(stops) or int(stops[-1]) + f.SLACK_BYTES <= len(mapping)):
+            return mapping, positions
         if not len(stops):
             return self._reserve(f.SLACK_BYTES)[: f.SLACK_BYTES], positions
         if len(stops) == 1:

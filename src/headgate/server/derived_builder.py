@@ -40,30 +40,37 @@ class DerivedBuilder:
         if task is None:
             return
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        with contextlib.suppress(asyncio.CancelledError, OSError):
             await task
 
     async def _watch(self) -> None:
         while True:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "headgate.server.derived_child",
-                str(self._root),
-                *self._kinds,
-                # Ends with the server, however that ends.
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.DEVNULL,
-            )
             try:
-                status = await process.wait()
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
+                ended = f"ended with status {await self._run()}"
+            except OSError as error:
+                ended = f"cannot be run: {error}"
             logger.warning(
-                "the process that builds derived files ended with status %d; the next begins in %d s",
-                status,
+                "the process that builds derived files %s; the next begins in %d s",
+                ended,
                 _AGAIN_AFTER_S,
             )
             await asyncio.sleep(_AGAIN_AFTER_S)
+
+    async def _run(self) -> int:
+        """Start the process and wait for its end: its status."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "headgate.server.derived_child",
+            str(self._root),
+            *self._kinds,
+            # Ends with the server, however that ends.
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            return await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()

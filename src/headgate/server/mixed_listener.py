@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable
 
 CONNECTIONS = 256
-"""Clients that have said nothing yet."""
+"""Clients that have said nothing yet; and as many whose handshakes are not over."""
 
 GOODBYE_S = 0.5
 """A client with TLS that is not there any more, or does not read, keeps a server that stops no longer than this."""
@@ -102,10 +102,11 @@ class MixedListener:
         except OSError:
             first = b""
         self._forget(client)
-        if not first:
+        is_encrypted = first == _HANDSHAKE
+        if not first or (is_encrypted and len(self._taking) >= CONNECTIONS):
             client.close()
             return
-        task = self._loop.create_task(self._take(client, is_encrypted=first == _HANDSHAKE))
+        task = self._loop.create_task(self._take(client, is_encrypted=is_encrypted))
         self._taking.add(task)
         task.add_done_callback(self._taking.discard)
 

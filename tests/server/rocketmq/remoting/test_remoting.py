@@ -239,6 +239,25 @@ def test_what_was_read_ahead_and_forgotten_is_read_again(server, client, topic):
     assert found == [b"%d" % number for number in range(700)]
 
 
+def test_where_memory_is_short_nothing_is_read_ahead(server, client, topic, monkeypatch):
+    batch = encode_batch([BatchedMessage(0, b"%d" % number, b"TAGS\x01A\x02") for number in range(1500)])
+    client.call(RequestCode.SEND_BATCH_MESSAGE, {"a": "p", "b": topic, "e": 0, "f": 0, "g": 5, "m": True}, batch)
+    client.heartbeat("short", topic, "A")
+    found = bodies(client.pull("short", topic))
+    monkeypatch.setattr("headgate.broker.consumers.PENDING_BYTES", -1)
+
+    def wanted():
+        return [each.wanted for each in server.context.broker.consumers._members if each.options.name == "short"]
+
+    eventually(lambda: server.call(wanted) == [0])
+    while len(found) < 1500:
+        more = bodies(client.pull("short", topic, len(found), hold_ms=HOLD_MS))
+        assert more
+        assert server.call(wanted) == [0]
+        found += more
+    assert found == [b"%d" % number for number in range(1500)]
+
+
 def test_a_pull_that_is_newer_than_the_heartbeat_waits_for_it(client, topic):
     client.send(topic, b"b", properties="TAGS\x01B\x02")
     client.heartbeat("newer", topic, "A")

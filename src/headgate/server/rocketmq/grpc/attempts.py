@@ -14,6 +14,9 @@ from collections.abc import Mapping
 Place = tuple[str, str, int]
 """Group, topic, and the queue that is named; −1 for any."""
 
+_MOST_PLACES = 1_024
+"""Answers to one client that are kept; the oldest goes first."""
+
 _NOTHING: Mapping[int, list[bytes]] = {}
 
 
@@ -27,10 +30,11 @@ class Attempts:
 
     def answered(self, place: Place, attempt_id: str, tokens: Mapping[int, list[bytes]]) -> None:
         """An attempt was answered with messages, by their tokens and queues; attempts without id are not repeated."""
+        self._last.pop(place, None)
         if attempt_id and tokens:
             self._last[place] = attempt_id, tokens
-        else:
-            self._last.pop(place, None)
+            if len(self._last) > _MOST_PLACES:
+                del self._last[next(iter(self._last))]
 
     def repeated(self, place: Place, attempt_id: str) -> Mapping[int, list[bytes]]:
         """What the attempt was answered with before; nothing where another one was, or none."""

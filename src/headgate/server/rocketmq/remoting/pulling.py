@@ -312,7 +312,7 @@ class Pulling:
         self, reader: QueueReader, waiting: Waiting, code: ResponseCode, remark: str, body: bytes | memoryview = b""
     ) -> None:
         reader.waiting = None
-        if reader.ahead is None and len(self._ahead) >= _MOST_AHEAD:
+        if reader.ahead is None and (len(self._ahead) >= _MOST_AHEAD or reader.consumer.is_memory_short):
             reader.consumer.want(0)
         reader.next_offset = max(reader.position, waiting.request.queue_offset)
         first, end = reader.consumer.bounds

@@ -186,7 +186,7 @@ class QueueReader:
         batch = self.consumer.take(count, max_bytes)
         if batch is None:
             return None
-        self.consumer.want(AHEAD_MESSAGES)
+        self.consumer.want(0 if self.consumer.is_memory_short else AHEAD_MESSAGES)
         messages = encode_stored(
             batch.messages,
             offsets=batch.offsets,
@@ -207,6 +207,8 @@ class QueueReader:
             self.consumer.want(0)
             if self.ahead is not None:
                 self._go_to(self.next_offset)
+        if self.waiting is None and self.consumer.is_memory_short:
+            self.consumer.want(0)
 
     def close(self) -> None:
         """It reads no more."""

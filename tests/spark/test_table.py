@@ -108,7 +108,7 @@ FILTERS = [
 
 
 @given(found=messages, filter=st.none() | st.sampled_from(FILTERS), unbuilt=st.integers(0, 3))
-@examples(0.03)
+@examples(0.01)
 def test_the_rows_are_those_of_the_source(
     spark: SparkSession, roots: Iterator[Path], found: list[bytes], filter: str | None, unbuilt: int
 ) -> None:

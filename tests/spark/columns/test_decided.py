@@ -113,12 +113,12 @@ def whole_filters(chance: random.Random, count: int) -> list[tuple[Filter, Colum
 
 
 @given(st.integers(0, 2**32))
-@examples(0.03)
+@examples(0.01)
 def test_exact_rows_match_by_columns_as_by_their_bytes(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     chance = random.Random(seed)
-    messages, filters = messages_of(chance, 60), whole_filters(chance, 25)
+    messages, filters = messages_of(chance, 60), whole_filters(chance, 20)
     path = tmp_path_factory.mktemp("decided") / "rows.parquet"
     write(path, messages)
     rows = spark.read.parquet(str(path))

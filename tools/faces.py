@@ -28,7 +28,7 @@ EXCEPTIONS = {
     "headgate.evaluate.kernel": "compiled: kernels of `scan` call it for each chunk",
     "headgate.message.arrow.decode.kernel": "compiled: the kernel of `scan.columns` walks messages as it does",
     "headgate.message.arrow.scalars.kernel": "compiled: the kernel of `scan.columns` walks messages as it does",
-    "headgate.message.lookup.kernel": "compiled: kernels of `protocols` call it for each message",
+    "headgate.message.lookup.elements.kernel": "compiled: kernels of other packages call it for each message",
     "headgate.protocols.amqp10.sections.kernel": "compiled: kernels of `protocols` call it for each message",
     # Tables: many constants or small classes of one kind, imported by name or as a module under a short name.
     "headgate.broker.arguments": "table: the arguments of streams as clients name them",

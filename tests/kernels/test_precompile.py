@@ -78,9 +78,9 @@ def test_modules_are_shared_out_once_and_those_with_common_kernels_stay_together
 def test_two_cores_take_half_of_the_work_each() -> None:
     one, other = precompile.shares(kernels.kernel_modules(), 2)
     evaluating, rest = (one, other) if KERNEL_MODULE in one else (other, one)
-    # What takes longest: deciding, and making messages. Fingerprints of lookup hold making columns beside deciding.
+    # What takes longest: deciding, and making columns.
     assert "headgate.evaluate.rules.kernel" in evaluating
-    assert "headgate.message.arrow.encode.kernel" in rest
+    assert {"headgate.message.arrow.decode.kernel", "headgate.message.arrow.encode.kernel"} <= set(rest)
 
 
 @pytest.mark.usefixtures("nothing_compiled")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from headgate.kernels.compiler import helper, kernel
 from headgate.kernels.memory import copy_bytes, load_be_u16, load_be_u32, load_i64, load_u8, store_i64
+from headgate.message.lookup.elements.kernel import behind_element
 
 NONE = -1
 """Length of a field that is absent, or whose type has no bytes."""
@@ -15,39 +16,6 @@ UNDECIDED = -2
 """Length where the reference has to look: a section with a symbolic descriptor."""
 
 _FAIL = -1
-_WIDTH_SIZE8 = -1
-_WIDTH_SIZE32 = -2
-_WIDTH_DESCRIBED = -3
-"""Rows of the table of widths that `lookup/__init__.py` passes, for what is not a fixed width; lower is invalid."""
-
-
-@helper
-def behind_element(position: int, stop: int, widths: int) -> int:
-    """The address behind the element at `position`; −1 when it does not end within `stop` or is none."""
-    pending = 1
-    while pending > 0:
-        if position >= stop:
-            return _FAIL
-        width: int = load_i64(widths + 8 * load_u8(position))
-        position += 1
-        if width == _WIDTH_DESCRIBED:
-            pending += 1
-            continue
-        if width == _WIDTH_SIZE8:
-            if position >= stop:
-                return _FAIL
-            width = 1 + load_u8(position)
-        elif width == _WIDTH_SIZE32:
-            if stop - position < 4:
-                return _FAIL
-            width = 4 + load_be_u32(position)
-        elif width < 0:
-            return _FAIL
-        if width > stop - position:
-            return _FAIL
-        position += width
-        pending -= 1
-    return position
 
 
 @helper

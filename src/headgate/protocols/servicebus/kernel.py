@@ -18,7 +18,7 @@ from headgate.kernels.memory import (
     store_i64,
     store_u8,
 )
-from headgate.message.lookup.kernel import behind_element
+from headgate.message.lookup.elements.kernel import behind_element
 from headgate.protocols.amqp10.sections.kernel import (
     APPLICATION_PROPERTIES,
     DATA,

@@ -17,7 +17,7 @@ from headgate.kernels.memory import (
     store_i64,
     store_u8,
 )
-from headgate.message.lookup.kernel import behind_element
+from headgate.message.lookup.elements.kernel import behind_element
 
 FAIL = -1
 """What stands for a place, a code or a number that is not there or not understood."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from headgate.kernels.compiler import helper, inlined, kernel
 from headgate.kernels.memory import copy_bytes, load_i64, load_u8, store_i64, store_u8
-from headgate.message.lookup.kernel import behind_element
+from headgate.message.lookup.elements.kernel import behind_element
 from headgate.protocols.amqp10.sections.kernel import (
     DATA,
     FAIL,

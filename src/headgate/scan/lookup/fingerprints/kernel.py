@@ -22,7 +22,7 @@ from headgate.kernels.memory import (
 )
 from headgate.message.arrow.decode.kernel import section_size
 from headgate.message.arrow.scalars.kernel import map_end, map_head, map_items
-from headgate.message.lookup.kernel import behind_element
+from headgate.message.lookup.elements.kernel import behind_element
 
 NONE = 0
 ANY = 1

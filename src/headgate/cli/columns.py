@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from headgate.cli.derived import note_troubles, rows_of_streams
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Master, Root, StreamText
 from headgate.cli.output import write_json, write_line, write_note, write_rows
 from headgate.cli.units import counted, shown_count, shown_share, shown_size
 from headgate.clock import now_ms
-from headgate.errors import ConfigError, LogError
+from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,10 +122,7 @@ def build(
         done = _build_on_spark(declared, master=master)
     for each in declared:
         _write_report(each, done[each.path.absolute()], as_json=as_json)
-    troubles = [report.trouble for each in declared for report in done[each.path.absolute()] if report.trouble]
-    for trouble in troubles:
-        write_note(f"headgate: no file of a damaged segment: {trouble}")
-    return 1 if troubles else 0
+    return note_troubles(report.trouble for each in declared for report in done[each.path.absolute()])
 
 
 def _build_on_spark(streams: list[Stream], *, master: str | None) -> dict[Path, list[BuildReport]]:
@@ -142,15 +140,7 @@ def ls(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """The declared columns, and how many sealed segments have a file with them."""
-    from headgate.log import list_streams, resolve_stream
-
-    chosen = list_streams(root) if stream is None else [resolve_stream(stream, root)]
-    rows: list[dict[str, object]] = []
-    for each in chosen:
-        try:
-            rows += _rows(each, as_json=as_json)
-        except LogError as error:
-            write_note(f"headgate: {error}")
+    rows = rows_of_streams(stream, root, lambda each: _rows(each, as_json=as_json))
     nothing = "no columns are declared; declare some with: headgate columns declare STREAM 'NAME TYPE, …'"
     write_rows(rows, _LISTED, as_json=as_json, nothing=nothing)
     return 0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from headgate.cli.derived import note_troubles, rows_of_streams
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Root, StreamText
 from headgate.cli.output import write_json, write_line, write_note, write_rows
 from headgate.cli.units import counted, shown_count, shown_size
@@ -67,10 +68,8 @@ def build(
     for each in declared:
         done = list(build_lookup(each, now_ms=now_ms(), check=check))
         _write_report(each, done, as_json=as_json)
-        troubles += [report.trouble for report in done if report.trouble]
-    for trouble in troubles:
-        write_note(f"headgate: no file of a damaged segment: {trouble}")
-    return 1 if troubles else 0
+        troubles += [report.trouble for report in done]
+    return note_troubles(troubles)
 
 
 @commands.command
@@ -82,15 +81,7 @@ def ls(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """The lookup fields, and how many sealed segments have a file of each."""
-    from headgate.log import list_streams, resolve_stream
-
-    chosen = list_streams(root) if stream is None else [resolve_stream(stream, root)]
-    rows: list[dict[str, object]] = []
-    for each in chosen:
-        try:
-            rows += _rows(each, as_json=as_json)
-        except LogError as error:
-            write_note(f"headgate: {error}")
+    rows = rows_of_streams(stream, root, lambda each: _rows(each, as_json=as_json))
     nothing = "no fields are looked up; declare some with: headgate lookup declare STREAM FIELD …"
     write_rows(rows, _LISTED, as_json=as_json, nothing=nothing)
     return 0

@@ -56,8 +56,10 @@ if TYPE_CHECKING:
     from headgate.log.derived import (
         GRACE_MS,
         KEPT_FOLDER,
+        OpenedFiles,
         building,
         changing,
+        delete_derived,
         derived_bytes,
         derived_folder,
         derived_folder_of,

@@ -18,8 +18,10 @@ import hashlib
 import os
 import re
 import struct
-from collections.abc import Collection, Hashable, Iterator
+import threading
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from headgate.errors import LogError
 from headgate.log.crash_points import BuildStep, reached
@@ -40,8 +42,38 @@ GRACE_MS = 10 * 60_000
 _OF_SEGMENT = re.compile(r"\.?([0-9]{20})-.+")
 _GONE_SUFFIX = ".gone"
 _MOST_DIGESTS = 4096
+_MOST_OPENED = 4096
 
 _digests: dict[Hashable, str] = {}
+
+_File = TypeVar("_File")
+
+
+class OpenedFiles(Generic[_File]):
+    """Derived files that this process has checked: the same object while the file is the same. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opened: dict[tuple[str, int, int, int], _File] = {}
+
+    def get(self, path: Path, check: Callable[[Path, int], _File]) -> _File:
+        """The file, by `check(path, size in bytes)` if it is new or another one. Raises OSError, and as `check`."""
+        found = os.stat(path)
+        key = (str(path), found.st_ino, found.st_size, found.st_mtime_ns)
+        with self._lock:
+            known = self._opened.get(key)
+        if known is None:
+            checked = check(path, found.st_size)
+            with self._lock:
+                if len(self._opened) >= _MOST_OPENED:
+                    self._opened.clear()
+                known = self._opened.setdefault(key, checked)
+        return known
+
+    def clear(self) -> None:
+        """Check all files again."""
+        with self._lock:
+            self._opened.clear()
 
 
 def derived_folder(stream: Stream) -> Path:
@@ -235,6 +267,20 @@ def _lock_file(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def delete_derived(paths: Iterable[Path]) -> int:
+    """Delete files; gives how many were there. Raises StreamReadOnlyError, LogError."""
+    deleted = 0
+    for path in paths:
+        try:
+            path.unlink()
+            deleted += 1
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise storage_error(error, path) from error
+    return deleted
 
 
 def finish_derived(temporary: Path, path: Path) -> None:

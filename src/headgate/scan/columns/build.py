@@ -33,6 +33,7 @@ from headgate.log import (
     Stream,
     building,
     crcs_of_ranges,
+    delete_derived,
     derived_folder,
     finish_derived,
     headers_digest,
@@ -173,17 +174,7 @@ def drop_column_files(stream: Stream, *, kept: bool = True) -> int:
     folder = derived_folder(stream)
     paths = [path for found in paths_of(stream).values() for path in found]
     doubled = [folder / path.name for path in paths if path.parent != folder]
-    dropped = 0
-    for path in [*paths, *doubled]:
-        if kept or path.parent == folder:
-            try:
-                path.unlink()
-                dropped += 1
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise storage_error(error, path) from error
-    return dropped
+    return delete_derived(path for path in [*paths, *doubled] if kept or path.parent == folder)
 
 
 def _origin_of(stream: Stream, segment: Segment, declaration: ColumnDeclaration) -> Origin:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import threading
 import warnings
 import zlib
 from collections.abc import Iterator, Sequence
@@ -34,7 +33,16 @@ from numpy.typing import NDArray
 
 from headgate import kernels
 from headgate.errors import ConfigError, CorruptSidecarError, LogError, OffsetOutOfRangeError
-from headgate.log import KEPT_FOLDER, Segment, Stream, crcs_of_ranges, derived_folder, headers_digest, segment_of_name
+from headgate.log import (
+    KEPT_FOLDER,
+    OpenedFiles,
+    Segment,
+    Stream,
+    crcs_of_ranges,
+    derived_folder,
+    headers_digest,
+    segment_of_name,
+)
 from headgate.message.arrow import DeclaredColumn
 from headgate.scan.columns.declaration import ColumnDeclaration
 from headgate.scan.columns.rows import column_schema
@@ -47,7 +55,6 @@ METADATA_KEY = b"headgate"
 _CHECKS = b"HGCK"
 _TAIL = struct.Struct("<I4s")
 _PARQUET = b"PAR1"
-_MOST_OPEN = 4096
 
 
 class ColumnFileWarning(RuntimeWarning):
@@ -268,8 +275,7 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.unify_dictionaries().chunks)
 
 
-_opened: dict[tuple[str, int, int, int], ColumnFile] = {}
-_opened_lock = threading.Lock()
+_opened: OpenedFiles[ColumnFile] = OpenedFiles()
 
 
 def open_column_file(path: Path) -> ColumnFile:
@@ -278,19 +284,9 @@ def open_column_file(path: Path) -> ColumnFile:
     Whether the segment still is what it was made of is for the caller. Raises CorruptSidecarError.
     """
     try:
-        found = path.stat()
+        return _opened.get(path, _open)
     except OSError as error:
         raise CorruptSidecarError(f"this column file cannot be read: {error}", path=path) from error
-    key = (str(path), found.st_ino, found.st_size, found.st_mtime_ns)
-    with _opened_lock:
-        known = _opened.get(key)
-    if known is None:
-        known = _open(path, found.st_size)
-        with _opened_lock:
-            if len(_opened) >= _MOST_OPEN:
-                _opened.clear()
-            known = _opened.setdefault(key, known)
-    return known
 
 
 def column_files(stream: Stream, within: OffsetRange | None = None) -> list[ColumnFile]:

@@ -24,6 +24,7 @@ from headgate.log import (
     SegmentReader,
     Stream,
     building,
+    delete_derived,
     derived_folder,
     finish_derived,
     make_derived_folder,
@@ -141,17 +142,7 @@ def sweep_lookup(stream: Stream, *, now_ms: int) -> int:
 
 def drop_lookup_files(stream: Stream) -> int:
     """Delete all lookup files of a stream; gives how many. Raises StreamReadOnlyError, LogError."""
-    dropped = 0
-    for name in names_of(stream):
-        path = derived_folder(stream) / name
-        try:
-            path.unlink()
-            dropped += 1
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise storage_error(error, path) from error
-    return dropped
+    return delete_derived(derived_folder(stream) / name for name in names_of(stream))
 
 
 def names_of(stream: Stream) -> set[str]:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import threading
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptSidecarError, OffsetOutOfRangeError
-from headgate.log import Area, AreaParts, Segment, derived_folder_of, headers_digest, read_area
+from headgate.log import Area, AreaParts, OpenedFiles, Segment, derived_folder_of, headers_digest, read_area
 from headgate.scan.lookup.table import Shape, Table, blocks_of
 
 LOOKUP_SUFFIX = ".lookup"
@@ -41,7 +40,6 @@ LOOKUP_FORMAT = 1
 _MAGIC = b"HGLK"
 _HEAD = struct.Struct(">4sIII")
 _MOST_DIRECTORY_BYTES = 1 << 26
-_MOST_OPEN = 4096
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -178,8 +176,7 @@ class _Arrays:
         return self.any_blocks
 
 
-_opened: dict[tuple[str, int, int, int], LookupFile] = {}
-_opened_lock = threading.Lock()
+_opened: OpenedFiles[LookupFile] = OpenedFiles()
 
 
 def open_lookup_file(path: Path) -> LookupFile:
@@ -187,21 +184,11 @@ def open_lookup_file(path: Path) -> LookupFile:
     the caller. Raises FileNotFoundError, CorruptSidecarError.
     """
     try:
-        found = os.stat(path)
+        return _opened.get(path, _open)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise CorruptSidecarError(f"cannot be read: {error.strerror}", path=path) from error
-    key = (str(path), found.st_ino, found.st_size, found.st_mtime_ns)
-    with _opened_lock:
-        known = _opened.get(key)
-    if known is None:
-        known = _open(path, found.st_size)
-        with _opened_lock:
-            if len(_opened) >= _MOST_OPEN:
-                _opened.clear()
-            known = _opened.setdefault(key, known)
-    return known
 
 
 def lookup_file_of(segment: Segment, field: str) -> LookupFile | None:

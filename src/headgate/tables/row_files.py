@@ -64,7 +64,8 @@ def _readable_rows(first_row: int) -> Iterator[None]:
 def open_rows(path: str | Path, mapping: ColumnMapping | None) -> Iterator[RowFile]:
     """The rows of a file `.parquet`, `.arrow` or `.csv`; without a mapping the columns are called as a message's.
 
-    Raises ConfigError for another name, a file that is none of its kind, and columns that the mapping does not fit.
+    Raises ConfigError for another name, a file that is not what its name says, and columns that the mapping does not
+    fit.
     """
     given = Path(path)
     opened = _FORMATS.get(given.suffix)

@@ -25,7 +25,7 @@ def text_of_bytes(octets: bytes) -> str:
 
 
 def bytes_of_text(text: str) -> bytes:
-    """The bytes that a text stands for. Raises ValueError for base64 that is none."""
+    """The bytes that a text stands for. Raises ValueError for invalid base64."""
     if not text.startswith(_MARK):
         return text.encode()
     try:

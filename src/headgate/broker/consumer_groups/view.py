@@ -287,7 +287,7 @@ class GroupView:
         return self.fresh.look(wanted, min(count, room))
 
     def _count_passed(self, given: int = 0) -> None:
-        """So many messages were taken since this was counted; the other offsets were passed over."""
+        """Count the offsets that were passed over since the last count, in which `given` messages were taken."""
         self.counters.filtered += self.fresh.position - self._counted - given
         self._counted = self.fresh.position
 

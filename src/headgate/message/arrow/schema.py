@@ -213,8 +213,8 @@ def declared_columns(text: str) -> tuple[DeclaredColumn | str, ...]:
     """The columns of `"region string, price double, p.subject, m.x-opt-tag string as tag"`, in this order.
 
     A name alone is an application property; `a.`, `p.`, `h.` and `m.`, or the names of the sections, say which section
-    a field is of. Fields of header and properties have the types of the standard. A name without a type that is none of
-    these stays a string: a whole column, such as `body`. A column is called as its field, unless `as` says otherwise.
+    a field is of. Fields of header and properties have the types of the standard. A name with neither section nor type
+    stays a string: a whole column, such as `body`. A column is called as its field, unless `as` says otherwise.
 
     Raises ConfigError naming the column.
     """

@@ -37,7 +37,7 @@ Int64Array = NDArray[np.int64]
 _SUFFIX = ".parquet"
 
 _CACHE_BYTES = 64 << 20
-"""So much is kept of what was decided in a process."""
+"""At most so many bytes of decisions are kept in a process."""
 
 _MESSAGE_NS = 10.0
 _BYTE_NS = 0.09

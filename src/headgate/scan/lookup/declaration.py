@@ -91,7 +91,7 @@ def drop_lookup(stream: Stream, fields: Iterable[str] | None = None) -> tuple[st
 
 
 def spelled(field: str) -> str:
-    """A field in the one spelling that declarations have. Raises ConfigError for what is none."""
+    """A field in the one spelling that declarations have. Raises ConfigError for text that names no field."""
     reference = parse_field(field)
     return field if reference.position is None else field.replace("-", "_")
 

@@ -24,7 +24,7 @@ from headgate.scan.request import OffsetRange
 RUN_BLOCKS = 16
 
 _FIRST_LOOKS = 4
-"""So many looks at a segment come first: a planned read takes two."""
+"""A tail is made after so many looks at a segment: a planned read takes two."""
 
 _MOST_TAILS = 64
 

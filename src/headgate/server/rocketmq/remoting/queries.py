@@ -29,7 +29,7 @@ from headgate.server.rocketmq.remoting.subscriptions import stream_of
 from headgate.server.transport import Transport
 
 LOOKED_MS = 5_000
-"""So long a key is looked for; its client waits for six seconds."""
+"""A search for a key ends after this time; its client waits for six seconds."""
 
 _MOST_FOUND = 64
 _MOST_FOUND_BYTES = 8 << 20

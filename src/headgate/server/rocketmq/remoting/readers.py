@@ -24,7 +24,7 @@ MOST_BYTES = 4 << 20
 
 AHEAD_MESSAGES = 512
 AHEAD_BYTES = 1 << 20
-"""So much is encoded at a time, if it is found already, and is kept for as long as nobody asks."""
+"""At most so many messages and bytes are encoded ahead of the next pull, of what is found already."""
 AHEAD_MS = 2_000
 
 

@@ -298,7 +298,7 @@ def due_of(properties: str, now_ms: int) -> int | None:
     """When a message is to be delivered that is not to be delivered now, by its properties; None: now.
 
     As in the original a level of delay counts before a delay, and that before a time. Raises PreconditionFailedError
-    for numbers that are none.
+    for a text that is no number.
     """
     if "DELAY" not in properties and "TIMER_DELIVER_MS" not in properties:
         return None

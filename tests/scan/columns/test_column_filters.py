@@ -152,7 +152,7 @@ def assert_same(expression: Filter, declaration: ColumnDeclaration, messages: Se
     names = [each.name for each in declaration.declared]
     columns = {name: rows[name] for name in found.columns}
     bits = {name: names.index(name) for name in found.columns}
-    may, certain = decide_rows(found, columns, bits, rows["inexact"])
+    may, certain = (rows.to_numpy(zero_copy_only=False) for rows in decide_rows(found, columns, bits, rows["inexact"]))
     used = sum(1 << bit for bit in bits.values())
     inexact = rows["inexact"].fill_null(0).to_pylist()
     for row, message in enumerate(messages):
@@ -349,7 +349,8 @@ def test_every_test_of_a_column_with_every_value(dialect: str, kind: str) -> Non
         if found is None:
             continue
         columns = {name: rows[name] for name in found.columns}
-        may, certain = decide_rows(found, columns, {"a": 0, "other": 1}, rows["inexact"])
+        decided = decide_rows(found, columns, {"a": 0, "other": 1}, rows["inexact"])
+        may, certain = (each.to_numpy(zero_copy_only=False) for each in decided)
         is_true = expression.mask(batch, now_ms=NOW_MS)
         assert not (is_true & ~may).any(), (text, EVERY_MESSAGE[int(np.argmax(is_true & ~may))].hex())
         assert not (certain & ~is_true).any(), (text, EVERY_MESSAGE[int(np.argmax(certain & ~is_true))].hex())

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         ColumnNot,
         ColumnNull,
         ColumnOr,
+        ColumnValue,
         FromBytes,
         column_filter,
     )

@@ -170,6 +170,11 @@ class ColumnFile:
         return rows - found.null_count if found is not None and found.has_null_count else rows
 
     @property
+    def is_exact(self) -> bool:
+        """Whether no row has a bit in `inexact`."""
+        return not any(map(self.inexact_rows, range(len(self.row_groups))))
+
+    @property
     def schema(self) -> pa.Schema:
         """All its columns."""
         if self._schema is None:

@@ -7,8 +7,10 @@ from typing import Any
 import grpc
 import pytest
 
+from brokers import open_session, publish
 from headgate.broker import MessageKind
 from headgate.broker.consumer_groups import GroupSettings
+from headgate.message import Message
 from headgate.protocols.rocketmq import Status
 from headgate.protocols.rocketmq.grpc import messages as pb
 from server.rocketmq.conftest import GrpcSite
@@ -337,6 +339,30 @@ def test_a_message_becomes_a_dead_letter(site: GrpcSite) -> None:
     assert (letter.body, letter.system_properties.tag, dict(letter.user_properties)) == (b"x", "A", {"color": "red"})
     origin = letter.system_properties.dead_letter_queue
     assert (origin.topic, origin.message_id) == ("deadly", found.system_properties.message_id)
+
+
+@pytest.mark.parametrize("message_id", [None, 7])
+def test_a_dead_letter_of_another_protocol_says_the_id_that_its_consumer_saw(
+    site: GrpcSite, message_id: int | None
+) -> None:
+    topic, group = f"foreign-{message_id}", f"foreign-{message_id}"
+    site.topic(topic)
+    broker = site.running.context.broker
+    foreign = Message(b"x", message_id=message_id).encode()
+    assert site.running.call(lambda: publish(broker, open_session(broker).publisher(topic), [foreign])) is None
+    peer = site.peer()
+    _, [found] = peer.receive(group, topic)
+    seen = found.system_properties.message_id
+    assert seen == "7" if message_id else len(seen) == 32
+    request = pb.ForwardMessageToDeadLetterQueueRequest(
+        group=pb.Resource(name=group),
+        topic=pb.Resource(name=topic),
+        receipt_handle=found.system_properties.receipt_handle,
+    )
+    assert peer.call(request).status.code == Status.OK
+    site.running.until(lambda: broker.message_topics.find(f"%DLQ%{group}") is not None)
+    _, [letter] = peer.receive("undertaker", f"%DLQ%{group}", long_polling_timeout=seconds(20))
+    assert letter.system_properties.dead_letter_queue.message_id == seen
 
 
 def test_a_delayed_message_comes_at_its_time_and_one_that_is_recalled_never(site: GrpcSite) -> None:

@@ -99,11 +99,11 @@ class Load:
             self._process.stdin.flush()
         return self._process.stdout.readline().strip()
 
-    def seconds(self, answer: str, expected: int) -> float:
+    def seconds(self, answer: str, expected: int, what: str = "messages") -> float:
         """The time of an answer, which must say that all was done."""
         seconds, count, *_ = answer.split()
         if int(count) != expected:
-            raise SystemExit(f"{count} of {expected} messages")
+            raise SystemExit(f"{count} of {expected} {what}")
         return float(seconds)
 
 
@@ -124,7 +124,7 @@ def one_round(target: Target, load: Load, round_number: int) -> None:
     topic, batched, group = f"bench_{unique}", f"bench_batched_{unique}", f"group_{unique}_"
     load.ask("first", topic)
     load.ask("first", batched)
-    load.ask("register", topic, group, GROUPS)
+    load.seconds(load.ask("register", topic, group, GROUPS), GROUPS, what="groups")
     cpu = target.cpu_s()
     sent_s = load.seconds(load.ask("produce", topic, MESSAGES, THREADS, 1), MESSAGES)
     target.add("sent", MESSAGES / sent_s)

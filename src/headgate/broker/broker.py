@@ -24,6 +24,7 @@ from headgate.broker.consumer_groups import (
     GroupStart,
     GroupViews,
     Members,
+    MessageIds,
     Registering,
 )
 from headgate.broker.consumers import Consumers
@@ -86,7 +87,7 @@ class BrokerSettings:
     `entities`. `match_index` is how the match index of a stream is made whose first expression comes from a consumer
     group. `open_file` opens what streams are written to: tests put one in that fails.
 
-    `message_id` is what RocketMQ's classic protocol calls a message by its queue and queue offset: dead letters say it.
+    `message_ids` are what RocketMQ's clients call a message, see `MessageIds`: dead letters say them.
 
     Message topics that are not there are made as `create_topics` says, with `topic_queues`; consumer groups if
     `create_groups`, up to so many `consumer_groups`, which begin at `group_start`.
@@ -104,7 +105,7 @@ class BrokerSettings:
     create_groups: bool = True
     consumer_groups: int = 10_000
     group_start: GroupStart = GroupStart.FIRST_WHILE_YOUNG
-    message_id: Callable[[int, int], str] | None = None
+    message_ids: MessageIds | None = None
     open_file: OpenFile = DiskFile
 
 
@@ -214,7 +215,7 @@ class Broker:
                 self._know_ids,
                 self.watch,
                 queue_of=self.message_topics.queue_of,
-                message_id=self.settings.message_id,
+                message_ids=self.settings.message_ids,
             ),
             watch=self.watch,
             keep_pinned=self.topics.keep_pinned,

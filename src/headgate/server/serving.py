@@ -24,7 +24,7 @@ from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.driver import Driver
 from headgate.server.http import site
 from headgate.server.listeners import ENCRYPTED, MIXED, open_listeners, protocol_of, tls_context
-from headgate.server.rocketmq.message_ids import place_id
+from headgate.server.rocketmq.message_ids import message_ids
 from headgate.server.servicebus import administration_site
 from headgate.server.settings import ServerSettings
 from headgate.server.web import HttpServer
@@ -226,7 +226,7 @@ class Server:
             create_groups=self._settings.rocketmq.create_groups,
             consumer_groups=self._settings.limits.consumer_groups,
             group_start=GroupStart(self._settings.rocketmq.group_start),
-            message_id=lambda queue, offset: place_id(self.context, queue, offset),
+            message_ids=lambda *stored: message_ids(self.context, *stored),
         )
         return Broker(
             Path(self._settings.root),

@@ -175,6 +175,37 @@ def test_dead_letters_wait_for_their_stream_and_retention_for_them(lab: GroupLab
     assert [number_of(each) for each in stored(lab.root, "%DLQ%g")] == [1]
 
 
+def test_a_ledger_is_closed_when_nobody_used_it_for_ten_seconds(lab: GroupLab) -> None:
+    lab.publish(numbers(0, 1))
+    used = lab.ask(1, streams=["q0"], invisible_ms=5_000)
+    waits = lab.ask(1, streams=["q1"])
+    views = {view.stream.name: view for view in lab.broker.consumer_groups.views.known()}
+    assert list(views) == ["q0", "q1"]
+    answers: list[object] = []
+    views["q0"].settle(used.tokens, answers.append)
+    for _ in range(9):
+        lab.turn(1_000)
+    assert not views["q0"].is_closed
+    lab.turn(1_000)
+    assert views["q0"].is_closed and not views["q1"].is_closed
+    waits.receiving.close()
+    for _ in range(10):
+        lab.turn(1_000)
+    assert views["q1"].is_closed and answers == [[True]]
+    assert lab.broker.consumer_groups.view("q0", "g").counts().lag == 0
+
+
+def test_what_is_due_comes_again_with_the_next_tick(lab: GroupLab) -> None:
+    lab.publish(numbers(0, 1))
+    first = lab.ask(1, invisible_ms=1_020)
+    waits = lab.ask(1)
+    for _ in range(20):
+        lab.turn(50)
+    assert first.offsets == [0] and not waits.answers
+    lab.turn(50)
+    assert waits.offsets == [0]
+
+
 def test_a_ledger_that_cannot_be_written_any_more_is_opened_again(lab: GroupLab, disk: Disk) -> None:
     lab.publish(numbers(0, 2))
     first = lab.ask(1, streams=["q0"])

@@ -272,20 +272,26 @@ def test_a_dead_letter_that_dies_again_says_where_it_began(lab: GroupLab) -> Non
         return {name.removeprefix(prefix): each.value for name, each in found.items() if name.startswith(prefix)}
 
     lab.broker.close()
-    lab.settings = BrokerSettings(message_id=lambda queue, offset: f"{queue} {offset}")
+    lab.settings = BrokerSettings(
+        message_ids=lambda data, identity, queue, offset: (f"{queue} {offset}", f"{identity} {len(data)}")
+    )
     lab.opened()
-    lab.publish([message(0), Message(b"x", message_id="id").encode(), b"no message"])
+    killed = [Message(b"x", message_id="id").encode(), b"no message"]
+    lab.publish([message(0), *killed])
     lab.view().dead_letter(lab.ask(3).tokens[1:])
     lab.turn()
     dead = lab.ask(5, streams=["%DLQ%g"], group="undertaker")
     first, broken = map(annotations, [each.message for each in dead.messages])
     said = {"RETRY_TOPIC": "q0", "WAIT": "false", "DELAY": "0", "RECONSUME_TIME": "1", "DLQ_ORIGIN_TOPIC": "q0"}
-    assert first == {**said, "ORIGIN_MESSAGE_ID": "0 1", "DLQ_ORIGIN_MESSAGE_ID": "id"}
-    assert broken == {**said, "ORIGIN_MESSAGE_ID": "0 2"}
+    seen = [f"{lab.broker.catalogue.get('q0').stream.identity} {len(each)}" for each in killed]
+    assert first == {**said, "ORIGIN_MESSAGE_ID": "0 1", "DLQ_ORIGIN_MESSAGE_ID": seen[0]}
+    assert broken == {**said, "ORIGIN_MESSAGE_ID": "0 2", "DLQ_ORIGIN_MESSAGE_ID": seen[1]}
     lab.broker.consumer_groups.view("%DLQ%g", "undertaker").dead_letter(dead.tokens[:1])
     lab.turn()
     (last,) = lab.ask(1, streams=["%DLQ%undertaker"], group="mourner").messages
-    assert annotations(last.message) == {**first, "DLQ_ORIGIN_TOPIC": "%DLQ%g"}
+    seen_there = f"{lab.broker.catalogue.get('%DLQ%g').stream.identity} {len(dead.messages[0].message)}"
+    then = {"DLQ_ORIGIN_TOPIC": "%DLQ%g", "DLQ_ORIGIN_MESSAGE_ID": seen_there}
+    assert annotations(last.message) == {**first, **then}
 
 
 def test_a_session_receives_and_settles_with_permission_on_the_topic(lab: GroupLab) -> None:

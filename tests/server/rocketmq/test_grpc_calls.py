@@ -7,8 +7,10 @@ from typing import Any
 import grpc
 import pytest
 
+from brokers import open_session, publish
 from headgate.broker import MessageKind
 from headgate.broker.consumer_groups import GroupSettings
+from headgate.message import Message
 from headgate.protocols.rocketmq import Status
 from headgate.protocols.rocketmq.grpc import messages as pb
 from server.rocketmq.conftest import GrpcSite
@@ -273,21 +275,20 @@ def test_a_message_comes_again_when_its_invisible_time_is_changed_to_none(site: 
     assert _change(peer, "again", second, 50_000).status.code == Status.ILLEGAL_INVISIBLE_TIME
 
 
-@pytest.mark.parametrize("is_fifo", [True, False])
-def test_an_attempt_that_is_repeated_is_given_the_same_again(site: GrpcSite, is_fifo: bool) -> None:
-    topic, group = f"repeated-{is_fifo}", f"group-{is_fifo}"
+def test_an_attempt_that_is_repeated_is_given_the_same_again(site: GrpcSite) -> None:
+    topic, group = "repeated", "repeating"
     site.topic(topic)
-    settings = GroupSettings(fifo=is_fifo, max_attempts=1)
+    settings = GroupSettings(fifo=True, max_attempts=1)
     site.running.call(lambda: site.running.context.broker.consumer_groups.declare(group, settings))
     peer = site.peer()
     peer.send(topic, *(message(topic, body, message_group="m") for body in (b"a", b"b", b"c")))
     _, first = peer.receive(group, topic, batch_size=2, attempt_id="one")
     assert peer.ack(group, topic, *_handles(first)[:1]).status.code == Status.OK
     other, _ = peer.receive(group, topic, batch_size=2, attempt_id="other", queue=0)
-    assert other.code == (Status.MESSAGE_NOT_FOUND if is_fifo else Status.OK)
+    assert other.code == Status.MESSAGE_NOT_FOUND
     _, again = peer.receive(group, topic, batch_size=2, attempt_id="one")
-    assert [each.body for each in again] == ([b"b", b"c"] if is_fifo else [b"b"])
-    assert [each.system_properties.delivery_attempt for each in again] == [1] * len(again)
+    assert [each.body for each in again] == [b"b", b"c"]
+    assert [each.system_properties.delivery_attempt for each in again] == [1, 1]
     late = peer.ack(group, topic, *_handles(first)[1:])
     assert late.status.code == Status.INVALID_RECEIPT_HANDLE
     status, _ = peer.receive(group, topic, attempt_id="two")
@@ -297,6 +298,16 @@ def test_an_attempt_that_is_repeated_is_given_the_same_again(site: GrpcSite, is_
     assert status.code == Status.MESSAGE_NOT_FOUND
     refused, _ = peer.receive(group, topic, attempt_id="x" * 256)
     assert refused.code == Status.BAD_REQUEST
+
+
+def test_who_sends_one_id_of_attempt_with_all_receives_keeps_what_it_has(site: GrpcSite) -> None:
+    site.topic("constant")
+    peer = site.peer()
+    peer.send("constant", b"a", b"b")
+    _, [first] = peer.receive("g", "constant", batch_size=1, attempt_id="one")
+    _, [second] = peer.receive("g", "constant", batch_size=1, attempt_id="one")
+    assert (first.body, second.body) == (b"a", b"b")
+    assert peer.ack("g", "constant", *_handles([first, second])).status.code == Status.OK
 
 
 def _change(peer: Any, topic: str, held: Any, length_s: float) -> Any:
@@ -328,6 +339,30 @@ def test_a_message_becomes_a_dead_letter(site: GrpcSite) -> None:
     assert (letter.body, letter.system_properties.tag, dict(letter.user_properties)) == (b"x", "A", {"color": "red"})
     origin = letter.system_properties.dead_letter_queue
     assert (origin.topic, origin.message_id) == ("deadly", found.system_properties.message_id)
+
+
+@pytest.mark.parametrize("message_id", [None, 7])
+def test_a_dead_letter_of_another_protocol_says_the_id_that_its_consumer_saw(
+    site: GrpcSite, message_id: int | None
+) -> None:
+    topic, group = f"foreign-{message_id}", f"foreign-{message_id}"
+    site.topic(topic)
+    broker = site.running.context.broker
+    foreign = Message(b"x", message_id=message_id).encode()
+    assert site.running.call(lambda: publish(broker, open_session(broker).publisher(topic), [foreign])) is None
+    peer = site.peer()
+    _, [found] = peer.receive(group, topic)
+    seen = found.system_properties.message_id
+    assert seen == "7" if message_id else len(seen) == 32
+    request = pb.ForwardMessageToDeadLetterQueueRequest(
+        group=pb.Resource(name=group),
+        topic=pb.Resource(name=topic),
+        receipt_handle=found.system_properties.receipt_handle,
+    )
+    assert peer.call(request).status.code == Status.OK
+    site.running.until(lambda: broker.message_topics.find(f"%DLQ%{group}") is not None)
+    _, [letter] = peer.receive("undertaker", f"%DLQ%{group}", long_polling_timeout=seconds(20))
+    assert letter.system_properties.dead_letter_queue.message_id == seen
 
 
 def test_a_delayed_message_comes_at_its_time_and_one_that_is_recalled_never(site: GrpcSite) -> None:

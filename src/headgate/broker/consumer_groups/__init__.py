@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.broker.consumer_groups.consumer_groups import ConsumerGroups
-    from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
+    from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams, MessageIds
     from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
     from headgate.broker.consumer_groups.members import Members, Subscription
     from headgate.broker.consumer_groups.pulled_queue import PulledQueue

@@ -6,7 +6,7 @@ A dead letter says what RocketMQ writes when a message is sent back for the last
     RETRY_TOPIC, ORIGIN_MESSAGE_ID              the first topic, and the id by place there; kept if they are there
     WAIT, DELAY                                 false, 0
     RECONSUME_TIME                              how often it was given out: a field of the message there
-    DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID     the topic, and the id that its producer gave it
+    DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID     the topic, and the id that clients see there
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from headgate.topic import Origin, with_origin
 logger = logging.getLogger("headgate.broker")
 
 
-MessageId = Callable[[int, int], str]
-"""The id by place of a message, of queue and queue offset."""
+MessageIds = Callable[[bytes, str, int, int], tuple[str, str]]
+"""The id by place of a message, and the id that clients see; of its bytes, its stream's identity, queue, offset."""
 
 
 @dataclass(slots=True)
 class DeadLetterStreams:
     """How a stream for dead letters is found or made, and whether it knows its message ids; it is looked after.
 
-    Without `message_id` a dead letter does not say its ORIGIN_MESSAGE_ID.
+    Without `message_ids` a dead letter does not say ORIGIN_MESSAGE_ID and DLQ_ORIGIN_MESSAGE_ID.
     """
 
     find: Callable[[str], BrokerStream]
@@ -44,7 +44,7 @@ class DeadLetterStreams:
     watch: Callable[[BrokerStream], None]
     queue_of: Callable[[str], tuple[str, int]]
     """The topic that a stream is a queue of, and which one."""
-    message_id: MessageId | None
+    message_ids: MessageIds | None
 
 
 class DeadLetters:
@@ -106,34 +106,34 @@ class DeadLetters:
         origin = Origin(move.copy, int(read.timestamps_ms[0]), move.attempt)
         encoded = read.messages.message(0)
         topic, queue = self._streams.queue_of(self._stream.name)
-        place_id = None if self._streams.message_id is None else self._streams.message_id(queue, offset)
-        also = _changes(encoded, topic=topic, place_id=place_id, attempts=move.attempt)
+        ids: tuple[str | None, str | None] = (None, None)
+        if self._streams.message_ids is not None:
+            ids = self._streams.message_ids(encoded, self._stream.stream.identity, queue, offset)
+        also = _changes(encoded, topic=topic, ids=ids, attempts=move.attempt)
         return with_origin(encoded, origin, source=self._stream.name, also=also)
 
 
-def _changes(encoded: bytes, *, topic: str, place_id: str | None, attempts: int) -> list[Change]:
-    """What the head of this module says, of a message of a topic."""
+def _changes(encoded: bytes, *, topic: str, ids: tuple[str | None, str | None], attempts: int) -> list[Change]:
+    """What the head of this module says, of a message of a topic; `ids` as of `MessageIds`, None: not known."""
     try:
         message = Message.decode(encoded)
         kept = {name: message.value(SYSTEM_PROPERTIES[name]) for name in ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID")}
-        given = message.value(SYSTEM_PROPERTIES["UNIQ_KEY"])
     except MessageError:
-        kept, given = {}, None
+        kept = {}
     properties = {
         "RETRY_TOPIC": topic,
-        "ORIGIN_MESSAGE_ID": place_id,
+        "ORIGIN_MESSAGE_ID": ids[0],
         "WAIT": "false",
         "DELAY": "0",
         "RECONSUME_TIME": str(attempts),
         "DLQ_ORIGIN_TOPIC": topic,
+        "DLQ_ORIGIN_MESSAGE_ID": ids[1],
     }
-    changes: list[Change] = [
+    return [
         (_annotation(name), AmqpValue(AmqpType.STRING, text))
         for name, text in properties.items()
         if text is not None and kept.get(name) is None
     ]
-    changes.append((_annotation("DLQ_ORIGIN_MESSAGE_ID"), given))
-    return changes
 
 
 def _annotation(name: str) -> FieldReference:

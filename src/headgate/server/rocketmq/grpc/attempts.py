@@ -1,10 +1,12 @@
 """What the last answer to a client held, by the id of its attempt.
 
 A client repeats an attempt, with the id that it had, when the answer did not reach it: its call was broken or took too
-long. What it was given then is taken back, uncounted, and it is given that again, without waiting until it is visible.
+long. In groups with `fifo`, where what was lost holds up its message groups, what it was given then is taken back,
+uncounted, and it is given that again, without waiting until it is visible. In others attempts have no meaning: who
+sends one id for all its receives would have what it works on taken back.
 
 It is kept in memory, one answer for each queue of a topic that a client names: what a restart forgets comes when its
-invisible time is over. Source: `ConsumerOrderInfoManager` of RocketMQ 5.5, which does so for groups with `fifo` only.
+invisible time is over. Source: `ConsumerOrderInfoManager` of RocketMQ 5.5.
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ class Receiving:
         filter = self._filters.get(asked.filter_type, asked.filter_text)
         # Only queues that are there: who names others makes no more places.
         place = (asked.group, topic.name, asked.queue if asked.queue < len(topic.streams) else -1)
-        for queue, tokens in client.attempts.repeated(place, asked.attempt_id).items():
+        is_fifo = self._context.broker.consumer_groups.settings_of(asked.group).fifo
+        attempt_id = asked.attempt_id if is_fifo else ""
+        for queue, tokens in client.attempts.repeated(place, attempt_id).items():
             if queue < len(topic.streams):
                 view = client.session.group_view(topic, queue, asked.group)
                 client.renewals.drop(view, tokens)
@@ -97,7 +99,7 @@ class Receiving:
                 text = "no match message" if received.was_filtered else "no new message"
                 yield _status(pb.Status(code=Status.MESSAGE_NOT_FOUND, message=text))
             yield self._time()
-            client.attempts.answered(place, asked.attempt_id, _by_queue(received))
+            client.attempts.answered(place, attempt_id, _by_queue(received))
             received = Received()
         finally:
             timer.cancel()

@@ -1,6 +1,7 @@
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Scanner;
+import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
@@ -8,21 +9,25 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
  * Classic clients against one name server, told what to do by lines: `first TOPIC`, `register TOPIC GROUP COUNT`,
  * `produce TOPIC MESSAGES THREADS BATCH`, `consume TOPIC GROUP COUNT MESSAGES`, `quit`. Each is answered by a line:
- * seconds and a number of messages, for `consume` also the seconds of pauses in which no group got anything. Message i has the property `bucket` = i modulo 100; group k of COUNT takes its share
- * of the buckets.
+ * seconds and a number of messages, or of groups for `register`; for `consume` also the seconds of pauses in which no
+ * group got anything. Message i has the property `bucket` = i modulo 100; group k of COUNT takes its share of the
+ * buckets.
  */
 public final class RocketMqLoad {
   private static final byte[] BODY = new byte[1024];
   private static final String FILLER = "x".repeat(120);
   private static final int FILLERS = 8;
   private static final long PAUSE_NS = 1_000_000_000L;
+  private static final long REGISTER_NS = 30_000_000_000L;
 
   private static String names;
   private static int clients;
@@ -85,16 +90,40 @@ public final class RocketMqLoad {
     return consumer;
   }
 
-  /** The groups come and go, so that the broker knows their expressions before messages come. */
+  /**
+   * The groups come and go, so that the broker knows their expressions before messages come. A client goes when it has
+   * all queues of the topic and the broker was told so: the original may take its heartbeat behind its farewell else,
+   * and keeps half of the queues for it for two minutes. The number is that of clients that came so far in time.
+   */
   private static String register(String topic, String group, int count) throws Exception {
+    long start = System.nanoTime();
+    List<DefaultMQPushConsumer> consumers = new ArrayList<>();
     for (int number = 0; number < count; number++) {
       DefaultMQPushConsumer consumer = consumer(topic, group, number, count);
       consumer.registerMessageListener(
           (MessageListenerConcurrently) (messages, context) -> ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
       consumer.start();
+      consumers.add(consumer);
+    }
+    int ready = 0;
+    for (DefaultMQPushConsumer consumer : consumers) {
+      boolean isReady = isReady(consumer, topic);
+      while (!isReady && System.nanoTime() - start < REGISTER_NS) {
+        Thread.sleep(50);
+        isReady = isReady(consumer, topic);
+      }
+      ready += isReady ? 1 : 0;
       consumer.shutdown();
     }
-    return "0 " + count;
+    return (System.nanoTime() - start) / 1e9 + " " + ready;
+  }
+
+  /** Whether a client has all queues of the topic, and the broker knows what it subscribes to since then. */
+  private static boolean isReady(DefaultMQPushConsumer consumer, String topic) throws Exception {
+    DefaultMQPushConsumerImpl made = consumer.getDefaultMQPushConsumerImpl();
+    Set<MessageQueue> queues = made.fetchSubscribeMessageQueues(topic);
+    return made.getRebalanceImpl().getProcessQueueTable().keySet().containsAll(queues)
+        && made.getmQClientFactory().sendHeartbeatToAllBrokerWithLock();
   }
 
   private static String produce(DefaultMQProducer producer, String topic, int total, int threads, int batch)

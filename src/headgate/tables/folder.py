@@ -45,6 +45,9 @@ from headgate.tables.values import ANNOTATION
 _RANGE_BYTES = 12 << 20
 """Less than what one step of a read takes of a mapped segment: then a range is one batch."""
 
+_FEW_SHARE = 16
+"""Up to one message in so many is read from the log: a row group is read as a whole, a message costs as ten rows."""
+
 _ENOUGH_ROWS = 4_096
 _MOST_BYTES = 16 << 20
 
@@ -198,7 +201,12 @@ class Folder:
             segment = segments.get(rows.file.segment)
             spans = whole(within)
             if segment is not None:
-                spans = spans_left(self.stream, segment, request, within, counters)
+                counted = ScanCounters()
+                spans = spans_left(self.stream, segment, request, within, counted)
+                if _are_few(spans, within):
+                    yield from self.of_messages(request, within, counters)
+                    continue
+                counters.add(counted)
             for group, left in rows.groups(spans):
                 yield FilePart(rows, group, left, segment is not None)
 
@@ -213,6 +221,12 @@ class Folder:
         segments = self._segments()
         for rows, within in self._files(segments, columns, request):
             if rows is None or (rows.filter is not None and not rows.file.is_exact):
+                yield within
+                continue
+            segment = segments.get(rows.file.segment)
+            if segment is not None and _are_few(
+                spans_left(self.stream, segment, request, within, ScanCounters()), within
+            ):
                 yield within
                 continue
             try:
@@ -253,6 +267,11 @@ class Folder:
         planned = plan(self.stream, request, within, range_bytes=_RANGE_BYTES)
         counters.add(planned.counters)
         yield from planned.ranges
+
+
+def _are_few(spans: NDArray[np.int64], within: OffsetRange) -> bool:
+    """Whether so few messages are left of a range that reading them costs less than columns of all."""
+    return int((spans[:, 1] - spans[:, 0]).sum()) * _FEW_SHARE <= within.stop - within.start
 
 
 @dataclass(slots=True)

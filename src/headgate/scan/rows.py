@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.log import SegmentReader
-from headgate.scan.answers import Answer, Answers, WantedEntries, cut, read_entries, wanted_entries
+from headgate.scan.answers import Answer, Answers, WantedEntries, cut, in_a_row, read_entries, wanted_entries
 from headgate.scan.decide import DecideBuffers, Decider
 from headgate.scan.reading import WINDOW_BYTES, ScanBatch, read_in_full
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
@@ -86,7 +86,8 @@ def rows_left(
     kept = [rows[:0]]
     positions = reader.chunks().position
     for answer in answers.answers(reader, rows, within):
-        sizes = reader.stop_positions()[answer.rows] - positions[answer.rows]
+        place = in_a_row(answer.rows)
+        sizes = reader.stop_positions()[place] - positions[place]
         kept.append(answer.rows[_count_ruled_out(answer, sizes, counters)])
     return np.concatenate(kept)
 

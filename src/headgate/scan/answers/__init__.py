@@ -2,7 +2,7 @@
 
     Answers, Purpose                            what is known for one request, best source first
     SegmentKnowledge                            what all readers of an open segment share of it
-    Answer, AnswerSource, pieces                what one source says of some chunks
+    Answer, AnswerSource, pieces, in_a_row      what one source says of some chunks
     wanted_entries, read_entries, cut           read only the messages that an answer names
     WantedEntries
 
@@ -13,7 +13,7 @@ Sources are the match index (`headgate.scan.match_index`), lookup files (`headga
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.scan.answers.answer import MOST_OFFSETS, Answer, AnswerSource, Purpose, pieces
+    from headgate.scan.answers.answer import MOST_OFFSETS, Answer, AnswerSource, Purpose, in_a_row, pieces
     from headgate.scan.answers.entries import WantedEntries, cut, read_entries, wanted_entries
     from headgate.scan.answers.sources import Answers, SegmentKnowledge
 else:

@@ -74,6 +74,12 @@ class Answer:
         )
 
 
+def in_a_row(rows: Int64Array) -> slice | Int64Array:
+    """Rows as an index: without a gap, which most are, as a slice, which copies nothing. At least one."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if len(rows) == last - first + 1 else rows
+
+
 class Purpose(enum.Enum):
     """What answers are for."""
 

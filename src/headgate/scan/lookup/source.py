@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from headgate.errors import CorruptSidecarError, LogError
 from headgate.log import ChunkType, Segment, SegmentReader, derived_folder_of
 from headgate.log.format import HEADER_DTYPE
-from headgate.scan.answers import MOST_OFFSETS, Answer
+from headgate.scan.answers import MOST_OFFSETS, Answer, in_a_row
 from headgate.scan.lookup.declaration import fields_in
 from headgate.scan.lookup.files import lookup_file_of
 from headgate.scan.lookup.keys import block_keys, matching_blocks, may_ask
@@ -22,6 +22,9 @@ from headgate.scan.lookup.tail import RUN_BLOCKS, Mark, tail_of
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 
 Int64Array = NDArray[np.int64]
+
+_NO_HEADER = np.zeros(1, dtype=HEADER_DTYPE)
+"""Its messages cannot be read one by one, as it knows no places."""
 
 
 class LookupWarning(RuntimeWarning):
@@ -97,8 +100,7 @@ class LookupSource:
         if not len(rows):
             return
         table = reader.chunks()
-        # Most rows are in a row: views of the table, not copies.
-        place = slice(int(rows[0]), int(rows[-1]) + 1) if len(rows) == rows[-1] - rows[0] + 1 else rows
+        place = in_a_row(rows)
         chunk_ids, next_ids = table.chunk_id[place], reader.next_chunk_ids()[place]
         begins, ends = chunk_ids, next_ids
         if within.start > chunk_ids[0] or within.stop < next_ids[-1]:
@@ -130,7 +132,7 @@ class LookupSource:
                 offsets,
                 chunks,
                 np.zeros(len(offsets), dtype=np.bool_),
-                np.zeros(stop - first, dtype=HEADER_DTYPE),
+                np.broadcast_to(_NO_HEADER, stop - first),
                 self,
             )
             first = stop

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import polars
-import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
 from headgate.client import ServerAddress
@@ -25,7 +24,7 @@ from headgate.log import OffsetSpecification, Stream, resolve_stream
 from headgate.message.arrow import DeclaredColumn, declared_columns
 from headgate.polars.predicates import Between, Needed, needed_by
 from headgate.scan.columns import column_filter, ddl_of, declaration_of
-from headgate.tables import StreamTable, WholeColumnFile, default_root, read
+from headgate.tables import StreamTable, WholeColumnFile, default_root, read, rows_of_file
 
 Place = str | int | OffsetSpecification
 
@@ -49,9 +48,9 @@ def scan(
 
     The offsets are fixed now, so it gives the same rows however often it is collected. The rows are those that `filter`
     and `filter_values` deliver; what the query filters besides is filtered by polars, with the values of columns, which
-    are null where a message has another type. Column files go to polars' own reader, those of a segment at once, unless
-    Headgate filters. Comparisons, `is_in` and `is_between` of single columns, joined by and and or, let reading skip:
-    offsets and times whole ranges, fields chunks, and messages before they are decoded.
+    are null where a message has another type. Column files go to polars' own reader, those of a segment at once, where
+    they decide `filter` and have no inexact row. Comparisons, `is_in` and `is_between` of single columns, joined by and
+    and or, let reading skip: offsets and times whole ranges, fields chunks, and messages before they are decoded.
     """
     options: dict[str, Any] = {
         "dialect": dialect,
@@ -116,7 +115,7 @@ class _Source:
         whole = self.narrowed(names, replace(needed, condition=None))
         if whole is None:
             return
-        for part in whole.column_files_and_tail():
+        for part in whole.column_files_and_tail(filtered=True):
             if isinstance(part, WholeColumnFile):
                 yield self._of_file(part)
                 continue
@@ -126,12 +125,8 @@ class _Source:
                 yield _frame(batch).lazy()
 
     def _of_file(self, part: WholeColumnFile) -> polars.LazyFrame:
-        rows = polars.scan_parquet(part.path)
-        if not _has_no_other_rows(part):
-            rows = rows.filter(polars.col("offset") >= part.start, polars.col("offset") < part.stop)
-        columns = [polars.col(column).alias(name) for name, column in part.columns.items()]
         repeating = [name for name in self.options["dictionaries"] if name in part.columns]
-        return rows.select(columns).with_columns(polars.col(name).cast(self.schema[name]) for name in repeating)
+        return rows_of_file(part).with_columns(polars.col(name).cast(self.schema[name]) for name in repeating)
 
     def narrowed(self, names: list[str], needed: Needed) -> StreamTable | None:
         """The table of some columns, without rows that are not needed; None where there are none."""
@@ -212,14 +207,6 @@ def _offsets_between(stream: Stream, start: int, lowest_us: int | None, highest_
                 last = int(rows[-1]) + 1
                 behind = int(chunks.chunk_id[last]) if last < len(chunks) else reader.next_chunk_id
     return first, behind
-
-
-def _has_no_other_rows(part: WholeColumnFile) -> bool:
-    """Whether all rows of a file are asked for: comparing their offsets costs as much as two columns."""
-    metadata = pq.read_metadata(part.path)
-    column = metadata.schema.names.index("offset")
-    groups = [metadata.row_group(number).column(column).statistics for number in range(metadata.num_row_groups)]
-    return all(each is not None and part.start <= each.min and each.max < part.stop for each in groups)
 
 
 def _frame(table: Any) -> polars.DataFrame:

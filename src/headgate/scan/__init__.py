@@ -6,7 +6,7 @@ Broker, Spark, tail and back-tests all read through this package, so a filter gi
     Cursor                                    follows a stream as it grows
     MessageReader                             messages by their offsets
     plan, read_range, ChunkRange              cut a bounded read into ranges for tasks, and read one
-    spans_left                                the offsets of a segment's chunks that stage 1 leaves
+    spans_left                                the offsets of a segment's chunks that are left before one is read
     ScanBatch, ScanCounters                   what comes out: kept messages, and what each stage examined and skipped
     Decider                                   stage 2 for chunks that came over the network
     Window, open_window, read_window          chunks in memory: where each lies, its header, its messages

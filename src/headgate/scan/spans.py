@@ -1,4 +1,4 @@
-"""The offsets that stage 1 leaves of a segment: for readers who have the messages' columns from somewhere else."""
+"""The offsets that are left of a segment before a message is read: for who has their columns from somewhere else."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.log import Segment, Stream
+from headgate.scan.answers import Answers, Purpose
 from headgate.scan.plan import rows_within
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.rows import rows_left
 from headgate.scan.stage_one import ChunkSelector
 
 
 def spans_left(
     stream: Stream, segment: Segment, request: ScanRequest, within: OffsetRange, counters: ScanCounters
 ) -> NDArray[np.int64]:
-    """`(spans, 2)`, start and stop: the chunks of a segment that stage 1 leaves, `within`; neighbours are one span.
+    """`(spans, 2)`, start and stop: the chunks of a segment, `within`, that stage 1 leaves and no answer rules out.
 
-    Nothing is opened where stage 1 has nothing to test. Errors: those of `ChunkSelector.select`.
+    Neighbours are one span. Nothing is opened where there is nothing to ask. Errors: those of `ChunkSelector.select`.
     """
-    selector = ChunkSelector(stream, request)
-    if not selector.tests_headers:
+    selector, answers = ChunkSelector(stream, request), Answers(request, Purpose.PLANNING)
+    if not selector.tests_headers and not answers.is_asked:
         return np.array([[within.start, within.stop]], dtype=np.int64)
     with segment.open() as reader:
         rows = selector.select(reader, *rows_within(reader.chunks(), within), counters)
+        rows = rows_left(reader, rows, within, answers, counters)
         starts, stops = reader.chunks().chunk_id[rows], reader.next_chunk_ids()[rows]
+    answers.close()
     begins = np.flatnonzero(np.append(True, starts[1:] != stops[:-1])[: len(rows)])
     ends = np.append(begins[1:], len(rows))[: len(begins)] - 1
     spans = np.stack([starts[begins], stops[ends]], axis=1)

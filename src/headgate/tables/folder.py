@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
 from headgate.log import OffsetKind, OffsetSpecification, Segment, Stream
 from headgate.message import FieldReference, parse_field
+from headgate.message.arrow import SparkType
 from headgate.scan import (
     ChunkRange,
     KeptMessages,
@@ -36,13 +37,16 @@ from headgate.scan import (
     resolve_range,
     spans_left,
 )
-from headgate.scan.columns import ColumnFile, ColumnFileWarning, column_files
+from headgate.scan.columns import ColumnFile, ColumnFileWarning, ColumnFilter, column_files
 from headgate.tables.over_columns import FileRows, whole
 from headgate.tables.rows import MOST_ROWS, Columns, pieces
 from headgate.tables.values import ANNOTATION
 
 _RANGE_BYTES = 12 << 20
 """Less than what one step of a read takes of a mapped segment: then a range is one batch."""
+
+_FEW_SHARE = 16
+"""Up to one message in so many is read from the log: a row group is read as a whole, a message costs as ten rows."""
 
 _ENOUGH_ROWS = 4_096
 _MOST_BYTES = 16 << 20
@@ -113,13 +117,18 @@ class FilePart:
 class WholeColumnFile:
     """A column file for other readers of Parquet: its rows with `start ≤ offset < stop` are part of a table.
 
-    `columns` are its columns by the names that the table has for them.
+    `columns` are its columns by the names that the table has for them. With a `filter` only the rows for which that is
+    true by the columns of the file; none is inexact then. `kinds` are the types of the declared columns;
+    `has_no_others` says that the file has no rows of other offsets.
     """
 
     path: Path
     start: int
     stop: int
     columns: dict[str, str]
+    filter: ColumnFilter | None
+    kinds: dict[str, SparkType]
+    has_no_others: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,15 +201,32 @@ class Folder:
             segment = segments.get(rows.file.segment)
             spans = whole(within)
             if segment is not None:
-                spans = spans_left(self.stream, segment, request, within, counters)
+                counted = ScanCounters()
+                spans = spans_left(self.stream, segment, request, within, counted)
+                if _are_few(spans, within):
+                    yield from self.of_messages(request, within, counters)
+                    continue
+                counters.add(counted)
             for group, left in rows.groups(spans):
                 yield FilePart(rows, group, left, segment is not None)
 
     def whole_files(self, columns: Columns, request: ScanRequest) -> Iterator[WholeColumnFile | OffsetRange]:
-        """Files that others may read, and the ranges between them, in stream order. Raises ConfigError, LogError."""
+        """Files that others may read, and the ranges between them, in stream order. Raises ConfigError, LogError.
+
+        With filter values there are none: they choose chunks. Nor with a filter where a file has an inexact row.
+        """
+        if request.filter_values:
+            yield self.within
+            return
         segments = self._segments()
         for rows, within in self._files(segments, columns, request):
-            if rows is None:
+            if rows is None or (rows.filter is not None and not rows.file.is_exact):
+                yield within
+                continue
+            segment = segments.get(rows.file.segment)
+            if segment is not None and _are_few(
+                spans_left(self.stream, segment, request, within, ScanCounters()), within
+            ):
                 yield within
                 continue
             try:
@@ -212,7 +238,9 @@ class Folder:
                 yield within
                 continue
             names = dict(zip(columns.schema.names, rows.names, strict=True))
-            yield WholeColumnFile(rows.file.path, within.start, within.stop, names)
+            kinds = {column.name: column.kind for _, column in rows.file.columns}
+            has_no_others = within.start <= rows.file.first_offset and rows.file.next_offset <= within.stop
+            yield WholeColumnFile(rows.file.path, within.start, within.stop, names, rows.filter, kinds, has_no_others)
 
     def _files(
         self, segments: dict[int, Segment], columns: Columns, request: ScanRequest
@@ -239,6 +267,11 @@ class Folder:
         planned = plan(self.stream, request, within, range_bytes=_RANGE_BYTES)
         counters.add(planned.counters)
         yield from planned.ranges
+
+
+def _are_few(spans: NDArray[np.int64], within: OffsetRange) -> bool:
+    """Whether so few messages are left of a range that reading them costs less than columns of all."""
+    return int((spans[:, 1] - spans[:, 0]).sum()) * _FEW_SHARE <= within.stop - within.start
 
 
 @dataclass(slots=True)

@@ -7,21 +7,21 @@ The values are those that decoding the messages gives, so a table is the same wi
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptSidecarError
 from headgate.message import EncodedMessages
 from headgate.message.arrow import DeclaredColumn
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest
-from headgate.scan.columns import ColumnFile, ColumnFilter, column_filter, decide_rows, group_outcome
+from headgate.scan.columns import ColumnFile, ColumnFilter, GroupReader, column_filter, decide_rows, group_outcome
 from headgate.tables.rows import Columns, pieces
-
-Rows = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class FileRows:
     request: ScanRequest
     names: tuple[str, ...]
     filter: ColumnFilter | None
+    readers: threading.local = field(default_factory=threading.local)
+    """`reader`: the one of the thread."""
 
     @staticmethod
     def of(file: ColumnFile, columns: Columns, request: ScanRequest, filter_source: str | None) -> FileRows | str:
@@ -61,30 +63,33 @@ class FileRows:
         Raises CorruptSidecarError before the first row, where a byte does not check.
         """
         wanted = self._wanted(group, spans)
-        looked_at = self.file.row_groups[group].rows if wanted is None else int(wanted.sum())
+        looked_at = self.file.row_groups[group].rows if wanted is None else wanted.true_count
         counters.messages_decided_by_columns += looked_at
         there: dict[str, pa.Array] = {}
         if self.filter is not None and group_outcome(self.file, group, self.filter).true is False:
             return
         if self.filter is not None:
             there, wanted = self._filtered(group, wanted, counters)
-            if not wanted.any():
+            if not wanted.true_count:
                 return
         missing = [name for name in dict.fromkeys(self.names) if name not in there]
         if missing:
             there |= self._read(missing, group, counters)
         arrays = [there[name] for name in self.names]
-        if wanted is not None and not wanted.all():
-            kept = pa.array(np.flatnonzero(wanted))
+        if wanted is not None and wanted.true_count < len(wanted):
+            kept = pa.array(np.flatnonzero(wanted.to_numpy(zero_copy_only=False)))
             arrays = [array.take(kept) for array in arrays]
         counters.messages_matched += len(arrays[0])
         yield from pieces(self.columns.batch_of(arrays))
 
     def _read(self, names: list[str], group: int, counters: ScanCounters) -> dict[str, pa.Array]:
         counters.column_bytes_read += sum(self.file.group_bytes(name, group) for name in names)
-        return self.file.read_group(group, names)
+        reader: GroupReader | None = getattr(self.readers, "reader", None)
+        if reader is None:
+            reader = self.readers.reader = GroupReader(self.file)
+        return reader.read(group, names)
 
-    def _wanted(self, group: int, spans: NDArray[np.int64]) -> Rows | None:
+    def _wanted(self, group: int, spans: NDArray[np.int64]) -> pa.BooleanArray | None:
         """`(rows,)`: those of the spans; None for all."""
         place = self.file.row_groups[group]
         if len(spans) == 1 and spans[0, 0] <= place.first_offset and spans[0, 1] >= place.stop_offset:
@@ -96,9 +101,11 @@ class FileRows:
         wanted = np.zeros(len(offsets) + 1, dtype=np.int8)
         np.add.at(wanted, np.searchsorted(offsets, spans[:, 0]), 1)
         np.add.at(wanted, np.searchsorted(offsets, spans[:, 1]), -1)
-        return np.cumsum(wanted[:-1]) > 0
+        return pa.array(np.cumsum(wanted[:-1]) > 0)
 
-    def _filtered(self, group: int, wanted: Rows | None, counters: ScanCounters) -> tuple[dict[str, pa.Array], Rows]:
+    def _filtered(
+        self, group: int, wanted: pa.BooleanArray | None, counters: ScanCounters
+    ) -> tuple[dict[str, pa.Array], pa.BooleanArray]:
         """The columns of the filter, and the rows among the wanted ones for which it is true."""
         assert self.filter is not None and self.request.filter is not None
         is_exact = self.file.inexact_rows(group) == 0
@@ -106,16 +113,17 @@ class FileRows:
         bits = {column.name: number for number, (_, column) in enumerate(self.file.columns)}
         may, certain = decide_rows(self.filter, arrays, bits, arrays.pop("inexact", None))
         if wanted is not None:
-            may, certain = may & wanted, certain & wanted
-        unclear = np.flatnonzero(may & ~certain)
-        if len(unclear):
-            messages = self._read(["message"], group, counters)["message"].take(pa.array(unclear))
+            may, certain = pc.and_(may, wanted), pc.and_(certain, wanted)
+        unclear = pc.and_not(may, certain)
+        count = unclear.true_count
+        if count:
+            messages = self._read(["message"], group, counters)["message"].filter(unclear)
             if messages.null_count:
                 raise CorruptSidecarError("a row that is not exact has no message", path=self.file.path)
             kept = self.request.filter.mask(EncodedMessages.of(messages.to_pylist()), now_ms=self.request.now_ms)
-            certain[unclear[kept]] = True
-            counters.messages_evaluated += len(unclear)
-            counters.messages_decided_by_columns -= len(unclear)
+            certain = pc.replace_with_mask(certain, unclear, pa.array(kept))
+            counters.messages_evaluated += count
+            counters.messages_decided_by_columns -= count
         return arrays, certain
 
     def groups(self, spans: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:

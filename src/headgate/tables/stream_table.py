@@ -101,12 +101,14 @@ class StreamTable:
     file, and as much that waits to be taken.
     """
 
-    def __init__(self, columns: Columns, request: ScanRequest, source: Folder | _Server) -> None:
+    def __init__(
+        self, columns: Columns, request: ScanRequest, source: Folder | _Server, counters: ScanCounters | None = None
+    ) -> None:
         self._columns = columns
         self._request = request
         self._source = source
-        self.counters = ScanCounters()
-        """What the readings so far looked at, and what was skipped."""
+        self.counters = ScanCounters() if counters is None else counters
+        """What the readings so far looked at, and what was skipped; without what polars' own reader took."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -139,29 +141,48 @@ class StreamTable:
         return self.reader().read_all()
 
     def to_polars(self) -> Any:
-        """All rows, as a DataFrame of polars. Raises ImportError without polars."""
+        """All rows, as a DataFrame of polars, whose own reader takes column files. Raises ImportError without polars.
+
+        That one uses as many threads as polars does.
+        """
         import polars
 
-        return polars.DataFrame(self.to_arrow())
+        from headgate.tables.polars_files import rows_of_file
+
+        parts = self.column_files_and_tail(filtered=True)
+        if not any(isinstance(part, WholeColumnFile) for part in parts):
+            return polars.DataFrame(self.to_arrow())
+        types = polars.DataFrame(self.schema.empty_table()).schema
+        categories = polars.Schema((name, types[name]) for name in self._columns.dictionaries)
+        frames = [
+            rows_of_file(part).cast(categories)
+            if isinstance(part, WholeColumnFile)
+            else polars.DataFrame(part.to_arrow()).lazy()
+            for part in parts
+        ]
+        return polars.concat(frames).collect()
 
     def to_pandas(self) -> Any:
         """All rows, as a DataFrame of pandas. Raises ImportError without pandas."""
         return self.to_arrow().to_pandas()
 
-    def column_files_and_tail(self) -> list[WholeColumnFile | StreamTable]:
+    def column_files_and_tail(self, *, filtered: bool = False) -> list[WholeColumnFile | StreamTable]:
         """The same rows in parts, in stream order: column files for other readers of Parquet, and tables for the rest.
 
-        A file was checked to the last byte, and will be there for ten minutes at least. With a filter or filter values
-        there is no file: a reader of Parquet does not know which rows are inexact. Cost: reading the files once in the
-        life of a process. Raises ConfigError, LogError.
+        A file was checked to the last byte, and will be there for ten minutes at least. With filter values there is no
+        file; with a filter only where `filtered` says that the reader goes by `WholeColumnFile.filter`. Cost: reading
+        the files once in the life of a process. Raises ConfigError, LogError.
         """
-        if isinstance(self._source, _Server) or self._request.filter is not None or self._request.filter_values:
+        if isinstance(self._source, _Server) or (self._request.filter is not None and not filtered):
+            return [self]
+        parts = list(self._source.whole_files(self._columns, self._request))
+        if not any(isinstance(part, WholeColumnFile) for part in parts):
             return [self]
         return [
             part
             if isinstance(part, WholeColumnFile)
-            else StreamTable(self._columns, self._request, replace(self._source, within=part))
-            for part in self._source.whole_files(self._columns, self._request)
+            else StreamTable(self._columns, self._request, replace(self._source, within=part), self.counters)
+            for part in parts
         ]
 
     def __repr__(self) -> str:

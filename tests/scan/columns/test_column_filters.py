@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -24,6 +25,7 @@ from headgate.scan.columns.decide import Statistics, decide_group, decide_rows
 from headgate.scan.columns.declaration import ColumnDeclaration, ColumnOfFile
 from headgate.scan.columns.filter import column_filter
 from headgate.scan.columns.rows import column_rows
+from headgate.tables.polars_files import expression
 from strategies import (
     booleans,
     compound,
@@ -143,25 +145,32 @@ def rows_of(messages: Sequence[bytes], declaration: ColumnDeclaration) -> pa.Rec
     )
 
 
-def assert_same(expression: Filter, declaration: ColumnDeclaration, messages: Sequence[bytes]) -> bool:
+def assert_same(wanted: Filter, declaration: ColumnDeclaration, messages: Sequence[bytes]) -> bool:
     """By columns as by bytes; gives whether the columns decide anything."""
-    found = column_filter(expression, declaration.declared, now_ms=NOW_MS)
+    found = column_filter(wanted, declaration.declared, now_ms=NOW_MS)
     if found is None:
         return False
     rows = rows_of(messages, declaration)
     names = [each.name for each in declaration.declared]
     columns = {name: rows[name] for name in found.columns}
     bits = {name: names.index(name) for name in found.columns}
-    may, certain = decide_rows(found, columns, bits, rows["inexact"])
+    decided = decide_rows(found, columns, bits, rows["inexact"])
+    may, certain = (each.to_numpy(zero_copy_only=False) for each in decided)
     used = sum(1 << bit for bit in bits.values())
     inexact = rows["inexact"].fill_null(0).to_pylist()
     for row, message in enumerate(messages):
-        is_true = expression.matches(message, now_ms=NOW_MS)
-        what = (expression, declaration.declared, message.hex())
+        is_true = wanted.matches(message, now_ms=NOW_MS)
+        what = (wanted, declaration.declared, message.hex())
         assert may[row] or not is_true, what
         assert is_true or not certain[row], what
         if found.is_whole and not inexact[row] & used:
             assert may[row] == certain[row], what
+    if found.is_whole:
+        kinds = {each.name: each.kind for each in declaration.declared}
+        kept = polars.DataFrame(pa.table(columns)).select(expression(found.tree, kinds)).to_series()
+        for row, is_kept in enumerate(kept):
+            if not inexact[row] & used:
+                assert bool(is_kept) == certain[row], (wanted, declaration.declared, messages[row].hex())
     group = decide_group(
         found, {name: statistics_of(column) for name, column in columns.items()}, is_exact=not any(inexact)
     )
@@ -349,7 +358,8 @@ def test_every_test_of_a_column_with_every_value(dialect: str, kind: str) -> Non
         if found is None:
             continue
         columns = {name: rows[name] for name in found.columns}
-        may, certain = decide_rows(found, columns, {"a": 0, "other": 1}, rows["inexact"])
+        decided = decide_rows(found, columns, {"a": 0, "other": 1}, rows["inexact"])
+        may, certain = (each.to_numpy(zero_copy_only=False) for each in decided)
         is_true = expression.mask(batch, now_ms=NOW_MS)
         assert not (is_true & ~may).any(), (text, EVERY_MESSAGE[int(np.argmax(is_true & ~may))].hex())
         assert not (certain & ~is_true).any(), (text, EVERY_MESSAGE[int(np.argmax(certain & ~is_true))].hex())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 
@@ -194,6 +195,22 @@ def test_which_types_a_column_holds(name: str, value: bytes, is_exact: bool) -> 
     values = list(fields_of(batch, columns).values())
     assert inexact_bits(batch, columns, values).tolist() == [int(not is_exact)]
     assert inexact_of(message, columns, [values[0][0].is_valid]) == int(not is_exact)
+
+
+@pytest.mark.parametrize(
+    "order", list(itertools.permutations(("Price bigint as c0", "other string", "price string as c1")))
+)
+def test_both_spellings_may_be_declared_in_any_order(order: tuple[str, ...]) -> None:
+    columns = [each for each in declared_columns(", ".join(order)) if isinstance(each, DeclaredColumn)]
+    keys = ("other", "price", "Price", "other")
+    encoded = [of_map(*((string(key.encode()), b"\x54\x05") for key in keys[:count])) for count in range(5)]
+    batch = EncodedMessages.of(encoded)
+    values = list(fields_of(batch, columns).values())
+    expected = [
+        inexact_of(message, columns, [value[row].is_valid for value in values]) for row, message in enumerate(encoded)
+    ]
+    assert expected[0] == 0 and expected[2] == 7
+    assert inexact_bits(batch, columns, values).tolist() == expected
 
 
 def test_sixty_three_columns_have_a_bit_each() -> None:

@@ -3,6 +3,7 @@
     ColumnDeclaration, declaration_of          which columns a stream has; declare_columns, extended, drop_columns
     column_rows, column_schema                 the rows of some messages, as in a file
     ColumnFile, RowGroup, column_files         the files that can be believed; ColumnFileWarning for the others
+    GroupReader                                reads row groups of a file, in one thread
     build_segment, build_columns, BuildReport  make the files that are missing, exactly once
     missing_segments, sweep_columns            what is to be built, and removing what nobody needs
     drop_column_files                          delete the files
@@ -37,7 +38,14 @@ if TYPE_CHECKING:
         drop_columns,
         extended,
     )
-    from headgate.scan.columns.files import ColumnFile, ColumnFileWarning, RowGroup, column_files, open_column_file
+    from headgate.scan.columns.files import (
+        ColumnFile,
+        ColumnFileWarning,
+        GroupReader,
+        RowGroup,
+        column_files,
+        open_column_file,
+    )
     from headgate.scan.columns.filter import (
         ColumnAnd,
         ColumnComparison,
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
         ColumnNot,
         ColumnNull,
         ColumnOr,
+        ColumnValue,
         FromBytes,
         column_filter,
     )

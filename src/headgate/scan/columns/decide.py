@@ -36,8 +36,8 @@ from headgate.scan.columns.filter import (
     FromBytes,
 )
 
-Rows: TypeAlias = "NDArray[np.bool_] | bool"
-"""`(rows,)`, or the same for all rows."""
+Rows: TypeAlias = "pa.BooleanArray | bool"
+"""`(rows,)` without null, or the same for all rows. Arrow's bit maps: other threads run while they are combined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ def decided(node: ColumnNode, test: Callable[[ColumnTest], Outcomes]) -> Outcome
 
 def decide_rows(
     filter: ColumnFilter, columns: Mapping[str, pa.Array], bits: Mapping[str, int], inexact: pa.Array | None
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows may match and which match for certain, both `(rows,)`.
+) -> tuple[pa.BooleanArray, pa.BooleanArray]:
+    """Which rows may match and which match for certain, both `(rows,)` without null.
 
     `columns` are those of the filter, texts as they are or as dictionary arrays; `bits` are their places in `inexact`,
     which is the column of that name, None where every row is exact.
@@ -90,12 +90,12 @@ def decide_rows(
     rows = len(columns[filter.columns[0]])
     doubts = None
     if inexact is not None and inexact.null_count < rows:
-        doubts = inexact.fill_null(0).to_numpy(zero_copy_only=False)
+        doubts = inexact.fill_null(0)
 
     def outcomes(test: ColumnTest) -> Outcomes:
         doubt: Rows = False
         if doubts is not None:
-            doubt = (doubts & np.int64(1 << bits[test.column])) != 0
+            doubt = pc.not_equal(pc.bit_wise_and(doubts, pa.scalar(1 << bits[test.column], pa.int64())), 0)
         return _test(test, columns[test.column], doubt)
 
     found = decided(filter.tree, outcomes)
@@ -169,22 +169,21 @@ def decide_row_group(
     may, certain = decide_rows(filter, columns, bits, None if is_exact else columns["inexact"])
     if not is_exact:
         may, certain = _settled(may, certain, columns["message"], whole, now_ms)
-    kept = np.flatnonzero(may)
+    kept = np.flatnonzero(may.to_numpy(zero_copy_only=False))
     offsets = kept + group.first_offset if is_dense else columns["offset"].to_numpy()[kept]
     read_bytes = sum(file.group_bytes(name, number) for name in names)
-    return DecidedRows(offsets, certain[kept]), read_bytes
+    return DecidedRows(offsets, certain.filter(may).to_numpy(zero_copy_only=False)), read_bytes
 
 
 def _settled(
-    may: NDArray[np.bool_], certain: NDArray[np.bool_], messages: pa.Array, whole: Filter, now_ms: int
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    may: pa.BooleanArray, certain: pa.BooleanArray, messages: pa.Array, whole: Filter, now_ms: int
+) -> tuple[pa.BooleanArray, pa.BooleanArray]:
     """Decide the rows that are open by their messages, where the file has them."""
-    rows = np.flatnonzero(may & ~certain & messages.is_valid().to_numpy(zero_copy_only=False))
-    if len(rows):
-        may, certain = may.copy(), certain.copy()
-        encoded = EncodedMessages.of(messages.take(pa.array(rows)).to_pylist())
-        may[rows] = certain[rows] = whole.mask(encoded, now_ms=now_ms)
-    return may, certain
+    is_open = pc.and_(pc.and_not(may, certain), messages.is_valid())
+    if not is_open.true_count:
+        return may, certain
+    found = pa.array(whole.mask(EncodedMessages.of(messages.filter(is_open).to_pylist()), now_ms=now_ms))
+    return pc.replace_with_mask(may, is_open, found), pc.replace_with_mask(certain, is_open, found)
 
 
 def entries_of(file: ColumnFile, number: int) -> tuple[tuple[NDArray[np.int64] | None, NDArray[np.void]], int]:
@@ -203,7 +202,7 @@ def entries_of(file: ColumnFile, number: int) -> tuple[tuple[NDArray[np.int64] |
 def _test(test: ColumnTest, column: pa.Array, doubt: Rows) -> Outcomes:
     there: Rows = True
     if column.null_count:
-        there = column.is_valid().to_numpy(zero_copy_only=False)
+        there = column.is_valid()
     values = column.dictionary if isinstance(column, pa.DictionaryArray) else column
     if test.empty_is_absent:
         there = _and(there, _of_rows(pc.not_equal(pc.binary_length(values), 0), column))
@@ -245,18 +244,19 @@ def _comparable(column: pa.Array) -> pa.Array:
     return column.cast(pa.float64()) if pa.types.is_float32(kind) else column
 
 
-def _of_rows(found: pa.Array, column: pa.Array) -> NDArray[np.bool_]:
-    """What was found of the values of a column, or of those in its dictionary, row by row; false for null."""
-    if found.null_count:
-        found = found.fill_null(False)
-    bits: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+def _of_rows(found: pa.BooleanArray, column: pa.Array) -> pa.BooleanArray:
+    """What was found of the values of a column, or of those in its dictionary, row by row; null for null."""
     if not isinstance(column, pa.DictionaryArray):
-        return bits
-    if not len(bits):
-        return np.zeros(len(column), dtype=np.bool_)
+        return found
     indices = column.indices
-    rows: NDArray[np.bool_] = bits.take((indices.fill_null(0) if indices.null_count else indices).to_numpy())
-    return rows
+    bits = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    places = np.flatnonzero(bits)
+    if len(places) == 1:
+        # The most common question, whether it is one text.
+        return pc.equal(indices, pa.scalar(places[0], indices.type))
+    if not len(bits):
+        return pa.nulls(len(column), pa.bool_())
+    return pa.array(bits.take(pc.fill_null(indices, 0).to_numpy()))
 
 
 def _by_statistics(test: ColumnTest, known: Statistics) -> Outcomes:
@@ -331,7 +331,7 @@ def _and(left: Rows, right: Rows) -> Rows:
         return right if left else False
     if isinstance(right, bool):
         return left if right else False
-    return left & right
+    return pc.and_kleene(left, right)
 
 
 def _or(left: Rows, right: Rows) -> Rows:
@@ -339,12 +339,12 @@ def _or(left: Rows, right: Rows) -> Rows:
         return True if left else right
     if isinstance(right, bool):
         return True if right else left
-    return left | right
+    return pc.or_kleene(left, right)
 
 
 def _not(rows: Rows) -> Rows:
-    return not rows if isinstance(rows, bool) else ~rows
+    return not rows if isinstance(rows, bool) else pc.invert(rows)
 
 
-def _as_rows(found: Rows, rows: int) -> NDArray[np.bool_]:
-    return np.full(rows, found) if isinstance(found, bool) else found
+def _as_rows(found: Rows, rows: int) -> pa.BooleanArray:
+    return pa.array(np.full(rows, found)) if isinstance(found, bool) else found

@@ -156,7 +156,7 @@ class ColumnFile:
 
     def group_bytes(self, name: str, row_group: int) -> int:
         """The same of one row group."""
-        column = self.schema.get_field_index(self._schema_of([name]).names[0])
+        column = self.schema.get_field_index(self.schema_of([name]).names[0])
         return _place_of(self.metadata, row_group, column)[1]
 
     def has_dictionary(self, name: str, row_group: int) -> bool:
@@ -168,6 +168,11 @@ class ColumnFile:
         found = self.metadata.row_group(row_group).column(self.schema.get_field_index("inexact")).statistics
         rows = self.row_groups[row_group].rows
         return rows - found.null_count if found is not None and found.has_null_count else rows
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no row has a bit in `inexact`."""
+        return not any(map(self.inexact_rows, range(len(self.row_groups))))
 
     @property
     def schema(self) -> pa.Schema:
@@ -182,43 +187,28 @@ class ColumnFile:
         In the order of `columns`. Raises CorruptSidecarError for bytes that do not check, or a file that is gone;
         ConfigError for a column that it does not have.
         """
-        return pa.Table.from_batches(self.batches(columns, row_groups), self._schema_of(columns))
+        return pa.Table.from_batches(self.batches(columns, row_groups), self.schema_of(columns))
 
     def batches(
         self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The same, one row group after the other, in pieces of at most 64 k rows."""
-        schema = self._schema_of(columns)
+        schema = self.schema_of(columns)
         wanted = range(len(self.row_groups)) if row_groups is None else row_groups
         try:
             with pa.memory_map(str(self.path)) as file:
                 data = np.frombuffer(file.read_buffer(self.size_bytes), dtype=np.uint8)
                 reader = pq.ParquetFile(file, metadata=self.metadata, pre_buffer=False)
                 for group in wanted:
-                    self._check_columns(data, group, [self.schema.get_field_index(name) for name in schema.names])
+                    self.check_columns(data, group, schema.names)
                     for batch in reader.iter_batches(65_536, row_groups=[group], columns=schema.names):
                         yield pa.RecordBatch.from_arrays([batch[name] for name in schema.names], schema=schema)
         except (OSError, pa.ArrowException) as error:
             raise CorruptSidecarError(f"this column file cannot be read: {error}", path=self.path) from error
 
     def read_group(self, group: int, columns: Sequence[str]) -> dict[str, pa.Array]:
-        """Columns of one row group, `(rows,)` each; texts that the file has in a dictionary come as dictionary arrays.
-
-        On one core. Errors: those of `read`.
-        """
-        schema = self._schema_of(columns)
-        texts = [
-            name for name in columns if pa.types.is_string(schema.field(name).type) and self.has_dictionary(name, group)
-        ]
-        try:
-            with pa.memory_map(str(self.path)) as file:
-                data = np.frombuffer(file.read_buffer(self.size_bytes), dtype=np.uint8)
-                self._check_columns(data, group, [self.schema.get_field_index(name) for name in columns])
-                reader = pq.ParquetFile(file, metadata=self.metadata, pre_buffer=False, read_dictionary=texts)
-                table = reader.read_row_group(group, columns=list(columns), use_threads=False)
-        except (OSError, pa.ArrowException) as error:
-            raise CorruptSidecarError(f"this column file cannot be read: {error}", path=self.path) from error
-        return {name: _joined(table[name]) for name in columns}
+        """Columns of one row group; see `GroupReader.read`."""
+        return GroupReader(self).read(group, columns)
 
     def check(self) -> None:
         """Check all bytes, once in the life of a process: for those who read the file by other means.
@@ -234,13 +224,14 @@ class ColumnFile:
         if len(data) != self.size_bytes:
             raise CorruptSidecarError(f"{len(data)} bytes, expected {self.size_bytes}", path=self.path)
         for group in range(len(self.row_groups)):
-            self._check_columns(data, group, range(len(self.schema)))
+            self.check_columns(data, group, self.schema.names)
         start = _behind_columns(self.metadata)
         if bytes(data[:4]) != _PARQUET or zlib.crc32(data[start : self.checks_start].data) != int(self.crcs[-1]):
             raise CorruptSidecarError("the page index or a Bloom filter does not have its checksum", path=self.path)
         self._is_whole = True
 
-    def _schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
+    def schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
+        """Some of its columns in this order, None: all. Raises ConfigError for one that it does not have."""
         schema = self.schema
         if columns is None:
             return schema
@@ -249,7 +240,12 @@ class ColumnFile:
                 raise ConfigError(f"columns: {name!r} is not in {self.path.name}; it has {', '.join(schema.names)}")
         return pa.schema([schema.field(name) for name in columns])
 
-    def _check_columns(self, data: NDArray[np.uint8], group: int, columns: Sequence[int]) -> None:
+    def check_columns(self, data: NDArray[np.uint8], group: int, names: Sequence[str]) -> None:
+        """Check columns of a row group, each once in the life of a process; `data` are the bytes of the file.
+
+        Raises CorruptSidecarError.
+        """
+        columns = map(self.schema.get_field_index, names)
         missing = [column for column in columns if (group, column) not in self._checked]
         if not missing:
             return
@@ -267,6 +263,41 @@ class ColumnFile:
                     f"column {name!r} does not have its checksum in row group {group}", path=self.path
                 )
         self._checked.update((group, column) for column in missing)
+
+
+class GroupReader:
+    """Reads row groups of a column file, in one thread. It keeps the file open, which costs more than a small read."""
+
+    def __init__(self, file: ColumnFile) -> None:
+        self._file = file
+        self._mapped: tuple[pa.MemoryMappedFile, NDArray[np.uint8]] | None = None
+        self._readers: dict[frozenset[str], pq.ParquetFile] = {}
+        """By the columns that come as dictionary arrays."""
+
+    def read(self, group: int, columns: Sequence[str]) -> dict[str, pa.Array]:
+        """Columns of one row group, `(rows,)` each; texts that the file has in a dictionary come as dictionary arrays.
+
+        On one core. Errors: those of `ColumnFile.read`.
+        """
+        file = self._file
+        schema = file.schema_of(columns)
+        texts = frozenset(
+            name for name in columns if pa.types.is_string(schema.field(name).type) and file.has_dictionary(name, group)
+        )
+        try:
+            if self._mapped is None:
+                source = pa.memory_map(str(file.path))
+                self._mapped = source, np.frombuffer(source.read_buffer(file.size_bytes), dtype=np.uint8)
+            source, data = self._mapped
+            file.check_columns(data, group, columns)
+            reader = self._readers.get(texts)
+            if reader is None:
+                reader = pq.ParquetFile(source, metadata=file.metadata, pre_buffer=False, read_dictionary=list(texts))
+                self._readers[texts] = reader
+            table = reader.read_row_group(group, columns=list(columns), use_threads=False)
+        except (OSError, pa.ArrowException) as error:
+            raise CorruptSidecarError(f"this column file cannot be read: {error}", path=file.path) from error
+        return {name: _joined(table[name]) for name in columns}
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:

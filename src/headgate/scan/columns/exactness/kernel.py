@@ -198,8 +198,9 @@ def map_state(position: int, of_section: int, words: int, sizes: int, key_kind: 
             prefix = load_i64(key) | FOLD
             if length < 8:
                 prefix &= (1 << (8 * length)) - 1
+            begin = expected
             for step in range(count):
-                number = expected + step
+                number = begin + step
                 if number >= count:
                     number -= count
                 column = columns + 8 * COLUMN_WORDS * number

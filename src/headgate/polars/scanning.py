@@ -24,7 +24,7 @@ from headgate.log import OffsetSpecification, Stream, resolve_stream
 from headgate.message.arrow import DeclaredColumn, declared_columns
 from headgate.polars.predicates import Between, Needed, needed_by
 from headgate.scan.columns import column_filter, ddl_of, declaration_of
-from headgate.tables import StreamTable, WholeColumnFile, default_root, read, rows_of_file
+from headgate.tables import StreamTable, WholeColumnFile, default_root, read, rows_of_files
 
 Place = str | int | OffsetSpecification
 
@@ -126,7 +126,8 @@ class _Source:
 
     def _of_file(self, part: WholeColumnFile) -> polars.LazyFrame:
         repeating = [name for name in self.options["dictionaries"] if name in part.columns]
-        return rows_of_file(part).with_columns(polars.col(name).cast(self.schema[name]) for name in repeating)
+        (rows,) = rows_of_files([part])
+        return rows.with_columns(polars.col(name).cast(self.schema[name]) for name in repeating)
 
     def narrowed(self, names: list[str], needed: Needed) -> StreamTable | None:
         """The table of some columns, without rows that are not needed; None where there are none."""

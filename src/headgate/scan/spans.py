@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,11 +18,12 @@ from headgate.scan.stage_one import ChunkSelector
 def spans_left(
     stream: Stream, segment: Segment, request: ScanRequest, within: OffsetRange, counters: ScanCounters
 ) -> NDArray[np.int64]:
-    """`(spans, 2)`, start and stop: the chunks of a segment, `within`, that stage 1 leaves and no answer rules out.
+    """`(spans, 2)`, start and stop: the chunks of a segment, `within`, that stage 1 and answers beside columns leave.
 
     Neighbours are one span. Nothing is opened where there is nothing to ask. Errors: those of `ChunkSelector.select`.
     """
-    selector, answers = ChunkSelector(stream, request), Answers(request, Purpose.PLANNING)
+    selector = ChunkSelector(stream, request)
+    answers = Answers(replace(request, column_files=False), Purpose.PLANNING)
     if not selector.tests_headers and not answers.is_asked:
         return np.array([[within.start, within.stop]], dtype=np.int64)
     with segment.open() as reader:

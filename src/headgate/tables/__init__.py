@@ -2,7 +2,7 @@
 
     read, StreamTable                        a range of a stream, filtered, with the asked columns; `headgate.read`
     WholeColumnFile                          a column file among the parts of a table, for other readers of Parquet
-    rows_of_file                             the same in polars
+    rows_of_files                            the same in polars
     write_table                              its rows as a file: Parquet, Arrow, CSV, JSON lines
     open_rows, json_rows, RowFile            the rows of a file, as messages by a ColumnMapping; TABLE_SUFFIXES
     read_served                              messages of a range of a stream on a server
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.tables.folder import WholeColumnFile
     from headgate.tables.mapping import ColumnMapping, MappedRows
     from headgate.tables.places import DEFAULT_ROOT, ROOT_VARIABLE, default_root
-    from headgate.tables.polars_files import rows_of_file
+    from headgate.tables.polars_files import rows_of_files
     from headgate.tables.row_files import TABLE_SUFFIXES, RowFile, json_rows, open_rows
     from headgate.tables.rows import place_columns
     from headgate.tables.served import read_served

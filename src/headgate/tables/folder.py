@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
 from headgate.log import OffsetKind, OffsetSpecification, Segment, Stream
 from headgate.message import FieldReference, parse_field
-from headgate.message.arrow import SparkType
 from headgate.scan import (
     ChunkRange,
     KeptMessages,
@@ -37,7 +36,7 @@ from headgate.scan import (
     resolve_range,
     spans_left,
 )
-from headgate.scan.columns import ColumnFile, ColumnFileWarning, ColumnFilter, column_files
+from headgate.scan.columns import ColumnDeclaration, ColumnFile, ColumnFileWarning, ColumnFilter, column_files
 from headgate.tables.over_columns import FileRows, whole
 from headgate.tables.rows import MOST_ROWS, Columns, pieces
 from headgate.tables.values import ANNOTATION
@@ -118,8 +117,8 @@ class WholeColumnFile:
     """A column file for other readers of Parquet: its rows with `start ≤ offset < stop` are part of a table.
 
     `columns` are its columns by the names that the table has for them. With a `filter` only the rows for which that is
-    true by the columns of the file; none is inexact then. `kinds` are the types of the declared columns;
-    `has_no_others` says that the file has no rows of other offsets.
+    true by the columns of the file; none is inexact then. `declaration` says which columns it has; `has_no_others` that
+    it has no rows of other offsets.
     """
 
     path: Path
@@ -127,7 +126,7 @@ class WholeColumnFile:
     stop: int
     columns: dict[str, str]
     filter: ColumnFilter | None
-    kinds: dict[str, SparkType]
+    declaration: ColumnDeclaration
     has_no_others: bool
 
 
@@ -238,9 +237,10 @@ class Folder:
                 yield within
                 continue
             names = dict(zip(columns.schema.names, rows.names, strict=True))
-            kinds = {column.name: column.kind for _, column in rows.file.columns}
             has_no_others = within.start <= rows.file.first_offset and rows.file.next_offset <= within.stop
-            yield WholeColumnFile(rows.file.path, within.start, within.stop, names, rows.filter, kinds, has_no_others)
+            yield WholeColumnFile(
+                rows.file.path, within.start, within.stop, names, rows.filter, rows.file.declaration, has_no_others
+            )
 
     def _files(
         self, segments: dict[int, Segment], columns: Columns, request: ScanRequest

@@ -6,8 +6,9 @@ unknown, and the same rows are kept as by deciding the messages. Importing this 
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 
 import polars
@@ -50,14 +51,29 @@ _TYPES: Mapping[SparkType, polars.DataType] = {
 }
 
 
-def rows_of_file(part: WholeColumnFile) -> polars.LazyFrame:
-    """The rows of a part of a table that are in a column file, as the table has them."""
-    rows = polars.scan_parquet(part.path)
+def rows_of_files(parts: Sequence[WholeColumnFile]) -> Iterator[polars.LazyFrame]:
+    """The rows of parts of a table that are in column files, as the table has them, in their order.
+
+    Files that are alike are one frame: polars reads ahead in one, and takes frames one after the other.
+    """
+    for _, files in itertools.groupby(parts, _how_to_read):
+        yield _rows_of(list(files))
+
+
+def _how_to_read(part: WholeColumnFile) -> tuple[object, ...]:
+    # Bounds of offsets are those of one file.
+    return part.columns, part.filter, part.declaration, part.has_no_others or part.path
+
+
+def _rows_of(parts: Sequence[WholeColumnFile]) -> polars.LazyFrame:
+    part = parts[0]
+    rows = polars.scan_parquet([each.path for each in parts])
     if not part.has_no_others:
         # Comparing offsets costs as much as two columns.
         rows = rows.filter(polars.col("offset") >= part.start, polars.col("offset") < part.stop)
     if part.filter is not None:
-        rows = rows.filter(expression(part.filter.tree, part.kinds))
+        kinds = {column.name: column.kind for column in part.declaration.declared}
+        rows = rows.filter(expression(part.filter.tree, kinds))
     return rows.select(polars.col(column).alias(name) for name, column in part.columns.items())
 
 

@@ -147,19 +147,23 @@ class StreamTable:
         """
         import polars
 
-        from headgate.tables.polars_files import rows_of_file
+        from headgate.tables.polars_files import rows_of_files
 
         parts = self.column_files_and_tail(filtered=True)
         if not any(isinstance(part, WholeColumnFile) for part in parts):
             return polars.DataFrame(self.to_arrow())
         types = polars.DataFrame(self.schema.empty_table()).schema
         categories = polars.Schema((name, types[name]) for name in self._columns.dictionaries)
-        frames = [
-            rows_of_file(part).cast(categories)
-            if isinstance(part, WholeColumnFile)
-            else polars.DataFrame(part.to_arrow()).lazy()
-            for part in parts
-        ]
+        frames: list[polars.LazyFrame] = []
+        files: list[WholeColumnFile] = []
+        for part in [*parts, None]:
+            if isinstance(part, WholeColumnFile):
+                files.append(part)
+                continue
+            frames += (rows.cast(categories) for rows in rows_of_files(files))
+            files = []
+            if part is not None:
+                frames.append(polars.DataFrame(part.to_arrow()).lazy())
         return polars.concat(frames).collect()
 
     def to_pandas(self) -> Any:

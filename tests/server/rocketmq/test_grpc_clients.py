@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from headgate.broker import KeyRights
+from headgate.broker.consumer_groups import GroupSettings
 from headgate.errors import ConfigError
 from headgate.protocols.rocketmq import Status
 from headgate.protocols.rocketmq.grpc import messages as pb
@@ -322,6 +323,8 @@ def test_a_root_that_is_in_use_gives_the_port_back(open_site: OpenSite, tmp_path
 def test_what_a_push_consumer_is_given_again_is_renewed_once(open_site: Callable[..., GrpcSite]) -> None:
     site = open_site(rocketmq={"renewed_messages": 1})
     site.topic("pushed")
+    groups = site.running.context.broker.consumer_groups
+    site.running.call(lambda: groups.declare("g", GroupSettings(fifo=True)))
     peer = site.peer()
     peer.send("pushed", b"x")
     fields = {"auto_renew": True, "invisible_duration": None, "attempt_id": "one"}

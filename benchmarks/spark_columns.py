@@ -20,7 +20,7 @@ from headgate.scan.columns import declare_columns
 from headgate.spark import build_column_files, read, session
 
 MESSAGES = int(os.environ.get("HEADGATE_BENCH_MESSAGES", "20000000"))
-SEGMENT_BYTES = 200_000_000
+SEGMENT_BYTES = 500_000_000
 ROUNDS = 5
 DECLARED = (
     "region string, price double, quantity int, customer_id bigint, channel string, premium_customer boolean, "

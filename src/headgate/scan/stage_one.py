@@ -1,8 +1,9 @@
 """Stage 1: which chunks have to be read at all, from index records, headers and Bloom bytes only.
 
 Two tests, both without false negatives. The wanted filter values of the request: RabbitMQ's, chunk by chunk as it does
-it. And the values that the filter itself implies, where the stream declares which field its filter values come from and
-the chunk was written under that declaration; these always keep chunks with messages that have no filter value.
+it, and where the values come from a lookup field its lookup file, which knows what a Bloom filter lets through. And the
+values that the filter itself implies, where the stream declares which field its filter values come from and the chunk
+was written under that declaration; these always keep chunks with messages that have no filter value.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError
 from headgate.evaluate import wanted_values
-from headgate.log import BloomMatcher, ChunkHeaders, ChunkTable, ChunkType, Stream
+from headgate.log import BloomMatcher, ChunkHeaders, ChunkTable, ChunkType, Segment, Stream
 from headgate.message import parse_field
+from headgate.scan.lookup import ValueLookup
 from headgate.scan.request import OnCorrupt, ScanCounters, ScanRequest
 
 _ROWS_AT_ONCE = 4096
@@ -25,6 +27,10 @@ _ROWS_AT_ONCE = 4096
 
 class HeaderSource(Protocol):
     """Where headers come from: a `SegmentReader`, or what several readers share of one."""
+
+    @property
+    def segment(self) -> Segment:
+        """The segment that they are of."""
 
     def chunks(self) -> ChunkTable:
         """The table of the segment's chunks."""
@@ -48,6 +54,15 @@ class ChunkSelector:
             else None
         )
         self._implied = self._implied_matchers(request)
+        self._lookup = self._lookup_of(request)
+
+    def _lookup_of(self, request: ScanRequest) -> ValueLookup | None:
+        values, settings = request.filter_values, self._settings
+        if not values or request.match_unfiltered or b"" in values or settings is None:
+            return None
+        if request.exact or not request.lookup:
+            return None
+        return ValueLookup(settings, values) if settings.declared else None
 
     def _implied_matchers(self, request: ScanRequest) -> dict[str, BloomMatcher]:
         """Declared field → matcher of the values that the filter or the caller implies for it."""
@@ -97,7 +112,14 @@ class ChunkSelector:
         skipped = user & ~keep
         counters.chunks_skipped += int(skipped.sum())
         counters.bytes_skipped += int(sizes[skipped].sum())
-        return np.flatnonzero(user & keep) + start_row
+        rows = np.flatnonzero(user & keep)
+        if self._lookup is not None and len(rows) and reader.segment.stop_offset is not None:
+            next_ids = np.append(table.chunk_id[start_row + 1 :], reader.segment.stop_offset)
+            has_one = self._lookup.keep(reader.segment, table.chunk_id[start_row + rows], next_ids[rows])
+            counters.chunks_skipped_by_lookup += int((~has_one).sum())
+            counters.bytes_skipped += int(sizes[rows[~has_one]].sum())
+            rows = rows[has_one]
+        return rows + start_row
 
     def _test(self, reader: HeaderSource, start_row: int, stop_row: int) -> NDArray[np.bool_]:
         try:

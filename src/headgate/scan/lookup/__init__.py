@@ -5,6 +5,7 @@
     missing_segments, sweep_lookup                 what is to be built, and removing what nobody needs
     LookupFile, lookup_file_of, drop_lookup_files  the files
     LookupSource, is_looked_up, LookupWarning      what a reader may believe (`headgate.scan.answers`)
+    ValueLookup                                    the same of filter values, for stage 1
 
 Hidden: fingerprints of values (`fingerprints`), how blocks are found by them (`table`), the bytes of a file (`files`).
 """
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     )
     from headgate.scan.lookup.declaration import declare_lookup, drop_lookup, lookup_fields
     from headgate.scan.lookup.files import LookupFile, lookup_file_of
-    from headgate.scan.lookup.source import LookupSource, LookupWarning, is_looked_up
+    from headgate.scan.lookup.source import LookupSource, LookupWarning, ValueLookup, is_looked_up
 else:
     from headgate.faces import lazy
 

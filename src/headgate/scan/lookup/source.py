@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptSidecarError, LogError
-from headgate.log import ChunkType, Segment, SegmentReader, derived_folder_of
+from headgate.log import ChunkType, Segment, SegmentReader, StreamSettings, derived_folder_of
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan.answers import MOST_OFFSETS, Answer, in_a_row
 from headgate.scan.lookup.declaration import fields_in
 from headgate.scan.lookup.files import lookup_file_of
+from headgate.scan.lookup.fingerprints import fingerprints_of_values
 from headgate.scan.lookup.keys import block_keys, matching_blocks, may_ask
 from headgate.scan.lookup.table import BLOCK_MESSAGES, block_messages_of
 from headgate.scan.lookup.tail import RUN_BLOCKS, Mark, tail_of
@@ -218,7 +219,66 @@ class LookupSource:
     def _warn(self, text: str) -> None:
         if not self._warned:
             self._warned = True
-            warnings.warn(f"lookup not used: {text}; read without it", LookupWarning, stacklevel=2)
+            warn_of(text)
+
+
+class ValueLookup:
+    """Which chunks of sealed segments have a message with one of some filter values, by lookup files of their field.
+
+    A Bloom filter of at most 255 bytes says little of values of high cardinality; this is for requests by such values,
+    which deliver whole chunks. It speaks for chunks whose values were made from the field, as it was declared then.
+    """
+
+    def __init__(self, settings: StreamSettings, values: Collection[bytes]) -> None:
+        """`values` are not empty, and none is the empty value, which stands for messages without one."""
+        self._settings = settings
+        self._fingerprints = fingerprints_of_values(values)
+        self._declared = {each.field for each in settings.declared}
+        self._known: tuple[Segment, list[tuple[str, Cover]]] | None = None
+        self._warned = False
+
+    def keep(self, segment: Segment, chunk_ids: Int64Array, next_ids: Int64Array) -> NDArray[np.bool_]:
+        """`(chunks,)`: those that have to be read; all of an open segment. Cost: reading parts of a file, once."""
+        keep = np.ones(len(chunk_ids), dtype=np.bool_)
+        if not segment.is_sealed or not len(chunk_ids):
+            return keep
+        if self._known is None or self._known[0] != segment:
+            self._known = segment, list(self._covers(segment))
+        for field, cover in self._known[1]:
+            sums = np.append(0, np.cumsum(cover.blocks, dtype=np.int64))
+            has_one = _before(cover, sums, next_ids) > _before(cover, sums, chunk_ids)
+            keep &= has_one | ~self._settings.declared_mask(field, chunk_ids, next_ids)
+        return keep
+
+    def _covers(self, segment: Segment) -> Iterator[tuple[str, Cover]]:
+        try:
+            fields = fields_in(derived_folder_of(segment))
+        except LogError as error:
+            self._warn(str(error))
+            return
+        for field in sorted(self._declared.intersection(fields)):
+            try:
+                file = lookup_file_of(segment, field)
+                if file is not None:
+                    shape, blocks = file.directory.shape, file.blocks(self._fingerprints)
+                    first, stop = segment.first_chunk_id, segment.stop_offset
+                    assert stop is not None
+                    yield field, Cover(first, stop, shape.block_messages, blocks, None)
+            except CorruptSidecarError as error:
+                self._warn(str(error))
+            except LogError:
+                # Whoever reads the segment finds what is wrong with it, and says so.
+                pass
+
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warn_of(text)
+
+
+def warn_of(text: str) -> None:
+    """Warn of what is not used."""
+    warnings.warn(f"lookup not used: {text}; read without it", LookupWarning, stacklevel=3)
 
 
 def _count(cover: Cover, chunk_ids: Int64Array, begins: Int64Array, ends: Int64Array, counts: Int64Array) -> None:

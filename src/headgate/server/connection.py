@@ -25,7 +25,9 @@ HIGH_WATER_BYTES = 512 * 1024
 LOW_WATER_BYTES = 128 * 1024
 _ONE_PIECE = (bytes, bytearray, memoryview)
 _JOINED_BYTES = 128 * 1024
-"""Up to this many bytes, pieces are copied into one: that costs less than handing over many."""
+"""Up to this many bytes, pieces are copied into one: that costs less than handing over many small ones."""
+_LARGE_PIECE_BYTES = 16 * 1024
+"""Pieces of this size on average are handed over as they are."""
 _SENT_IN_THREAD_BYTES = 256 * 1024
 """From this many bytes on, what a turn wrote is sent by a thread."""
 
@@ -268,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
             self._owes_writable |= not self._sender.has_room
         elif len(pieces) == 1:
             self._transport.write(pieces[0])
-        elif count <= _JOINED_BYTES:
+        elif count <= _JOINED_BYTES and count < _LARGE_PIECE_BYTES * len(pieces):
             self._transport.write(b"".join(pieces))
         else:
             self._transport.writelines(pieces)

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
+import headgate
 from examples import examples
 from headgate.errors import ConfigError, FilterError, OffsetOutOfRangeError
 from headgate.evaluate import Filter
-from headgate.log import Stream, StreamArguments, pairs
+from headgate.log import Stream, StreamArguments, Writer, pairs
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.scan.columns import (
     ColumnFileWarning,
@@ -226,6 +227,27 @@ def test_a_frame_outlives_the_segment_and_a_kept_table_the_log(spark: SparkSessi
     column_files(stream)[0].path.unlink()
     with pytest.raises(OffsetOutOfRangeError, match=f"offsets 0 to {first.stop_offset - 1} .* were deleted"):
         read(spark, stream.path, start=0)
+
+
+def test_times_of_kept_files_mean_the_offsets_that_they_mean_without_spark(spark: SparkSession, root: Path) -> None:
+    stream = Stream.create(
+        root / "clock", name="clock", now_ms=0, arguments=StreamArguments(max_segment_size_bytes=2_500)
+    )
+    with Writer.open(stream, now_ms=0) as writer:
+        for number in range(60):
+            # The clock goes back now and then.
+            writer.append([(order(number), None)], now_ms=(number ^ 5) * 1000)
+    declare_columns(stream, "region string", keep="forever")
+    list(build_columns(stream, now_ms=1))
+    for segment in stream.segments()[:2]:
+        pairs.delete_pair(stream.path, segment.first_chunk_id)
+    first = Stream.open(stream.path).first_offset()
+    assert first > 20
+    for start, stop in (("1970-01-01T00:00:06Z", None), ("1970-01-01T00:00:03Z", "1970-01-01T00:00:14Z")):
+        offsets = headgate.read(stream.path, columns="offset", start=start, stop=stop).to_arrow()["offset"].to_pylist()
+        assert offsets[0] < first
+        rows = read(spark, stream.path, columns="offset", start=start, stop=stop).collect()
+        assert [row["offset"] for row in rows] == offsets
 
 
 def test_what_is_wrong_is_refused_when_the_frame_is_made(spark: SparkSession, root: Path) -> None:

@@ -30,9 +30,9 @@ from headgate import clock
 from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
 from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
-from headgate.log import OffsetKind, OffsetSpecification, Stream, resolve_stream
+from headgate.log import OffsetSpecification, Stream, resolve_stream
 from headgate.message.arrow import DeclaredColumn, SparkType
-from headgate.scan import OffsetRange, check_start, resolve_range
+from headgate.scan import OffsetRange, check_start
 from headgate.scan.columns import (
     ColumnFile,
     ColumnFileWarning,
@@ -45,7 +45,7 @@ from headgate.scan.columns import (
 from headgate.spark.columns import decided, matching
 from headgate.spark.declarations import COLUMN_NAMES, DEFAULT_COLUMNS
 from headgate.spark.schema import stream_schema
-from headgate.tables import default_root
+from headgate.tables import default_root, table_range
 
 Place = str | int | OffsetSpecification
 """Where a read begins or ends: `first`, `last`, `next`, an offset, an interval such as `10m`, an ISO time."""
@@ -132,55 +132,37 @@ class _Asked:
 
     @cached_property
     def within(self) -> OffsetRange:
-        """The offsets of the log. Raises ConfigError for a start behind the end."""
+        """The offsets, those of kept files included. Raises ConfigError for a start behind the end."""
         check_start(self.stream, self.start, now_ms=self.now_ms)
-        return resolve_range(self.stream, start=self.start, end=self.stop, now_ms=self.now_ms)
+        return table_range(self.stream, self.start, self.stop, now_ms=self.now_ms)
 
     def parts(self) -> Iterator[_Messages | _File]:
         """Pieces of it in the order of offsets: files, and what has to be read from messages."""
         first, within = self.stream.first_offset(), self.within
-        files = column_files(self.stream, OffsetRange(self._oldest(), within.stop))
-        before = [file for file in files if file.next_offset <= first]
-        yield from self._kept(before, first)
         position = within.start
-        for file in files[len(before) :]:
-            part = OffsetRange(max(file.first_offset, within.start), min(file.next_offset, within.stop))
-            made = _File.of(self, file, part) if part.start < part.stop else None
-            if made is None or not made.is_sound():
+        for file in column_files(self.stream, within):
+            part = OffsetRange(max(file.first_offset, position), min(file.next_offset, within.stop))
+            if part.start >= part.stop:
+                continue
+            made = _File.of(self, file, part)
+            if file.next_offset <= first:
+                # It is all that is left of its offsets.
+                if made is None:
+                    raise self._not_kept(file)
+                file.check()
+            elif made is None or not made.is_sound():
                 continue
             if position < part.start:
-                yield _Messages(OffsetRange(position, part.start))
+                yield self._messages(position, part.start, first)
             yield made
             position = part.stop
         if position < within.stop:
-            yield _Messages(OffsetRange(position, within.stop))
+            yield self._messages(position, within.stop, first)
 
-    def _oldest(self) -> int:
-        """The first offset of which files without a segment are of use."""
-        if self.start.kind in (OffsetKind.LAST, OffsetKind.NEXT):
-            return self.within.start
-        return self.start.value if self.start.kind is OffsetKind.OFFSET else 0
-
-    def _kept(self, files: Sequence[ColumnFile], first: int) -> Iterator[_File]:
-        """Files of the offsets in front of the log, which are all that is left of them."""
-        wanted = self.start.value if self.start.kind is OffsetKind.OFFSET else first
-        stop = first
-        if self.stop is not None:
-            stop = {OffsetKind.OFFSET: min(self.stop.value, first), OffsetKind.FIRST: 0}.get(self.stop.kind, first)
-        for file in files:
-            part = OffsetRange(max(file.first_offset, self._oldest()), min(file.next_offset, stop))
-            if part.start >= part.stop:
-                continue
-            if wanted < part.start:
-                raise self._gone(wanted, part.start)
-            made = _File.of(self, file, part)
-            if made is None:
-                raise self._not_kept(file)
-            file.check()
-            wanted = max(wanted, part.stop)
-            yield made
-        if wanted < stop:
-            raise self._gone(wanted, stop)
+    def _messages(self, start: int, stop: int, first: int) -> _Messages:
+        if start < first:
+            raise self._gone(start, min(stop, first))
+        return _Messages(OffsetRange(start, stop))
 
     def _gone(self, start: int, stop: int) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(
@@ -258,7 +240,7 @@ class _File:
         if self._has_odd_numbers(asked):
             options |= _ALL_ROW_GROUPS
         rows = spark.read.schema(self._schema()).options(**options).parquet(_literal(self.file.path))
-        for condition in self._bounds(asked):
+        for condition in self._bounds():
             rows = rows.where(condition)
         return self._matching(rows, asked).select(
             *(
@@ -302,17 +284,11 @@ class _File:
         floats = (each.kind in (SparkType.DOUBLE, SparkType.FLOAT) for _, each in self.file.columns)
         return bool(_inexact_bits(self.file) & sum(1 << bit for bit, is_float in enumerate(floats) if is_float))
 
-    def _bounds(self, asked: _Asked) -> Iterator[Column]:
+    def _bounds(self) -> Iterator[Column]:
         if self.within.start > self.file.first_offset:
             yield F.col("offset") >= self.within.start
         if self.within.stop < self.file.next_offset:
             yield F.col("offset") < self.within.stop
-        if self.file.next_offset <= asked.within.start:
-            # The log does not know what the times in front of it mean; each row has that of its chunk.
-            if asked.start.kind is OffsetKind.TIMESTAMP:
-                yield F.col("timestamp") >= F.timestamp_millis(F.lit(asked.start.value))
-            if asked.stop is not None and asked.stop.kind is OffsetKind.TIMESTAMP:
-                yield F.col("timestamp") < F.timestamp_millis(F.lit(asked.stop.value))
 
 
 @functools.lru_cache(4096)

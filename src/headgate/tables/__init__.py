@@ -1,6 +1,7 @@
 """Streams as tables of Arrow, without Spark.
 
     read, StreamTable                        a range of a stream, filtered, with the asked columns; `headgate.read`
+    table_range                              the offsets that two places mean, those of kept column files included
     WholeColumnFile                          a column file among the parts of a table, for other readers of Parquet
     rows_of_files                            the same in polars
     write_table                              its rows as a file: Parquet, Arrow, CSV, JSON lines
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.tables.export import write_table
-    from headgate.tables.folder import WholeColumnFile
+    from headgate.tables.folder import WholeColumnFile, table_range
     from headgate.tables.mapping import ColumnMapping, MappedRows
     from headgate.tables.places import DEFAULT_ROOT, ROOT_VARIABLE, default_root
     from headgate.tables.polars_files import rows_of_files

@@ -255,6 +255,8 @@ class Folder:
             else:
                 rows = self._rows_of_kept(file, columns, request)
             within = OffsetRange(max(file.first_offset, place), min(file.next_offset, stop))
+            if within.start >= within.stop:
+                continue
             if place < within.start:
                 yield None, OffsetRange(place, within.start)
             yield rows, within

@@ -15,7 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.log import SegmentReader
-from headgate.scan.answers import Answer, Answers, WantedEntries, cut, in_a_row, read_entries, wanted_entries
+from headgate.scan.answers import (
+    Answer,
+    Answers,
+    AnswerSource,
+    WantedEntries,
+    cut,
+    in_a_row,
+    read_entries,
+    wanted_entries,
+)
 from headgate.scan.decide import DecideBuffers, Decider
 from headgate.scan.reading import WINDOW_BYTES, ScanBatch, read_in_full
 from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
@@ -83,6 +92,13 @@ def rows_left(
     """Those of `rows` that no answer rules out; the others are counted."""
     if not answers.is_asked or not len(rows):
         return rows
+    for source in answers.sources:
+        left = source.left(reader, rows, within)
+        if left is not None:
+            _count_dropped(reader, rows, left, within, source, counters)
+            rows = left
+            if not len(rows):
+                return rows
     kept = [rows[:0]]
     positions = reader.chunks().position
     for answer in answers.answers(reader, rows, within):
@@ -90,6 +106,24 @@ def rows_left(
         sizes = reader.stop_positions()[place] - positions[place]
         kept.append(answer.rows[_count_ruled_out(answer, sizes, counters)])
     return np.concatenate(kept)
+
+
+def _count_dropped(
+    reader: SegmentReader,
+    rows: Int64Array,
+    left: Int64Array,
+    within: OffsetRange,
+    source: AnswerSource,
+    counters: ScanCounters,
+) -> None:
+    """Count the chunks of `rows`, in a row, that are not among those that are `left`."""
+    table, stops, next_ids = reader.chunks(), reader.stop_positions(), reader.next_chunk_ids()
+    counters.bytes_skipped += int(stops[rows[-1]] - table.position[rows[0]])
+    counters.bytes_skipped -= int((stops[left] - table.position[left]).sum())
+    offsets = np.clip([table.chunk_id[rows[0]], next_ids[rows[-1]]], within.start, within.stop)
+    kept = next_ids[left].clip(within.start, within.stop) - table.chunk_id[left].clip(within.start, within.stop)
+    messages = int(offsets[1] - offsets[0]) - int(kept.sum())
+    source.count(counters, chunks=len(rows) - len(left), messages=messages)
 
 
 def _count_ruled_out(answer: Answer, sizes: Int64Array, counters: ScanCounters) -> Int64Array:

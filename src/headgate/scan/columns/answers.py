@@ -180,6 +180,9 @@ class ColumnAnswers:
         for piece in pieces(reader, rows):
             yield self._answer(reader, piece, within)
 
+    def left(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Int64Array | None:
+        """See `AnswerSource`: it looks at each."""
+
     def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
         """The column `entry` for the offsets `start … stop`, as far as an answer has offsets in its row group."""
         found = np.zeros(stop - start, dtype=ENTRY_DTYPE)

@@ -113,7 +113,9 @@ class LookupSource:
         if cover is not None:
             trusted = table.type[place] == ChunkType.USER
             trusted[int(np.searchsorted(next_ids, cover.stop, side="right")) :] = False
-            _count(cover, chunk_ids, begins, ends, counts)
+            some = _chunks_of(cover, chunk_ids, within)
+            sums = np.append(0, np.cumsum(cover.blocks, dtype=np.int64))
+            counts[some] = _before(cover, sums, ends[some]) - _before(cover, sums, begins[some])
             counts[~trusted] = 0
         records = ends - begins
         total = None if int(counts.sum()) <= MOST_OFFSETS else np.cumsum(counts)
@@ -137,6 +139,15 @@ class LookupSource:
                 self,
             )
             first = stop
+
+    def left(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Int64Array | None:
+        """See `AnswerSource`: in small chunks a look at each takes longer than all else."""
+        cover, place = self._cover(reader, int(rows[0])), in_a_row(rows)
+        if cover is None or not isinstance(place, slice):
+            return None
+        some = _chunks_of(cover, reader.chunks().chunk_id[place], within)
+        unknown = int(np.searchsorted(reader.next_chunk_ids()[place], cover.stop, side="right"))
+        return rows[np.append(some[some < unknown], np.arange(unknown, len(rows)))]
 
     def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
         """None: chunks are read in full."""
@@ -281,17 +292,16 @@ def warn_of(text: str) -> None:
     warnings.warn(f"lookup not used: {text}; read without it", LookupWarning, stacklevel=3)
 
 
-def _count(cover: Cover, chunk_ids: Int64Array, begins: Int64Array, ends: Int64Array, counts: Int64Array) -> None:
-    """Write how many offsets of each chunk lie in blocks that may match to `counts`, which is zero elsewhere."""
-    starts, stops = cover.ranges()
+def _chunks_of(cover: Cover, chunk_ids: Int64Array, within: OffsetRange) -> Int64Array:
+    """The numbers of the chunks, ascending, that reach into blocks that may match, as far as those lie `within`."""
+    starts, stops = (bounds.clip(within.start, within.stop) for bounds in cover.ranges())
+    starts, stops = starts[starts < stops], stops[starts < stops]
     firsts = np.maximum(np.searchsorted(chunk_ids, starts, side="right") - 1, 0)
     lengths = np.maximum(np.searchsorted(chunk_ids, stops) - firsts, 0)
     behind = np.cumsum(lengths)
-    if not len(behind) or not behind[-1]:
-        return
-    some = np.unique(np.arange(int(behind[-1])) + np.repeat(firsts - (behind - lengths), lengths))
-    sums = np.append(0, np.cumsum(cover.blocks, dtype=np.int64))
-    counts[some] = _before(cover, sums, ends[some]) - _before(cover, sums, begins[some])
+    if not len(behind):
+        return np.empty(0, dtype=np.int64)
+    return np.unique(np.arange(int(behind[-1])) + np.repeat(firsts - (behind - lengths), lengths))
 
 
 def _before(cover: Cover, sums: Int64Array, offsets: Int64Array) -> Int64Array:

@@ -253,6 +253,9 @@ class MatchIndex:
         for piece in pieces(reader, rows):
             yield self._answer(reader, piece, within)
 
+    def left(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Int64Array | None:
+        """See `AnswerSource`: it looks at each."""
+
     def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
         """Entries of the offsets `start … stop`, as the blocks have them that an answer is from; None if unreadable.
 

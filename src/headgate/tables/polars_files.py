@@ -13,10 +13,10 @@ from functools import reduce
 
 import polars
 
-from headgate.language import tree as t
 from headgate.message.arrow import SparkType
 from headgate.scan.columns import (
     ColumnAnd,
+    ColumnComparison,
     ColumnMembership,
     ColumnNode,
     ColumnNot,
@@ -26,15 +26,6 @@ from headgate.scan.columns import (
     FromBytes,
 )
 from headgate.tables.folder import WholeColumnFile
-
-_OPERATORS: Mapping[t.CompareOperator, Callable[[polars.Expr, polars.Expr], polars.Expr]] = {
-    t.CompareOperator.EQUAL: operator.eq,
-    t.CompareOperator.NOT_EQUAL: operator.ne,
-    t.CompareOperator.LESS: operator.lt,
-    t.CompareOperator.LESS_OR_EQUAL: operator.le,
-    t.CompareOperator.GREATER: operator.gt,
-    t.CompareOperator.GREATER_OR_EQUAL: operator.ge,
-}
 
 _TYPES: Mapping[SparkType, polars.DataType] = {
     SparkType.BOOLEAN: polars.Boolean(),
@@ -98,7 +89,7 @@ def expression(node: ColumnNode, kinds: Mapping[str, SparkType]) -> polars.Expr:
         known = polars.Series([each for each in members if each is not None], dtype=_TYPES[kind])
         found = _as(kind, column).is_in(known.implode())
     else:
-        found = _compared(node.operator, column, kind, node.value)
+        found = _compared(node, column, kind)
     if node.empty_is_absent:
         return polars.when(column.is_null() | (column == "")).then(absent).otherwise(found)
     if isinstance(node, ColumnNull):
@@ -107,11 +98,11 @@ def expression(node: ColumnNode, kinds: Mapping[str, SparkType]) -> polars.Expr:
     return found if node.absent is None else found.fill_null(node.absent)
 
 
-def _compared(operator: t.CompareOperator, column: polars.Expr, kind: SparkType, value: ColumnValue) -> polars.Expr:
-    compare = _OPERATORS[operator]
-    text = _text(value, kind)
+def _compared(node: ColumnComparison, column: polars.Expr, kind: SparkType) -> polars.Expr:
+    compare: Callable[[polars.Expr, polars.Expr], polars.Expr] = node.operator.apply
+    text = _text(node.value, kind)
     if text is None:
-        return compare(column.cast(polars.Binary), polars.lit(value))
+        return compare(column.cast(polars.Binary), polars.lit(node.value))
     if kind is SparkType.TIMESTAMP:
         return compare(column, polars.lit(text, dtype=polars.Int64).cast(_TYPES[kind]))
     return compare(_as(kind, column), polars.lit(text, dtype=_TYPES[kind]))

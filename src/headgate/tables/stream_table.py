@@ -149,14 +149,11 @@ class StreamTable:
 
         from headgate.tables.polars_files import rows_of_files
 
-        parts = self.column_files_and_tail(filtered=True)
-        if not any(isinstance(part, WholeColumnFile) for part in parts):
-            return polars.DataFrame(self.to_arrow())
         types = polars.DataFrame(self.schema.empty_table()).schema
         categories = polars.Schema((name, types[name]) for name in self._columns.dictionaries)
         frames: list[polars.LazyFrame] = []
         files: list[WholeColumnFile] = []
-        for part in [*parts, None]:
+        for part in [*self.column_files_and_tail(filtered=True), None]:
             if isinstance(part, WholeColumnFile):
                 files.append(part)
                 continue

@@ -109,7 +109,10 @@ class AnswerSource(Protocol):
         """What it says of chunks, in pieces of bounded size, together all `rows`, in their order."""
 
     def left(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Int64Array | None:
-        """Those of `rows` that may hold a match, if it can tell without a look at each of them; None if not."""
+        """Those of `rows` that may hold a match, if these are in a row and it can tell without a look at each.
+
+        None if not.
+        """
 
     def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
         """Entries of the offsets `start … stop`, `(offsets,)` of ENTRY_DTYPE: position, and CRC-32, of each message.

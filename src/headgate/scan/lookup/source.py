@@ -68,8 +68,7 @@ class LookupSource:
         usable = request.filter is not None and request.lookup and not request.exact
         self._filter = request.filter if usable and request.filter is not None and may_ask(request.filter) else None
         self._known: tuple[SegmentReader, int, Cover | None] | None = None
-        self._fields: tuple[Path, tuple[str, ...]] | None = None
-        self._warned = False
+        self._files = _Files()
 
     @property
     def name(self) -> str:
@@ -179,7 +178,7 @@ class LookupSource:
     def _look(self, reader: SegmentReader) -> Cover | None:
         """What lookup files say of a segment, or the tail of an open one; None if nothing."""
         segment = reader.segment
-        fields = self._fields_of(segment)
+        fields = self._files.fields(segment)
         keys = block_keys(self._filter, fields) if self._filter is not None and fields else None
         if keys is None:
             return None
@@ -190,26 +189,12 @@ class LookupSource:
             stop = first + count * size
         else:
             stop = segment.stop_offset
-            size = block_messages_of(stop - first)
-            count = max(1, -(-(stop - first) // size))
+            count, size = _shape_of(segment)
 
         def blocks_of(field: str, fingerprints: NDArray[np.uint32]) -> NDArray[np.bool_] | None:
-            if not segment.is_sealed:
-                return tail.blocks(field, fingerprints, count)
-            try:
-                file = lookup_file_of(segment, field)
-                if file is None:
-                    return None
-                shape = file.directory.shape
-                if (shape.blocks, shape.block_messages) != (count, size):
-                    raise CorruptSidecarError(f"{shape.blocks} blocks, expected {count}", path=file.path)
-                return file.blocks(fingerprints)
-            except CorruptSidecarError as error:
-                self._warn(str(error))
-            except LogError:
-                # Whoever reads the segment finds what is wrong with it, and says so.
-                pass
-            return None
+            if segment.is_sealed:
+                return self._files.blocks(segment, field, fingerprints)
+            return tail.blocks(field, fingerprints, count)
 
         found = matching_blocks(keys, blocks_of, count) if count else None
         if found is None or 2 * int(found.sum()) > count:
@@ -217,7 +202,16 @@ class LookupSource:
             return None
         return Cover(first, stop, size, found, mark)
 
-    def _fields_of(self, segment: Segment) -> tuple[str, ...]:
+
+class _Files:
+    """The lookup files of segments, as somebody asks one after the other; warns once of what cannot be used."""
+
+    def __init__(self) -> None:
+        self._fields: tuple[Path, tuple[str, ...]] | None = None
+        self._warned = False
+
+    def fields(self, segment: Segment) -> tuple[str, ...]:
+        """The lookup fields of the segment's stream."""
         folder = derived_folder_of(segment)
         if self._fields is None or self._fields[0] != folder:
             try:
@@ -227,10 +221,35 @@ class LookupSource:
                 self._warn(str(error))
         return self._fields[1]
 
+    def blocks(self, segment: Segment, field: str, fingerprints: NDArray[np.uint32]) -> NDArray[np.bool_] | None:
+        """Which blocks of a sealed segment may have one of the fingerprints, `(blocks,)`; None if that is not known."""
+        try:
+            file = lookup_file_of(segment, field)
+            if file is None:
+                return None
+            shape, (count, size) = file.directory.shape, _shape_of(segment)
+            if (shape.blocks, shape.block_messages) != (count, size):
+                raise CorruptSidecarError(f"{shape.blocks} blocks, expected {count}", path=file.path)
+            return file.blocks(fingerprints)
+        except CorruptSidecarError as error:
+            self._warn(str(error))
+        except LogError:
+            # Whoever reads the segment finds what is wrong with it, and says so.
+            pass
+        return None
+
     def _warn(self, text: str) -> None:
         if not self._warned:
             self._warned = True
-            warn_of(text)
+            warnings.warn(f"lookup not used: {text}; read without it", LookupWarning, stacklevel=3)
+
+
+def _shape_of(segment: Segment) -> tuple[int, int]:
+    """How many blocks a sealed segment has, and of how many messages."""
+    assert segment.stop_offset is not None
+    offsets = segment.stop_offset - segment.first_chunk_id
+    size = block_messages_of(offsets)
+    return max(1, -(-offsets // size)), size
 
 
 class ValueLookup:
@@ -246,7 +265,7 @@ class ValueLookup:
         self._fingerprints = fingerprints_of_values(values)
         self._declared = {each.field for each in settings.declared}
         self._known: tuple[Segment, list[tuple[str, Cover]]] | None = None
-        self._warned = False
+        self._files = _Files()
 
     def keep(self, segment: Segment, chunk_ids: Int64Array, next_ids: Int64Array) -> NDArray[np.bool_]:
         """`(chunks,)`: those that have to be read; all of an open segment. Cost: reading parts of a file, once."""
@@ -262,34 +281,11 @@ class ValueLookup:
         return keep
 
     def _covers(self, segment: Segment) -> Iterator[tuple[str, Cover]]:
-        try:
-            fields = fields_in(derived_folder_of(segment))
-        except LogError as error:
-            self._warn(str(error))
-            return
-        for field in sorted(self._declared.intersection(fields)):
-            try:
-                file = lookup_file_of(segment, field)
-                if file is not None:
-                    shape, blocks = file.directory.shape, file.blocks(self._fingerprints)
-                    first, stop = segment.first_chunk_id, segment.stop_offset
-                    assert stop is not None
-                    yield field, Cover(first, stop, shape.block_messages, blocks, None)
-            except CorruptSidecarError as error:
-                self._warn(str(error))
-            except LogError:
-                # Whoever reads the segment finds what is wrong with it, and says so.
-                pass
-
-    def _warn(self, text: str) -> None:
-        if not self._warned:
-            self._warned = True
-            warn_of(text)
-
-
-def warn_of(text: str) -> None:
-    """Warn of what is not used."""
-    warnings.warn(f"lookup not used: {text}; read without it", LookupWarning, stacklevel=3)
+        for field in sorted(self._declared.intersection(self._files.fields(segment))):
+            blocks = self._files.blocks(segment, field, self._fingerprints)
+            if blocks is not None and segment.stop_offset is not None:
+                _, size = _shape_of(segment)
+                yield field, Cover(segment.first_chunk_id, segment.stop_offset, size, blocks, None)
 
 
 def _chunks_of(cover: Cover, chunk_ids: Int64Array, within: OffsetRange) -> Int64Array:

@@ -8,16 +8,14 @@ test is written down only where that matters, and most tests stay as Spark can p
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from headgate.evaluate import Filter
-from headgate.language import tree as t
 from headgate.message import EncodedMessages
 from headgate.message.arrow import DeclaredColumn, SparkType
 from headgate.scan.columns import (
@@ -35,15 +33,6 @@ from headgate.spark.columns.column import boolean_function
 from headgate.spark.interpreter import this_interpreter
 
 _Value = bool | int | float | bytes
-
-_OPERATORS: Mapping[t.CompareOperator, Callable[[Any, Any], Any]] = {
-    t.CompareOperator.EQUAL: operator.eq,
-    t.CompareOperator.NOT_EQUAL: operator.ne,
-    t.CompareOperator.LESS: operator.lt,
-    t.CompareOperator.LESS_OR_EQUAL: operator.le,
-    t.CompareOperator.GREATER: operator.gt,
-    t.CompareOperator.GREATER_OR_EQUAL: operator.ge,
-}
 
 
 def decided(found: ColumnFilter, columns: tuple[DeclaredColumn, ...]) -> Column:
@@ -79,7 +68,7 @@ def _node(node: ColumnNode, columns: Mapping[str, DeclaredColumn], wanted: bool)
     declared = columns[node.column]
     column = F.col("`" + declared.name.replace("`", "``") + "`")
     if isinstance(node, ColumnComparison):
-        found = _OPERATORS[node.operator](*_sides(column, node.value, declared))
+        found = node.operator.apply(*_sides(column, node.value, declared))
     elif isinstance(node, ColumnMembership) and (
         # No exact row has a text that is no UTF-8. Spark's IN of nothing is false for null, too.
         literals := [_literal(value, declared) for value in node.values if _is_literal(value, declared)]

@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -85,6 +87,20 @@ def original() -> Served | None:
     return Served({name: int(port) for name, port in ports.items()}, is_original=True)
 
 
+def _lasting_port() -> int:
+    """A free port below those that the system gives to outgoing connections.
+
+    A test whose server is down for a moment gets it back: nobody's connection has taken it meanwhile.
+    """
+    limits = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    end = int(limits.read_text().split()[0]) if limits.exists() else 32_768
+    while True:
+        port = 10_000 + secrets.randbelow(end - 10_000)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+
+
 def _toml(value: Any) -> str:
     """A value of TOML; tables are written in line."""
     if isinstance(value, Mapping):
@@ -106,7 +122,7 @@ class ServerProcess:
     def __post_init__(self) -> None:
         self.root = self.folder / "data"
         self.log = self.folder / "serve.log"
-        self._ports: dict[str, int] = dict.fromkeys(PORTS, 0)
+        self._ports: dict[str, int] = {name: _lasting_port() for name in PORTS}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

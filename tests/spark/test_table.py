@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,10 +59,13 @@ def shown(frame: DataFrame) -> list[str]:
     return [repr(row) for row in sorted(frame.toArrow().to_pylist(), key=lambda row: row["offset"])]
 
 
-def scans(frame: DataFrame) -> int:
-    """How many of the scans of a plan are Spark's own of files."""
-    plan = str(frame._jdf.queryExecution().sparkPlan())  # type: ignore[operator]
-    return plan.count("FileScan parquet")
+@contextlib.contextmanager
+def setting(spark: SparkSession, name: str, value: int) -> Iterator[None]:
+    """How Spark puts pieces of files into partitions."""
+    before = spark.conf.get(f"spark.sql.files.{name}")
+    spark.conf.set(f"spark.sql.files.{name}", value)
+    yield
+    spark.conf.set(f"spark.sql.files.{name}", before)
 
 
 def types_of(frame: DataFrame) -> list[tuple[str, str]]:
@@ -130,17 +134,29 @@ def test_the_rows_are_those_of_the_source(
 
 def test_spark_reads_files_of_the_columns_that_are_named_and_keeps_the_order(spark: SparkSession, root: Path) -> None:
     stream = built(root)
-    sealed = sum(segment.is_sealed for segment in stream.segments())
+    files = [file.size_bytes for file in column_files(stream)]
     frame = read(spark, "orders", root=root)
     assert frame.columns == [
         "offset", "timestamp", "region", "price", "subject", "priority", "creation_time", "position", "body"
     ]  # fmt: skip
-    assert scans(frame) == sealed
+    assert len(frame.inputFiles()) == len(files)
     plan = frame.groupBy("region").sum("price")._jdf.queryExecution().sparkPlan().toString()  # type: ignore[operator]
-    assert plan.count("ReadSchema: struct<region:string,price:double>") == sealed
-    rows = frame.selectExpr("offset", "spark_partition_id() AS place").collect()
-    assert [row.offset for row in rows] == list(range(COUNT))
-    assert [row.place for row in rows] == sorted(row.place for row in rows)
+    assert plan.count("ReadSchema: struct<region:string,price:double>") == 1
+    with setting(spark, "openCostInBytes", 0):
+        frame = read(spark, "orders", root=root)
+    partitions = frame.select("offset").rdd.glom().map(lambda rows: [row.offset for row in rows]).collect()
+    assert len(partitions) > len(files) > 3 and len(set(files)) > 1
+    assert all(offsets == sorted(offsets) for offsets in partitions)
+    assert sorted(offset for offsets in partitions for offset in offsets) == list(range(COUNT))
+
+
+def test_a_large_file_is_read_in_pieces_by_all_cores(spark: SparkSession, root: Path) -> None:
+    stream = built(root)
+    largest = max(file.size_bytes for file in column_files(stream))
+    with setting(spark, "maxPartitionBytes", largest // 3):
+        frame = read(spark, stream.path, columns="offset")
+    assert frame.rdd.getNumPartitions() > 3 * len(list(column_files(stream)))
+    assert sorted(row.offset for row in frame.collect()) == list(range(COUNT))
 
 
 def test_a_filter_is_decided_by_spark_where_columns_can(spark: SparkSession, root: Path) -> None:
@@ -152,9 +168,9 @@ def test_a_filter_is_decided_by_spark_where_columns_can(spark: SparkSession, roo
         ("p.subject = 'order.created' AND price < UTC()", "amqp", sealed),
     ):
         frame = read(spark, stream.path, columns="offset", filter=text, dialect=dialect)
-        assert scans(frame) == files
+        assert len(frame.inputFiles()) == files
         expected = [n for n in range(COUNT) if Filter.parse(text, dialect).matches(order(n), now_ms=NOW_MS)]
-        assert [row.offset for row in frame.collect()] == expected, text
+        assert sorted(row.offset for row in frame.collect()) == expected, text
     plan = str(read(spark, stream.path, filter="number < 50")._jdf.queryExecution().sparkPlan())  # type: ignore[operator]
     assert "LessThan(position,50)" in plan
 
@@ -188,14 +204,14 @@ def test_a_damaged_file_is_read_from_the_messages(spark: SparkSession, root: Pat
     path.write_bytes(raw)
     with pytest.warns(ColumnFileWarning, match="checksum"):
         frame = read(spark, stream.path, columns="offset, region string")
-    assert scans(frame) == sum(segment.is_sealed for segment in stream.segments()) - 1
+    assert len(frame.inputFiles()) == sum(segment.is_sealed for segment in stream.segments()) - 1
     assert shown(frame) == shown(source(spark, stream, "offset, region string"))
 
 
 def test_files_without_a_column_are_not_used(spark: SparkSession, root: Path) -> None:
     stream = built(root)
     frame = read(spark, stream.path, columns="offset, region string, quantity int")
-    assert scans(frame) == 0
+    assert not frame.inputFiles()
     assert frame.where("quantity IS NULL AND region IS NOT NULL").count() == COUNT
 
 

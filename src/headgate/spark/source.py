@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 from headgate.errors import ConfigError, OffsetOutOfRangeError
 from headgate.scan import OffsetRange
 from headgate.spark.counters import fold_counters
+from headgate.spark.interpreter import keep_imports
 from headgate.spark.options import SourceOptions
 from headgate.spark.planning import (
     NOTHING_PUSHED,
@@ -124,6 +125,7 @@ class _Reader:
         """The rows of a partition; called once per attempt of a task."""
         from headgate.spark.reader import record_batches
 
+        keep_imports()
         # Spark makes a partition of nothing out of an empty plan.
         if isinstance(partition, ReadPartition):
             yield from record_batches(
@@ -150,6 +152,7 @@ class BatchReader(_Reader, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """What tasks read; called once, while the query is planned."""
+        keep_imports()
         with self._place.streams() as streams:
             check_start(self._options, streams.values(), now_ms=self._now_ms)
             # Before the ranges: they are of these streams, or of others that were made since.

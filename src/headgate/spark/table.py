@@ -1,12 +1,12 @@
 """`read`: a range of a stream as one DataFrame, from column files where there are some, else from the messages.
 
-    sealed segments with a column file    spark.read.parquet, one scan a file: Spark prunes columns and pushes down
+    sealed segments with a column file    spark.read.parquet: Spark prunes columns and pushes down
     the others, and the tail              format("headgate")
 
 Spark gives a Python source no way to hand a part of its rows to Spark's own Parquet reader; so this is a function, and
 what it makes is a union. The offsets are fixed when it is made: it has the same rows however often it runs.
-One scan a file, because Spark packs the files of one scan into partitions by size, and rows are to come in the order of
-offsets within a partition.
+Files that differ in nothing but their rows are one scan. Spark puts the files of a scan into partitions by size, and
+rows are to come in the order of offsets within a partition; so a partition gets one piece of one file (`_Reader`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import functools
 import json
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from pyspark.sql import Column, DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
@@ -56,6 +58,8 @@ _ALL_ROW_GROUPS = {
 }
 """By these Spark leaves out row groups with NaN, which it takes for above all numbers, and −0.0, which is 0.0 to it."""
 
+_FLOATS = (SparkType.DOUBLE, SparkType.FLOAT)
+
 _GLOB = re.compile(r"([\\*?\[\]{},])")
 
 
@@ -78,8 +82,8 @@ def read(
     types are those of `format("headgate")` with these options; where files were kept for ever, rows that retention
     deleted from the log come in addition. What is written later is not read: make it again.
 
-    The session is one of `session`, or was given to `register`. Cost, beside planning: each column file is read once in
-    the life of this process, to check it before Spark has its path; Spark plans a scan for each file.
+    The session is one of `session`, or was given to `register`; not one of Spark Connect. Cost, beside planning: each
+    column file is read once in the life of this process, to check it before Spark has its path.
     Raises ConfigError, FilterError, StreamNotFoundError; OffsetOutOfRangeError for a `start` that is not there any
     more, or for a column or filter that kept files cannot serve; CorruptSidecarError for a damaged file without log.
     """
@@ -93,7 +97,7 @@ def read(
         _place(start).resolve(now_ms),
         None if stop is None else _place(stop).resolve(now_ms),
     )
-    frames = [each.frame(spark, asked) for each in asked.parts()]
+    frames = list(asked.frames(spark))
     return _union(frames) if frames else spark.createDataFrame([], asked.schema)
 
 
@@ -135,6 +139,21 @@ class _Asked:
         """The offsets, those of kept files included. Raises ConfigError for a start behind the end."""
         check_start(self.stream, self.start, now_ms=self.now_ms)
         return table_range(self.stream, self.start, self.stop, now_ms=self.now_ms)
+
+    def frames(self, spark: SparkSession) -> Iterator[DataFrame]:
+        """What its pieces give: one DataFrame for files that can be one scan, one for each range of messages."""
+        scans: dict[_Scan, list[ColumnFile]] = {}
+        ranges: list[_Messages] = []
+        for part in self.parts():
+            if isinstance(part, _Messages):
+                ranges.append(part)
+            else:
+                scans.setdefault(part.scan(self), []).append(part.file)
+        reader = _Reader(spark, [file.size_bytes for files in scans.values() for file in files])
+        for scan, files in scans.items():
+            yield scan.frame(reader, files, self)
+        for each in ranges:
+            yield each.frame(spark, self)
 
     def parts(self) -> Iterator[_Messages | _File]:
         """Pieces of it in the order of offsets: files, and what has to be read from messages."""
@@ -234,14 +253,61 @@ class _File:
             return False
         return True
 
-    def frame(self, spark: SparkSession, asked: _Asked) -> DataFrame:
-        """Their rows by Spark's Parquet reader."""
-        options = dict(_READING)
-        if self._has_odd_numbers(asked):
-            options |= _ALL_ROW_GROUPS
-        rows = spark.read.schema(self._schema()).options(**options).parquet(_literal(self.file.path))
-        for condition in self._bounds():
-            rows = rows.where(condition)
+    def scan(self, asked: _Asked) -> _Scan:
+        """The scan that reads it, alone or with others."""
+        start, stop = self.within.start, self.within.stop
+        found = _inexact_bits(self.file)
+        return _Scan(
+            self.names,
+            self.file.columns,
+            tuple((each.name, each.type) for each in self.file.schema if each.name != "entry"),
+            start if start > self.file.first_offset else None,
+            stop if stop < self.file.next_offset else None,
+            bool(found & self._bits_of_filter()),
+            bool(found & self._bits_of_numbers(asked)),
+            self.filter,
+        )
+
+    def _bits_of_filter(self) -> int:
+        names = () if self.filter is None else self.filter.columns
+        return sum(1 << bit for bit, (_, each) in enumerate(self.file.columns) if each.name in names)
+
+    def _bits_of_numbers(self, asked: _Asked) -> int:
+        """Those of all columns that may have NaN and −0.0, where such a column is asked: these rows are inexact."""
+        if not any(isinstance(each, DeclaredColumn) and each.kind in _FLOATS for each in asked.columns):
+            return 0
+        return sum(1 << bit for bit, (_, each) in enumerate(self.file.columns) if each.kind in _FLOATS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What Spark has to know of files beside their paths: equal for those that can be read in one scan."""
+
+    names: tuple[str, ...]
+    columns: tuple[tuple[int, DeclaredColumn], ...]
+    fields: tuple[tuple[str, pa.DataType], ...]
+    start: int | None
+    """The first offset where it is not the file's."""
+
+    stop: int | None
+    has_inexact: bool
+    """Rows that the filter has to decide by their message."""
+
+    has_odd_numbers: bool
+    """NaN or −0.0."""
+
+    filter: ColumnFilter | None = field(compare=False)
+    """Follows from the asked one and `columns`."""
+
+    def frame(self, reader: _Reader, files: Sequence[ColumnFile], asked: _Asked) -> DataFrame:
+        """The rows by Spark's Parquet reader; of all columns that may be of use it reads those that are."""
+        schema = StructType([StructField(name, from_arrow_type(kind)) for name, kind in self.fields])
+        options = _READING | (_ALL_ROW_GROUPS if self.has_odd_numbers else {})
+        rows = reader.read(files, schema, options)
+        if self.start is not None:
+            rows = rows.where(F.col("offset") >= self.start)
+        if self.stop is not None:
+            rows = rows.where(F.col("offset") < self.stop)
         return self._matching(rows, asked).select(
             *(
                 F.col(_quoted(name)).alias(wanted.name)
@@ -249,25 +315,15 @@ class _File:
             )
         )
 
-    def _schema(self) -> StructType:
-        """All columns that may be of use; Spark reads those that are."""
-        return StructType(
-            [
-                StructField(field.name, from_arrow_type(field.type))
-                for field in self.file.schema
-                if field.name != "entry"
-            ]
-        )
-
     def _matching(self, rows: DataFrame, asked: _Asked) -> DataFrame:
         """The rows that match: exact ones by their columns, the others by their message, which is in the file."""
         if asked.filter is None or self.filter is None:
             return rows
-        columns = self.file.declaration.declared
+        columns = tuple(each for _, each in self.columns)
         exact = decided(self.filter, columns)
-        bits = sum(1 << bit for bit, each in enumerate(columns) if each.name in self.filter.columns)
-        if not _inexact_bits(self.file) & bits:
+        if not self.has_inexact:
             return rows.where(exact)
+        bits = sum(1 << bit for bit, each in enumerate(columns) if each.name in self.filter.columns)
         is_inexact = F.coalesce(F.col("inexact").bitwiseAND(F.lit(bits)) != 0, F.lit(False))
         others = rows.where(F.col("inexact").isNotNull()).where(is_inexact)
         return (
@@ -276,19 +332,33 @@ class _File:
             .union(others.where(matching(asked.filter, F.col("message"), now_ms=asked.now_ms)))
         )
 
-    def _has_odd_numbers(self, asked: _Asked) -> bool:
-        """Whether there may be a NaN or −0.0 among the numbers: such rows are inexact."""
-        kinds = [each.kind for each in asked.columns if isinstance(each, DeclaredColumn)]
-        if SparkType.DOUBLE not in kinds and SparkType.FLOAT not in kinds:
-            return False
-        floats = (each.kind in (SparkType.DOUBLE, SparkType.FLOAT) for _, each in self.file.columns)
-        return bool(_inexact_bits(self.file) & sum(1 << bit for bit, is_float in enumerate(floats) if is_float))
 
-    def _bounds(self) -> Iterator[Column]:
-        if self.within.start > self.file.first_offset:
-            yield F.col("offset") >= self.within.start
-        if self.within.stop < self.file.next_offset:
-            yield F.col("offset") < self.within.stop
+class _Reader:
+    """Reads Parquet files of these sizes with one piece of one file in each partition.
+
+    Spark fills a partition with pieces, the largest first, until their bytes and what it counts for opening each reach
+    a limit. Here opening alone reaches it; the limit is as Spark chooses it, so there are pieces for all cores. These
+    are settings of sessions: a scan has those of a copy of the user's, a DataFrame belongs to the user's.
+    """
+
+    def __init__(self, spark: SparkSession, sizes_bytes: Sequence[int]) -> None:
+        self._spark = spark
+        self._copy = spark._jsparkSession.cloneSession()
+        settings = self._copy.sessionState().conf()
+        for_each_core = sum(sizes_bytes) // max(1, spark.sparkContext.defaultParallelism)
+        piece = min(settings.filesMaxPartitionBytes(), max(settings.filesOpenCostInBytes(), for_each_core))
+        for name in ("maxPartitionBytes", "openCostInBytes"):
+            self._copy.conf().set(f"spark.sql.files.{name}", str(max(1, piece)))
+        self._copy.conf().unset("spark.sql.files.maxPartitionNum")
+
+    def read(self, files: Sequence[ColumnFile], schema: StructType, options: Mapping[str, str]) -> DataFrame:
+        """The rows of the files."""
+        reader = DataFrameReader(self._spark)
+        reader._jreader = self._copy.read()
+        rows = reader.schema(schema).options(**options).parquet(*(_literal(file.path) for file in files))
+        jvm: Any = self._spark._jvm
+        plan = rows._jdf.queryExecution().analyzed()
+        return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, plan), self._spark)
 
 
 @functools.lru_cache(4096)

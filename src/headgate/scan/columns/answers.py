@@ -268,16 +268,14 @@ class ColumnAnswers:
 
     def _decided(self, chosen: _Chosen, number: int, asked: _Asked, span: int) -> DecidedRows | None:
         """What a row group has for the filter; None where asking it is dearer than reading the messages."""
-        from headgate.scan.columns.decide import DecidedRows, decide_row_group, group_outcome
+        from headgate.scan.columns.decide import DecidedRows, decide_row_group
 
         assert self._filter is not None
-        now_ms = self._now_ms if self._filter.uses_time else 0
-        key = (chosen.file, number, self._filter, now_ms)
+        key = (chosen.file, number, *self._asked_for)
         known = _CACHE.get(key)
         if isinstance(known, DecidedRows):
             return known
-        outcome = group_outcome(chosen.file, number, chosen.filter)
-        if outcome.true is False:
+        if number in self._ruled_out(chosen):
             nothing = np.empty(0, dtype=np.int64)
             return DecidedRows(nothing, nothing.astype(np.bool_))
         if self._purpose is Purpose.PLANNING or not self._is_cheaper(chosen, number, asked, span):
@@ -288,6 +286,24 @@ class ColumnAnswers:
             _CACHE.put((chosen.file, self._filter), True, 0)
         _CACHE.put(key, decided, _OFFSET_BYTES * len(decided.offsets))
         return decided
+
+    @property
+    def _asked_for(self) -> tuple[Filter | None, int]:
+        """What decisions depend on beside the file."""
+        uses_time = self._filter is not None and self._filter.uses_time
+        return self._filter, self._now_ms if uses_time else 0
+
+    def _ruled_out(self, chosen: _Chosen) -> frozenset[int]:
+        """The row groups of a file without a match by its footer alone, which is asked once for each filter."""
+        from headgate.scan.columns.decide import group_outcome
+
+        key = (chosen.file, *self._asked_for)
+        known = _CACHE.get(key)
+        if not isinstance(known, frozenset):
+            groups = range(len(chosen.file.row_groups))
+            known = frozenset(each for each in groups if group_outcome(chosen.file, each, chosen.filter).true is False)
+            _CACHE.put(key, known, 64 * len(known))
+        return known
 
     def _is_cheaper(self, chosen: _Chosen, number: int, asked: _Asked, span: int) -> bool:
         """Whether deciding a row group and reading what matches takes less time than reading what is asked for."""

@@ -6,26 +6,21 @@ import struct
 from collections.abc import Sequence
 
 import numpy as np
-import polars
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
 import kernel_strategies
 import rocketmq_strategies
 from amqp_strategies import amqp_expressions, amqp_messages
+from column_oracle import assert_same, declaration_of, declared, rows_of
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
-from headgate.log import ENTRY_DTYPE
 from headgate.message import EncodedMessages, Section
-from headgate.message.arrow import HEADER_TYPES, PROPERTIES_TYPES, DeclaredColumn, declared_columns
-from headgate.scan.columns.decide import Statistics, decide_group, decide_rows
-from headgate.scan.columns.declaration import ColumnDeclaration, ColumnOfFile
+from headgate.message.arrow import HEADER_TYPES, PROPERTIES_TYPES
+from headgate.scan.columns.decide import decide_rows
+from headgate.scan.columns.declaration import ColumnDeclaration
 from headgate.scan.columns.filter import column_filter
-from headgate.scan.columns.rows import column_rows
-from headgate.tables.polars_files import expression
 from strategies import (
     booleans,
     compound,
@@ -40,10 +35,6 @@ from strategies import (
 )
 
 NOW_MS = 1_767_225_600_000
-
-
-def declared(text: str) -> list[DeclaredColumn]:
-    return [each for each in declared_columns(text) if isinstance(each, DeclaredColumn)]
 
 
 TYPES = ["string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "binary"]
@@ -127,72 +118,6 @@ def fitting_messages(draw: st.DrawFn, declaration: ColumnDeclaration) -> bytes:
             pairs = [part for key, value in held.items() for part in (spelled(key.encode()), value)]
             parts.append(section(code, compound(0xC1, pairs, wide=sum(map(len, pairs)) > 200)))
     return b"".join(parts)
-
-
-def declaration_of(columns: Sequence[DeclaredColumn]) -> ColumnDeclaration:
-    return ColumnDeclaration(tuple(ColumnOfFile.of(number + 1, each) for number, each in enumerate(columns)))
-
-
-def rows_of(messages: Sequence[bytes], declaration: ColumnDeclaration) -> pa.RecordBatch:
-    numbers = np.arange(len(messages))
-    return column_rows(
-        EncodedMessages.of(list(messages)),
-        offsets=numbers,
-        timestamps_ms=numbers,
-        chunk_ids=numbers * 0,
-        entries=np.zeros(len(messages), dtype=ENTRY_DTYPE),
-        declaration=declaration,
-    )
-
-
-def assert_same(wanted: Filter, declaration: ColumnDeclaration, messages: Sequence[bytes]) -> bool:
-    """By columns as by bytes; gives whether the columns decide anything."""
-    found = column_filter(wanted, declaration.declared, now_ms=NOW_MS)
-    if found is None:
-        return False
-    rows = rows_of(messages, declaration)
-    names = [each.name for each in declaration.declared]
-    columns = {name: rows[name] for name in found.columns}
-    bits = {name: names.index(name) for name in found.columns}
-    decided = decide_rows(found, columns, bits, rows["inexact"])
-    may, certain = (each.to_numpy(zero_copy_only=False) for each in decided)
-    used = sum(1 << bit for bit in bits.values())
-    inexact = rows["inexact"].fill_null(0).to_pylist()
-    for row, message in enumerate(messages):
-        is_true = wanted.matches(message, now_ms=NOW_MS)
-        what = (wanted, declaration.declared, message.hex())
-        assert may[row] or not is_true, what
-        assert is_true or not certain[row], what
-        if found.is_whole and not inexact[row] & used:
-            assert may[row] == certain[row], what
-    if found.is_whole:
-        kinds = {each.name: each.kind for each in declaration.declared}
-        kept = polars.DataFrame(pa.table(columns)).select(expression(found.tree, kinds)).to_series()
-        for row, is_kept in enumerate(kept):
-            if not inexact[row] & used:
-                assert bool(is_kept) == certain[row], (wanted, declaration.declared, messages[row].hex())
-    group = decide_group(
-        found, {name: statistics_of(column) for name, column in columns.items()}, is_exact=not any(inexact)
-    )
-    assert isinstance(group.true, bool)
-    assert group.true or not may.any()
-    if group.certainly_true is True:
-        assert certain.all()
-    return True
-
-
-def statistics_of(column: pa.Array) -> Statistics:
-    """What the footer of a file would say."""
-    if pa.types.is_string(column.type):
-        column = column.cast(pa.binary())
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    if pa.types.is_boolean(column.type) or pa.types.is_binary(column.type):
-        values = sorted(value for value in column.to_pylist() if value is not None)
-        least, greatest = (values[0], values[-1]) if values else (None, None)
-    else:
-        least, greatest = (each.as_py() for each in pc.min_max(column).values())
-    return Statistics(least, greatest, column.null_count, len(column))
 
 
 @st.composite
@@ -392,7 +317,10 @@ def check(data: st.DataObject, kind: str) -> None:
     declaration = data.draw(declarations(expression))
     fitting = st.lists(fitting_messages(declaration), min_size=3, max_size=8)
     others = st.lists(st.one_of(messages, damaged_messages()), max_size=1)
-    assert_same(expression, declaration, data.draw(fitting) + data.draw(others))
+    drawn = data.draw(fitting) + data.draw(others)
+    verdicts = [expression.matches(message, now_ms=NOW_MS) for message in drawn]
+    note([message.hex() for message in drawn])
+    assert_same(expression, rows_of(drawn, declaration), declaration, verdicts, NOW_MS)
 
 
 @pytest.mark.parametrize("kind", CASES)

@@ -22,6 +22,8 @@ from headgate.spark import build_column_files, read, session
 MESSAGES = int(os.environ.get("HEADGATE_BENCH_MESSAGES", "20000000"))
 SEGMENT_BYTES = 500_000_000
 ROUNDS = 5
+WARM_UP = 5
+"""Rounds until the JVM has compiled what it runs."""
 DECLARED = (
     "region string, price double, quantity int, customer_id bigint, channel string, premium_customer boolean, "
     "p.subject, p.creation_time, p.message_id, h.priority"
@@ -35,16 +37,16 @@ AND (coalesce(priority, 4) > 4 OR price >= 99.99 OR premium_customer)
 
 
 def in_turn(runs: dict[str, Callable[[], object]], messages: dict[str, int]) -> list[Measurement]:
-    """Rounds of all in turn, so that what else the machine does hits each; two more to warm up.
+    """Rounds of all in turn, so that what else the machine does hits each.
 
     `messages`: how many there are where not all are read.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(ROUNDS + 2):
+    for number in range(WARM_UP + ROUNDS):
         for name, run in runs.items():
             start = time.perf_counter()
             run()
-            if number > 1:
+            if number >= WARM_UP:
                 seconds[name].append(time.perf_counter() - start)
     return [Measurement(name, messages.get(name, MESSAGES), taken) for name, taken in seconds.items()]
 

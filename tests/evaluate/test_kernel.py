@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
+from headgate.evaluate.filter import Filter
 from headgate.evaluate.program import Program, compile_program
 from headgate.evaluate.reference import verdict_of_bytes
 from headgate.evaluate.verdict import UNDECIDED, Verdict
@@ -127,6 +128,21 @@ def test_the_kernel_gives_the_recorded_deliveries_of_every_accepted_filter() -> 
 def test_every_truncation_of_recorded_messages_is_decided_as_the_oracle_decides_it(text: str) -> None:
     for message in recorded_messages()[::5]:
         assert_agrees_with_the_oracle(text, [message[:size] for size in range(len(message) + 1)])
+
+
+STEMS = st.sampled_from(("", "a", "customer", "customer-", "customer-0000000-", "é", "kunde"))
+KEYS = st.builds(lambda stem, number: f"{stem}{number}"[: 3 + 7 * (number % 4)], STEMS, st.integers(0, 5000))
+
+
+@given(st.lists(KEYS, min_size=33, max_size=90), st.lists(KEYS, max_size=6))
+def test_a_set_of_many_texts_has_its_members_and_no_others(members: list[str], others: list[str]) -> None:
+    text = f"s IN ({', '.join(map(repr, members))})"
+    messages = [application_message(s=string(value.encode())) for value in (*members, *others, "")]
+    assert_agrees_with_the_oracle(text, [*messages, application_message(s=b"\x54\x05"), BODY])
+    batch = EncodedMessages.of(messages)
+    expected = [value in members for value in (*members, *others, "")]
+    assert Filter.parse(text, "rabbitmq").mask(batch, now_ms=NOW_MS).tolist() == expected
+    assert Filter.parse(text, "rocketmq").mask(batch, now_ms=NOW_MS).tolist() == expected
 
 
 def test_integers_compare_across_all_encodings() -> None:

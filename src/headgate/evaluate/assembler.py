@@ -5,6 +5,7 @@ Instructions are laid down backwards, each after its successors, so that every j
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.evaluate import layout
+from headgate.evaluate.hashing import text_hash
 from headgate.evaluate.kinds import KINDS, reading
 from headgate.language import Value
 from headgate.language.servicebus import ValueKind, kind_of, ticks_of
@@ -297,3 +299,22 @@ def first_word(text: bytes) -> int:
 def first_mask(text: bytes) -> int:
     """Ones for the bytes of `first_word` that are text."""
     return -1 if len(text) >= 8 else (1 << 8 * len(text)) - 1
+
+
+_FEW_MEMBERS = 32
+"""So many are compared one after the other as fast as a bucket is found."""
+
+
+def in_buckets(texts: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
+    """The members of a set by bucket, without repetition, and where buckets begin in a table of them, as `layout` says.
+
+    No buckets for a few.
+    """
+    if len(texts) <= _FEW_MEMBERS:
+        return list(texts), []
+    count = 1 << (len(texts) - 1).bit_length()
+    buckets: list[list[bytes]] = [[] for _ in range(count)]
+    for text in dict.fromkeys(texts):
+        buckets[text_hash(text) & (count - 1)].append(text)
+    ends = itertools.accumulate(len(bucket) for bucket in buckets)
+    return [text for bucket in buckets for text in bucket], [0, *(32 * end for end in ends)]

@@ -19,6 +19,7 @@ from headgate.evaluate.assembler import (
     first_mask,
     first_word,
     fits_64_bits,
+    in_buckets,
 )
 from headgate.evaluate.kinds import FAMILIES, KINDS
 from headgate.language import Value, is_utf8
@@ -289,10 +290,12 @@ class Compiler(Assembler):
             member.value for member in members if isinstance(member, t.Constant) and isinstance(member.value, bytes)
         ]
         if len(texts) == len(members):
-            rows: list[int] = []
+            texts, bounds = in_buckets(texts)
+            rows = list(bounds)
             for text in texts:
                 rows += (first_word(text), first_mask(text), len(text), self.text(text))
-            entry = self.emit(layout.AMONG_BYTES, *outcome, register, self.table(rows), len(texts), family=family)
+            count = 1 - len(bounds) if bounds else len(texts)
+            entry = self.emit(layout.AMONG_BYTES, *outcome, register, self.table(rows), count, family=family)
         else:
             if _may_fail(node) and not all(isinstance(member, t.Constant | t.Field) for member in members):
                 # Members are evaluated as far as they are needed.

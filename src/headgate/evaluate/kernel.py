@@ -19,6 +19,7 @@ from headgate.evaluate.values.kernel import (
     order_of,
     signed,
     store_truth,
+    text_hash,
     truth_of,
 )
 from headgate.evaluate.values.rocketmq.kernel import rocketmq_negate, rocketmq_predicate
@@ -191,7 +192,13 @@ def interpret(program: int, position: int, registers: int, pool: int, late: int,
                 length = load_i64(register + 16)
                 word = load_i64(text)
                 member = program + load_i64(at + layout.B)
-                behind = member + 32 * load_i64(at + layout.C)
+                count = load_i64(at + layout.C)
+                behind = member + 32 * count
+                if count < 0:
+                    bucket = member + ((text_hash(text, length) & (-1 - count)) << 3)
+                    members = member + 8 - (count << 3)
+                    member = members + load_i64(bucket)
+                    behind = members + load_i64(bucket + 8)
                 while member < behind:
                     if (
                         (word ^ load_i64(member)) & load_i64(member + 8) == 0

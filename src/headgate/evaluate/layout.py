@@ -89,6 +89,8 @@ END_UNKNOWN = -3
 # Predicates. Registers are given as byte offsets in the register file.
 EQUAL_BYTES = 1  # A register, B first eight bytes, C length, D mask of B, E text in the pool
 AMONG_BYTES = 2  # A register, B table of members (first eight bytes, mask, length, text), C their number
+# Of many members C is minus the number of buckets, a power of two, and so many words and one precede the members: where
+# the members of each bucket begin, in bytes.
 COMPARE_INTEGER = 3  # A register, B value, C accepted orders, D kind of the value
 COMPARE_FLOAT = 4  # A register, B bits, C accepted orders
 EQUAL_BOOLEAN = 5  # A register, B 0 or 1

@@ -7,6 +7,7 @@ at least eight readable bytes follow every text.
 from __future__ import annotations
 
 from headgate.evaluate import layout
+from headgate.evaluate.hashing import FIRST_FACTOR, SECOND_FACTOR, SPREAD
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import (
     add_overflows,
@@ -45,6 +46,33 @@ def equal_after_eight(left: int, right: int, length: int) -> bool:
             return False
         offset += 8
     return load_i64(left + last) == load_i64(right + last)
+
+
+@inlined
+def mixed(value: int, factor: int) -> int:
+    """A hash of 64 bits; its low bits are as good as any."""
+    value = value * factor
+    return value ^ (value >> SPREAD)
+
+
+@inlined
+def first_word(address: int, length: int) -> int:
+    """A text of at most eight bytes, behind which there are eight readable bytes, as an integer."""
+    word = load_i64(address)
+    return word if length == 8 else word & ((1 << (length << 3)) - 1)
+
+
+@inlined
+def text_hash(address: int, length: int) -> int:
+    """The hash of a text, behind which there are eight readable bytes."""
+    if length >= 8:
+        found = mixed(load_i64(address) ^ length, FIRST_FACTOR)
+        offset = 8
+        while offset <= length - 8:
+            found = mixed(found ^ load_i64(address + offset), FIRST_FACTOR)
+            offset += 8
+        return mixed(found ^ load_i64(address + length - 8), SECOND_FACTOR)
+    return mixed(mixed(first_word(address, length) ^ length, FIRST_FACTOR), SECOND_FACTOR)
 
 
 @helper

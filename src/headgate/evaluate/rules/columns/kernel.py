@@ -9,8 +9,8 @@ from __future__ import annotations
 from headgate.evaluate.kernel import interpret
 from headgate.evaluate.layout import BOOLEAN, BYTES, FALSE, FLOAT, INTEGER, TRUE, UNDECIDED, UNKNOWN, VALUELESS
 from headgate.evaluate.rules import layout
-from headgate.evaluate.rules.texts.kernel import clear, first_word, text_number, value_hash
-from headgate.evaluate.values.kernel import equal_text
+from headgate.evaluate.rules.texts.kernel import clear, text_number, value_hash
+from headgate.evaluate.values.kernel import equal_text, first_word
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import copy_bytes, float_of_bits, kept_apart, load_i64, prefetch, store_i64
 from headgate.kernels.vectors import BITMAP_BYTES, transpose

@@ -5,14 +5,11 @@ Tables use open addressing: the next place if one is taken; where hashes are equ
 
 from __future__ import annotations
 
+from headgate.evaluate.hashing import FIRST_FACTOR, SECOND_FACTOR
 from headgate.evaluate.rules.layout import BUCKET_WORDS, KINDS_BY_TEXT, TEXT_WORDS
-from headgate.evaluate.values.kernel import equal_text
+from headgate.evaluate.values.kernel import equal_text, mixed, text_hash
 from headgate.kernels.compiler import helper, inlined, kernel
 from headgate.kernels.memory import load_i64, store_i64
-
-FIRST_FACTOR = -7046029254386353131
-SECOND_FACTOR = -4658895280553007687
-SPREAD = 32
 
 
 @helper
@@ -27,33 +24,6 @@ def mark(bitmap: int, row: int) -> None:
     """Set the bit of a row."""
     word = bitmap + ((row >> 6) << 3)
     store_i64(word, load_i64(word) | (1 << (row & 63)))
-
-
-@inlined
-def mixed(value: int, factor: int) -> int:
-    """A hash of 64 bits; its low bits are as good as any."""
-    value = value * factor
-    return value ^ (value >> SPREAD)
-
-
-@inlined
-def first_word(address: int, length: int) -> int:
-    """A text of at most eight bytes, behind which there are eight readable bytes, as an integer."""
-    word = load_i64(address)
-    return word if length == 8 else word & ((1 << (length << 3)) - 1)
-
-
-@inlined
-def text_hash(address: int, length: int) -> int:
-    """The hash of a text, behind which there are eight readable bytes."""
-    if length >= 8:
-        found = mixed(load_i64(address) ^ length, FIRST_FACTOR)
-        offset = 8
-        while offset <= length - 8:
-            found = mixed(found ^ load_i64(address + offset), FIRST_FACTOR)
-            offset += 8
-        return mixed(found ^ load_i64(address + length - 8), SECOND_FACTOR)
-    return mixed(mixed(first_word(address, length) ^ length, FIRST_FACTOR), SECOND_FACTOR)
 
 
 @inlined

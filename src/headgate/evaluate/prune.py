@@ -175,13 +175,13 @@ def _among(field: t.Field, members: Sequence[t.Node], fields: Sequence[FieldRefe
     source = next((each for each in fields if _is_value_of(field.reference, each)), None)
     if source is None:
         return None
-    values: frozenset[KeyValue] = frozenset()
+    values: set[KeyValue] = set()
     for member in members:
         more = _key_values(member, field) if isinstance(member, t.Constant) else None
         if more is None:
             return None
         values |= more
-    return FieldAmong(source, values)
+    return FieldAmong(source, frozenset(values))
 
 
 def _is_value_of(reference: FieldReference, field: FieldReference) -> bool:

@@ -15,7 +15,7 @@ from headgate.message import parse_field
 from headgate.scan.lookup.declaration import field_text
 from headgate.scan.lookup.fingerprints import fingerprints_of_values
 
-_MOST_KNOWN = 64
+_MOST_KNOWN = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +39,40 @@ BlockKeys: TypeAlias = FieldKeys | BlockCondition
 BlocksOf = Callable[[str, NDArray[np.uint32]], NDArray[np.bool_] | None]
 """Gives which blocks may hold a value of a field with one of some fingerprints, `(blocks,)`; None where not known."""
 
-_known: OrderedDict[tuple[int, tuple[str, ...]], tuple[Filter, BlockKeys | None]] = OrderedDict()
+_known: OrderedDict[tuple[int, tuple[str, ...] | None], tuple[Filter, BlockKeys | bool | None]] = OrderedDict()
+"""Answers for the filters of late; by identity, as filters that are equal may have parameters TRUE and 1."""
 
 
 def may_ask(filter_: Filter) -> bool:
     """Whether blocks could be ruled out for a filter, if the fields that it names were lookup fields."""
-    fields = {replace(each, default=None, only=None, ignore_case=False) for each in filter_.fields if not each.path}
-    found = needed_keys(filter_.tree, tuple(fields))
-    return found is not None and _has_field(found)
+
+    def found() -> bool:
+        fields = {replace(each, default=None, only=None, ignore_case=False) for each in filter_.fields if not each.path}
+        needed = needed_keys(filter_.tree, tuple(fields))
+        return needed is not None and _has_field(needed)
+
+    return _kept(filter_, None, found) is True
 
 
 def block_keys(filter_: Filter, fields: Sequence[str]) -> BlockKeys | None:
-    """What a filter asks of some lookup fields; None if it says nothing of them. Kept for the filters of late."""
-    # By identity: filters that are equal may have parameters TRUE and 1.
-    key = (id(filter_), tuple(fields))
+    """What a filter asks of some lookup fields; None if it says nothing of them."""
+
+    def found() -> BlockKeys | None:
+        needed = needed_keys(filter_.tree, [parse_field(field) for field in fields])
+        return None if needed is None else compiled(needed)
+
+    keys = _kept(filter_, tuple(fields), found)
+    assert not isinstance(keys, bool)
+    return keys
+
+
+def _kept(
+    filter_: Filter, fields: tuple[str, ...] | None, find: Callable[[], BlockKeys | bool | None]
+) -> BlockKeys | bool | None:
+    key = id(filter_), fields
     known = _known.get(key)
     if known is None:
-        needed = needed_keys(filter_.tree, [parse_field(field) for field in fields])
-        known = filter_, None if needed is None else compiled(needed)
-        _known[key] = known
+        known = _known[key] = filter_, find()
         while len(_known) > _MOST_KNOWN:
             _known.popitem(last=False)
     return known[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +108,8 @@ def read_range(chunks: ChunkRange, request: ScanRequest, counters: ScanCounters)
 
     Raises StreamNotFoundError, StreamReplacedError where the stream was deleted since the range was planned.
     """
-    answers = Answers(request)
+    # Lookup files know of chunks only, and the plan has asked them.
+    answers = Answers(replace(request, lookup=False))
     try:
         with _opened(chunks.segment) as reader:
             yield from read_rows(reader, chunks.rows, request, chunks.within, counters, answers)

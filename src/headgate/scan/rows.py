@@ -72,7 +72,7 @@ def read_rows(
     if len(rows):
         _map(reader, rows)
     decider = Decider(request, within, buffers or DecideBuffers())
-    if answers is None or not answers.is_asked:
+    if answers is None or not answers.is_asked or not answers.say_something(reader, rows):
         yield from read_in_full(reader, rows, decider, counters)
         return
     for answer in answers.answers(reader, rows, within):
@@ -92,16 +92,20 @@ def rows_left(
     """Those of `rows` that no answer rules out; the others are counted."""
     if not answers.is_asked or not len(rows):
         return rows
+    asked = []
     for source in answers.sources:
         left = source.left(reader, rows, within)
         if left is not None:
             _count_dropped(reader, rows, left, within, source, counters)
             rows = left
+            asked.append(source)
             if not len(rows):
                 return rows
+    if not answers.say_something(reader, rows, but=asked):
+        return rows
     kept = [rows[:0]]
     positions = reader.chunks().position
-    for answer in answers.answers(reader, rows, within):
+    for answer in answers.answers(reader, rows, within, but=asked):
         place = in_a_row(answer.rows)
         sizes = reader.stop_positions()[place] - positions[place]
         kept.append(answer.rows[_count_ruled_out(answer, sizes, counters)])

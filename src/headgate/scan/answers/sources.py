@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,12 +78,25 @@ class Answers:
                 begin, stop = first, behind
         return begin, stop
 
-    def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
-        """What is known of chunks, in pieces of bounded size, together all `rows`, in their order."""
-        if len(rows):
-            first, last = int(rows[0]), int(rows[-1])
-            knowing = [source for source in self._sources if _says_something(source, reader, first, last)]
-            yield from self._answers(knowing or self._sources[-1:], reader, rows, within)
+    def answers(
+        self, reader: SegmentReader, rows: Int64Array, within: OffsetRange, *, but: Container[AnswerSource] = ()
+    ) -> Iterator[Answer]:
+        """What is known of chunks, in pieces of bounded size, together all `rows`, in their order.
+
+        Sources in `but` are not asked.
+        """
+        yield from self._answers(self._knowing(reader, rows, but) or self._sources[-1:], reader, rows, within)
+
+    def say_something(self, reader: SegmentReader, rows: Int64Array, *, but: Container[AnswerSource] = ()) -> bool:
+        """Whether a source that is not in `but` may say something of chunks."""
+        return bool(self._knowing(reader, rows, but))
+
+    def _knowing(self, reader: SegmentReader, rows: Int64Array, but: Container[AnswerSource]) -> list[AnswerSource]:
+        if not len(rows):
+            return []
+        first, last = int(rows[0]), int(rows[-1])
+        others = (source for source in self._sources if source not in but)
+        return [source for source in others if _says_something(source, reader, first, last)]
 
     def _answers(
         self, sources: Sequence[AnswerSource], reader: SegmentReader, rows: Int64Array, within: OffsetRange

@@ -172,8 +172,9 @@ class ColumnAnswers:
         self._bytes_read = 0
 
     def reach(self, reader: SegmentReader, row: int) -> tuple[int, int]:
-        """All rows of a segment from `row` on, if its file decides something of the filter."""
-        return row, len(reader.chunks()) if self._choose(reader) is not None else row
+        """All rows of a segment from `row` on, if its file rules something out, or is cheaper than the messages."""
+        chosen = self._choose(reader)
+        return row, len(reader.chunks()) if chosen is not None and self._helps(chosen) else row
 
     def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
         """What a file says of chunks, in pieces of bounded size, together all `rows`, in their order."""
@@ -305,18 +306,30 @@ class ColumnAnswers:
             _CACHE.put(key, known, 64 * len(known))
         return known
 
+    def _helps(self, chosen: _Chosen) -> bool:
+        """Whether asking may spare something; who asks for all messages of a row group spares the most."""
+        if self._ruled_out(chosen):
+            return True
+        file, is_counted = chosen.file, self._purpose is Purpose.COUNTING
+        if self._purpose is Purpose.PLANNING or (not is_counted and _CACHE.get((file, self._filter))):
+            return False
+        return self._column_ns(chosen) <= _MESSAGE_NS + file.origin.size / max(file.rows, 1) * _BYTE_NS
+
+    def _column_ns(self, chosen: _Chosen, more_columns: int = 0) -> float:
+        """What a row takes by columns."""
+        columns = len(chosen.filter.columns) + more_columns
+        return columns * _COLUMN_NS + (0.0 if self._purpose is Purpose.COUNTING else _ENTRY_NS)
+
     def _is_cheaper(self, chosen: _Chosen, number: int, asked: _Asked, span: int) -> bool:
         """Whether deciding a row group and reading what matches takes less time than reading what is asked for."""
         rows, inexact = chosen.file.row_groups[number].rows, chosen.file.inexact_rows(number)
-        is_counted = self._purpose is Purpose.COUNTING
         if asked.messages * _SPAN_SHARE < span or inexact * _EXACT_SHARE > rows:
             return False
-        if not is_counted and _CACHE.get((chosen.file, self._filter)):
+        if self._purpose is not Purpose.COUNTING and _CACHE.get((chosen.file, self._filter)):
             return False
         # Whoever asks for a part of a row group, and all of that part, is likely to ask for the rest next.
         by_bytes = (asked.messages * _MESSAGE_NS + asked.size_bytes * _BYTE_NS) / max(span, 1)
-        columns = len(chosen.filter.columns) + (2 if inexact else 0)
-        return columns * _COLUMN_NS + (0.0 if is_counted else _ENTRY_NS) <= by_bytes
+        return self._column_ns(chosen, 2 if inexact else 0) <= by_bytes
 
     def _entries_of(self, file: ColumnFile, number: int) -> tuple[Int64Array | None, NDArray[np.void]]:
         from headgate.scan.columns.decide import entries_of

@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
+from pyspark.sql.utils import is_remote
 
 from headgate import clock
 from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
@@ -82,8 +83,8 @@ def read(
     types are those of `format("headgate")` with these options; where files were kept for ever, rows that retention
     deleted from the log come in addition. What is written later is not read: make it again.
 
-    The session is one of `session`, or was given to `register`; not one of Spark Connect. Cost, beside planning: each
-    column file is read once in the life of this process, to check it before Spark has its path.
+    The session is one of `session`, or was given to `register`. Cost, beside planning: each column file is read once in
+    the life of this process, to check it before Spark has its path.
     Raises ConfigError, FilterError, StreamNotFoundError; OffsetOutOfRangeError for a `start` that is not there any
     more, or for a column or filter that kept files cannot serve; CorruptSidecarError for a damaged file without log.
     """
@@ -339,10 +340,15 @@ class _Reader:
     Spark fills a partition with pieces, the largest first, until their bytes and what it counts for opening each reach
     a limit. Here opening alone reaches it; the limit is as Spark chooses it, so there are pieces for all cores. These
     are settings of sessions: a scan has those of a copy of the user's, a DataFrame belongs to the user's.
+
+    A client of Spark Connect has no such copy: there each file is a scan.
     """
 
     def __init__(self, spark: SparkSession, sizes_bytes: Sequence[int]) -> None:
         self._spark = spark
+        self._copy: Any = None
+        if is_remote():
+            return
         self._copy = spark._jsparkSession.cloneSession()
         settings = self._copy.sessionState().conf()
         for_each_core = sum(sizes_bytes) // max(1, spark.sparkContext.defaultParallelism)
@@ -353,9 +359,12 @@ class _Reader:
 
     def read(self, files: Sequence[ColumnFile], schema: StructType, options: Mapping[str, str]) -> DataFrame:
         """The rows of the files."""
+        paths = [_literal(file.path) for file in files]
+        if self._copy is None:
+            return _union([self._spark.read.schema(schema).options(**options).parquet(path) for path in paths])
         reader = DataFrameReader(self._spark)
         reader._jreader = self._copy.read()
-        rows = reader.schema(schema).options(**options).parquet(*(_literal(file.path) for file in files))
+        rows = reader.schema(schema).options(**options).parquet(*paths)
         jvm: Any = self._spark._jvm
         plan = rows._jdf.queryExecution().analyzed()
         return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, plan), self._spark)

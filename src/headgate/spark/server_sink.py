@@ -17,6 +17,7 @@ from headgate.client import Client, ServerAddress
 from headgate.errors import ConfigError, PreconditionFailedError
 from headgate.spark.counters import record_counters
 from headgate.spark.declarations import NO_VALUES_COMPRESSED
+from headgate.spark.interpreter import keep_imports
 from headgate.spark.options import SinkOptions
 from headgate.spark.server_staging import (
     Decision,
@@ -50,6 +51,7 @@ class ServerSink:
         """Write the messages of one task to a file; on any error it is removed. Raises ConfigError."""
         from headgate.message.arrow import messages_of
 
+        keep_imports()
         without_value = 0
         staged = MessageFile(self.options.staging, query=query, partition=partition)
         try:

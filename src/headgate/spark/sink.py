@@ -21,6 +21,7 @@ from headgate.errors import ConfigError, HeadgateError
 from headgate.log import ONE_TIME_PREFIX, StagedChunks, abort_batch, commit_batch
 from headgate.spark.counters import record_counters
 from headgate.spark.declarations import COLUMNS
+from headgate.spark.interpreter import keep_imports
 from headgate.spark.options import SinkOptions
 from headgate.spark.target import WAIT, Target, open_target
 from headgate.spark.values import ValueSource, value_source
@@ -74,6 +75,7 @@ class FolderSink:
         """Build the chunks of one task; on any error its file is removed."""
         from headgate.message.arrow import messages_of
 
+        keep_imports()
         without_value = 0
         staged = self.target.staged_file(query=query, name=f"part-{partition:06d}")
         try:

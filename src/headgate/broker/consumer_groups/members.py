@@ -37,6 +37,7 @@ class _Member:
     heard_ms: int
     topics: frozenset[str]
     changed: Callable[[], None]
+    by: object
 
 
 @dataclass(slots=True)
@@ -72,11 +73,13 @@ class Members:
         now_ms: int,
         changed: Callable[[], None],
         is_shared: bool = True,
+        by: object = None,
     ) -> None:
         """A member is there, and asks for all that it lists by topic, None: for what it asked for last.
 
         `changed` is called when others come or go, `is_shared` says whether members share the messages, or each gets
-        all. The mapping is not changed any more. Cost: comparing it with the last one.
+        all; `by` is the connection that says so. The mapping is not changed any more. Cost: comparing it with the last
+        one.
         """
         found = self._groups.get(group)
         if found is None:
@@ -84,9 +87,9 @@ class Members:
         found.is_shared = is_shared
         known = found.members.get(member)
         if known is not None:
-            known.heard_ms, known.changed = now_ms, changed
+            known.heard_ms, known.changed, known.by = now_ms, changed, by
         else:
-            found.members[member] = _Member(now_ms, frozenset(), changed)
+            found.members[member] = _Member(now_ms, frozenset(), changed, by)
             self._tell(found)
         if subscriptions is not None:
             self._subscribe(group, found, member, subscriptions)
@@ -104,6 +107,13 @@ class Members:
             self._tell(found)
         else:
             del self._groups[group]
+
+    def lost(self, group: str, member: str, by: object) -> None:
+        """A connection is gone: so is its member, unless that was heard of by another one since."""
+        found = self._groups.get(group)
+        known = None if found is None else found.members.get(member)
+        if known is not None and known.by is by:
+            self.leave(group, member)
 
     def tick(self, now_ms: int) -> None:
         """Those that were silent for too long have gone. Cost: a look at each member."""

@@ -153,6 +153,16 @@ def test_members_are_listed_and_told_of_each_other(client, other, topic):
     assert nobody.code == ResponseCode.SYSTEM_ERROR
 
 
+def test_a_member_that_came_back_stays_when_its_old_connection_ends(server, client, topic):
+    client.send(topic, b"first")
+    with closing(RemotingClient(server)) as old:
+        old.heartbeat("back", topic)
+        connections = len(server.context.connections)
+        client.heartbeat("back", topic)
+    eventually(lambda: len(server.context.connections) < connections)
+    assert bodies(client.pull("back", topic)) == [b"first"]
+
+
 def test_a_queue_is_locked_for_one_member(client, other, topic):
     client.heartbeat("orderly", topic)
     other.heartbeat("orderly", topic, client="two")

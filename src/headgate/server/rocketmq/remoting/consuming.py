@@ -97,7 +97,7 @@ class Consuming:
         """The connection is gone."""
         memberships, self._memberships = self._memberships, {}
         for group, client_id in memberships:
-            self._members.leave(group, client_id)
+            self._members.lost(group, client_id, self)
 
     # who is there
 
@@ -150,6 +150,7 @@ class Consuming:
             now_ms=self._context.clock.now_ms(),
             changed=functools.partial(self._others_changed, group),
             is_shared=is_shared,
+            by=self,
         )
 
     def _others_changed(self, group: str) -> None:

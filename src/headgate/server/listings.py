@@ -194,7 +194,7 @@ def consumer_rows(broker: Broker, user: str) -> Iterator[Row]:
                 "connection": "",
                 "protocol": "consumer group",
                 "user": "",
-                "counters": view.scan_counters.as_dict(),
+                "counters": view.fresh.counters.as_dict(),
             }
 
 

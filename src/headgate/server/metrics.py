@@ -351,7 +351,8 @@ _GROUP_MEANING = {
     "delivered": "Messages given to members, each time they were.",
     "delivered_bytes": "Bytes of the messages given to members.",
     "filtered": "Offsets that were passed over: messages that the filter did not take, and bookkeeping.",
-    "completed": "Messages that members acknowledged.",
+    "completed": "Messages that members acknowledged one by one; classic clients of RocketMQ do that only with "
+    "messages that came again.",
     "expired": "Invisible times that ended before their messages were acknowledged.",
     "dead_lettered": "Messages that became dead letters.",
 }

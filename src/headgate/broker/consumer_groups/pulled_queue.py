@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from headgate.broker.consumer_groups.message_order import drop_copies
 from headgate.broker.consumer_groups.view import LOOK_AHEAD, MAX_UNSETTLED, GroupView
+from headgate.broker.consumers import MessageConsumer
 from headgate.broker.consumption import Settled
 from headgate.broker.topics import nobody_asks
 from headgate.ledger import Standing, Tokens, copy_number, offset_of
@@ -37,6 +38,21 @@ class PulledQueue:
     def pulled(self) -> None:
         """A member reads the queue, now."""
         self._place.pulled()
+
+    def begin(self, consumer: MessageConsumer) -> None:
+        """A member reads with this from now on; what it examines is counted for the group."""
+        self._place.pulled_with(consumer)
+
+    def end(self, consumer: MessageConsumer) -> None:
+        """A member reads with this no more; again is harmless."""
+        self._place.ends_pulling(consumer)
+
+    def answered(self, messages: int, size_bytes: int, offsets: int) -> None:
+        """A member was given so many messages of so many offsets; the others were passed over."""
+        counters = self._place.counters
+        counters.delivered += messages
+        counters.delivered_bytes += size_bytes
+        counters.filtered += offsets - messages
 
     @property
     def first_unseen(self) -> int:

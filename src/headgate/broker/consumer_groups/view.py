@@ -17,6 +17,7 @@ from headgate.broker.consumer_groups.declarations import GroupSettings
 from headgate.broker.consumer_groups.fresh import FreshMessages
 from headgate.broker.consumer_groups.message_order import INDEXED_BYTES, MessageOrder, drop_copies
 from headgate.broker.consumer_groups.receiving import RECEIVED_BYTES, Receiving
+from headgate.broker.consumers import MessageConsumer
 from headgate.broker.consumption import Consumption, Settled
 from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
@@ -119,6 +120,9 @@ class GroupView:
         """The number of what it gave last, over all views."""
         self.used_ms = now_ms()
         self._pulled_until_ms = 0
+        self._pulled_with: dict[MessageConsumer, None] = {}
+        self._pulled = ScanCounters()
+        """Of members that read the queue for themselves and have ended that."""
         self.waiting: dict[Receiving, None] = {}
         """The requests that wait for messages, in order."""
         self._source = source
@@ -159,8 +163,12 @@ class GroupView:
 
     @property
     def scan_counters(self) -> ScanCounters:
-        """What reading for it examined, skipped and kept."""
-        return self.fresh.counters
+        """What reading for it examined, skipped and kept, by itself and by members that read for themselves."""
+        counters = self.fresh.counters
+        counters.add(self._pulled)
+        for consumer in self._pulled_with:
+            counters.add(consumer.counters)
+        return counters
 
     @property
     def filtered(self) -> int:
@@ -240,6 +248,15 @@ class GroupView:
         """A member reads the queue for itself, now."""
         self.used_ms = self.now_ms()
         self._pulled_until_ms = self.used_ms + PULLED_MS
+
+    def pulled_with(self, consumer: MessageConsumer) -> None:
+        """A member reads with this, until `ends_pulling`: what that costs counts as the group's."""
+        self._pulled_with[consumer] = None
+
+    def ends_pulling(self, consumer: MessageConsumer) -> None:
+        """A member reads no more with this; again is harmless."""
+        if self._pulled_with.pop(consumer, self) is not self:
+            self._pulled.add(consumer.counters)
 
     def skip_to(self, offset: int) -> None:
         """Messages below an offset are not looked at any more."""

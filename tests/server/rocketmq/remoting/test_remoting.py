@@ -209,6 +209,21 @@ def test_filters_leave_messages_out_and_the_answer_says_how_far_it_came(client, 
     assert (moved.code, moved.fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "4")
 
 
+def test_what_pulls_cost_and_give_is_counted_for_their_group(server, topic):
+    def counted():
+        view = server.context.broker.consumer_groups.views.find_view(topic, "counted")
+        read, counters = view.scan_counters, view.counters
+        return read.messages_decided, read.messages_matched, read.cpu_ns > 0, counters.delivered, counters.filtered
+
+    for starts_at in 0, 3:
+        with closing(RemotingClient(server)) as client:
+            for tag in "AAB" if starts_at == 0 else "B":
+                client.send(topic, tag.encode(), properties=f"TAGS\x01{tag}\x02")
+            client.heartbeat("counted", topic, "TAGS = 'A'", kind="SQL92", client=f"from {starts_at}")
+            client.pull("counted", topic, starts_at)
+            assert server.call(counted) == ((3, 2, True, 2, 1) if starts_at == 0 else (4, 2, True, 2, 2))
+
+
 def test_a_held_pull_is_woken_by_messages_that_its_filter_lets_through(client, other, topic):
     client.heartbeat("held", topic, "A")
     held = client.ask_pull("held", topic, hold_ms=HOLD_MS)

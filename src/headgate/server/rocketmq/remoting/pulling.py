@@ -214,6 +214,7 @@ class Pulling:
                 reader.view.pulled()
         elif self._members.is_shared(request.consumer_group):
             reader.view = self._places.pulled(reader.stream, request.consumer_group, request.queue_offset)
+            reader.view.begin(reader.consumer)
         if reader.ahead is None:
             if reader.at_end:
                 waiting.is_held = True
@@ -315,6 +316,9 @@ class Pulling:
         if reader.ahead is None and (len(self._ahead) >= _MOST_AHEAD or reader.consumer.is_memory_short):
             reader.consumer.want(0)
         reader.next_offset = max(reader.position, waiting.request.queue_offset)
+        if reader.view is not None:
+            count = reader.taken if len(body) else 0
+            reader.view.answered(count, len(body), reader.next_offset - waiting.request.queue_offset)
         first, end = reader.consumer.bounds
         fields = pull_fields(next_offset=reader.next_offset, min_offset=first, max_offset=end)
         command = waiting.command

@@ -97,6 +97,7 @@ class QueueReader:
         "session",
         "source",
         "stream",
+        "taken",
         "view",
         "waiting",
         "was_used",
@@ -124,6 +125,8 @@ class QueueReader:
         self.end_watch: Callable[[], None] = _nothing
         self.ahead: Ahead | None = None
         """What is encoded and was not asked for."""
+        self.taken = 0
+        """How many messages `take` gave last."""
         self.was_used = False
         """Whether something was asked for since the last tick."""
         self._used_ms = 0
@@ -171,6 +174,7 @@ class QueueReader:
                 return None
         start, stop = ahead.cut(count, max_bytes)
         self.ahead = None if ahead.is_taken else ahead
+        self.taken = stop - start
         view = self.view
         if view is None or view.is_closed:
             return ahead.bytes_of(start, stop)
@@ -179,7 +183,8 @@ class QueueReader:
             return ahead.bytes_of(start, stop)
         # They come again by themselves, or somebody has them.
         left_out = set(given.tolist())
-        rows = (row for row in range(start, stop) if ahead.offsets[row] not in left_out)
+        rows = [row for row in range(start, stop) if ahead.offsets[row] not in left_out]
+        self.taken = len(rows)
         return b"".join(ahead.bytes_of(row, row + 1) for row in rows)
 
     def _encode(self, count: int, max_bytes: int) -> Ahead | None:
@@ -213,6 +218,8 @@ class QueueReader:
     def close(self) -> None:
         """It reads no more."""
         self.end_watch()
+        if self.view is not None:
+            self.view.end(self.consumer)
         self.consumer.close()
 
 

@@ -61,8 +61,10 @@ def recover(folder: Path) -> Tail:
 
 def _recover(folder: Path) -> Tail:
     names = os.listdir(folder)
+    ours = f".{os.getpid()}{NEW_SUFFIX}"
     for name in names:
-        if name.startswith(".") and name.endswith(NEW_SUFFIX):
+        # What this process calls its own is no rest of a crash: another thread replaces a file now.
+        if name.startswith(".") and name.endswith(NEW_SUFFIX) and not name.endswith(ours):
             (folder / name).unlink(missing_ok=True)
     indexes, segments = ids_among(names)
     pairs = sorted(indexes & segments)

@@ -48,10 +48,14 @@ class Made:
 
 @dataclass
 class Entry:
-    """A message that is not settled: its holder's token, and until when; `ended`: nobody has taken it since."""
+    """A message that is not settled: its holder's token, and until when; `ended`: nobody has taken it since.
+
+    `was_given`: somebody had it, even if that does not count as an attempt.
+    """
 
     made: Made
     attempts: int = 0
+    was_given: bool = False
     token: bytes | None = None
     until_ms: int = 0
     ended: bool = False
@@ -95,9 +99,11 @@ class Model:
             for offset, entry in sorted(self.entries.items())
             if not entry.is_held and entry.made.group not in busy
         ]
-        again = [offset for offset in free if self.entries[offset].attempts]
-        fresh = [offset for offset in free if not self.entries[offset].attempts]
-        return free if room > 0 and self.group == "ordered" else [*again, *(fresh if room > 0 else [])]
+        again = [offset for offset in free if self.entries[offset].was_given]
+        fresh = [offset for offset in free if not self.entries[offset].was_given]
+        if self.group == "ordered":
+            return free if room > 0 else []
+        return [*again, *(fresh if room > 0 else [])]
 
     def holder(self, token: bytes) -> int | None:
         return next((o for o, entry in self.entries.items() if entry.token == token and not entry.ended), None)
@@ -170,6 +176,7 @@ class GroupMachine(RuleBasedStateMachine):
         for asked, each in parts:
             entry = model.entries[each.offset]
             entry.attempts += 1
+            entry.was_given = True
             entry.token, entry.ended = each.token, False
             entry.until_ms = self.lab.clock.now + asked.request.invisible_ms
             assert each.attempt == entry.attempts

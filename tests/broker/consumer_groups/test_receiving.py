@@ -51,6 +51,28 @@ def test_a_request_waits_for_what_is_published(lab: GroupLab) -> None:
     assert ended.messages == []
 
 
+@pytest.mark.parametrize(("color", "given"), [("red", [3, 4]), ("blue", [])])
+def test_a_request_whose_time_is_over_is_given_what_a_worker_finds(
+    lab: GroupLab, monkeypatch: pytest.MonkeyPatch, color: str, given: list[int]
+) -> None:
+    monkeypatch.setattr("headgate.broker.consumers.MessageConsumer.is_small", lambda self, scan: False)
+    lab.publish([*numbers(0, 3), *[message(number, color="red") for number in (3, 4)]])
+    worker = lab.restart_to_disk()
+    asked, left = (lab.ask(only=Filter.parse(f"color = '{color}'", "servicebus"), turns=False) for _ in range(2))
+    left.receiving.end(at_once=True)
+    asked.receiving.end()
+    lab.turn()
+    assert left.messages == []
+    assert worker.jobs and not asked.answers
+    while worker.jobs:
+        worker.run_one()
+        # Its time is over once more before the turn that gives it what was found.
+        asked.receiving.end()
+        lab.turn()
+    assert asked.offsets == given
+    assert asked.answer.was_filtered == (not given)
+
+
 def test_what_is_not_settled_comes_again(lab: GroupLab) -> None:
     lab.publish(numbers(0, 2))
     first = lab.ask(1)

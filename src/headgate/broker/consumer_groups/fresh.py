@@ -51,6 +51,12 @@ class FreshMessages:
         return self._consumer is not None and self._consumer.has_pending and wanted == self._filter
 
     @property
+    def is_behind(self) -> bool:
+        """Whether there is something committed that was not looked at, and nothing was found before it."""
+        consumer = self._consumer
+        return consumer is None or not (consumer.has_pending or consumer.at_end)
+
+    @property
     def consumer(self) -> MessageConsumer | None:
         """What reads for the group now; None while nobody asked lately."""
         return self._consumer

@@ -1,7 +1,7 @@
 """One request for messages: over some queues, answered once.
 
 waits ──► claimed ──► the commits of its queues ──► `then(Received)`
-  ├─ the time is over (`end`) ──► `then`, without messages
+  ├─ the time is over (`end`) ──► what is there is looked at to its end ──► `then`, without messages
   └─ its client is gone (`close`) ──► what was claimed for it goes back, and does not count
 """
 
@@ -74,6 +74,7 @@ class Receiving:
         "_error",
         "_filtered_before",
         "_is_done",
+        "_is_over",
         "_outstanding",
         "_queues",
         "_received",
@@ -93,20 +94,27 @@ class Receiving:
         self._filtered_before = 0
         self._error: HeadgateError | None = None
         self._is_done = False
+        self._is_over = False
 
     @property
     def is_done(self) -> bool:
         """Whether it was answered, or nobody waits for the answer."""
         return self._is_done
 
-    def end(self) -> None:
-        """Its time is over: it is answered without messages, unless some are on their way to it. Again is harmless."""
+    def end(self, *, at_once: bool = False) -> None:
+        """Its time is over: it is answered without messages, unless some are on their way to it. Again is harmless.
+
+        While a worker looks at messages that are there, it is answered behind that, unless it is to be `at_once`: who
+        waits for no time at all is given what there is.
+        """
         if self._is_done:
             return
+        self._is_over = True
         if not self._outstanding:
-            self._leave()
-            self._received.was_filtered = self._filtered() > self._filtered_before
-            self._answer(self._received)
+            if at_once or not any(view.is_looking for view in self._queues):
+                self._leave()
+                self._received.was_filtered = self._filtered() > self._filtered_before
+                self._answer(self._received)
             return
         trouble = next((view.trouble for view in self._queues if view.trouble is not None), None)
         if trouble is not None:
@@ -125,6 +133,11 @@ class Receiving:
             self._queues[view] = queue
             view.add(self)
         self._filtered_before = self._filtered()
+
+    def looked(self) -> None:
+        """A view has nothing for it: if its time is over, and no other view looks still, it is answered."""
+        if self._is_over:
+            self.end()
 
     def collect(self, now_ms: int) -> bool:
         """Take what its views have, that which gave something longest ago first; whether there was something."""

@@ -294,7 +294,19 @@ class GroupView:
         self._note_passed(NOTED_AFTER)
         if self._may_give:
             self._offer(self)
+        else:
+            for receiving in list(self.waiting):
+                receiving.looked()
         return has_more
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether there may be something for those that wait that was not looked at, and soon is."""
+        if self.trouble is not None:
+            return False
+        if self.is_queued or not self._is_ordered:
+            return True
+        return not self.is_pulled and self._look_room > 0 and self.fresh.is_behind
 
     def _look(self, wanted: Filter | None, count: int) -> bool:
         room = self._room
@@ -312,6 +324,13 @@ class GroupView:
     def _room(self) -> int:
         """How many messages more its members may have; what waits to be a dead letter counts: it is in memory."""
         return MAX_UNSETTLED - self.view.counts().claimed - self._moving
+
+    @property
+    def _look_room(self) -> int:
+        """How many messages more may be found for its members, given or noted."""
+        if self._order is None:
+            return self._room
+        return min(LOOK_AHEAD - self.view.counts().available, self._room)
 
     @property
     def _is_ordered(self) -> bool:
@@ -346,7 +365,7 @@ class GroupView:
 
     def _look_ahead(self, order: MessageOrder, wanted: Filter | None, count: int) -> bool:
         """Note fresh messages with their message groups, until enough of these are free or many wait."""
-        room = min(LOOK_AHEAD - self.view.counts().available, self._room)
+        room = self._look_room
         if order.has_free or room <= 0 or self._consumption.trouble is not None:
             return False
         has_more = self.fresh.look(wanted, min(max(count, 32), room))

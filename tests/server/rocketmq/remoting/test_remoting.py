@@ -209,6 +209,43 @@ def test_filters_leave_messages_out_and_the_answer_says_how_far_it_came(client, 
     assert (moved.code, moved.fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "4")
 
 
+def make_again(server, topic):
+    """Delete a topic, and make another one of its name."""
+    topics = server.context.broker.message_topics
+    server.call(topics.delete, topic)
+    server.call(topics.create, topic, 1)
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_a_member_begins_anew_where_its_topic_was_made_again(server, client, other, topic, count):
+    for _ in range(4):
+        client.send(topic, b"old")
+    client.heartbeat("anew", topic)
+    assert len(bodies(client.pull("anew", topic))) == 4
+    commit(client, "anew", topic, 3)
+    held = client.ask_pull("anew", topic, 4, hold_ms=HOLD_MS)
+    make_again(server, topic)
+    for number in range(count):
+        other.send(topic, b"%d" % number)
+    assert client.answer(held).fields["nextBeginOffset"] == "4"
+    # Its offsets are those of the deleted one: they say nothing of this one.
+    commit(client, "anew", topic, 4)
+    moved = client.pull("anew", topic, 4, sysFlag=1, commitOffset=4)
+    assert (moved.code, moved.fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
+    commit(client, "anew", topic, 4)
+    assert committed(client, "anew", topic) == ResponseCode.QUERY_NOT_FOUND
+    assert bodies(client.pull("anew", topic)) == [b"%d" % number for number in range(count)]
+    commit(client, "anew", topic, 1)
+    assert committed(client, "anew", topic) == 1
+
+
+def test_a_member_behind_the_end_of_a_queue_that_is_new_to_its_group_begins_where_the_group_does(client, topic):
+    client.send(topic, b"first")
+    client.heartbeat("behind", topic)
+    moved = client.pull("behind", topic, 9)
+    assert (moved.code, moved.fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
+
+
 def test_what_pulls_cost_and_give_is_counted_for_their_group(server, topic):
     def counted():
         view = server.context.broker.consumer_groups.views.find_view(topic, "counted")

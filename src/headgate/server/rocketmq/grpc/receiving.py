@@ -8,6 +8,7 @@ else wait at an empty one.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncGenerator, Iterator
 
 from headgate.broker import MessageTopic
@@ -34,6 +35,9 @@ from headgate.server.rocketmq.grpc.waiting import Answer
 ANSWERED_BEFORE_S = 0.5
 """A receive that finds nothing is answered so long before its call is over."""
 
+LOOKED_S = 0.25
+"""Messages that are there when the time of a receive is over are looked at for so long at most."""
+
 
 class Receiving:
     """Serves receives."""
@@ -48,7 +52,7 @@ class Receiving:
     def stop(self) -> None:
         """Answer the receives that wait."""
         for held in tuple(self._held):
-            held.end()
+            held.end(at_once=True)
 
     async def receive(
         self, client: GrpcClient, request: pb.ReceiveMessageRequest, left_s: float | None
@@ -87,7 +91,11 @@ class Receiving:
             ),
         )
         self._held.add(held)
-        timer = asyncio.get_running_loop().call_later(self._held_s(asked, left_s), held.end)
+        loop, held_s = asyncio.get_running_loop(), self._held_s(asked, left_s)
+        timers = (
+            loop.call_later(held_s, held.end),
+            loop.call_later(held_s + LOOKED_S, functools.partial(held.end, at_once=True)),
+        )
         received = Received()
         try:
             received = await answer.result()
@@ -102,7 +110,8 @@ class Receiving:
             client.attempts.answered(place, attempt_id, _by_queue(received))
             received = Received()
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
             self._held.discard(held)
             held.close()
             self._take_back(client, topic, asked, received)

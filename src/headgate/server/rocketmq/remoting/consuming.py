@@ -1,4 +1,4 @@
-"""Members of consumer groups: heartbeats, who is there, locks of queues, places, and what could not be consumed."""
+"""Members of consumer groups: heartbeats, who is there, locks of queues, and what could not be consumed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from headgate.broker import Session
-from headgate.broker.consumer_groups import RetryQueue
 from headgate.errors import (
     BrokerError,
     ConfigError,
@@ -18,7 +17,6 @@ from headgate.errors import (
     LogError,
     PreconditionFailedError,
 )
-from headgate.log import OffsetSpecification
 from headgate.protocols.rocketmq import RETRY_PREFIX, delay_ms, place_of
 from headgate.protocols.rocketmq.remoting import (
     Command,
@@ -32,7 +30,7 @@ from headgate.protocols.rocketmq.remoting import (
 from headgate.protocols.rocketmq.remoting import bodies as b
 from headgate.protocols.rocketmq.remoting import headers as h
 from headgate.server.context import ServerContext
-from headgate.server.rocketmq.remoting.answers import Answer, refusal
+from headgate.server.rocketmq.remoting.answers import Answer, settled
 from headgate.server.rocketmq.remoting.subscriptions import announcement_of, check_expression, stream_of
 from headgate.server.transport import Transport
 
@@ -77,11 +75,6 @@ class Consuming:
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._list,
             RequestCode.LOCK_BATCH_MQ: self._lock,
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
-            RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
-            RequestCode.GET_MAX_OFFSET: self._max_offset,
-            RequestCode.GET_MIN_OFFSET: self._min_offset,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search_offset,
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
         }
 
@@ -237,83 +230,6 @@ class Consuming:
                 found[topic.streams[queue.queue_id]] = queue
         return found
 
-    # places
-
-    def _query_offset(self, session: Session, command: Command) -> None:
-        request = read_header(command, h.QueryOffsetRequest)
-        if request.topic.startswith(RETRY_PREFIX):
-            self._answer_offset(command, self._pulling.retries(request.consumer_group).first_number)
-            return
-        stream = stream_of(session, request.topic, request.queue_id)
-        place = self._pulling.place(stream, request.consumer_group)
-        if place is None and request.set_zero_if_not_found:
-            place = 0 if self._pulling.begins_at(stream, request.consumer_group) == 0 else None
-        if place is None:
-            remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
-            if not request.set_zero_if_not_found:
-                remark = "Not found, do not set to zero, maybe this group boot first"
-            self._answer(command, command.answer(ResponseCode.QUERY_NOT_FOUND, remark=remark))
-        else:
-            self._answer_offset(command, place)
-
-    def _update_offset(self, session: Session, command: Command) -> None:
-        request = read_header(command, h.UpdateOffsetRequest)
-        group = request.consumer_group
-        if self._broker.consumer_groups.find(group) is None:
-            remark = f"Group {group} not exist!"
-            self._answer(command, command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark))
-            return
-        told = functools.partial(self._told, command)
-        if request.topic.startswith(RETRY_PREFIX):
-            self._pulling.retries(group).complete_below(request.commit_offset, told)
-            return
-        stream = stream_of(session, request.topic, request.queue_id)
-        self._pulling.done(stream, group, request.commit_offset, None if command.is_one_way else told)
-
-    def _told(self, command: Command, result: list[bool] | HeadgateError) -> None:
-        if isinstance(result, HeadgateError):
-            self._answer(command, refusal(command, result))
-        else:
-            self._answer(command, command.answer(ResponseCode.SUCCESS))
-
-    def _max_offset(self, session: Session, command: Command) -> None:
-        request = read_header(command, h.QueueRequest)
-        if request.topic.startswith(RETRY_PREFIX):
-            self._answer_offset(command, self._retries(request.topic).next_number)
-        else:
-            info = session.stream_info(stream_of(session, request.topic, request.queue_id))
-            self._answer_offset(command, info.next_offset)
-
-    def _min_offset(self, session: Session, command: Command) -> None:
-        request = read_header(command, h.QueueRequest)
-        if request.topic.startswith(RETRY_PREFIX):
-            self._answer_offset(command, self._retries(request.topic).first_number)
-        else:
-            info = session.stream_info(stream_of(session, request.topic, request.queue_id))
-            self._answer_offset(command, info.first_offset)
-
-    def _retries(self, topic: str) -> RetryQueue:
-        return self._pulling.retries(topic.removeprefix(RETRY_PREFIX))
-
-    def _search_offset(self, session: Session, command: Command) -> None:
-        request = read_header(command, h.SearchOffsetRequest)
-        if request.topic.startswith(RETRY_PREFIX):
-            self._answer_offset(command, self._retries(request.topic).first_number)
-            return
-        stream = stream_of(session, request.topic, request.queue_id)
-        first = session.stream_info(stream).first_offset
-        time_ms = max(0, request.timestamp)
-        if request.boundary_type.lower() == "upper":
-            behind = session.resolve_offset(stream, OffsetSpecification.timestamp(time_ms + 1))
-            self._answer_offset(command, max(first, behind - 1))
-        else:
-            self._answer_offset(
-                command, max(first, session.resolve_offset(stream, OffsetSpecification.timestamp(time_ms)))
-            )
-
-    def _answer_offset(self, command: Command, offset: int) -> None:
-        self._answer(command, command.answer(ResponseCode.SUCCESS, fields={"offset": str(offset)}))
-
     # what could not be consumed
 
     def _send_back(self, session: Session, command: Command) -> None:
@@ -335,5 +251,5 @@ class Consuming:
             return delay_ms(request.delay_level or 3 + again)
 
         self._pulling.send_back(
-            stream, request.group, offset, delay_ms=delay_after, then=functools.partial(self._told, command)
+            stream, request.group, offset, delay_ms=delay_after, then=settled(self._answer, command)
         )

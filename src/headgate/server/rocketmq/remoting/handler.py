@@ -30,6 +30,7 @@ from headgate.server.conversation import Conversation
 from headgate.server.rocketmq.remoting.access import Access
 from headgate.server.rocketmq.remoting.answers import refusal
 from headgate.server.rocketmq.remoting.consuming import Consuming
+from headgate.server.rocketmq.remoting.places import Places
 from headgate.server.rocketmq.remoting.pulling import Pulling
 from headgate.server.rocketmq.remoting.queries import Queries
 from headgate.server.rocketmq.remoting.routes import cluster_of, route_of
@@ -72,6 +73,7 @@ class RemotingHandler:
         )
         self._consuming = Consuming(transport, context, self._answer, self._tell)
         self._pulling = Pulling(transport, context, self._answer, self._consuming.refresh, store_host=store_host)
+        self._places = Places(context, self._answer, self._pulling)
         self._queries = Queries(transport, context, self._answer, store_host=store_host)
         self._is_open = True
         self._flush_is_due = False
@@ -90,6 +92,7 @@ class RemotingHandler:
                 for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
             },
             **{code: self._with_session(call) for code, call in self._consuming.requests.items()},
+            **{code: self._with_session(call) for code, call in self._places.requests.items()},
             **{code: self._with_session(call) for code, call in self._queries.requests.items()},
         }
 

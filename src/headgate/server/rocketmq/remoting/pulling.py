@@ -115,9 +115,12 @@ class Pulling:
         reader = self._readers.get(_key(request))
         if reader is not None and reader.session is not session:
             reader = None
-        if reader is None:
+        if reader is None or reader.consumer.is_closed:
             stream = stream_of(session, request.topic, request.queue_id)
             session.check_reads(request.topic)
+            if reader is not None and self._begins_anew(reader, session, waiting):
+                return
+            reader = None
         else:
             stream = reader.stream
         if flags & _COMMIT_OFFSET and self._members.is_shared(group):
@@ -245,8 +248,11 @@ class Pulling:
         first, end = session.bounds(stream)
         if not first <= request.queue_offset <= end:
             moved_to = first if request.queue_offset < first else end
-            fields = pull_fields(next_offset=moved_to, min_offset=first, max_offset=end)
-            self._answer(command, command.answer(ResponseCode.PULL_OFFSET_MOVED, fields=fields, remark="OFFSET_MOVED"))
+            group = request.consumer_group
+            if moved_to == end and self._places.place(stream, group) is None:
+                # Of a queue that was here before.
+                moved_to = self._places.begins_at(stream, group)
+            self._answer_moved(session, command, stream, moved_to)
             return None
         key = _key(request)
         if key in self._readers:
@@ -265,6 +271,33 @@ class Pulling:
             lambda error: self._failed(reader, error),
         )
         return reader
+
+    def counts_offsets_of(self, group: str, topic: str, queue: int) -> bool:
+        """Whether the offsets that a member here has are those of the queue as it is now.
+
+        They are not where the queue was deleted and made again since, and the member was not told.
+        """
+        reader = self._readers.get((group, topic, queue))
+        return reader is None or not self._was_made_again(reader)
+
+    def _was_made_again(self, reader: QueueReader) -> bool:
+        if not reader.consumer.is_closed:
+            return False
+        return self._broker.catalogue.get(reader.stream).stream.identity != reader.source.identity
+
+    def _begins_anew(self, reader: QueueReader, session: Session, waiting: Waiting) -> bool:
+        """Tell a member whose queue was deleted and made again where its group begins; whether it had to be told."""
+        request = waiting.request
+        if request.queue_offset == reader.moved_to or not self._was_made_again(reader):
+            return False
+        reader.moved_to = self._places.begins_at(reader.stream, request.consumer_group)
+        self._answer_moved(session, waiting.command, reader.stream, reader.moved_to)
+        return True
+
+    def _answer_moved(self, session: Session, command: Command, stream: str, offset: int) -> None:
+        first, end = session.bounds(stream)
+        fields = pull_fields(next_offset=offset, min_offset=first, max_offset=end)
+        self._answer(command, command.answer(ResponseCode.PULL_OFFSET_MOVED, fields=fields, remark="OFFSET_MOVED"))
 
     def _close(self, key: _Key) -> None:
         reader = self._readers.pop(key)

@@ -93,6 +93,7 @@ class QueueReader:
         "consumer",
         "end_watch",
         "filter",
+        "moved_to",
         "next_offset",
         "session",
         "source",
@@ -127,6 +128,8 @@ class QueueReader:
         """What is encoded and was not asked for."""
         self.taken = 0
         """How many messages `take` gave last."""
+        self.moved_to: int | None = None
+        """Where its member was told to go, as another stream has the name of the one that it read."""
         self.was_used = False
         """Whether something was asked for since the last tick."""
         self._used_ms = 0

@@ -1,0 +1,106 @@
+"""Places in queues: up to where groups are done, where queues begin and end, and which offset a time has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from headgate.broker import Session
+from headgate.broker.consumer_groups import RetryQueue
+from headgate.log import OffsetSpecification
+from headgate.protocols.rocketmq import RETRY_PREFIX
+from headgate.protocols.rocketmq.remoting import Command, RequestCode, ResponseCode, read_header
+from headgate.protocols.rocketmq.remoting import headers as h
+from headgate.server.context import ServerContext
+from headgate.server.rocketmq.remoting.answers import Answer, settled
+from headgate.server.rocketmq.remoting.pulling import Pulling
+from headgate.server.rocketmq.remoting.subscriptions import stream_of
+
+
+class Places:
+    """What the clients of one connection ask and say about offsets."""
+
+    def __init__(self, context: ServerContext, answer: Answer, pulling: Pulling) -> None:
+        """`pulling` is what its members read."""
+        self._broker = context.broker
+        self._places = context.broker.consumer_groups.pulling
+        self._answer = answer
+        self._pulling = pulling
+        self.requests: Mapping[int, Callable[[Session, Command], None]] = {
+            RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
+            RequestCode.GET_MAX_OFFSET: self._max_offset,
+            RequestCode.GET_MIN_OFFSET: self._min_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search_offset,
+        }
+
+    def _query_offset(self, session: Session, command: Command) -> None:
+        request = read_header(command, h.QueryOffsetRequest)
+        if request.topic.startswith(RETRY_PREFIX):
+            self._answer_offset(command, self._places.retries(request.consumer_group).first_number)
+            return
+        stream = stream_of(session, request.topic, request.queue_id)
+        place = self._places.place(stream, request.consumer_group)
+        if place is None and request.set_zero_if_not_found:
+            place = 0 if self._places.begins_at(stream, request.consumer_group) == 0 else None
+        if place is None:
+            remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+            if not request.set_zero_if_not_found:
+                remark = "Not found, do not set to zero, maybe this group boot first"
+            self._answer(command, command.answer(ResponseCode.QUERY_NOT_FOUND, remark=remark))
+        else:
+            self._answer_offset(command, place)
+
+    def _update_offset(self, session: Session, command: Command) -> None:
+        request = read_header(command, h.UpdateOffsetRequest)
+        group = request.consumer_group
+        if self._broker.consumer_groups.find(group) is None:
+            remark = f"Group {group} not exist!"
+            self._answer(command, command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark))
+            return
+        told = settled(self._answer, command)
+        if request.topic.startswith(RETRY_PREFIX):
+            self._places.retries(group).complete_below(request.commit_offset, told)
+            return
+        stream = stream_of(session, request.topic, request.queue_id)
+        if not self._pulling.counts_offsets_of(group, request.topic, request.queue_id):
+            told([True])
+            return
+        self._places.done(stream, group, request.commit_offset, None if command.is_one_way else told)
+
+    def _max_offset(self, session: Session, command: Command) -> None:
+        request = read_header(command, h.QueueRequest)
+        if request.topic.startswith(RETRY_PREFIX):
+            self._answer_offset(command, self._retries(request.topic).next_number)
+        else:
+            info = session.stream_info(stream_of(session, request.topic, request.queue_id))
+            self._answer_offset(command, info.next_offset)
+
+    def _min_offset(self, session: Session, command: Command) -> None:
+        request = read_header(command, h.QueueRequest)
+        if request.topic.startswith(RETRY_PREFIX):
+            self._answer_offset(command, self._retries(request.topic).first_number)
+        else:
+            info = session.stream_info(stream_of(session, request.topic, request.queue_id))
+            self._answer_offset(command, info.first_offset)
+
+    def _retries(self, topic: str) -> RetryQueue:
+        return self._places.retries(topic.removeprefix(RETRY_PREFIX))
+
+    def _search_offset(self, session: Session, command: Command) -> None:
+        request = read_header(command, h.SearchOffsetRequest)
+        if request.topic.startswith(RETRY_PREFIX):
+            self._answer_offset(command, self._retries(request.topic).first_number)
+            return
+        stream = stream_of(session, request.topic, request.queue_id)
+        first = session.stream_info(stream).first_offset
+        time_ms = max(0, request.timestamp)
+        if request.boundary_type.lower() == "upper":
+            behind = session.resolve_offset(stream, OffsetSpecification.timestamp(time_ms + 1))
+            self._answer_offset(command, max(first, behind - 1))
+        else:
+            self._answer_offset(
+                command, max(first, session.resolve_offset(stream, OffsetSpecification.timestamp(time_ms)))
+            )
+
+    def _answer_offset(self, command: Command, offset: int) -> None:
+        self._answer(command, command.answer(ResponseCode.SUCCESS, fields={"offset": str(offset)}))

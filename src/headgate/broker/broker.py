@@ -36,6 +36,7 @@ from headgate.broker.keys import KEYS_NAME, AccessKeys
 from headgate.broker.message_topics import MessageTopics, TopicCreation
 from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.publishing import WriteJob, refuse
+from headgate.broker.queue_numbers import QueueNumbers
 from headgate.broker.single_active import SharedName
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
 from headgate.broker.timing import is_over
@@ -193,6 +194,7 @@ class Broker:
         )
         self.entities = Entities(self)
         self.message_topics = MessageTopics(self)
+        self.queue_numbers = QueueNumbers(self.root, self.catalogue.find)
         self.consumer_groups = ConsumerGroups(self, self._group_views)
         self._unwritten: dict[BrokerStream, None] = {}
         self._jobs: dict[BrokerStream, _Job] = {}
@@ -351,6 +353,7 @@ class Broker:
         self.topics.scheduling.forget(stream, deleted)
         self.consumer_groups.views.forget(stream, deleted)
         self.consumer_groups.pulling.forget(stream.name)
+        self.queue_numbers.forget(stream)
         for key in [key for key in self.shared_names if key[0] == stream.name]:
             self.shared_names.pop(key).disband()
         queue, stream.queue = stream.queue, []

@@ -295,7 +295,7 @@ def test_a_dead_letter_that_dies_again_says_where_it_began(lab: GroupLab) -> Non
 
     lab.broker.close()
     lab.settings = BrokerSettings(
-        message_ids=lambda data, identity, queue, offset: (f"{queue} {offset}", f"{identity} {len(data)}")
+        message_ids=lambda data, stream, identity, offset: (f"{stream} {offset}", f"{identity} {len(data)}")
     )
     lab.opened()
     killed = [Message(b"x", message_id="id").encode(), b"no message"]
@@ -306,8 +306,8 @@ def test_a_dead_letter_that_dies_again_says_where_it_began(lab: GroupLab) -> Non
     first, broken = map(annotations, [each.message for each in dead.messages])
     said = {"RETRY_TOPIC": "q0", "WAIT": "false", "DELAY": "0", "RECONSUME_TIME": "1", "DLQ_ORIGIN_TOPIC": "q0"}
     seen = [f"{lab.broker.catalogue.get('q0').stream.identity} {len(each)}" for each in killed]
-    assert first == {**said, "ORIGIN_MESSAGE_ID": "0 1", "DLQ_ORIGIN_MESSAGE_ID": seen[0]}
-    assert broken == {**said, "ORIGIN_MESSAGE_ID": "0 2", "DLQ_ORIGIN_MESSAGE_ID": seen[1]}
+    assert first == {**said, "ORIGIN_MESSAGE_ID": "q0 1", "DLQ_ORIGIN_MESSAGE_ID": seen[0]}
+    assert broken == {**said, "ORIGIN_MESSAGE_ID": "q0 2", "DLQ_ORIGIN_MESSAGE_ID": seen[1]}
     lab.broker.consumer_groups.view("%DLQ%g", "undertaker").dead_letter(dead.tokens[:1])
     lab.turn()
     (last,) = lab.ask(1, streams=["%DLQ%undertaker"], group="mourner").messages

@@ -18,12 +18,12 @@ from headgate.protocols.rocketmq import (
     StoredFrom,
     body_crc,
     born_host_text,
-    commit_offset,
     decode_batch,
     decode_stored,
     encode_batch,
     encode_one,
     encode_stored,
+    first_place,
     from_amqp,
     host_bytes,
     read_properties,
@@ -35,7 +35,8 @@ from strategies import binary, compound, damaged_messages, encoded_messages, sec
 
 KERNEL = "headgate.protocols.rocketmq.kernel"
 HOST = host_bytes("127.0.0.1", 10911)
-SOURCE = StoredFrom("topic", 3, HOST, "identity", {"CLUSTER": "DefaultCluster", "MIN_OFFSET": "0"})
+PLACE = first_place(7, 3)
+SOURCE = StoredFrom("topic", 3, PLACE, HOST, "identity", {"CLUSTER": "DefaultCluster", "MIN_OFFSET": "0"})
 
 
 def stored(*messages: bytes, source: StoredFrom = SOURCE, reconsumed: list[int] | None = None) -> bytes:
@@ -56,7 +57,7 @@ def stored(*messages: bytes, source: StoredFrom = SOURCE, reconsumed: list[int] 
 def test_the_bytes_are_those_of_the_original() -> None:
     # Written by MessageDecoder.encode of rocketmq-common 5.5.0.
     message = RocketMessage(b"hi", system={"UNIQ_KEY": "7F", "TAGS": "A"}, born_ms=5, born_host="10.0.0.1:9", flag=4)
-    source = StoredFrom("topic", 3, HOST, "identity", {})
+    source = StoredFrom("topic", 3, first_place(0, 3), HOST, "identity", {})
     assert stored(to_amqp(message), source=source).hex() == (
         "00000075" "daa320a7" "58932aac" "00000003" "00000004" "000000000000000a" "000300000000000a" "00000000"
         "0000000000000005" "0a00000100000009" "00000000000003e8" "7f00000100002a9f" "00000000" "0000000000000000"
@@ -95,7 +96,7 @@ def test_a_stored_message_says_all_that_was_sent() -> None:
         b"CLUSTER": b"DefaultCluster",
         b"MIN_OFFSET": b"0",
     }
-    assert (first.topic, first.queue, first.offset, first.commit_offset) == ("topic", 3, 10, commit_offset(3, 10))
+    assert (first.topic, first.queue, first.offset, first.commit_offset) == ("topic", 3, 10, PLACE + 10)
     assert (first.body, first.body_crc, first.flag, first.reconsume_times) == (b"body", body_crc(b"body"), -5, 2)
     assert (first.born_ms, first.stored_ms, first.store_host, first.sys_flag) == (77, 1_000, HOST, 1 << 4)
     assert born_host_text(first.born_host) == "[::1]:99"
@@ -104,7 +105,7 @@ def test_a_stored_message_says_all_that_was_sent() -> None:
 
 
 def test_long_topics_and_hosts_of_sixteen_bytes() -> None:
-    source = StoredFrom("%RETRY%" + "x" * 200, 0, host_bytes("::1", 1), "identity", {})
+    source = StoredFrom("%RETRY%" + "x" * 200, 0, 0, host_bytes("::1", 1), "identity", {})
     (message,) = decode_stored(stored(Message(b"body").encode(), source=source))
     assert (message.topic, message.store_host, message.body) == (source.topic, source.store_host, b"body")
 

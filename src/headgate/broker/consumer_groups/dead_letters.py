@@ -28,8 +28,8 @@ from headgate.topic import Origin, with_origin
 logger = logging.getLogger("headgate.broker")
 
 
-MessageIds = Callable[[bytes, str, int, int], tuple[str, str]]
-"""The id by place of a message, and the id that clients see; of its bytes, its stream's identity, queue, offset."""
+MessageIds = Callable[[bytes, str, str, int], tuple[str, str]]
+"""The id by place of a message, and the id that clients see; of its bytes, its stream, the identity of that, offset."""
 
 
 @dataclass(slots=True)
@@ -105,10 +105,10 @@ class DeadLetters:
             return None
         origin = Origin(move.copy, int(read.timestamps_ms[0]), move.attempt)
         encoded = read.messages.message(0)
-        topic, queue = self._streams.queue_of(self._stream.name)
+        topic, _ = self._streams.queue_of(self._stream.name)
         ids: tuple[str | None, str | None] = (None, None)
         if self._streams.message_ids is not None:
-            ids = self._streams.message_ids(encoded, self._stream.stream.identity, queue, offset)
+            ids = self._streams.message_ids(encoded, self._stream.name, self._stream.stream.identity, offset)
         also = _changes(encoded, topic=topic, ids=ids, attempts=move.attempt)
         return with_origin(encoded, origin, source=self._stream.name, also=also)
 

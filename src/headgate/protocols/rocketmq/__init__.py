@@ -8,7 +8,8 @@
     Status, refused                      status codes, and refusals with one
     check_…, Limits, delay_ms            what clients may send; delay levels
     ReceiptHandle, receipt_handles       what settles a delivery
-    commit_offset, place_of              places of messages as one number; `message_id`: as a text
+    first_place, message_id              places of messages as one number, and as a text; `numbered_place_of`,
+                                         `place_of`: what they say
     decompressed, compression_of         compressed bodies; `digest`, `body_crc`: check sums
     encode_stored, StoredFrom            messages in answers to pulls; `decode_batch`: in batches
 
@@ -48,10 +49,12 @@ if TYPE_CHECKING:
     from headgate.protocols.rocketmq.codes import Status, refused
     from headgate.protocols.rocketmq.identifiers import (
         MAX_QUEUES,
+        NOWHERE,
         ReceiptHandle,
-        commit_offset,
+        first_place,
         host_bytes,
         message_id,
+        numbered_place_of,
         parse_message_id,
         place_of,
         receipt_handles,

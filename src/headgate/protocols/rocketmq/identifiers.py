@@ -1,11 +1,13 @@
 """Receipt handles, places of messages as one number, and message ids of the classic protocol.
 
-    commit offset     queue << 48 | queue offset
+    commit offset     1 << 62 | number << 45 | queue offset: names the queue's stream by its number
+                      queue << 48 | queue offset: of a queue without one; whoever says it says the topic, too
     message id        address (4 or 16 bytes), port u32, commit offset u64: 32 or 56 upper-case hexadecimal digits
     receipt handle    base64url without padding: version u8 (1), queue u16, check u32, token
 
 The check of a handle is a CRC32 of topic and group: a handle of others is refused. Source: rocketmq_wire, B2 and B5;
-`MessageDecoder.createMessageId` of RocketMQ 5.5. The original's commit offsets are places in its log.
+`MessageDecoder.createMessageId` of RocketMQ 5.5. The original's commit offsets are places in its log, and some of its
+clients ask for one without a topic.
 """
 
 from __future__ import annotations
@@ -20,22 +22,38 @@ from dataclasses import dataclass
 
 from headgate.protocols.rocketmq.codes import Status, refused
 
-MAX_QUEUES = 1 << 15
-"""Queues of a topic: with more the commit offset would be no signed number of 64 bits."""
+MAX_QUEUES = 1 << 14
+"""Queues of a topic: with more a commit offset would look as if it had a number."""
 
-_QUEUE_BITS = 48
+_QUEUE_BITS, _OFFSET_BITS = 48, 45
+_NUMBERED = 1 << 62
+
+NOWHERE = _NUMBERED
+"""The commit offset of a message that has no place yet: number 0 is no queue's."""
+
 _HANDLE = struct.Struct(">BHI")
 _VERSION = 1
 
 
-def commit_offset(queue: int, offset: int) -> int:
-    """The place of a message as one number."""
-    return queue << _QUEUE_BITS | offset
+def first_place(number: int, queue: int) -> int:
+    """The commit offset of the first message of a queue; that of queue offset n is n more, at most 2^45.
+
+    `number` is that of its stream, 0 without one; then `queue` is which queue of its topic it is.
+    """
+    return _NUMBERED | number << _OFFSET_BITS if number else queue << _QUEUE_BITS
 
 
-def place_of(commit: int) -> tuple[int, int]:
-    """Queue and queue offset of a commit offset."""
-    return commit >> _QUEUE_BITS, commit & ((1 << _QUEUE_BITS) - 1)
+def numbered_place_of(commit_offset: int) -> tuple[int, int] | None:
+    """Number of the queue's stream and queue offset; None for a commit offset that has no number."""
+    if commit_offset < _NUMBERED:
+        return None
+    bits = commit_offset - _NUMBERED
+    return bits >> _OFFSET_BITS, bits & ((1 << _OFFSET_BITS) - 1)
+
+
+def place_of(commit_offset: int) -> tuple[int, int]:
+    """Queue and queue offset of a commit offset that has no number."""
+    return commit_offset >> _QUEUE_BITS, commit_offset & ((1 << _QUEUE_BITS) - 1)
 
 
 def host_bytes(address: str, port: int) -> bytes:
@@ -43,9 +61,9 @@ def host_bytes(address: str, port: int) -> bytes:
     return ipaddress.ip_address(address.partition("%")[0]).packed + port.to_bytes(4, "big")
 
 
-def message_id(host: bytes, commit: int) -> str:
+def message_id(host: bytes, commit_offset: int) -> str:
     """The id of a message by its place; `host` are the `host_bytes` of the server."""
-    return (host + commit.to_bytes(8, "big", signed=True)).hex().upper()
+    return (host + commit_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
 
 def parse_message_id(text: str) -> tuple[bytes, int]:

@@ -552,7 +552,7 @@ def _write_stored(place: int, end: int, scratch: int, block: int, offset: int, s
     store_be_u32(start + 12, queue)
     store_be_u32(start + 16, load_i64(scratch + FLAG))
     store_be_i64(start + 20, offset)
-    store_be_i64(start + 28, queue << 48 | offset)
+    store_be_i64(start + 28, load_i64(block + 216) + offset)
     store_be_u32(start + 36, 32 if host_length > 8 else 0)
     store_be_i64(start + 40, load_i64(scratch + BORN) if load_i64(scratch + HAS_BORN) == 1 else stored_ms)
     place = _write_host(start + 48, load_i64(scratch + HOST), load_i64(scratch + HOST_LENGTH))
@@ -598,7 +598,7 @@ def encode_stored(block: int) -> int:
     Words of `block`: 0 data, starts, lengths, count, widths, names, slots, prefix of annotations; 8 retries (0: the
     message says them), queue, topic and its length, host and its length, added text and its length, bits of the
     names in it; 17 digits of the stream, CRC table, offsets, times; 21 target, its end, starts, lengths, status,
-    scratch.
+    scratch, the place of offset 0.
     """
     data: int = load_i64(block)
     widths: int = load_i64(block + 32)

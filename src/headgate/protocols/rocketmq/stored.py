@@ -33,7 +33,7 @@ from headgate.errors import RemoteProtocolError
 from headgate.message import EncodedMessages
 from headgate.protocols.rocketmq.bodies import body_crc
 from headgate.protocols.rocketmq.codes import Status, refused
-from headgate.protocols.rocketmq.identifiers import commit_offset, host_bytes
+from headgate.protocols.rocketmq.identifiers import host_bytes
 from headgate.protocols.rocketmq.messages import KERNEL, RocketMessage, from_amqp, identity_digits
 from headgate.protocols.rocketmq.names import system_names, widths
 from headgate.protocols.rocketmq.properties import MAX_PROPERTIES_BYTES, property_text
@@ -52,7 +52,7 @@ _HEAD = struct.Struct(">IIIiiqqiq")
 _NO_HOST = bytes(8)
 _BATCHED = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
-_BLOCK_WORDS = 27
+_BLOCK_WORDS = 28
 _ROOM_OF_MESSAGE = 256
 
 
@@ -60,11 +60,13 @@ _ROOM_OF_MESSAGE = 256
 class StoredFrom:
     """What all messages of one pull say alike: topic, queue, the server's `host_bytes`, the stream's identity.
 
-    `added` are properties that the broker puts on each, in place of the message's own of these names.
+    `first_place` is the commit offset of the queue's first message, `added` are properties that the broker puts on
+    each, in place of the message's own of these names.
     """
 
     topic: str
     queue: int
+    first_place: int
     store_host: bytes
     identity: str
     added: Mapping[str, str]
@@ -179,6 +181,7 @@ def _written(
         place,
         place + room,
         *(out, out + 8 * count, out + 16 * count, out + 24 * count),
+        source.first_place,
     )
     size = kernel.encode_stored(begin)
     return _Written(target.data[:size], starts, lengths, status)
@@ -212,7 +215,7 @@ def encode_one(
         source.queue,
         message.flag,
         offset,
-        commit_offset(source.queue, offset),
+        source.first_place + offset,
         flags,
         stored_ms if message.born_ms is None else message.born_ms,
     )

@@ -1,12 +1,20 @@
-"""What RocketMQ's clients call messages, where no connection says which address of the server their ids name."""
+"""What RocketMQ's clients call messages: places of streams, and the ids of a message."""
 
 from __future__ import annotations
 
-from headgate.protocols.rocketmq import commit_offset, from_amqp, host_bytes, message_id
+from headgate.broker import Broker
+from headgate.protocols.rocketmq import first_place, from_amqp, host_bytes, message_id
 from headgate.server.context import ServerContext
 
 
-def message_ids(context: ServerContext, data: bytes, identity: str, queue: int, offset: int) -> tuple[str, str]:
+def place_of_stream(broker: Broker, stream: str) -> int:
+    """The commit offset of the first message of a stream, see `first_place`."""
+    found = broker.catalogue.find(stream)
+    number = 0 if found is None else broker.queue_numbers.of(found)
+    return first_place(number, 0 if number else broker.message_topics.queue_of(stream)[1])
+
+
+def message_ids(context: ServerContext, data: bytes, stream: str, identity: str, offset: int) -> tuple[str, str]:
     """The id by place of a stored message, and the id that clients see, see `from_amqp`.
 
     The first names the advertised address, or 127.0.0.1 where that is a name.
@@ -17,4 +25,4 @@ def message_ids(context: ServerContext, data: bytes, identity: str, queue: int, 
     except ValueError:
         host = host_bytes("127.0.0.1", port)
     seen = from_amqp(data, identity=identity, offset=offset).message_id
-    return message_id(host, commit_offset(queue, offset)), seen
+    return message_id(host, place_of_stream(context.broker, stream) + offset), seen

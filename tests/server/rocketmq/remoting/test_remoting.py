@@ -10,7 +10,7 @@ import trustme
 
 from headgate.broker import GroupSettings, KeyRights
 from headgate.broker.consumer_groups import Received, ReceiveRequest
-from headgate.protocols.rocketmq import commit_offset, encode_batch, host_bytes, message_id
+from headgate.protocols.rocketmq import encode_batch, first_place, host_bytes, parse_message_id
 from headgate.protocols.rocketmq.remoting import RequestCode, ResponseCode
 from headgate.protocols.rocketmq.stored import BatchedMessage
 from headgate.server.rocketmq.remoting import RemotingHandler
@@ -48,6 +48,12 @@ def other(server):
         yield opened
 
 
+def place_of_first(server, topic):
+    """The commit offset of the first message of a topic of one queue."""
+    broker = server.context.broker
+    return first_place(server.call(lambda: broker.queue_numbers.of(broker.catalogue.get(topic))), 0)
+
+
 def committed(client, group, topic):
     fields = {"consumerGroup": group, "topic": topic, "queueId": 0, "setZeroIfNotFound": False}
     answer = client.call(RequestCode.QUERY_CONSUMER_OFFSET, fields)
@@ -60,7 +66,7 @@ def commit(client, group, topic, offset):
 
 
 def send_back(client, group, topic, offset, level=1, **more):
-    fields = {"offset": commit_offset(0, offset), "group": group, "delayLevel": level, "originTopic": topic}
+    fields = {"offset": first_place(0, 0) + offset, "group": group, "delayLevel": level, "originTopic": topic}
     return client.call(RequestCode.CONSUMER_SEND_MSG_BACK, {**fields, **more})
 
 
@@ -99,7 +105,7 @@ def test_unknown_requests_are_answered_with_a_code_and_transactions_refused(clie
 # producers
 
 
-def test_messages_are_stored_and_their_places_answered(client, topic):
+def test_messages_are_stored_and_their_places_answered(server, client, topic):
     first = client.send(topic, b"one", properties="UNIQ_KEY\x01AB\x02TAGS\x01A\x02")
     assert first.code == ResponseCode.SUCCESS
     assert (first.fields["queueOffset"], first.fields["transactionId"]) == ("0", "AB")
@@ -108,11 +114,13 @@ def test_messages_are_stored_and_their_places_answered(client, topic):
     fields = {"a": "p", "b": topic, "e": 0, "f": 0, "g": 5, "m": True}
     many = client.call(RequestCode.SEND_BATCH_MESSAGE, fields, batch)
     assert many.fields["queueOffset"] == "2"
-    assert [int(each[-16:], 16) for each in many.fields["msgId"].split(",")] == [2, 3]
+    place = place_of_first(server, topic)
+    assert [int(each[-16:], 16) for each in many.fields["msgId"].split(",")] == [place + 2, place + 3]
     client.heartbeat("readers", topic)
     answer = client.pull("readers", topic)
     assert bodies(answer) == [b"one", b"two", b"three", b"four"]
     assert properties(stored(answer)[0])["TAGS"] == "A"
+    assert [message.commit_offset - place for message in stored(answer)] == [0, 1, 2, 3]
 
 
 def test_what_cannot_be_stored_is_refused_with_the_originals_codes(client, topic):
@@ -434,7 +442,8 @@ def test_what_is_sent_back_comes_again_once_and_ends_as_a_dead_letter(server, cl
     answer = client.pull("trying", retry, start, hold_ms=HOLD_MS)
     (again,) = stored(answer)
     assert (again.body, again.topic, again.queue, again.offset, again.reconsume_times) == (b"hard", retry, 0, start, 1)
-    assert (again.commit_offset, properties(again)["RETRY_TOPIC"]) == (commit_offset(0, 0), topic)
+    assert again.commit_offset == place_of_first(server, topic)
+    assert properties(again)["RETRY_TOPIC"] == topic
     # Who takes the queue over begins where nothing is settled, and is given the same.
     assert [each.offset for each in stored(client.pull("trying", retry, start, hold_ms=HOLD_MS))] == [start]
     assert send_back(client, "trying", topic, 0, maxReconsumeTimes=1).code == ResponseCode.SUCCESS
@@ -445,7 +454,8 @@ def test_what_is_sent_back_comes_again_once_and_ends_as_a_dead_letter(server, cl
     (letter,) = stored(dead)
     assert (letter.body, letter.reconsume_times) == (b"hard", 2)
     said = properties(letter)
-    place = message_id(host_bytes("127.0.0.1", server.ports["rocketmq_classic"]), commit_offset(0, 0))
+    place = said["ORIGIN_MESSAGE_ID"]
+    assert parse_message_id(place)[0] == host_bytes("127.0.0.1", server.ports["rocketmq_classic"])
     assert {name: said[name] for name in ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "WAIT", "DELAY", "UNIQ_KEY")} == {
         "RETRY_TOPIC": topic,
         "ORIGIN_MESSAGE_ID": place,
@@ -453,7 +463,7 @@ def test_what_is_sent_back_comes_again_once_and_ends_as_a_dead_letter(server, cl
         "DELAY": "0",
         "UNIQ_KEY": "AB",
     }
-    viewed = client.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": commit_offset(0, 0), "topic": topic})
+    viewed = client.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": parse_message_id(place)[1]})
     assert bodies(viewed) == [b"hard"]
 
 
@@ -535,17 +545,27 @@ def test_a_message_sent_to_the_retry_topic_is_a_dead_letter_after_too_many_times
 # queries
 
 
-def test_messages_are_found_by_place_and_by_key(client, topic):
+def test_messages_are_found_by_place_and_by_key(server, client, topic):
     sent = client.send(topic, b"wanted", properties="UNIQ_KEY\x01ID1\x02KEYS\x01red blue\x02")
     client.send(topic, b"other", properties="KEYS\x01reddish\x02")
-    place = {"offset": int(sent.fields["msgId"][-16:], 16), "topic": topic}
-    assert bodies(client.call(RequestCode.VIEW_MESSAGE_BY_ID, place)) == [b"wanted"]
-    missing = client.call(RequestCode.VIEW_MESSAGE_BY_ID, {**place, "offset": 77})
-    assert missing.code == ResponseCode.SYSTEM_ERROR
+    # An id of the server names the topic, too; one that a client makes of a commit offset does not.
+    for place in (
+        {"offset": int(sent.fields["msgId"][-16:], 16)},
+        {"offset": first_place(0, 0), "topic": topic},
+    ):
+        assert bodies(client.call(RequestCode.VIEW_MESSAGE_BY_ID, place)) == [b"wanted"]
+        missing = client.call(RequestCode.VIEW_MESSAGE_BY_ID, {**place, "offset": place["offset"] + 77})
+        assert missing.code == ResponseCode.SYSTEM_ERROR
+    nameless = client.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": first_place(0, 0)})
+    assert "without its topic" in nameless.remark
     query = {"topic": topic, "key": "red", "maxNum": 9, "beginTimestamp": 0, "endTimestamp": 2**62}
     assert bodies(client.call(RequestCode.QUERY_MESSAGE, query)) == [b"wanted"]
     by_id = client.call(RequestCode.QUERY_MESSAGE, {**query, "key": "ID1", "_UNIQUE_KEY_QUERY": True})
     assert bodies(by_id) == [b"wanted"]
+    make_again(server, topic)
+    client.send(topic, b"another")
+    gone = client.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": int(sent.fields["msgId"][-16:], 16)})
+    assert "its queue is not there" in gone.remark
     assert client.call(RequestCode.QUERY_MESSAGE, {**query, "key": "it's"}).code == ResponseCode.QUERY_NOT_FOUND
 
 

@@ -15,9 +15,8 @@ from headgate.errors import (
     HeadgateError,
     LimitExceededError,
     LogError,
-    PreconditionFailedError,
 )
-from headgate.protocols.rocketmq import RETRY_PREFIX, delay_ms, place_of
+from headgate.protocols.rocketmq import RETRY_PREFIX, delay_ms
 from headgate.protocols.rocketmq.remoting import (
     Command,
     RequestCode,
@@ -31,7 +30,7 @@ from headgate.protocols.rocketmq.remoting import bodies as b
 from headgate.protocols.rocketmq.remoting import headers as h
 from headgate.server.context import ServerContext
 from headgate.server.rocketmq.remoting.answers import Answer, settled
-from headgate.server.rocketmq.remoting.subscriptions import announcement_of, check_expression, stream_of
+from headgate.server.rocketmq.remoting.subscriptions import announcement_of, check_expression, find_place
 from headgate.server.transport import Transport
 
 
@@ -238,10 +237,7 @@ class Consuming:
             remark = f"subscription group not exist, {request.group}"
             self._answer(command, command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark))
             return
-        if not request.origin_topic:
-            raise PreconditionFailedError("the request does not say of which topic the message is")
-        queue, offset = place_of(request.offset)
-        stream = stream_of(session, request.origin_topic, queue)
+        place = find_place(session, self._broker, request.offset, request.origin_topic)
         settings = self._broker.consumer_groups.settings_of(request.group)
         most = settings.max_attempts - 1 if request.max_reconsume_times is None else request.max_reconsume_times
 
@@ -251,5 +247,5 @@ class Consuming:
             return delay_ms(request.delay_level or 3 + again)
 
         self._pulling.send_back(
-            stream, request.group, offset, delay_ms=delay_after, then=settled(self._answer, command)
+            place.stream, request.group, place.offset, delay_ms=delay_after, then=settled(self._answer, command)
         )

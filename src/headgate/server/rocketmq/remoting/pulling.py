@@ -24,7 +24,6 @@ from headgate.message import EncodedMessages
 from headgate.protocols.rocketmq import (
     RETRY_PREFIX,
     StoredFrom,
-    commit_offset,
     encode_stored,
     message_id,
 )
@@ -32,6 +31,7 @@ from headgate.protocols.rocketmq.remoting import Command, PullFlag, ResponseCode
 from headgate.protocols.rocketmq.remoting import headers as h
 from headgate.server.context import ServerContext
 from headgate.server.pump import Pump
+from headgate.server.rocketmq.message_ids import place_of_stream
 from headgate.server.rocketmq.remoting.answers import Answer, refusal
 from headgate.server.rocketmq.remoting.readers import QueueReader, Waiting
 from headgate.server.rocketmq.remoting.routes import CLUSTER, REGION
@@ -260,7 +260,8 @@ class Pulling:
         while len(self._readers) >= self._context.settings.rocketmq.pulls:
             self._close(next(iter(self._readers)))
         identity = session.stream_info(stream).identity
-        source = StoredFrom(request.topic, request.queue_id, self._store_host, identity, ADDED)
+        place = place_of_stream(self._broker, stream)
+        source = StoredFrom(request.topic, request.queue_id, place, self._store_host, identity, ADDED)
         reader = self._readers[key] = QueueReader(session, request, stream, source, wanted)
         reader.end_watch = self._members.watch(
             request.consumer_group, request.topic, lambda: self._subscription_changed(reader)
@@ -423,11 +424,11 @@ class Pulling:
     def _stored_again(self, session: Session, retry_topic: str, again: Again, topic: str, queue: int) -> bytes:
         """A message as its client expects it: of the retry topic, with the place where it is kept."""
         message = again.message
-        commit = commit_offset(queue, message.offset)
+        place = place_of_stream(self._broker, again.stream)
         added = {
             **ADDED,
             "RETRY_TOPIC": topic,
-            "ORIGIN_MESSAGE_ID": message_id(self._store_host, commit),
+            "ORIGIN_MESSAGE_ID": message_id(self._store_host, place + message.offset),
         }
         identity = session.stream_info(again.stream).identity
         stored = bytearray(
@@ -436,7 +437,7 @@ class Pulling:
                 offsets=np.array([message.offset], dtype=np.int64),
                 timestamps_ms=np.array([message.timestamp_ms], dtype=np.int64),
                 reconsume_times=np.array([message.attempt - 1], dtype=np.int64),
-                source=StoredFrom(retry_topic, queue, self._store_host, identity, added),
+                source=StoredFrom(retry_topic, queue, place, self._store_host, identity, added),
             ).octets
         )
         # Its place in the retry queue; where it is kept stays that of its own queue.

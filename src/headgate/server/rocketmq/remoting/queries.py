@@ -14,18 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.broker import ConsumerOptions, MessageConsumer, Session
-from headgate.errors import HeadgateError, OffsetOutOfRangeError, ResourceNotFoundError
+from headgate.errors import HeadgateError, OffsetOutOfRangeError
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
 from headgate.message import EncodedMessages
-from headgate.protocols.rocketmq import StoredFrom, encode_stored, from_amqp, place_of
+from headgate.protocols.rocketmq import StoredFrom, encode_stored, from_amqp
 from headgate.protocols.rocketmq.remoting import Command, RequestCode, ResponseCode, read_header
 from headgate.protocols.rocketmq.remoting import headers as h
 from headgate.server.context import ServerContext
 from headgate.server.pump import Pump
+from headgate.server.rocketmq.message_ids import place_of_stream
 from headgate.server.rocketmq.remoting.answers import Answer, refusal
 from headgate.server.rocketmq.remoting.routes import CLUSTER, REGION
-from headgate.server.rocketmq.remoting.subscriptions import stream_of
+from headgate.server.rocketmq.remoting.subscriptions import find_place, stream_of
 from headgate.server.transport import Transport
 
 LOOKED_MS = 5_000
@@ -78,18 +79,15 @@ class Queries:
 
     def _view(self, session: Session, command: Command) -> None:
         request = read_header(command, h.ViewMessageRequest)
-        if not request.topic:
-            raise ResourceNotFoundError("can not find message without its topic")
-        queue, offset = place_of(request.offset)
-        stream = stream_of(session, request.topic, queue)
-        session.check_reads(request.topic)
+        place = find_place(session, self._context.broker, request.offset, request.topic)
+        session.check_reads(place.topic)
         try:
-            batch = session.read_message(stream, offset)
+            batch = session.read_message(place.stream, place.offset)
         except OffsetOutOfRangeError:
             remark = f"can not find message by the offset, {request.offset}"
             self._answer(command, command.answer(ResponseCode.SYSTEM_ERROR, remark=remark))
             return
-        source = self._source(session, request.topic, queue, stream)
+        source = self._source(session, place.topic, place.queue, place.stream)
         body = _encoded(batch.messages, batch.offsets, batch.timestamps_ms, source)
         self._answer(command, command.answer(ResponseCode.SUCCESS, body=body))
 
@@ -105,7 +103,8 @@ class Queries:
 
     def _source(self, session: Session, topic: str, queue: int, stream: str) -> StoredFrom:
         identity = session.stream_info(stream).identity
-        return StoredFrom(topic, queue, self._store_host, identity, {"CLUSTER": CLUSTER, "MSG_REGION": REGION})
+        place = place_of_stream(self._context.broker, stream)
+        return StoredFrom(topic, queue, place, self._store_host, identity, {"CLUSTER": CLUSTER, "MSG_REGION": REGION})
 
     # by key
 

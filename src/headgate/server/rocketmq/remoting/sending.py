@@ -24,10 +24,10 @@ from headgate.errors import (
 from headgate.log import MAX_MESSAGES, Entries
 from headgate.protocols.rocketmq import (
     MAX_PROPERTIES_BYTES,
+    NOWHERE,
     RETRY_PREFIX,
     amqp_of_sent,
     check_topic,
-    commit_offset,
     compression_of,
     decode_batch,
     decompressed,
@@ -37,6 +37,7 @@ from headgate.protocols.rocketmq import (
 from headgate.protocols.rocketmq.remoting import Command, ResponseCode, read_header, read_send
 from headgate.protocols.rocketmq.remoting import headers as h
 from headgate.server.context import ServerContext
+from headgate.server.rocketmq.message_ids import place_of_stream
 from headgate.server.rocketmq.remoting.answers import Answer, refusal
 from headgate.server.rocketmq.remoting.routes import BROKER_NAME, REGION
 
@@ -235,29 +236,32 @@ class Sending:
         try:
             publisher = self._publisher(session, place)
         except HeadgateError as error:
-            self._published(requests, None, error)
+            self._published(requests, place[1], None, error)
             return
         places = Written()
-        written = functools.partial(self._published, requests, places)
+        written = functools.partial(self._published, requests, place[1], places)
         publisher.publish(PublishBatch(Entries.of(messages, None), written, places=places, is_whole=is_whole))
 
-    def _published(self, requests: list[_Sent], places: Written | None, error: HeadgateError | None) -> None:
+    def _published(
+        self, requests: list[_Sent], stream: str, places: Written | None, error: HeadgateError | None
+    ) -> None:
         if error is not None or places is None:
             for sent in requests:
                 self._refuse(sent.command, error)
             return
         offsets = places.as_list()
+        place = place_of_stream(self._context.broker, stream)
+        ids = [message_id(self._store_host, place + offset) for offset in offsets]
         first = 0
         for sent in requests:
-            self._stored(sent, offsets[first : first + sent.count])
+            self._stored(sent, offsets[first], ids[first : first + sent.count])
             first += sent.count
 
-    def _stored(self, sent: _Sent, offsets: Sequence[int]) -> None:
-        ids = ",".join(message_id(self._store_host, commit_offset(sent.queue, offset)) for offset in offsets)
+    def _stored(self, sent: _Sent, first_offset: int, ids: Sequence[str]) -> None:
         fields = {
-            "msgId": ids,
+            "msgId": ",".join(ids),
             "queueId": str(sent.queue),
-            "queueOffset": str(offsets[0]),
+            "queueOffset": str(first_offset),
             "transactionId": sent.transaction,
             **_ADDED,
         }
@@ -268,7 +272,8 @@ class Sending:
             self._refuse(sent.command, result)
             return
         fields = {
-            "msgId": message_id(self._store_host, commit_offset(sent.queue, 0)),
+            # It has no place yet.
+            "msgId": message_id(self._store_host, NOWHERE),
             "queueId": str(sent.queue),
             "queueOffset": "0",
             "transactionId": sent.transaction,

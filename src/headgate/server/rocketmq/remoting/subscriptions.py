@@ -1,13 +1,15 @@
-"""What clients ask of topics: expressions, and the streams of queues."""
+"""What clients ask of topics: expressions, the streams of queues, and places in them."""
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
-from headgate.broker import Session
+from headgate.broker import Broker, Session
 from headgate.errors import LimitExceededError, PreconditionFailedError, ResourceNotFoundError
 from headgate.evaluate import Filter
 from headgate.language.rocketmq import TAGS
+from headgate.protocols.rocketmq import numbered_place_of, place_of
 from headgate.protocols.rocketmq.remoting import bodies as b
 from headgate.scan.match_index import Announcement
 
@@ -49,3 +51,32 @@ def stream_of(session: Session, topic: str, queue: int) -> str:
             f"queueId[{queue}] is illegal, topic:[{topic}] readQueueNums:[{len(found.streams)}]"
         )
     return found.streams[queue]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlace:
+    """Where a message is."""
+
+    topic: str
+    queue: int
+    stream: str
+    offset: int
+
+
+def find_place(session: Session, broker: Broker, commit_offset: int, topic: str | None) -> StoredPlace:
+    """The place that a commit offset says; `topic` counts where it does not say that itself.
+
+    Raises ResourceNotFoundError for a queue that is not there, or is another one by now, PreconditionFailedError,
+    LogError.
+    """
+    numbered = numbered_place_of(commit_offset)
+    if numbered is not None:
+        number, offset = numbered
+        stream = broker.queue_numbers.find(number)
+        if stream is None:
+            raise ResourceNotFoundError("can not find message, its queue is not there")
+        return StoredPlace(*broker.message_topics.queue_of(stream), stream, offset)
+    if not topic:
+        raise PreconditionFailedError("can not find message without its topic")
+    queue, offset = place_of(commit_offset)
+    return StoredPlace(topic, queue, stream_of(session, topic, queue), offset)

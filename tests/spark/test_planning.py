@@ -74,6 +74,24 @@ def test_partitions_hold_all_chunks_in_order_whatever_their_number(root: Path) -
         assert 1 < len(found) <= int(count)
 
 
+@pytest.mark.parametrize(("cores", "smallest", "count"), [(2, 40, 2), (2, 21, 4), (3, 8, 12), (8, 20, 5), (1, 30, 4)])
+def test_every_core_has_a_partition_in_each_round_of_tasks(
+    root: Path, monkeypatch: pytest.MonkeyPatch, cores: int, smallest: int, count: int
+) -> None:
+    stream = write_stream(root, "orders", [order(number) for number in range(1_000)], chunk_messages=1)
+    (segment,) = stream.segments()
+    with segment.open() as reader:
+        size_bytes = int(reader.stop_positions()[-1])
+    monkeypatch.setattr("headgate.spark.planning.os.cpu_count", lambda: cores)
+    # A percentage of the stream.
+    monkeypatch.setattr("headgate.spark.planning._SMALLEST_PARTITION_BYTES", size_bytes * smallest // 100)
+    monkeypatch.setattr("headgate.spark.planning._PARTITIONS_PER_CORE", 1_000)
+    monkeypatch.setattr("headgate.spark.planning._RANGE_BYTES", 1)
+    sizes = [len(part) for part in partitions_of(options(root, "orders"))]
+    assert len(sizes) == count
+    assert sum(sizes) == 1_000 and max(sizes) - min(sizes) <= 8
+
+
 def test_stage_one_rules_out_chunks_while_planning(root: Path) -> None:
     write_stream(root, "orders", [order(number) for number in range(400)], filter_values=subject_values(400))
     (found,) = partitions_of(options(root, "orders", filter_values="order.created"))

@@ -389,9 +389,13 @@ def _bundled(pieces: list[Piece], partitions: int | None) -> list[list[Piece]]:
     """Neighbouring pieces together, so that there are `partitions` of about the same size, or fewer."""
     total = sum(chunks.size_bytes for chunks, _ in pieces)
     if partitions is None:
-        wanted = total // (_PARTITIONS_PER_CORE * (os.cpu_count() or 1))
+        cores = os.cpu_count() or 1
+        wanted = total // (_PARTITIONS_PER_CORE * cores)
         size = min(max(wanted, _SMALLEST_PARTITION_BYTES), _LARGEST_PARTITION_BYTES)
         partitions = max(1, -(-total // size))
+        if partitions > cores:
+            # In the last round of tasks every core has one.
+            partitions -= partitions % cores
     bundles: dict[int, list[Piece]] = {}
     before = 0
     for piece in pieces:

@@ -13,6 +13,7 @@ from headgate.broker.consumer_groups import Received, ReceiveRequest
 from headgate.protocols.rocketmq import encode_batch, first_place, host_bytes, parse_message_id
 from headgate.protocols.rocketmq.remoting import RequestCode, ResponseCode
 from headgate.protocols.rocketmq.stored import BatchedMessage
+from headgate.server.rocketmq.message_ids import place_of_stream
 from headgate.server.rocketmq.remoting import RemotingHandler
 from server.remoting_client import VERSION, RemotingClient, bodies, properties, stored
 from server.running import RunningServer, running_server
@@ -620,7 +621,8 @@ def test_places_and_what_was_sent_back_survive_a_restart(tmp_path):
 def test_requests_are_signed_where_there_are_keys(tmp_path):
     with running_server(tmp_path, handlers=HANDLERS) as running:
         broker = running.context.broker
-        running.call(broker.message_topics.create, "mine", 1)
+        for name in "mine", "other":
+            running.call(broker.message_topics.create, name, 1)
         rights = KeyRights(send="^mine$", listen="^mine$")
         key = running.call(lambda: broker.keys.add("app", rights))
         with closing(RemotingClient(running)) as stranger:
@@ -634,4 +636,27 @@ def test_requests_are_signed_where_there_are_keys(tmp_path):
                 assert client.send("other").code == ResponseCode.NO_PERMISSION
                 client.heartbeat("group", "mine")
                 assert client.pull("group", "mine").code == ResponseCode.SUCCESS
+                queue = {"consumerGroup": "group", "topic": "other", "queueId": 0, "commitOffset": 1, "timestamp": 0}
+                for code in (
+                    RequestCode.PULL_MESSAGE,
+                    RequestCode.QUERY_CONSUMER_OFFSET,
+                    RequestCode.UPDATE_CONSUMER_OFFSET,
+                    RequestCode.GET_MAX_OFFSET,
+                    RequestCode.GET_MIN_OFFSET,
+                    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+                    RequestCode.GET_EARLIEST_MSG_STORETIME,
+                ):
+                    pulled = {"queueOffset": 0, "maxMsgNums": 1, "sysFlag": 0}
+                    assert client.call(code, queue | pulled).code == ResponseCode.NO_PERMISSION
+                queues = [{"topic": name, "brokerName": "headgate", "queueId": 0} for name in ("mine", "other")]
+                locks = {"consumerGroup": "group", "clientId": "one", "mqSet": queues}
+                locked = client.call(RequestCode.LOCK_BATCH_MQ, body=locks)
+                assert json.loads(locked.body) == {"lockOKMQSet": queues[:1]}
+                numbered = running.call(lambda: place_of_stream(broker, "other"))
+                for offset in numbered, 0:
+                    assert client.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset, "topic": "other"}).code == (
+                        ResponseCode.NO_PERMISSION
+                    )
+                    back = {"offset": offset, "group": "group", "delayLevel": 0, "originTopic": "other"}
+                    assert client.call(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == ResponseCode.NO_PERMISSION
         assert running.context.connections.totals.logins_failed == 2

@@ -205,7 +205,7 @@ class Consuming:
 
     def _lock(self, session: Session, command: Command) -> None:
         request = decode_body(command.body, b.LockRequest)  # type: ignore[arg-type]
-        by_stream = self._streams(request)
+        by_stream = self._streams(session, request)
         held = self._members.lock(
             request.consumer_group, request.client_id, by_stream, now_ms=self._context.clock.now_ms()
         )
@@ -214,18 +214,18 @@ class Consuming:
 
     def _unlock(self, session: Session, command: Command) -> None:
         request = decode_body(command.body, b.LockRequest)  # type: ignore[arg-type]
-        self._members.unlock(request.consumer_group, request.client_id, self._streams(request))
+        self._members.unlock(request.consumer_group, request.client_id, self._streams(session, request))
         self._answer(command, command.answer(ResponseCode.SUCCESS))
 
-    def _streams(self, request: b.LockRequest) -> dict[str, b.MessageQueue]:
-        """The queues of a request by their streams; the retry queue is one, too."""
+    def _streams(self, session: Session, request: b.LockRequest) -> dict[str, b.MessageQueue]:
+        """The queues of a request that the client may read, by their streams; the retry queue is one, too."""
         found = {}
         for queue in request.queues:
             if queue.topic.startswith(RETRY_PREFIX):
                 found[queue.topic] = queue
                 continue
             topic = self._broker.message_topics.find(queue.topic)
-            if topic is not None and 0 <= queue.queue_id < len(topic.streams):
+            if topic is not None and 0 <= queue.queue_id < len(topic.streams) and session.reads(topic.name):
                 found[topic.streams[queue.queue_id]] = queue
         return found
 

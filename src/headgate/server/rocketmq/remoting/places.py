@@ -13,7 +13,7 @@ from headgate.protocols.rocketmq.remoting import headers as h
 from headgate.server.context import ServerContext
 from headgate.server.rocketmq.remoting.answers import Answer, settled
 from headgate.server.rocketmq.remoting.pulling import Pulling
-from headgate.server.rocketmq.remoting.subscriptions import stream_of
+from headgate.server.rocketmq.remoting.subscriptions import readable_stream
 
 
 class Places:
@@ -38,7 +38,7 @@ class Places:
         if request.topic.startswith(RETRY_PREFIX):
             self._answer_offset(command, self._places.retries(request.consumer_group).first_number)
             return
-        stream = stream_of(session, request.topic, request.queue_id)
+        stream = readable_stream(session, request.topic, request.queue_id)
         place = self._places.place(stream, request.consumer_group)
         if place is None and request.set_zero_if_not_found:
             place = 0 if self._places.begins_at(stream, request.consumer_group) == 0 else None
@@ -61,7 +61,7 @@ class Places:
         if request.topic.startswith(RETRY_PREFIX):
             self._places.retries(group).complete_below(request.commit_offset, told)
             return
-        stream = stream_of(session, request.topic, request.queue_id)
+        stream = readable_stream(session, request.topic, request.queue_id)
         if not self._pulling.counts_offsets_of(group, request.topic, request.queue_id):
             told([True])
             return
@@ -72,7 +72,7 @@ class Places:
         if request.topic.startswith(RETRY_PREFIX):
             self._answer_offset(command, self._retries(request.topic).next_number)
         else:
-            info = session.stream_info(stream_of(session, request.topic, request.queue_id))
+            info = session.stream_info(readable_stream(session, request.topic, request.queue_id))
             self._answer_offset(command, info.next_offset)
 
     def _min_offset(self, session: Session, command: Command) -> None:
@@ -80,7 +80,7 @@ class Places:
         if request.topic.startswith(RETRY_PREFIX):
             self._answer_offset(command, self._retries(request.topic).first_number)
         else:
-            info = session.stream_info(stream_of(session, request.topic, request.queue_id))
+            info = session.stream_info(readable_stream(session, request.topic, request.queue_id))
             self._answer_offset(command, info.first_offset)
 
     def _retries(self, topic: str) -> RetryQueue:
@@ -91,7 +91,7 @@ class Places:
         if request.topic.startswith(RETRY_PREFIX):
             self._answer_offset(command, self._retries(request.topic).first_number)
             return
-        stream = stream_of(session, request.topic, request.queue_id)
+        stream = readable_stream(session, request.topic, request.queue_id)
         first = session.stream_info(stream).first_offset
         time_ms = max(0, request.timestamp)
         if request.boundary_type.lower() == "upper":

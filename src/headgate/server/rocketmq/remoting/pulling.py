@@ -35,7 +35,7 @@ from headgate.server.rocketmq.message_ids import place_of_stream
 from headgate.server.rocketmq.remoting.answers import Answer, refusal
 from headgate.server.rocketmq.remoting.readers import QueueReader, Waiting
 from headgate.server.rocketmq.remoting.routes import CLUSTER, REGION
-from headgate.server.rocketmq.remoting.subscriptions import announced, check_expression, stream_of
+from headgate.server.rocketmq.remoting.subscriptions import announced, check_expression, readable_stream
 from headgate.server.transport import Transport
 
 HEARTBEAT_WAIT_MS = 3_000
@@ -116,8 +116,7 @@ class Pulling:
         if reader is not None and reader.session is not session:
             reader = None
         if reader is None or reader.consumer.is_closed:
-            stream = stream_of(session, request.topic, request.queue_id)
-            session.check_reads(request.topic)
+            stream = readable_stream(session, request.topic, request.queue_id)
             if reader is not None and self._begins_anew(reader, session, waiting):
                 return
             reader = None
@@ -243,8 +242,7 @@ class Pulling:
     def _opened(self, session: Session, waiting: Waiting, wanted: Filter | None) -> QueueReader | None:
         """A reader from where the pull begins; None for an offset that is not there, which is answered."""
         command, request = waiting.command, waiting.request
-        stream = stream_of(session, request.topic, request.queue_id)
-        session.check_reads(request.topic)
+        stream = readable_stream(session, request.topic, request.queue_id)
         first, end = session.bounds(stream)
         if not first <= request.queue_offset <= end:
             moved_to = first if request.queue_offset < first else end

@@ -26,7 +26,7 @@ from headgate.server.pump import Pump
 from headgate.server.rocketmq.message_ids import place_of_stream
 from headgate.server.rocketmq.remoting.answers import Answer, refusal
 from headgate.server.rocketmq.remoting.routes import CLUSTER, REGION
-from headgate.server.rocketmq.remoting.subscriptions import find_place, stream_of
+from headgate.server.rocketmq.remoting.subscriptions import find_place, readable_stream
 from headgate.server.transport import Transport
 
 LOOKED_MS = 5_000
@@ -80,7 +80,6 @@ class Queries:
     def _view(self, session: Session, command: Command) -> None:
         request = read_header(command, h.ViewMessageRequest)
         place = find_place(session, self._context.broker, request.offset, request.topic)
-        session.check_reads(place.topic)
         try:
             batch = session.read_message(place.stream, place.offset)
         except OffsetOutOfRangeError:
@@ -93,7 +92,7 @@ class Queries:
 
     def _earliest(self, session: Session, command: Command) -> None:
         request = read_header(command, h.QueueRequest)
-        stream = stream_of(session, request.topic, request.queue_id)
+        stream = readable_stream(session, request.topic, request.queue_id)
         first, _ = session.bounds(stream)
         try:
             time_ms = int(session.read_message(stream, first).timestamps_ms[0])

@@ -41,8 +41,11 @@ def check_expression(announcement: Announcement) -> Filter | None:
     return _filter_of(announcement.text, announcement.dialect)
 
 
-def stream_of(session: Session, topic: str, queue: int) -> str:
-    """The stream of a queue. Raises ResourceNotFoundError for the topic, PreconditionFailedError for the queue."""
+def readable_stream(session: Session, topic: str, queue: int) -> str:
+    """The stream of a queue that the client may consume from.
+
+    Raises ResourceNotFoundError for the topic, PreconditionFailedError for the queue, AccessRefusedError.
+    """
     found = session.message_topic(topic)
     if found is None:
         raise ResourceNotFoundError(f"topic[{topic}] not exist, apply first please!")
@@ -50,6 +53,7 @@ def stream_of(session: Session, topic: str, queue: int) -> str:
         raise PreconditionFailedError(
             f"queueId[{queue}] is illegal, topic:[{topic}] readQueueNums:[{len(found.streams)}]"
         )
+    session.check_reads(topic)
     return found.streams[queue]
 
 
@@ -64,10 +68,10 @@ class StoredPlace:
 
 
 def find_place(session: Session, broker: Broker, commit_offset: int, topic: str | None) -> StoredPlace:
-    """The place that a commit offset says; `topic` counts where it does not say that itself.
+    """The place that a commit offset says, which the client may read; `topic` counts where it does not say that itself.
 
-    Raises ResourceNotFoundError for a queue that is not there, or is another one by now, PreconditionFailedError,
-    LogError.
+    Raises ResourceNotFoundError for a queue that is not there, or is another one by now, AccessRefusedError,
+    PreconditionFailedError, LogError.
     """
     numbered = numbered_place_of(commit_offset)
     if numbered is not None:
@@ -75,8 +79,10 @@ def find_place(session: Session, broker: Broker, commit_offset: int, topic: str 
         stream = broker.queue_numbers.find(number)
         if stream is None:
             raise ResourceNotFoundError("can not find message, its queue is not there")
-        return StoredPlace(*broker.message_topics.queue_of(stream), stream, offset)
+        topic, queue = broker.message_topics.queue_of(stream)
+        session.check_reads(topic)
+        return StoredPlace(topic, queue, stream, offset)
     if not topic:
         raise PreconditionFailedError("can not find message without its topic")
     queue, offset = place_of(commit_offset)
-    return StoredPlace(topic, queue, stream_of(session, topic, queue), offset)
+    return StoredPlace(topic, queue, readable_stream(session, topic, queue), offset)

@@ -30,10 +30,11 @@ def serve(
         ),
     ] = False,
 ) -> int:
-    """Serve the streams of a folder to RabbitMQ clients: AMQP 1.0 and 0.9.1, the stream protocol, STOMP.
+    """Serve the streams of a folder to clients of RabbitMQ, Azure Service Bus and RocketMQ.
 
-    Without a configuration: `headgate-data`, AMQP on port 5672, streams on 5552, STOMP on 61613, administration of
-    Service Bus on 5300, and the console, health, metrics and lists on 15672. Keys of the configuration can be set as
+    Without a configuration: `headgate-data`, AMQP 1.0 and 0.9.1 on port 5672, streams on 5552, STOMP on 61613,
+    administration of Service Bus on 5300, RocketMQ's gRPC on 8081 and its classic protocol on 9876 and 10911, and the
+    console, health, metrics and lists on 15672. Keys of the configuration can be set as
     HEADGATE_SERVER__TABLE__KEY. Writes one line with `ready` when every listener accepts, and logs to standard error.
     SIGTERM or Ctrl-C stops it: what was accepted is written and confirmed first.
     """

@@ -85,6 +85,19 @@ def test_what_is_not_settled_comes_again(lab: GroupLab) -> None:
     assert lab.settle(again) == [True]
 
 
+def test_a_claim_that_ended_does_not_come_back_with_an_earlier_time(lab: GroupLab) -> None:
+    lab.publish(numbers(0, 1))
+    lab.ask(1, invisible_ms=1_000)
+    lab.turn(1_000)
+    lab.clock.now -= 100_000
+    PulledQueue(lab.view()).complete_below(0)
+    lab.turn()
+    assert lab.view().counts().claimed == 0
+    # Nobody uses the ledger: it would be closed, and opened again.
+    lab.turn(20_000)
+    assert lab.view().counts().claimed == 0
+
+
 def test_what_is_not_settled_comes_again_behind_a_restart(lab: GroupLab) -> None:
     lab.publish(numbers(0, 3))
     first = lab.ask(2)

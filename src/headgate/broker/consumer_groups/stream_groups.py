@@ -54,7 +54,7 @@ class StreamGroups:
         self._views: dict[str, GroupView] = {}
         self._pinning = Pinning(stream)
         self._is_pinned = False
-        self._used_ms = now_ms()
+        self._used_ms = self._latest_ms = now_ms()
         self._is_closed = False
         for view in ledger.views():
             self._add(view)
@@ -154,6 +154,7 @@ class StreamGroups:
 
     def tick(self, now_ms: int) -> None:
         """Look after what time brings. Cost: the same with any number of groups."""
+        self._latest_ms = max(self._latest_ms, now_ms)
         consumption = self.consumption
         if (
             consumption.ledger.next_due_ms <= now_ms
@@ -175,7 +176,8 @@ class StreamGroups:
             and not consumption.is_behind
             and consumption.ledger.next_due_ms == NEVER
             and not consumption.ledger.moves()
-            # Not where the clock went back: who opens a ledger at an earlier time finds claims that had ended.
+            # Not while the clock is behind what it was: who opens a ledger then finds claims that had ended.
+            and now_ms >= self._latest_ms
             and now_ms - self._used_ms >= IDLE_MS
             and all(now_ms - view.used_ms >= IDLE_MS and not view.is_in_use for view in self._views.values())
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,10 @@ def pull(lab: GroupLab, offset: int = 0, *, queue: int = 0) -> None:
     lab.turn()
 
 
+def reads_all(stream: str) -> bool:
+    return True
+
+
 def done(lab: GroupLab, offset: int) -> None:
     told: list[list[bool] | HeadgateError] = []
     pulling(lab).done(lab.streams[0], "g", offset, told.append)
@@ -67,7 +72,7 @@ def wait_for_retries(lab: GroupLab) -> RetryQueue:
 
 
 def offsets(retries: RetryQueue, number: int = 0) -> list[int]:
-    return [each.message.offset for each in retries.from_number(number, 100, 1 << 20)]
+    return [each.message.offset for each in retries.from_number(number, 100, 1 << 20, reads_all)]
 
 
 def test_a_place_is_where_reading_goes_on_and_survives_a_restart(lab: GroupLab) -> None:
@@ -134,7 +139,7 @@ def test_members_are_given_again_what_others_did_not_settle(lab: GroupLab) -> No
     lab.turn(INVISIBLE_MS)
     retries = wait_for_retries(lab)
     assert offsets(retries) == [0, 1]
-    assert [each.message.attempt for each in retries.from_number(0, 9, 1 << 20)] == [2, 2]
+    assert [each.message.attempt for each in retries.from_number(0, 9, 1 << 20, reads_all)] == [2, 2]
 
 
 def test_what_came_again_is_held_while_members_ask_and_settled_by_its_number(lab: GroupLab) -> None:
@@ -151,12 +156,35 @@ def test_what_came_again_is_held_while_members_ask_and_settled_by_its_number(lab
         pull(lab)
         wait_for_retries(lab)
     assert lab.receive().messages == [], "the claims are renewed"
-    retries.complete_below(first + 1)
+    retries.complete_below(first + 1, reads_all)
     lab.turn()
     assert (offsets(retries), retries.first_number) == ([2], first + 1)
     for _ in range(4):
         lab.turn(MINUTE_MS)
     assert lab.receive(1).offsets == [2], "nobody asks any more"
+
+
+def test_members_with_rights_of_their_own_are_given_and_settle_what_they_read(tmp_path: Path) -> None:
+    lab = GroupLab(tmp_path, queues=2)
+    try:
+        for queue, stream in enumerate(lab.streams):
+            lab.publish([message(0)], queue)
+            pull(lab, queue=queue)
+            pulling(lab).send_back(stream, "g", 0, delay_ms=lambda again: 1_000, then=lambda told: None)
+        lab.turn()
+        retries = pulling(lab).retries("g")
+        told: list[str] = []
+        for stream in lab.streams:
+            retries.wait([stream], functools.partial(told.append, stream))
+        lab.turn(1_000)
+        assert told == list(lab.streams), "who asks second does not wait for the first one's"
+        given = [retries.from_number(0, 1, 1, stream.__eq__) for stream in lab.streams]
+        assert [[each.stream for each in part] for part in given] == [["q0"], ["q1"]]
+        retries.complete_below(retries.next_number, "q1".__eq__)
+        lab.turn()
+        assert [each.stream for each in retries.from_number(0, 9, 1 << 20, reads_all)] == ["q0"]
+    finally:
+        lab.broker.close()
 
 
 def test_what_came_again_is_sent_back_with_one_attempt_more_and_given_up(lab: GroupLab) -> None:
@@ -240,13 +268,13 @@ def test_every_message_is_given_until_it_is_settled_and_never_again(
                     settled.add(offset)
         elif action == "retry":
             retries = wait_for_retries(lab)
-            found = retries.from_number(0, 100, 1 << 20)
+            found = retries.from_number(0, 100, 1 << 20, reads_all)
             take([each.message.offset for each in found])
             for each in found[:number]:
                 if PulledQueue(lab.view()).attempts(each.message.offset) == each.message.attempt:
                     settled.add(each.message.offset)
             if found[:number]:
-                retries.complete_below(found[:number][-1].number + 1)
+                retries.complete_below(found[:number][-1].number + 1, reads_all)
                 lab.turn()
         elif action == "pass":
             lab.turn(number)

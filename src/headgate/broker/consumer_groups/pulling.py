@@ -75,12 +75,15 @@ class RetryQueue:
         """Whether nobody asked for a while."""
         return self._now_ms() - self._asked_ms > _IDLE_MS
 
-    def from_number(self, number: int, count: int, max_bytes: int) -> list[Again]:
-        """The messages from a number on that members have or may have now, within both limits, at least one."""
+    def from_number(self, number: int, count: int, max_bytes: int, reads: Callable[[str], bool]) -> list[Again]:
+        """The messages from a number on that members have or may have now, of streams that the asking one `reads`.
+
+        Within both limits, at least one.
+        """
         found: list[Again] = []
         size = 0
         for each in self._held.values():
-            if each.number < number:
+            if each.number < number or not reads(each.stream):
                 continue
             size += len(each.message.message)
             if len(found) == count or (found and size > max_bytes):
@@ -94,6 +97,11 @@ class RetryQueue:
         self._waiting[ready] = None
         if self._receiving is None:
             self._receive(streams)
+        else:
+            # Members of a group may have rights of their own.
+            for stream in streams:
+                if stream not in self._streams and self._is_used(stream):
+                    self.include(stream)
 
         def end() -> None:
             self._waiting.pop(ready, None)
@@ -149,9 +157,14 @@ class RetryQueue:
 
     # settling
 
-    def complete_below(self, number: int, then: Settled = nobody_asks) -> None:
-        """The messages below a number are consumed; `then` as of `GroupView.settle`, of one stream's at least."""
-        done = [each for each in self._held.values() if each.number < number]
+    def complete_below(self, number: int, reads: Callable[[str], bool], then: Settled = nobody_asks) -> None:
+        """The messages below a number are consumed, those of streams that the member `reads`.
+
+        `then` as of `GroupView.settle`, of one stream's at least.
+        """
+        below = [each for each in self._held.values() if each.number < number]
+        readable = {stream for stream in {each.stream for each in below} if reads(stream)}
+        done = [each for each in below if each.stream in readable]
         for each in done:
             self._drop(each)
         self._by_stream(done, lambda view, tokens, told: view.settle(tokens, told), then)

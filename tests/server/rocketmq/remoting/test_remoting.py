@@ -1,5 +1,7 @@
 """RocketMQ's classic protocol on a running server: routes, producers, members, pulls, places, what comes again."""
 
+import contextlib
+import functools
 import json
 import socket
 import ssl
@@ -660,3 +662,31 @@ def test_requests_are_signed_where_there_are_keys(tmp_path):
                     back = {"offset": offset, "group": "group", "delayLevel": 0, "originTopic": "other"}
                     assert client.call(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == ResponseCode.NO_PERMISSION
         assert running.context.connections.totals.logins_failed == 2
+
+
+def test_members_with_rights_of_their_own_are_given_again_and_settle_only_what_they_read(tmp_path):
+    with running_server(tmp_path, handlers=HANDLERS) as running, contextlib.ExitStack() as stack:
+        broker = running.context.broker
+        clients = {}
+        for name in "mine", "other":
+            running.call(broker.message_topics.create, name, 1)
+            rights = KeyRights(send=f"^{name}$", listen=f"^{name}$")
+            key = running.call(functools.partial(broker.keys.add, f"app_{name}", rights))
+            clients[name] = stack.enter_context(closing(RemotingClient(running, key=(f"app_{name}", key.primary))))
+        for name, client in clients.items():
+            client.send(name, name.encode())
+            client.heartbeat("group", name, client=name)
+            assert bodies(client.pull("group", name)) == [name.encode()]
+            place = running.call(functools.partial(place_of_stream, broker, name))
+            assert send_back(client, "group", name, 0).code == ResponseCode.SUCCESS
+        mine, other = clients.values()
+        # Who asks first asks for its own only, and who asks second is not made to wait for it.
+        number = mine.ask_pull("group", "%RETRY%group", hold_ms=HOLD_MS)
+        again = other.pull("group", "%RETRY%group", hold_ms=HOLD_MS)
+        assert bodies(again) == [b"other"]
+        assert bodies(mine.answer(number)) == [b"mine"]
+        commit(mine, "group", "%RETRY%group", 2**62)
+        assert bodies(other.pull("group", "%RETRY%group", hold_ms=HOLD_MS)) == [b"other"]
+        commit(other, "group", "%RETRY%group", int(again.fields["nextBeginOffset"]))
+        settled = other.pull("group", "%RETRY%group")
+        assert settled.code == ResponseCode.PULL_NOT_FOUND

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 from headgate.broker import Session
@@ -13,7 +14,7 @@ from headgate.protocols.rocketmq.remoting import headers as h
 from headgate.server.context import ServerContext
 from headgate.server.rocketmq.remoting.answers import Answer, settled
 from headgate.server.rocketmq.remoting.pulling import Pulling
-from headgate.server.rocketmq.remoting.subscriptions import readable_stream
+from headgate.server.rocketmq.remoting.subscriptions import readable_stream, reads_stream
 
 
 class Places:
@@ -59,7 +60,8 @@ class Places:
             return
         told = settled(self._answer, command)
         if request.topic.startswith(RETRY_PREFIX):
-            self._places.retries(group).complete_below(request.commit_offset, told)
+            reads = functools.partial(reads_stream, session, self._broker)
+            self._places.retries(group).complete_below(request.commit_offset, reads, told)
             return
         stream = readable_stream(session, request.topic, request.queue_id)
         if not self._pulling.counts_offsets_of(group, request.topic, request.queue_id):

@@ -9,6 +9,7 @@ A scan passes over as much as it likes: the answer says how far it came.
 
 from __future__ import annotations
 
+import functools
 import logging
 import struct
 from collections.abc import Callable
@@ -35,7 +36,7 @@ from headgate.server.rocketmq.message_ids import place_of_stream
 from headgate.server.rocketmq.remoting.answers import Answer, refusal
 from headgate.server.rocketmq.remoting.readers import QueueReader, Waiting
 from headgate.server.rocketmq.remoting.routes import CLUSTER, REGION
-from headgate.server.rocketmq.remoting.subscriptions import announced, check_expression, readable_stream
+from headgate.server.rocketmq.remoting.subscriptions import announced, check_expression, readable_stream, reads_stream
 from headgate.server.transport import Transport
 
 HEARTBEAT_WAIT_MS = 3_000
@@ -384,7 +385,7 @@ class Pulling:
             return
         retries = self._places.retries(group)
         if request.sys_flag & _COMMIT_OFFSET:
-            retries.complete_below(request.commit_offset)
+            retries.complete_below(request.commit_offset, functools.partial(reads_stream, session, self._broker))
         topics = [topic for topic in self._members.topics(group) if session.reads(topic)]
         queues = {
             stream: (topic, queue)
@@ -407,8 +408,7 @@ class Pulling:
     def _give_again(self, session: Session, waiting: Waiting, queues: dict[str, tuple[str, int]]) -> bool:
         request = waiting.request
         retries = self._places.retries(request.consumer_group)
-        found = retries.from_number(request.queue_offset, waiting.count, waiting.size_bytes)
-        found = [each for each in found if each.stream in queues]
+        found = retries.from_number(request.queue_offset, waiting.count, waiting.size_bytes, queues.__contains__)
         if not found:
             return False
         body = b"".join(self._stored_again(session, request.topic, each, *queues[each.stream]) for each in found)

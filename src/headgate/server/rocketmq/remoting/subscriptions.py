@@ -57,6 +57,11 @@ def readable_stream(session: Session, topic: str, queue: int) -> str:
     return found.streams[queue]
 
 
+def reads_stream(session: Session, broker: Broker, stream: str) -> bool:
+    """Whether the client may consume from the topic that a stream is a queue of."""
+    return session.reads(broker.message_topics.queue_of(stream)[0])
+
+
 @dataclass(frozen=True, slots=True)
 class StoredPlace:
     """Where a message is."""

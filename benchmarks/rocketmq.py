@@ -66,12 +66,13 @@ class Target:
 
     def cpu_s(self) -> float:
         """Processor time that its processes have used."""
-        used = 0
-        for pid in (self.pid, self.proxy):
-            if pid is not None:
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                used += int(fields[11]) + int(fields[12])
-        return used / os.sysconf("SC_CLK_TCK")
+        return sum(cpu_s(pid) for pid in (self.pid, self.proxy) if pid is not None)
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def build() -> None:
@@ -91,6 +92,10 @@ class Load:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+
+    def cpu_s(self) -> float:
+        """Processor time that the clients have used."""
+        return cpu_s(self._process.pid)
 
     def ask(self, *words: object, until: str = "") -> str:
         """What the program answers, or the line that it says before."""
@@ -134,9 +139,9 @@ def one_round(target: Target, load: Load, round_number: int) -> None:
     # Both servers write behind: indexes that are made meanwhile are no part of reading.
     time.sleep(3)
     load.ask("consume", topic, group, GROUPS, MESSAGES)
-    cpu = target.cpu_s()
+    cpu, clients_cpu = target.cpu_s(), load.cpu_s()
     load.ask()
-    scanned_cpu_s = target.cpu_s() - cpu
+    scanned_cpu_s, clients_cpu_s = target.cpu_s() - cpu, load.cpu_s() - clients_cpu
     answer = load.ask()
     if target.is_original and int(answer.split()[1]) < MESSAGES:
         target.add("not ended", 1)
@@ -145,6 +150,7 @@ def one_round(target: Target, load: Load, round_number: int) -> None:
     target.add("paused", paused_s)
     target.add("scanned", GROUPS * MESSAGES / (load.seconds(answer, MESSAGES) - paused_s))
     target.add("scanned µs", 1e6 * scanned_cpu_s / (GROUPS * MESSAGES))
+    target.add("clients µs", 1e6 * clients_cpu_s / (GROUPS * MESSAGES))
 
 
 def grpc_round(target: Target, round_number: int, make_topic: Callable[[str], object]) -> None:
@@ -183,6 +189,7 @@ FIGURES = (
     (f"sent in batches of {BATCH}, 4 threads", "batched", "/s"),
     ("scanned by five groups, without pauses", "scanned", "/s"),
     ("processor of the server", "scanned µs", " µs"),
+    ("processor of the clients", "clients µs", " µs"),
     ("pauses of over a second, all clients waiting", "paused", " s"),
     ("rounds whose clients stood still to the end", "not ended", ""),
     ("gRPC: sent one by one, 4 threads", "grpc sent", "/s"),

@@ -250,7 +250,33 @@ def delay(walk: Walk) -> None:
     assert sizes == [COMPRESSED, (4 << 20) - (1 << 16)]
 
 
-STEPS = [begin, refuse, push_messages, broadcast, keep_order, keep_message_groups, bury, share, pull, look_up, delay]
+def reply(walk: Walk) -> None:
+    """Who asks by a message is given the reply of its consumer, also from another process; with none it waits in vain."""
+    if not walk.is_java:
+        return
+    walk.place.topic(walk.topic("asked"), queues=1)
+    asked = {"topic": walk.topic("asked"), "tag": "a"}
+    assert "RequestTimeoutException" in error_of(walk.program, "request", body="nobody", seconds=1, **asked)
+    walk.push("asked", "answering", reply="re: ")
+    assert walk.program.ask("request", body="?", **asked) == "re: ?"
+    body = walk.program.ask("request", size=COMPRESSED, **asked)
+    assert body.startswith(f"{COMPRESSED + 4} ")
+
+
+STEPS = [
+    begin,
+    refuse,
+    push_messages,
+    broadcast,
+    keep_order,
+    keep_message_groups,
+    bury,
+    share,
+    pull,
+    look_up,
+    delay,
+    reply,
+]
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)

@@ -54,9 +54,9 @@ class RemotingClient:
         self.socket.sendall(b"".join(self._connection.take_output()))
         return number
 
-    def reply(self, request: Command, body: bytes) -> None:
+    def reply(self, request: Command, body: bytes = b"", *, code: int = 0) -> None:
         """Answer what the server asked."""
-        self._connection.send(request.answer(0, body=body))
+        self._connection.send(request.answer(code, body=body))
         self.socket.sendall(b"".join(self._connection.take_output()))
 
     def tell(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> None:

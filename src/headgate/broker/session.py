@@ -464,6 +464,10 @@ class Session:
         """Raise AccessRefusedError unless the user may consume from a topic."""
         self._check(Permission.READ, topic)
 
+    def check_writes(self, topic: str) -> None:
+        """Raise AccessRefusedError unless the user may publish to a topic, whether it is there or not."""
+        self._check(Permission.WRITE, topic)
+
     # offsets
 
     def store_offset(self, stream: str, reference: str, offset: int) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from headgate import clock
 from headgate.server.connections import Connections
 from headgate.server.settings import ServerSettings
-from headgate.server.transport import Handler, Peer, Transport
+from headgate.server.transport import Buffer, Handler, Peer, Transport
 
 if TYPE_CHECKING:
     from headgate.broker import Broker
@@ -34,6 +34,10 @@ class SystemClock:
     monotonic_s = staticmethod(time.monotonic)
 
 
+GiveReply = Callable[[dict[str, str], Buffer, Callable[[bool], None]], None]
+"""Gives a client a reply, its fields and body, and then says whether it took it."""
+
+
 @dataclass(slots=True)
 class ServerContext:
     """Everything of the server that a handler may use."""
@@ -45,6 +49,8 @@ class ServerContext:
     connections: Connections = field(default_factory=Connections)
     ports: dict[str, int] = field(default_factory=dict)
     """The port of each open listener by its key in the configuration, such as `stream_tls`."""
+    requesters: dict[str, GiveReply] = field(default_factory=dict)
+    """Who may wait for replies, by the id that a client of RocketMQ's classic protocol gives itself."""
     is_ready: bool = False
     """Whether every listener accepts and the server is not stopping."""
 

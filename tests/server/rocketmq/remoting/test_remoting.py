@@ -677,7 +677,6 @@ def test_members_with_rights_of_their_own_are_given_again_and_settle_only_what_t
             client.send(name, name.encode())
             client.heartbeat("group", name, client=name)
             assert bodies(client.pull("group", name)) == [name.encode()]
-            place = running.call(functools.partial(place_of_stream, broker, name))
             assert send_back(client, "group", name, 0).code == ResponseCode.SUCCESS
         mine, other = clients.values()
         # Who asks first asks for its own only, and who asks second is not made to wait for it.

@@ -102,7 +102,7 @@ class PullRequest(msgspec.Struct, rename="camel"):
 
 
 class SendRequest(msgspec.Struct, rename="camel"):
-    """`SEND_MESSAGE`, and with names of one letter `SEND_MESSAGE_V2`, `SEND_BATCH_MESSAGE`."""
+    """`SEND_MESSAGE`, `SEND_REPLY_MESSAGE`, and with names of one letter both `…_V2` and `SEND_BATCH_MESSAGE`."""
 
     producer_group: str
     topic: str
@@ -196,15 +196,18 @@ _LETTERS = {
 }
 
 
+_NAMED_SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
+
+
 def read_header(command: Command, kind: type[T]) -> T:
     """The fields of a request as what they are. Raises RemoteProtocolError that names the field which is not."""
     return _convert(command.fields, kind)
 
 
 def read_send(command: Command) -> SendRequest:
-    """What one of the three requests to send says; errors as `read_header`."""
+    """What one of the requests to send says; errors as `read_header`."""
     fields: Mapping[str, str] = command.fields
-    if command.code != RequestCode.SEND_MESSAGE:
+    if command.code not in _NAMED_SENDS:
         fields = {_LETTERS[name]: value for name, value in fields.items() if name in _LETTERS}
     return _convert(fields, SendRequest)
 

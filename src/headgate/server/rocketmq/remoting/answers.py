@@ -1,16 +1,31 @@
-"""Answers that requests of many kinds have: refusals, and how settling ended."""
+"""What is said to clients: answers that requests of many kinds have, and what the server asks by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from headgate.errors import HeadgateError
-from headgate.protocols.rocketmq.remoting import Command, ResponseCode, response_code
+from headgate.protocols.rocketmq.remoting import Command, RequestCode, ResponseCode, response_code
+from headgate.server.transport import Buffer
 
 _REMARK_CHARACTERS = 2_000
 
 Answer = Callable[[Command, Command], None]
 """Gets a request and its answer; none is sent to a request that nobody waits for."""
+
+
+class Tell(Protocol):
+    """Says something to the client, or asks it something: `answered` gets the answer, None if it has gone."""
+
+    def __call__(
+        self,
+        code: RequestCode,
+        fields: dict[str, str],
+        answered: Callable[[Command | None], None] | None = None,
+        body: Buffer = b"",
+    ) -> None:
+        """Without `answered` the client need not answer."""
 
 
 def refusal(command: Command, error: HeadgateError) -> Command:

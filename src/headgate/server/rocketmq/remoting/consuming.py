@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from headgate.broker import Session
 from headgate.errors import (
@@ -29,19 +28,10 @@ from headgate.protocols.rocketmq.remoting import (
 from headgate.protocols.rocketmq.remoting import bodies as b
 from headgate.protocols.rocketmq.remoting import headers as h
 from headgate.server.context import ServerContext
-from headgate.server.rocketmq.remoting.answers import Answer, settled
+from headgate.server.rocketmq.remoting.answers import Answer, Tell, settled
+from headgate.server.rocketmq.remoting.replying import Replying
 from headgate.server.rocketmq.remoting.subscriptions import announcement_of, check_expression, find_place
 from headgate.server.transport import Transport
-
-
-class Tell(Protocol):
-    """Says something to the client, or asks it something: `answered` gets the answer, None if it has gone."""
-
-    def __call__(
-        self, code: RequestCode, fields: dict[str, str], answered: Callable[[Command | None], None] | None = None
-    ) -> None:
-        """Without `answered` the client need not answer."""
-
 
 _ASKED_AGAIN_MS = 1_000
 
@@ -54,7 +44,10 @@ logger = logging.getLogger("headgate.server.rocketmq")
 class Consuming:
     """What the members of one connection ask for, beside messages."""
 
-    def __init__(self, transport: Transport, context: ServerContext, answer: Answer, tell: Tell) -> None:
+    def __init__(
+        self, transport: Transport, context: ServerContext, answer: Answer, tell: Tell, replying: Replying
+    ) -> None:
+        """`replying` is told of clients that send messages."""
         self._transport = transport
         self._context = context
         self._broker = context.broker
@@ -62,6 +55,7 @@ class Consuming:
         self._pulling = context.broker.consumer_groups.pulling
         self._answer = answer
         self._tell = tell
+        self._replying = replying
         self._connection = context.connections.of(transport).name
         self._asked_ms: dict[str, int] = {}
         """When members of groups were asked what they ask for."""
@@ -96,6 +90,8 @@ class Consuming:
     def _heartbeat(self, session: Session, command: Command) -> None:
         heartbeat = decode_body(command.body, b.Heartbeat)  # type: ignore[arg-type]
         has_changed = heartbeat.heartbeat_fingerprint == 0
+        if heartbeat.producer_data_set:
+            self._replying.heard(heartbeat.client_id)
         for consumer in heartbeat.consumer_data_set or ():
             try:
                 self._broker.consumer_groups.ensure(consumer.group_name)
@@ -179,6 +175,8 @@ class Consuming:
         if request.consumer_group is not None:
             self._memberships.pop((request.consumer_group, request.client_id), None)
             self._members.leave(request.consumer_group, request.client_id)
+        if request.producer_group is not None:
+            self._replying.left(request.client_id)
         self._answer(command, command.answer(ResponseCode.SUCCESS))
 
     def _check_client(self, session: Session, command: Command) -> None:

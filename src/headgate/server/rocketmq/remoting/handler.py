@@ -33,9 +33,10 @@ from headgate.server.rocketmq.remoting.consuming import Consuming
 from headgate.server.rocketmq.remoting.places import Places
 from headgate.server.rocketmq.remoting.pulling import Pulling
 from headgate.server.rocketmq.remoting.queries import Queries
+from headgate.server.rocketmq.remoting.replying import Replying
 from headgate.server.rocketmq.remoting.routes import cluster_of, route_of
 from headgate.server.rocketmq.remoting.sending import Sending
-from headgate.server.transport import Transport
+from headgate.server.transport import Buffer, Transport
 
 PROTOCOL = "RocketMQ"
 SILENCE_S = 180.0
@@ -68,10 +69,10 @@ class RemotingHandler:
         host, port = context.advertised_classic_address(transport.peer)
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         store_host = host_bytes(transport.peer.local_host or "127.0.0.1", port)
-        self._sending = Sending(
-            context, self._answer, born_host=_born_host(transport.peer.host, transport.peer.port), store_host=store_host
-        )
-        self._consuming = Consuming(transport, context, self._answer, self._tell)
+        born_host = _born_host(transport.peer.host, transport.peer.port)
+        self._sending = Sending(context, self._answer, born_host=born_host, store_host=store_host)
+        self._replying = Replying(transport, context, self._answer, self._tell, born_host=born_host)
+        self._consuming = Consuming(transport, context, self._answer, self._tell, self._replying)
         self._pulling = Pulling(transport, context, self._answer, self._consuming.refresh, store_host=store_host)
         self._places = Places(context, self._answer, self._pulling)
         self._queries = Queries(transport, context, self._answer, store_host=store_host)
@@ -91,6 +92,7 @@ class RemotingHandler:
                 code: self._with_session(self._pulling.pull)
                 for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
             },
+            **{code: self._with_session(call) for code, call in self._replying.requests.items()},
             **{code: self._with_session(call) for code, call in self._consuming.requests.items()},
             **{code: self._with_session(call) for code, call in self._places.requests.items()},
             **{code: self._with_session(call) for code, call in self._queries.requests.items()},
@@ -216,7 +218,11 @@ class RemotingHandler:
     # requests to the client
 
     def _tell(
-        self, code: RequestCode, fields: dict[str, str], answered: Callable[[Command | None], None] | None = None
+        self,
+        code: RequestCode,
+        fields: dict[str, str],
+        answered: Callable[[Command | None], None] | None = None,
+        body: Buffer = b"",
     ) -> None:
         """Ask something of the client; without `answered` it need not answer."""
         if not self._is_open:
@@ -227,7 +233,7 @@ class RemotingHandler:
                 self._answers.pop(next(iter(self._answers)))(None)
             self._answers[number] = answered
         flag = Flag.ONE_WAY if answered is None else Flag(0)
-        self._connection.send(Command(code=code, opaque=number, flag=flag, fields=fields))
+        self._connection.send(Command(code=code, opaque=number, flag=flag, fields=fields, body=body))
         self._flush_soon()
 
     def _answered(self, answer: Command) -> None:
@@ -245,6 +251,7 @@ class RemotingHandler:
         self._sending.flush()
         self._pulling.end()
         self._consuming.end()
+        self._replying.end()
         self._queries.end()
         self._access.end()
         answers, self._answers = self._answers, {}

@@ -1,7 +1,8 @@
 """The name server's part: where topics are, which is here.
 
 A topic that is not there yet is looked up by producers under another name, `TBW102`: how it would be made. The retry
-topic of a consumer group is there from its first heartbeat on; it is no stream (docs/design/consumer-groups.md).
+topic of a consumer group is there from its first heartbeat on; it is no stream (docs/design/consumer-groups.md). Nor is
+the topic of replies, which is always there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from headgate.protocols.rocketmq.remoting import bodies as b
 
 BROKER_NAME = "headgate"
 CLUSTER = "DefaultCluster"
+REPLY_TOPIC = f"{CLUSTER}_REPLY_TOPIC"
 REGION = "DefaultRegion"
 """What clients know of an original that nobody configured."""
 
@@ -28,7 +30,7 @@ def route_of(topics: MessageTopics, topic: str, address: str, *, is_retry: bool)
     permissions = b.READ | b.WRITE
     if topic == AUTOMATIC_TOPIC and topics.may_create(for_producer=True):
         queues, permissions = topics.queues_of_new, permissions | _INHERIT
-    elif is_retry:
+    elif is_retry or topic == REPLY_TOPIC:
         queues = 1
     else:
         found = topics.find(topic)

@@ -1,6 +1,7 @@
 package clients;
 
 import clients.Lines.Fields;
+import java.io.ByteArrayOutputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -29,6 +30,7 @@ import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.UtilAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -65,6 +67,7 @@ public final class RocketMqClassic {
           return null;
         });
     commands.put("send", RocketMqClassic::send);
+    commands.put("request", RocketMqClassic::request);
     commands.put("recall", fields -> producer().recallMessage(fields.text("topic"), fields.text("handle")));
     commands.put("push", RocketMqClassic::push);
     commands.put(
@@ -195,6 +198,26 @@ public final class RocketMqClassic {
     return results;
   }
 
+  /** The reply of a consumer to a message. */
+  private static Object request(Fields fields) throws Exception {
+    Message message = made(fields.text("topic"), fields);
+    return Bodies.told(producer().request(message, 1_000L * fields.number("seconds", 20)).getBody());
+  }
+
+  /** Replies that say the body of each message again, behind a word. */
+  private static void reply(List<MessageExt> messages, String word) {
+    try {
+      for (MessageExt message : messages) {
+        ByteArrayOutputStream body = new ByteArrayOutputStream();
+        body.write(word.getBytes(StandardCharsets.UTF_8));
+        body.write(message.getBody());
+        producer().send(MessageUtil.createReplyMessage(message, body.toByteArray()));
+      }
+    } catch (Exception error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
   private static Map<String, Object> told(MessageExt message) {
     Map<String, String> users = new TreeMap<>();
     Map<String, String> system = new TreeMap<>();
@@ -272,6 +295,9 @@ public final class RocketMqClassic {
           (MessageListenerConcurrently)
               (messages, context) -> {
                 context.setDelayLevelWhenNextConsume(fields.number("retry_level", 1));
+                if (fields.has("reply")) {
+                  reply(messages, fields.text("reply"));
+                }
                 return fails(messages, inbox, failures)
                     ? ConsumeConcurrentlyStatus.RECONSUME_LATER
                     : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;

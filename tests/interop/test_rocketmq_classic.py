@@ -251,7 +251,7 @@ def delay(walk: Walk) -> None:
 
 
 def reply(walk: Walk) -> None:
-    """Who asks by a message is given the reply of its consumer, also from another process; with none it waits in vain."""
+    """Who asks by a message is given the reply of its consumer; with no consumer it waits in vain."""
     if not walk.is_java:
         return
     walk.place.topic(walk.topic("asked"), queues=1)

@@ -14,7 +14,7 @@ from headgate.protocols.rocketmq.remoting import Command, RequestCode, ResponseC
 from headgate.server.rocketmq.remoting import RemotingHandler, replying
 from server.remoting_client import RemotingClient
 from server.running import RunningServer, running_server
-from waiting import eventually
+from waiting import LIMIT_S, eventually
 
 HANDLERS = {"rocketmq_classic": RemotingHandler}
 TOPIC = "DefaultCluster_REPLY_TOPIC"
@@ -112,7 +112,10 @@ def test_a_reply_that_is_not_taken_in_time_is_refused(
         assert client.answer(number).code == ResponseCode.SUCCESS, "what came too late answers nothing else"
 
 
-def test_replies_do_not_pile_up_for_who_does_not_read(server: RunningServer, client: RemotingClient) -> None:
+def test_replies_do_not_pile_up_for_who_does_not_read(
+    server: RunningServer, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replying, "TAKEN_S", 10 * LIMIT_S)
     with closing(RemotingClient(server)) as asker:
         is_there(asker, "asker")
         body = bytes(4 << 20)

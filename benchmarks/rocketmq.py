@@ -28,7 +28,7 @@ from pathlib import Path
 
 from harness import ARTIFACTS, report_table, short
 from rocketmq_peers import HEARTBEAT_S, Heartbeats, grpc_rates
-from serving import served
+from serving import cpu_of, served
 
 PROJECT = Path(__file__).resolve().parent / "java" / "rocketmq"
 OUTPUT = ARTIFACTS / "java-rocketmq"
@@ -66,13 +66,7 @@ class Target:
 
     def cpu_s(self) -> float:
         """Processor time that its processes have used."""
-        return sum(cpu_s(pid) for pid in (self.pid, self.proxy) if pid is not None)
-
-
-def cpu_s(pid: int) -> float:
-    """Processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return sum(cpu_of(pid) for pid in (self.pid, self.proxy) if pid is not None)
 
 
 def build() -> None:
@@ -95,7 +89,7 @@ class Load:
 
     def cpu_s(self) -> float:
         """Processor time that the clients have used."""
-        return cpu_s(self._process.pid)
+        return cpu_of(self._process.pid)
 
     def ask(self, *words: object, until: str = "") -> str:
         """What the program answers, or the line that it says before."""

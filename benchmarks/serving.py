@@ -26,8 +26,7 @@ class Served:
 
     def cpu_s(self) -> float:
         """Processor time that it has used."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_of(self.pid)
 
     def wait_for_children(self, limit_s: float = 120.0) -> None:
         """Return when it has no child processes: kernels that were not in the cache are compiled in one."""
@@ -63,3 +62,9 @@ def served(*listeners: str, root: Path | None = None, settings: Mapping[str, str
                 yield Served(process.pid, {name: int(re.search(rf"\b{name}=(\d+)", ready)[1]) for name in listeners})
             finally:
                 process.terminate()
+
+
+def cpu_of(pid: int) -> float:
+    """Processor time that a process has used, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -99,9 +99,7 @@ class RetryQueue:
             self._receive(streams)
         else:
             # Members of a group may have rights of their own.
-            for stream in streams:
-                if stream not in self._streams and self._is_used(stream):
-                    self.include(stream)
+            self.include(streams)
 
         def end() -> None:
             self._waiting.pop(ready, None)
@@ -132,13 +130,14 @@ class RetryQueue:
         except (BrokerError, LogError) as error:
             logger.info("group %r is given nothing again: %s", self.group, error)
 
-    def include(self, stream: str) -> None:
-        """The group reads one stream more."""
-        if self._waiting and stream not in self._streams:
+    def include(self, streams: Sequence[str]) -> None:
+        """Members that wait are given what comes again of these streams, too."""
+        more = [stream for stream in streams if stream not in self._streams and self._is_used(stream)]
+        if self._waiting and more:
             receiving, self._receiving = self._receiving, None
             if receiving is not None:
                 receiving.close()
-            self._receive([*self._streams, stream])
+            self._receive([*self._streams, *more])
 
     def _is_used(self, stream: str) -> bool:
         try:
@@ -249,7 +248,7 @@ class Pulling:
         queue.pulled()
         retries = self._retries.get(group)
         if retries is not None:
-            retries.include(stream)
+            retries.include([stream])
         return queue
 
     def place(self, stream: str, group: str) -> int | None:

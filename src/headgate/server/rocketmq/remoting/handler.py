@@ -71,7 +71,9 @@ class RemotingHandler:
         store_host = host_bytes(transport.peer.local_host or "127.0.0.1", port)
         born_host = _born_host(transport.peer.host, transport.peer.port)
         self._sending = Sending(context, self._answer, born_host=born_host, store_host=store_host)
-        self._replying = Replying(transport, context, self._answer, self._tell, born_host=born_host)
+        self._replying = Replying(
+            transport, context, self._answer, self._tell, born_host=born_host, store_host=self._address
+        )
         self._consuming = Consuming(transport, context, self._answer, self._tell, self._replying)
         self._pulling = Pulling(transport, context, self._answer, self._consuming.refresh, store_host=store_host)
         self._places = Places(context, self._answer, self._pulling)

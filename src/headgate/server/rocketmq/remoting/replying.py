@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from headgate.broker import Session
 from headgate.errors import LimitExceededError
 from headgate.protocols.rocketmq import MAX_PROPERTIES_BYTES, read_properties
@@ -33,14 +35,22 @@ class Replying:
     """What the clients of one connection reply, and the replies that they are given."""
 
     def __init__(
-        self, transport: Transport, context: ServerContext, answer: Answer, tell: Tell, *, born_host: str
+        self,
+        transport: Transport,
+        context: ServerContext,
+        answer: Answer,
+        tell: Tell,
+        *,
+        born_host: str,
+        store_host: str,
     ) -> None:
-        """`born_host` is the client's `address:port`."""
+        """`born_host` is the client's `address:port`, `store_host` the server's, as clients are told."""
         self._transport = transport
         self._context = context
         self._answer = answer
         self._tell = tell
         self._born_host = born_host
+        self._store_host = store_host
         self._limit_bytes = context.settings.rocketmq.message_size_bytes
         self._clients: set[str] = set()
         self.requests: Mapping[int, Callable[[Session, Command], None]] = {
@@ -73,21 +83,23 @@ class Replying:
         if len(body) > self._limit_bytes or len(properties) > MAX_PROPERTIES_BYTES:
             raise LimitExceededError(f"the message is illegal, a reply has at most {self._limit_bytes} bytes")
         client = dict(read_properties(properties)).get(_REPLY_TO, b"").decode("utf-8", "replace")
+        if not client:
+            self._refuse(command, "reply message properties[REPLY_TO_CLIENT] is null")
+            return
         give = self._context.requesters.get(client)
         if give is None:
-            remark = f"push reply message fail, channel of <{client}> not found."
-            if not client:
-                remark = "reply message properties[REPLY_TO_CLIENT] is null"
-            self._refuse(command, remark)
+            self._refuse(command, f"push reply message fail, channel of <{client}> not found.")
             return
+        # What waits for the client holds no body: it may never say that it took the reply.
+        asked = msgspec.structs.replace(command, fields={}, body=b"")
+        # It has no place.
+        place = {"msgId": "0", "queueId": str(max(request.queue_id, 0)), "queueOffset": "0"}
 
         def given(was_taken: bool) -> None:
-            if not was_taken:
-                self._refuse(command, f"push reply message to {client} fail.")
-                return
-            # It has no place.
-            fields = {"msgId": "0", "queueId": str(max(request.queue_id, 0)), "queueOffset": "0"}
-            self._answer(command, command.answer(ResponseCode.SUCCESS, fields=fields))
+            if was_taken:
+                self._answer(asked, asked.answer(ResponseCode.SUCCESS, fields=place))
+            else:
+                self._refuse(asked, f"push reply message to {client} fail.")
 
         give(self._fields(request), body, given)
 
@@ -96,7 +108,7 @@ class Replying:
         separator = "" if request.properties.endswith("\x02") or not request.properties else "\x02"
         return {
             "bornHost": self._born_host,
-            "storeHost": "{}:{}".format(*self._context.advertised_classic_address(self._transport.peer)),
+            "storeHost": self._store_host,
             "storeTimestamp": str(now_ms),
             "producerGroup": request.producer_group,
             "topic": request.topic,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -124,19 +123,6 @@ def test_replies_do_not_pile_up_for_who_does_not_read(
         assert client.answer(numbers[-1]).code == ResponseCode.SYSTEM_ERROR
     assert {client.answer(number).code for number in numbers[:-1]} == {ResponseCode.SYSTEM_ERROR}
     assert reply(client, "asker", bytes((4 << 20) + 1)).code == ResponseCode.MESSAGE_ILLEGAL
-
-
-def test_a_client_that_never_says_what_it_took_costs_no_bodies(server: RunningServer, client: RemotingClient) -> None:
-    with closing(RemotingClient(server)) as asker:
-        is_there(asker, "asker")
-        tracemalloc.start()
-        try:
-            for _ in range(8):
-                ask_to_reply(client, "asker", bytes(4 << 20))
-                asker.next_pushed()
-            eventually(lambda: tracemalloc.get_traced_memory()[0] < 16 << 20)
-        finally:
-            tracemalloc.stop()
 
 
 def test_replies_come_where_the_client_was_heard_of_last(server: RunningServer, client: RemotingClient) -> None:

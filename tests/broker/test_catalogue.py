@@ -137,6 +137,8 @@ def test_other_arguments_are_refused(tmp_path: Path, other: dict[str, object]) -
         ("max-length-bytes", -1),
         ("max-length-bytes", "many"),
         ("max-length-bytes", "9" * 30),
+        ("stream-initial-offset", -1),
+        ("stream-initial-offset", 2**62 + 1),
         ("max-age", "5x"),
         ("max-age", "0D"),
         ("max-age", "-1D"),
@@ -163,6 +165,14 @@ def test_a_wrong_value_is_refused_and_named(tmp_path: Path, name: str, value: ob
         session.declare_stream("orders", {name: value})
     assert not isinstance(caught.value, UnsuitableArgumentError | ReservedNameError)
     assert session.streams() == []
+
+
+def test_a_stream_with_an_initial_offset_begins_there(tmp_path: Path) -> None:
+    session = open_session(open_broker(tmp_path))
+    assert session.declare_stream("orders", {"stream-initial-offset": 1000}) is Declared.CREATED
+    assert Stream.open(stream_folder(tmp_path, "orders")).first_offset() == 1000
+    with pytest.raises(ResourceExistsError, match="stream-initial-offset"):
+        session.declare_stream("orders", {})
 
 
 def test_columns_of_a_declaration_are_declared(tmp_path: Path) -> None:

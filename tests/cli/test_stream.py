@@ -30,6 +30,7 @@ def test_created_stream_has_the_limits_it_was_given(run: Run, tmp_path: Path) ->
     shown = run(
         "stream", "create", "a/b", "--filter-size", "32", "--max-segment-size", "8MB", "--max-length", "1GiB",
         "--max-age", "7D", "--max-segment-age", "1h", "--filter-source", "properties.subject", "--drop-settled",
+        "--initial-offset", "1000",
     )  # fmt: skip
     assert shown.status == 0
     settings = json.loads((Path(shown.out.strip()) / "stream.json").read_text())
@@ -43,8 +44,10 @@ def test_created_stream_has_the_limits_it_was_given(run: Run, tmp_path: Path) ->
         "max_length_bytes": 2**30,
         "max_age_ms": 604_800_000,
         "drops_settled": True,
+        "initial_offset": 1000,
     }
-    assert run("stream", "ls", "--json").json[0]["name"] == "a/b"
+    listed = run("stream", "ls", "--json").json[0]
+    assert (listed["name"], listed["first_offset"], listed["next_offset"]) == ("a/b", 1000, 1000)
 
 
 def test_second_stream_of_a_name_is_refused(run: Run) -> None:

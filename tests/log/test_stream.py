@@ -30,10 +30,12 @@ from headgate.log import (
     derived,
     headers_digest,
     list_streams,
+    read_tail,
     resolve_stream,
     segment,
     stream_folder,
     stream_names,
+    verify_stream,
 )
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name, segment_name
 from headgate.log.root import name_of_folder
@@ -64,6 +66,25 @@ def stream(tmp_path: Path) -> Stream:
 def test_the_fixture_has_the_chunks_that_the_tests_expect(stream: Stream) -> None:
     assert chunk_ids(stream) == [0, 2, 4, 5, 6, 8, 10, 11, 13, 15]
     assert [segment.first_chunk_id for segment in stream.segments()] == [0, 5, 10, 15]
+
+
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_a_stream_with_an_initial_offset_begins_there(tmp_path: Path, *, is_foreign: bool) -> None:
+    path = tmp_path / "__s_1"
+    made = Stream.create(path, name="s", now_ms=0, arguments=StreamArguments(initial_offset=1000))
+    if is_foreign:
+        (path / "stream.json").unlink()
+        made = Stream.open(path)
+    for text in ("first", "last", "next", "0", "1000", "1001", "1h"):
+        found = made.attach(OffsetSpecification.parse(text), now_ms=0)
+        assert (found.row, found.chunk_id, found.offset) == (0, 1000, 1000)
+    assert (made.first_offset(), made.next_offset()) == (1000, 1000)
+    assert (read_tail(made).first_offset, read_tail(made).next_offset) == (1000, 1000)
+    assert list(verify_stream(made)) == []
+    if not is_foreign:
+        with Writer.open(made, now_ms=0) as writer:
+            writer.append([(b"a", None)], now_ms=0)
+        assert read_messages(made) == [(1000, b"a")]
 
 
 @pytest.mark.parametrize(

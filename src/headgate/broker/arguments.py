@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from headgate.errors import ConfigError, PreconditionFailedError, UnsuitableArgumentError
-from headgate.log import StreamArguments, StreamSettings
+from headgate.log import MAX_INITIAL_OFFSET, StreamArguments, StreamSettings
 from headgate.message import parse_field
 
 FILTER_SIZE = "stream-filter-size-bytes"
@@ -22,6 +22,8 @@ MAX_AGE = "max-age"
 CLUSTER_SIZE = "initial-cluster-size"
 LEADER_LOCATOR = "queue-leader-locator"
 QUEUE_TYPE = "queue-type"
+INITIAL_OFFSET = "stream-initial-offset"
+"""The offset of the first message; RabbitMQ has it from 4.4 on."""
 FILTER_SOURCE = "headgate-filter-source"
 """Our own: the field of messages that filter values come from."""
 COLUMNS = "headgate-columns"
@@ -36,6 +38,7 @@ _NUMBERS = {
     SEGMENT_SIZE: (0, 3_000_000_000),
     MAX_LENGTH: (0, 2**63 - 1),
     CLUSTER_SIZE: (1, 2**31 - 1),
+    INITIAL_OFFSET: (0, MAX_INITIAL_OFFSET),
 }
 _COMPARED = frozenset({*_NUMBERS, MAX_AGE, LEADER_LOCATOR, FILTER_SOURCE, COLUMNS, DROP_SETTLED, MAX_SEGMENT_AGE})
 _LOCATORS = ("client-local", "balanced", "least-leaders", "random")
@@ -114,6 +117,7 @@ def arguments_of(settings: StreamSettings) -> dict[str, object]:
         (MAX_LENGTH, "max_length_bytes"),
         (SEGMENT_SIZE, "max_segment_size_bytes"),
         (FILTER_SIZE, "filter_size_bytes"),
+        (INITIAL_OFFSET, "initial_offset"),
     ):
         value = getattr(stored, field)
         if value != getattr(default, field):
@@ -181,6 +185,7 @@ def _meaning(declared: Mapping[str, object], stream: str) -> StreamArguments:
         max_age_ms=age_ms(MAX_AGE),
         max_segment_age_ms=age_ms(MAX_SEGMENT_AGE),
         drops_settled=declared.get(DROP_SETTLED) is True,
+        initial_offset=number(INITIAL_OFFSET, default.initial_offset),
     )
     try:
         meaning.check()

@@ -47,6 +47,9 @@ def create(
     max_segment_age: Annotated[
         str | None, Parameter(help="Seal a segment that began so long ago, such as 1h, when the next message comes.")
     ] = None,
+    initial_offset: Annotated[
+        int | None, Parameter(help="Offset of the first message, to go on where another stream ended.")
+    ] = None,
     filter_source: Annotated[
         str | None, Parameter(help="Field that filter values come from, such as application_properties.region.")
     ] = None,
@@ -79,6 +82,7 @@ def create(
             "max-length-bytes": length_bytes,
             "max-age": None if age_ms is None else f"{max(1, age_ms // 1000)}s",
             "headgate-max-segment-age": None if segment_age_ms is None else f"{max(1, segment_age_ms // 1000)}s",
+            "stream-initial-offset": initial_offset,
             "headgate-filter-source": filter_source,
             "headgate-drop-settled": "true" if drop_settled else None,
         }
@@ -93,6 +97,7 @@ def create(
         max_age_ms=age_ms,
         max_segment_age_ms=segment_age_ms,
         drops_settled=drop_settled,
+        initial_offset=initial_offset or 0,
     )
     made = Stream.create(
         stream_folder(place.root, name), name=name, now_ms=now_ms(), arguments=arguments, filter_source=filter_source

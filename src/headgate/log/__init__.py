@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from headgate.log.segment import Segment, SegmentReader, memory_of
     from headgate.log.settings import (
         DEFAULT_MAX_SEGMENT_SIZE_BYTES,
+        MAX_INITIAL_OFFSET,
         StreamArguments,
         StreamSettings,
         check_identity,

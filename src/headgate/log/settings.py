@@ -19,6 +19,7 @@ SETTINGS_FORMAT = 2
 
 DEFAULT_MAX_SEGMENT_SIZE_BYTES = 500_000_000
 DEFAULT_MAX_SEGMENT_CHUNKS = 256_000
+MAX_INITIAL_OFFSET = 2**62
 _LARGEST_SEGMENT_BYTES = 2**32 - 1
 
 _CHECKSUM = "crc"
@@ -37,6 +38,7 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     so that segments of slow streams are sealed, too.
     Retention keeps `max_length_bytes` and messages younger than `max_age_ms`; None keeps all.
     `drops_settled`: segments wholly below the stream's pin are deleted, whatever the limits say.
+    The first record has `initial_offset`, as in a stream whose earlier messages were deleted; at most 2^62.
     """
 
     filter_size_bytes: int = DEFAULT_FILTER_SIZE_BYTES
@@ -46,6 +48,7 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_length_bytes: int | None = None
     max_age_ms: int | None = None
     drops_settled: bool = False
+    initial_offset: int = 0
 
     def check(self) -> None:
         """Check all arguments. Raises ConfigError that names the first argument out of its range."""
@@ -54,6 +57,8 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(
                 f"max_segment_size_bytes is {self.max_segment_size_bytes}; expected 1 to {_LARGEST_SEGMENT_BYTES}"
             )
+        if not 0 <= self.initial_offset <= MAX_INITIAL_OFFSET:
+            raise ConfigError(f"initial_offset is {self.initial_offset}; expected 0 to {MAX_INITIAL_OFFSET}")
         for name in ("max_segment_chunks", "max_segment_age_ms", "max_length_bytes", "max_age_ms"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -131,11 +131,11 @@ class Stream:
             ):
                 raise StreamExistsError("a foreign stream is there already; adopt it instead", path=folder)
             try:
-                for file in create_pair(folder, 0, open_file):
+                for file in create_pair(folder, settings.arguments.initial_offset, open_file):
                     file.close()
                 save_settings(folder, settings, flushed=flushed)
             except BaseException as error:
-                _remove_unfinished(folder)
+                _remove_unfinished(folder, settings.arguments.initial_offset)
                 if isinstance(error, OSError):
                     raise storage_error(error, folder) from error
                 raise
@@ -348,10 +348,10 @@ def _removed_if_empty(folder: Path) -> Iterator[None]:
         raise
 
 
-def _remove_unfinished(folder: Path) -> None:
+def _remove_unfinished(folder: Path, first_chunk_id: int) -> None:
     """Remove what the start of a creation left. The caller holds the lock, whose file goes as well."""
     with contextlib.suppress(OSError):
-        delete_pair(folder, 0)
+        delete_pair(folder, first_chunk_id)
         (folder / LOCK_NAME).unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""The unmodified clients of Service Bus for JavaScript and Java: messaging, and rules changed at run time."""
+"""The unmodified clients of Service Bus for JavaScript, Java and Go: messaging, and rules changed at run time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from interop.entities import DEFAULT, connection_string, declare_queue, declare_topic
-from interop.programs import JAVA_SERVICEBUS, NODE_SERVICEBUS, ClientError, Program, bodies, start
+from interop.programs import GO_SERVICEBUS, JAVA_SERVICEBUS, NODE_SERVICEBUS, ClientError, Program, bodies, start
 from interop.servers import Served
 
 
-@pytest.fixture(scope="module", params=[NODE_SERVICEBUS, JAVA_SERVICEBUS], ids=str)
+@pytest.fixture(scope="module", params=[NODE_SERVICEBUS, JAVA_SERVICEBUS, GO_SERVICEBUS], ids=str)
 def client(request: pytest.FixtureRequest, served: Served) -> Iterator[Program]:
     if served.is_original:
         pytest.skip("RabbitMQ has no topics of Service Bus")
@@ -23,6 +23,11 @@ def client(request: pytest.FixtureRequest, served: Served) -> Iterator[Program]:
     yield program
     program.ask("close")
     program.stop()
+
+
+def _but_go(client: Program, reason: str) -> None:
+    if client.client is GO_SERVICEBUS:
+        pytest.skip(f"azservicebus (Go) {reason}")
 
 
 def _received(client: Program, count: int, **place: Any) -> list[dict[str, Any]]:
@@ -158,6 +163,7 @@ def test_batches_and_queues(client: Program, served: Served, name: str) -> None:
 
 
 def test_rules_are_changed_at_run_time(client: Program, served: Served, name: str) -> None:
+    _but_go(client, "has no rule manager")
     place = {"topic": declare_topic(served, name, s=DEFAULT), "subscription": "s"}
     client.ask("add_rule", name="red", sql="color = 'red'", action="SET quantity = quantity / 2", **place)
     client.ask("add_rule", name="big", correlation={"label": "big", "properties": {"color": "blue"}}, **place)
@@ -184,6 +190,7 @@ def test_rules_are_changed_at_run_time(client: Program, served: Served, name: st
 
 
 def test_rules_that_are_wrong_are_refused(client: Program, served: Served, name: str) -> None:
+    _but_go(client, "has no rule manager")
     place = {"topic": declare_topic(served, name, s=DEFAULT), "subscription": "s"}
     with pytest.raises(ClientError, match="already exists"):
         client.ask("add_rule", name="$Default", sql="1=1", **place)
@@ -223,7 +230,8 @@ def test_sessions(client: Program, served: Served, name: str) -> None:
     (again,) = client.ask("receive", id="a", count=1)
     assert (again["body"], again["delivery_count"]) == ("a1", 1)
     assert re.search("(?i)cannot-?be-?locked", client.ask("no_session", queue=name, session="a"))
-    assert re.search("(?i)timeout", client.ask("no_session", queue=name, seconds=1))
+    # Go's client waits as long as its caller does, and says nothing to the server.
+    assert re.search("(?i)timeout|deadline", client.ask("no_session", queue=name, seconds=1))
     client.ask("shut", id="a")
     client.ask("open", id="a", deletes=True, session="a", **place)
     assert client.ask("state", id="a") == "half" and client.ask("state", id="a", set=True, state=None) is None
@@ -239,6 +247,7 @@ def test_sessions(client: Program, served: Served, name: str) -> None:
 
 
 def test_several_sessions_at_once(client: Program, served: Served, name: str) -> None:
+    _but_go(client, "has no processor")
     declare_queue(served, name, requires_session=True)
     client.ask("send", entity=name, messages=_of_sessions("abc", 4))
     found = client.ask("process", queue=name, sessions=3, count=12)
@@ -252,6 +261,7 @@ def test_several_sessions_at_once(client: Program, served: Served, name: str) ->
 
 
 def test_a_session_lock_that_is_lost(client: Program, served: Served, name: str) -> None:
+    _but_go(client, "tries to settle again for a minute")
     declare_topic(served, name, s={"rules": DEFAULT, "settings": {"requires_session": True, "lock_ms": 1_000}})
     client.ask("send", entity=name, messages=[_message("m", session="x")])
     place = {"topic": name, "subscription": "s", "by_session": True}
@@ -269,6 +279,7 @@ def test_a_session_lock_that_is_lost(client: Program, served: Served, name: str)
 
 
 def test_a_lock_that_is_lost(client: Program, served: Served, name: str) -> None:
+    _but_go(client, "passes over settling a message twice")
     declare_queue(served, name, lock_ms=1_000)
     client.ask("send", entity=name, messages=[_message("m")])
     client.ask("open", id="r", queue=name)

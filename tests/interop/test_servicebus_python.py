@@ -167,6 +167,32 @@ def test_a_batch_has_all_its_messages_in_order(client: Any, served: Served, name
     assert _bodies(found[-2:]) == ["last", "very last"] and len(batch) > 2_000
 
 
+def test_messages_without_a_body(client: Any, served: Served, name: str) -> None:
+    declare_topic(served, name, s=[{"name": "r", "sql": "n > 0", "action": "SET n = n + 1"}])
+
+    def message(number: int) -> Any:
+        return Message(None, subject="control", application_properties={"n": number})
+
+    due = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=0.3)
+    with client.get_topic_sender(name, **_WITHOUT_KEEP_ALIVE) as sender:
+        sender.send_messages(message(1))
+        sender.send_messages([message(2), Message("body", application_properties={"n": 3})])
+        sender.schedule_messages(message(4), due)
+    with client.get_subscription_receiver(name, "s") as receiver:
+        found = _next(receiver, 4)
+        assert [(_properties(each)["n"], each.subject) for each in found] == [
+            (2, "control"), (3, "control"), (4, None), (5, "control"),
+        ]  # fmt: skip
+        assert [each.raw_amqp_message.body for each in (found[0], found[1], found[3])] == [None] * 3
+        assert str(found[2]) == "body"
+        receiver.dead_letter_message(found[0], reason="why")
+        for each in found[1:]:
+            receiver.complete_message(each)
+    with client.get_subscription_receiver(name, "s", sub_queue=DEAD_LETTERS, receive_mode=DELETE) as receiver:
+        (letter,) = _next(receiver, 1)
+        assert (letter.raw_amqp_message.body, letter.dead_letter_reason) == (None, "why")
+
+
 def test_a_lock_that_is_lost_is_told_on_the_link_and_by_management(served: Served, client: Any, name: str) -> None:
     """Where settling on the link fails, the client asks management: that must refuse it, too."""
     declare_queue(served, name, lock_ms=1_000)

@@ -14,7 +14,16 @@ from amqp_strategies import amqp_messages
 from headgate import kernels
 from headgate.errors import MessageError
 from headgate.language.servicebus import Limits
-from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, Message, amqp_value
+from headgate.message import (
+    AmqpType,
+    AmqpValue,
+    Body,
+    EncodedMessages,
+    FieldReference,
+    Message,
+    Section,
+    amqp_value,
+)
 from headgate.protocols.servicebus import (
     Given,
     GivenMessages,
@@ -28,6 +37,7 @@ from strategies import damaged_messages
 
 GIVEN = Given(sequence_number=11, enqueued_sequence_number=10, enqueued_ms=1_000, delivery_count=2)
 OURS = ("x-inside",)
+_NUMBER = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-opt-sequence-number")
 
 
 def _ids(count: int) -> bytes:
@@ -51,6 +61,22 @@ def test_a_message_without_an_id_gets_one() -> None:
     assert [each.properties["message-id"].value for each in found] == [made[:32], made[32:], "mine", 7]
     assert found[1].properties["subject"].value == "s"
     assert [each.body for each in found] == [each.body for each in sent]
+
+
+def test_a_message_without_a_body_is_stored_with_an_empty_one_and_delivered_without() -> None:
+    bare = [
+        Message(None, subject="go"),
+        Message(None, application_properties={"a": 1}, footer={"f": "g"}),
+        Message(None, durable=True),
+        Message(None),
+    ]
+    others = [Message(b""), Message(Body.value(None)), Message(b"", message_annotations={"x-headgate-no-body": True})]
+    found = _stored(*bare, *others)
+    assert [each.body for each in found[: len(bare)]] == [Body.data(b"")] * len(bare)
+    given = [Message.decode(delivered(each.encode(), GIVEN, left_out=())) for each in found]
+    assert [each.body for each in given] == [None] * len(bare) + [each.body for each in others]
+    assert [given[0].properties["subject"].value, given[1].footer] == ["go", bare[1].footer]
+    assert not any("x-headgate-no-body" in each.message_annotations for each in given)
 
 
 def test_what_only_the_broker_says_is_not_stored() -> None:
@@ -78,7 +104,7 @@ def test_damaged_messages_are_stored_or_refused_and_delivered_whatever_they_are(
     for row, data in enumerate(damaged):
         given_out = [data] if row in found.refused else [data, found.messages.message(row)]
         for one in given_out:
-            assert Message.decode(delivered(one, GIVEN, left_out=OURS)).message_annotations is not None
+            assert Message.decode(delivered(one, GIVEN, left_out=OURS)).value(_NUMBER) == amqp_value(11)
             delivered(one, replace(GIVEN, time_to_live_ms=5), left_out=OURS)
 
 
@@ -164,22 +190,23 @@ def test_other_bytes_are_no_batch(data: bytes) -> None:
 
 
 _ANNOTATIONS = st.sampled_from(
-    ("x-opt-partition-key", "x-exchange", "x-inside", "x-opt-locked-until", "x-moved", "x-a")
+    ("x-opt-partition-key", "x-exchange", "x-inside", "x-opt-locked-until", "x-moved", "x-a", "x-headgate-no-body")
 )
 _MESSAGES = st.one_of(
     amqp_messages(),
     st.binary(max_size=40),
     st.builds(
-        lambda ttl, identity, annotations: Message(
-            b"a",
+        lambda body, ttl, identity, annotations: Message(
+            body,
             header=None if ttl is None else {"ttl": ttl},
             properties=None if identity is None else {"message-id": identity, "subject": "s"},
             message_annotations=annotations,
             application_properties={"a": 1},
         ).encode(),
+        st.sampled_from((b"a", b"", None)),
         st.sampled_from((None, 0, 5, 600, 70_000)),
         st.sampled_from((None, "m", 7)),
-        st.dictionaries(_ANNOTATIONS, st.text(max_size=3), max_size=4),
+        st.dictionaries(_ANNOTATIONS, st.text(max_size=3) | st.just(True), max_size=4),
     ),
 )
 

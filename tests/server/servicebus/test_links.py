@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.broker import EntityDeclaration
-from headgate.message import AmqpType, AmqpValue, Body, Message, amqp_value
+from headgate.message import AmqpArray, AmqpType, AmqpValue, Body, Message, amqp_value
 from headgate.protocols.amqp10 import Link
 from headgate.protocols.amqp10.events import Closed, Detached, StateChanged
 from headgate.protocols.amqp10.performatives import RECEIVER, SETTLED, Disposition, Transfer
@@ -17,12 +17,13 @@ from headgate.protocols.amqp10.terminus import (
     Coordinator,
     Error,
     Modified,
+    RawEntry,
     Rejected,
     Released,
     Source,
     TransactionalState,
 )
-from headgate.topic import RuleDefinition, TopicKind, TopicSettings, TopicStatus
+from headgate.topic import RuleDefinition, SubscriptionSettings, TopicKind, TopicSettings, TopicStatus
 from server.amqp10_client import Client, Management, client_of
 from server.entities import ServedEntities
 from server.running import RunningServer
@@ -252,6 +253,60 @@ def test_a_batch_is_there_as_a_whole(
     assert server.call(lambda: stream.next_offset) == 5_001
     receiver = client.receiver(name, credit=5_001, snd_settle_mode=SETTLED)
     assert len(client.receive(receiver, 5_001)) == 5_001
+
+
+def test_a_message_without_a_body_takes_every_road_and_is_delivered_without(
+    client: Client, server: RunningServer, entities: ServedEntities, name: str
+) -> None:
+    other = entities.queue(f"{name}-other")
+    entities.topic(
+        name, plain=None, changed=RuleDefinition("r", sql="n > 0", action="SET n = n + 1; SET sys.Label = 'l'")
+    )
+    create = server.context.broker.entities.create_subscription
+    entities.told(create, name, "forwarding", SubscriptionSettings(), forward_to=other)
+    sent = Message(None, application_properties={"n": 1}).encode()
+    batch = Message(None, application_properties={"n": 2}, ttl=AmqpValue(AmqpType.UINT, 900_000)).encode()
+    soon = AmqpValue(AmqpType.TIMESTAMP, server.context.clock.now_ms() + 100)
+    later = Message(None, application_properties={"n": 3}, message_annotations={"x-opt-scheduled-enqueue-time": soon})
+    _send(client, name, sent)
+    _send(client, entities.queue(f"{name}-nothing"), b"")
+    (nothing,) = client.receive(peek_lock(client, f"{name}-nothing"), 1)
+    assert nothing.message.body is None
+    assert send_batch(client, client.sender(name), batch, _message(b"with", n=5)) == Accepted()
+    requests = Requests(client, f"{name}/$management")
+    assert requests.do("schedule-message", messages=[{"message": later.encode()}])[0] == 200
+    expected = [None, None, None, Body.data(b"with")]
+    for address in (f"{name}/Subscriptions/plain", f"{name}/Subscriptions/changed", other):
+        link = peek_lock(client, address)
+        found = {one.message.application_properties["n"].value: one for one in client.receive(link, 4)}
+        first = 2 if "changed" in address else 1
+        assert sorted(found) == [first, first + 1, first + 2, first + 4]
+        assert [one.message.body for _, one in sorted(found.items())] == expected
+        assert not any(
+            key.startswith("x-headgate") for one in found.values() for key in one.message.message_annotations
+        )
+    settle(client, link, found[1].id, found[1].id, Modified(None, True))
+    settle(client, link, found[2].id, found[2].id, _dead_letter(DeadLetterReason="why"))
+    number = found[1].message.message_annotations["x-opt-sequence-number"]
+    numbers = AmqpValue(AmqpType.ARRAY, AmqpArray(AmqpType.LONG, (number,)))
+    of_other = Requests(client, f"{other}/$management")
+    _, told = of_other.do(
+        "receive-by-sequence-number", sequence_numbers=numbers, receiver_settle_mode=AmqpValue(AmqpType.UINT, 1)
+    )
+    (letter,) = client.receive(peek_lock(client, f"{other}/$DeadLetterQueue"), 1)
+    assert (Message.decode(told["messages"][0]["message"]).body, letter.message.body) == (None, None)
+    # RabbitMQ's side has no messages without a body: it refuses them, and its consumers get an empty one.
+    first_of_all = RawEntry.of("offset", "rabbitmq:stream-offset-spec", amqp_value("first"))
+    consumer = client.receiver(f"/queues/{name}", filters=(first_of_all,), credit=4)
+    stored = [one.message for one in client.receive(consumer, 4)]
+    assert [each.body for each in stored] == [Body.data(b"")] * 2 + [Body.data(b"with"), Body.data(b"")]
+    assert [each.message_annotations.get("x-headgate-no-body") for each in stored] == [amqp_value(True)] * 2 + [
+        None,
+        amqp_value(True),
+    ]
+    publisher = client.sender(f"/queues/{name}")
+    publisher.send(sent)
+    assert client.detached(publisher)[0] == "amqp:decode-error"
 
 
 def test_duplicates_are_accepted_and_dropped(client: Client, entities: ServedEntities, name: str) -> None:

@@ -156,6 +156,10 @@ def test_deferred_messages_are_received_by_number_and_settled_by_token(
     status, found = receive(*numbers, mode=AmqpValue(AmqpType.UINT, 1))
     assert status == 200 and [each.body.octets() for _, each in found] == [b"1", b"2"]
     token, message = found[0]
+    # Go's client takes the token from the message, the others from beside it.
+    assert [each.delivery_annotations for _, each in found] == [
+        {"x-opt-lock-token": amqp_value(each)} for each, _ in found
+    ]
     told = {key: value.value for key, value in message.message_annotations.items()}
     assert (told["x-opt-sequence-number"], told["x-opt-message-state"]) == (numbers[1], 1)
     assert told["x-opt-locked-until"] > told["x-opt-enqueued-time"] and len(told) == 5
@@ -182,6 +186,7 @@ def test_deferred_messages_are_received_by_number_and_settled_by_token(
     settle(client, link, ids[0], ids[0], Modified(None, True))
     (_, ((_, message),)) = receive(numbers[0], mode=_int(0))
     assert message.body.octets() == b"0" and "x-opt-locked-until" not in message.message_annotations
+    assert message.delivery_annotations is None
     assert receive(numbers[0], mode=_int(0))[0] == 404
 
 

@@ -6,6 +6,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -351,3 +352,30 @@ def test_deferred_messages_are_received_by_who_has_their_session(client: Client,
     _, peeked = requests.do("peek-message", from_sequence_number=1, message_count=9, session_id="a")
     (message,) = peeked["messages"]
     assert Message.decode(message["message"]).message_annotations["x-opt-message-state"].value == 1
+
+
+def test_a_request_of_a_receiver_is_for_its_session_if_it_names_the_link_alone(
+    client: Client, entities: ServedEntities, queue: str
+) -> None:
+    _send(client, queue, "a", "a", "b")
+    link, _ = session_link(client, queue, "a", credit=1)
+    (one,) = client.receive(link, 1)
+    settle(client, link, one.id, one.id, Modified(None, True))
+    requests = Requests(client, f"{queue}/$management")
+
+    def ask(operation: str, link_name: str, **body: object) -> tuple[int, dict[str, Any]]:
+        named = {name.replace("_", "-"): value for name, value in body.items()}
+        return requests.ask(f"com.microsoft:{operation}", named, **{"associated-link-name": link_name})[:2]
+
+    def peek(link_name: str) -> list[bytes]:
+        _, found = ask("peek-message", link_name, from_sequence_number=1, message_count=9)
+        return [Message.decode(each["message"]).body.octets() for each in found["messages"]]
+
+    assert (peek(link.name), peek("of another")) == ([b"0", b"1"], [b"0", b"1", b"2"])
+    numbers = AmqpValue(AmqpType.ARRAY, AmqpArray(AmqpType.LONG, (AmqpValue(AmqpType.LONG, 1),)))
+    assert ask("receive-by-sequence-number", "of another", sequence_numbers=numbers)[0] == 400
+    _, found = ask("receive-by-sequence-number", link.name, sequence_numbers=numbers)
+    (token,) = (each["lock-token"] for each in found["messages"])
+    tokens = AmqpValue(AmqpType.ARRAY, AmqpArray(AmqpType.UUID, (amqp_value(token),)))
+    assert ask("update-disposition", link.name, disposition_status="completed", lock_tokens=tokens)[0] == 200
+    assert peek(link.name) == [b"1"]

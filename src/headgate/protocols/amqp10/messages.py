@@ -51,6 +51,9 @@ BROKER_ANNOTATIONS = (EXCHANGE, ROUTING_KEY, OFFSET, FILTER_VALUE)
 _NULL = b"\x40"
 _TRUE = b"\x41"
 _FALSE = b"\x42"
+EMPTY_BODY = bytes([0x00, 0x53, Section.DATA, 0xA0, 0])
+"""One data section of no bytes: the body that messages without one are stored with."""
+
 _DEFAULT_HEADER = (_TRUE, _NULL, _NULL)
 _HEADER_TAIL = b"\x41\x43"
 """First acquirer true, delivery count 0."""
@@ -104,16 +107,23 @@ class StoredMessages(msgspec.Struct, eq=False):
 
 
 def stored_message(
-    data: bytes, *, routing: tuple[str, str] | None, user: str | None, left_out: Sequence[str] = ()
+    data: bytes,
+    *,
+    routing: tuple[str, str] | None,
+    user: str | None,
+    left_out: Sequence[str] = (),
+    no_body: str | None = None,
 ) -> tuple[bytes, bytes | None]:
     """The stored form of one message, and its filter value; arguments as `store_messages`.
 
-    Raises MessageError for bytes that are not a message with a body, AccessRefusedError for another user's id, and
-    PreconditionFailedError for a filter value that is not a string.
+    Raises MessageError for bytes that are not a message, and for one without a body unless `no_body` says how that is
+    noted; AccessRefusedError for another user's id; PreconditionFailedError for a filter value that is not a string.
     """
     data = in_standard_order(data)
     spans, body = section_spans(data)
-    _check_body(data, body)
+    has_body = _has_body(data, body)
+    if not has_body and no_body is None:
+        raise MessageError("a message without a body", position=body)
     if user is not None and Section.PROPERTIES in spans:
         _check_user(data, spans[Section.PROPERTIES], user)
     pairs = _pairs(data, spans.get(Section.MESSAGE_ANNOTATIONS))
@@ -127,6 +137,9 @@ def stored_message(
     dropped = _dropped_keys(tuple(left_out))
     kept = [key + value for key, value in pairs if key not in dropped]
     added = b"" if routing is None else routing_annotations(*routing)
+    if not has_body and no_body is not None:
+        kept.append(symbol(no_body) + _TRUE)
+        data = data[:body] + EMPTY_BODY + data[body:]
     content = b"".join(kept) + added
     durable, priority, ttl = _header_fields(data, spans.get(Section.HEADER))
     header = _header(_TRUE if durable == _NULL else durable, priority, ttl)
@@ -302,14 +315,19 @@ def _check_user(data: bytes, span: SectionSpan, user: str) -> None:
         raise AccessRefusedError(f"user-id {found.value!r} of a message is not the authenticated user {user!r}")
 
 
-def _check_body(data: bytes, position: int) -> None:
-    """Raise MessageError unless data sections, sequences or one value, and perhaps a footer, fill the rest."""
+def _has_body(data: bytes, position: int) -> bool:
+    """Whether there are data sections, sequences or one value, before an optional footer.
+
+    Raises MessageError for anything else there.
+    """
     previous: Section | None = None
+    has_body = False
     while position < len(data):
         section, value = read_descriptor(data, position)
         is_footer = section is Section.FOOTER
-        if section < Section.DATA or previous is Section.FOOTER or (is_footer and previous is None):
+        if section < Section.DATA or previous is Section.FOOTER:
             raise MessageError(f"section {section:#x} in the body", position=position)
+        has_body = has_body or not is_footer
         if previous is not None and not is_footer and (section is not previous or section is Section.AMQP_VALUE):
             raise MessageError(f"section {section:#x} behind section {previous:#x}", position=position)
         behind = skip_value(data, value, len(data))
@@ -317,8 +335,7 @@ def _check_body(data: bytes, position: int) -> None:
             raise MessageError(f"section {section:#x} with constructor {data[value]:#04x}", position=value)
         position = behind
         previous = section
-    if previous is None:
-        raise MessageError("a message without a body", position=position)
+    return has_body
 
 
 @functools.cache
@@ -366,12 +383,19 @@ def _destination(routing: tuple[str, str] | None, user: str | None, left_out: tu
 
 
 def store_messages(
-    messages: EncodedMessages, *, routing: tuple[str, str] | None, user: str | None, left_out: Sequence[str] = ()
+    messages: EncodedMessages,
+    *,
+    routing: tuple[str, str] | None,
+    user: str | None,
+    left_out: Sequence[str] = (),
+    no_body: str | None = None,
 ) -> StoredMessages:
     """The stored form of many messages, in a separate buffer: one kernel call, and Python for what it leaves open.
 
     `routing` are exchange and routing key that are noted on them, None for nothing; `user` whose id they may carry,
-    None for anybody's. Annotations that are `left_out` are dropped.
+    None for anybody's. Annotations that are `left_out` are dropped. A message without a body is stored with an empty
+    one and the annotation `no_body`, which is true; without such a name it is refused. RabbitMQ, which refuses it too,
+    ends the connection of a consumer that reads one from a stream.
     """
     count = len(messages.starts)
     destination = _destination(routing, user, tuple(left_out))
@@ -410,7 +434,9 @@ def store_messages(
     parts: list[bytes] = []
     for row in rows_of(status):
         try:
-            stored, value = stored_message(messages.message(row), routing=routing, user=user, left_out=left_out)
+            stored, value = stored_message(
+                messages.message(row), routing=routing, user=user, left_out=left_out, no_body=no_body
+            )
         except (MessageError, AccessRefusedError, PreconditionFailedError) as error:
             refused[row] = error
             continue

@@ -40,7 +40,7 @@ from headgate.protocols.servicebus.batches import ID_BYTES
 DONE, UNDECIDED = 0, 1
 """Status of a row: it is written, or Python has to look at it."""
 
-MOVED, SEQUENCE, FIRST_SEQUENCE, ENQUEUED, STATE, LOCKED = 0, 1, 2, 3, 4, 5
+MOVED, NO_BODY, SEQUENCE, FIRST_SEQUENCE, ENQUEUED, STATE, LOCKED = 0, 1, 2, 3, 4, 5, 6
 """Rows of the table of names: annotations of copies that Python looks at, then those that deliveries say."""
 
 _EXPIRY_FIELD, _CREATION_FIELD, _FIELDS = 8, 9, 13
@@ -285,7 +285,7 @@ def _kept_annotations(target: int, source: int, stop: int, widths: int, names: i
         if behind == FAIL:
             return FAIL
         name: int = _which_name(source, names, count)
-        if name in (MOVED, FIRST_SEQUENCE):
+        if name in (MOVED, NO_BODY, FIRST_SEQUENCE):
             return FAIL
         if name == FAIL:
             if target != 0:

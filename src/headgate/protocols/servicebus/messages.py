@@ -1,13 +1,16 @@
 """The two forms of a message for clients of Service Bus: as it is stored, and as a receiver is given it.
 
 Stored: as a publisher's message is, without where it came from, and with a message id: clients that settle messages
-need one. Delivered: with what the broker says of this delivery in annotations and header; what it notes for itself and
-for other protocols stays inside. Source: servicebus_wire, section 6.
+need one. One without a body is stored with an empty one, because RabbitMQ ends the connection of a consumer that meets
+one without; it carries the annotation `x-headgate-no-body`, and is delivered without both. Delivered: with what the
+broker says of this delivery in annotations and header; what it notes for itself and for other protocols stays inside.
+Source: servicebus_wire, section 6.
 """
 
 from __future__ import annotations
 
 import functools
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -31,7 +34,7 @@ from headgate.message import (
     skip_value,
 )
 from headgate.message.lookup import locate_bytes
-from headgate.protocols.amqp10 import BROKER_ANNOTATIONS, StoredMessages, annotated_message, store_messages
+from headgate.protocols.amqp10 import BROKER_ANNOTATIONS, EMPTY_BODY, StoredMessages, annotated_message, store_messages
 from headgate.protocols.servicebus.batches import ID_BYTES, KERNEL, widths
 
 SEQUENCE_NUMBER = "x-opt-sequence-number"
@@ -40,7 +43,12 @@ ENQUEUED_TIME = "x-opt-enqueued-time"
 LOCKED_UNTIL = "x-opt-locked-until"
 STATE = "x-opt-message-state"
 DEAD_LETTER_SOURCE = "x-opt-deadletter-source"
+LOCK_TOKEN = "x-opt-lock-token"
+"""A delivery annotation: the lock of a message that came by its number, as the response says beside it, too."""
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
+
+NO_BODY = "x-headgate-no-body"
+"""The annotation, true, of a stored message that came without a body."""
 
 _TOLD = (SEQUENCE_NUMBER, ENQUEUED_SEQUENCE_NUMBER, ENQUEUED_TIME, STATE)
 """What each delivery says, in the order of the kernel; behind them that it is locked."""
@@ -55,6 +63,10 @@ _IDENTIFIERS = {
     "a session id": _SESSION,
     "a partition key": FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-opt-partition-key"),
 }
+_LOCK_TOKEN = FieldReference(Section.DELIVERY_ANNOTATIONS, key=LOCK_TOKEN.encode())
+_NO_BODY_OCTETS = NO_BODY.encode()
+_NO_BODY = FieldReference(Section.MESSAGE_ANNOTATIONS, key=_NO_BODY_OCTETS)
+_TRUE = AmqpValue(AmqpType.BOOLEAN, True)
 _TIME_TO_LIVE = FieldReference(Section.HEADER, position=2)
 _MAX_UINT = (1 << 32) - 1
 _MAX_TIME_MS = 253_402_300_799_999
@@ -73,7 +85,8 @@ def stored(messages: EncodedMessages, *, left_out: Sequence[str], new_ids: Calla
     `new_ids` gives so many ids of 32 letters or digits. A sender may not say what only the broker does, nor give
     annotations that are `left_out`.
     """
-    kept = store_messages(messages, routing=None, user=None, left_out=(*_OF_THE_BROKER, *left_out))
+    dropped = (*_OF_THE_BROKER, NO_BODY, *left_out)
+    kept = store_messages(messages, routing=None, user=None, left_out=dropped, no_body=NO_BODY)
     _, lengths = locate_bytes(kept.messages, _ID)
     if smallest(lengths) >= 0:
         return kept
@@ -170,6 +183,7 @@ class Given:
 
     `enqueued_sequence_number` is the number that the message had first, `delivery_count` how often it was given out
     before, `time_to_live_ms` the default of where it is, `state` 0 (active), 1 (deferred) or 2 (scheduled).
+    `lock_token` is None on a link, where the delivery tag says it.
     """
 
     sequence_number: int
@@ -179,6 +193,7 @@ class Given:
     locked_until_ms: int | None = None
     time_to_live_ms: int | None = None
     state: int = 0
+    lock_token: uuid.UUID | None = None
 
 
 def delivered(data: bytes, given: Given, *, left_out: Sequence[str]) -> bytes:
@@ -191,9 +206,13 @@ def delivered(data: bytes, given: Given, *, left_out: Sequence[str]) -> bytes:
     }
     if given.locked_until_ms is not None:
         annotations[LOCKED_UNTIL] = AmqpValue(AmqpType.TIMESTAMP, given.locked_until_ms)
-    dropped = (*BROKER_ANNOTATIONS, *left_out)
+    dropped = (*BROKER_ANNOTATIONS, NO_BODY, *left_out)
+    data = _without_body(data)
     message = annotated_message(data, annotations, delivery_count=given.delivery_count, left_out=dropped)
     decoded = Message.decode(message)
+    if given.lock_token is not None:
+        decoded = decoded.with_changes([(_LOCK_TOKEN, AmqpValue(AmqpType.UUID, given.lock_token))])
+        message = decoded.encode()
     try:
         changes = _expiry(decoded, given)
         if _is_missing(decoded, _ID):
@@ -202,6 +221,19 @@ def delivered(data: bytes, given: Given, *, left_out: Sequence[str]) -> bytes:
     except MessageError:
         # Another protocol stored it: its properties hold something else than they announce, and stay as they are.
         return message
+
+
+def _without_body(data: bytes) -> bytes:
+    """A stored message as it came: what came without a body has none."""
+    if _NO_BODY_OCTETS not in data:
+        return data
+    try:
+        body = section_spans(data)[1]
+        is_noted = Message.decode(data).value(_NO_BODY) == _TRUE
+    except MessageError:
+        return data
+    is_empty = data.startswith(EMPTY_BODY, body)
+    return data[:body] + data[body + len(EMPTY_BODY) :] if is_noted and is_empty else data
 
 
 @dataclass(slots=True)
@@ -225,8 +257,8 @@ def delivered_messages(
 ) -> EncodedMessages:
     """What a receiver gets of many stored messages, in a separate buffer: one kernel call.
 
-    `alone` gives the form of a row that the kernel leaves open: what is no message, or notes by the annotation
-    `moved_by`, or by one of the number that it had first, that it comes from elsewhere.
+    `alone` gives the form of a row that the kernel leaves open: what is no message, came without a body, or notes by
+    the annotation `moved_by`, or by one of the number that it had first, that it comes from elsewhere.
     """
     count = len(messages)
     block = _Block(count, total(messages.lengths) + count * _ROOM_OF_DELIVERY)
@@ -234,7 +266,7 @@ def delivered_messages(
     open_rows = list(range(count))
     if kernel is not None:
         told = _TOLD if given.locked_until_ms is None else (*_TOLD, LOCKED_UNTIL)
-        table = _names(moved_by, *told, *BROKER_ANNOTATIONS, *left_out)
+        table = _names(moved_by, NO_BODY, *told, *BROKER_ANNOTATIONS, *left_out)
         columns = [
             np.ascontiguousarray(column, dtype=np.int64)
             for column in (given.sequence_numbers, given.enqueued_ms, given.delivery_counts)

@@ -204,6 +204,12 @@ class RequestMessage:
         return value.value if value is not None and value.type in TEXTS else None
 
     @property
+    def link(self) -> str | None:
+        """The receiver, by the name of its link, that the request is made for, if it says that."""
+        value = self._asked.get("associated-link-name")
+        return value.value if value is not None and value.type in TEXTS else None
+
+    @property
     def name(self) -> str:
         """The operation's name, without the vendor's part. Raises ConfigError."""
         return text(self._asked, "operation").removeprefix(_VENDOR)

@@ -142,7 +142,8 @@ class ManagementNode(_ReplyingNode):
                 until.append(settler.renew(tokens, answer))
                 return None
             case UpdateDispositions() as asked:
-                self._settle(asked, self._answer(message, later, dict))
+                session = self._session_of(message, asked.session)
+                self._settle(asked, session, self._answer(message, later, dict))
                 return None
             case ReceiveDeferred() as asked:
                 self._receive_deferred(message, asked, later)
@@ -190,11 +191,12 @@ class ManagementNode(_ReplyingNode):
         name, topic = self._place.receivable, self._place.entity.topic
         first, count = copy_of(asked.from_sequence_number), min(asked.count, MOST_PEEKED)
         tell = functools.partial(self._peeked, message)
-        if asked.session is None:
+        session = self._session_of(message, asked.session)
+        if session is None:
             return tell(topic.peek(name.subscription, first, count, dead_letters=name.is_dead_letter))
         if name.is_dead_letter:
             raise RefusedError(Refusal(Condition.NOT_ALLOWED, 400, f"{self._place}: dead letters are in no session"))
-        topic.peek_session(name.subscription, asked.session, first, count, self._told(message, later, tell))
+        topic.peek_session(name.subscription, session, first, count, self._told(message, later, tell))
         return None
 
     def _peeked(self, message: RequestMessage, copies: Sequence[ReadCopy]) -> bytes:
@@ -218,8 +220,10 @@ class ManagementNode(_ReplyingNode):
             name.subscription, dead_letters=name.is_dead_letter, deferred=kinds == {True}
         )
 
-    def _settle(self, asked: UpdateDispositions, answer: Callable[[list[bool] | HeadgateError], None]) -> None:
-        settler = self._settler(asked.tokens, asked.session)
+    def _settle(
+        self, asked: UpdateDispositions, session: str | None, answer: Callable[[list[bool] | HeadgateError], None]
+    ) -> None:
+        settler = self._settler(asked.tokens, session)
         properties = self._place.kept(asked.properties)
         match asked.disposition:
             case Disposition.COMPLETED:
@@ -238,8 +242,9 @@ class ManagementNode(_ReplyingNode):
         name, time_to_live_ms = self._place.receivable, self._place.time_to_live_ms
         if name.is_dead_letter:
             raise RefusedError(MESSAGE_NOT_FOUND)
-        if asked.session is not None:
-            self._held(asked.session)
+        session = self._session_of(message, asked.session)
+        if session is not None:
+            self._held(session)
 
         def told(result: list[Delivery]) -> bytes:
             if not result:
@@ -253,7 +258,7 @@ class ManagementNode(_ReplyingNode):
             [number - 1 for number in asked.sequence_numbers],
             self._told(message, later, told),
             settles_first=asked.settles_first,
-            session=asked.session,
+            session=session,
         )
 
     def _delete(self, message: RequestMessage, asked: DeleteMessages, later: Callable[[bytes], None]) -> None:
@@ -341,6 +346,13 @@ class ManagementNode(_ReplyingNode):
         if found is None or self._place.is_dead_letter:
             raise RefusedError(SESSION_LOCK_LOST)
         return found
+
+    def _session_of(self, message: RequestMessage, said: str | None) -> str | None:
+        """The session that a request says, else that of the receiver whose link it names: Go's client says no more."""
+        if said is not None or message.link is None:
+            return said
+        held = (each for (path, _), each in self._service.sessions.items() if path == self._place.path)
+        return next((each.session for each in held if each.tag == message.link), None)
 
     def _list_sessions(self, message: RequestMessage, asked: ListSessions, later: Callable[[bytes], None]) -> None:
         def tell(sessions: list[str]) -> bytes:

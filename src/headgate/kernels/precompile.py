@@ -32,6 +32,10 @@ READ = ("headgate.kernels.checksum", "headgate.log.kernel")
 FILTER = (*READ, "headgate.evaluate.kernel", "headgate.scan.kernel", "headgate.scan.answers.kernel")
 """What reading a stream with a filter uses."""
 
+_FIRST = (*FILTER, "headgate.message.arrow.encode.kernel", "headgate.message.arrow.decode.kernel")
+_LAST = ("headgate.protocols.",)
+"""Only servers use them, and they cost a fifth of all."""
+
 _NOT_SERVED = ("headgate.message.arrow.", "headgate.scan.columns.", "headgate.scan.lookup.")
 """What other processes use: Spark's, commands, and the one that builds derived files."""
 
@@ -44,13 +48,14 @@ logger = logging.getLogger("headgate.kernels")
 
 
 def kernel_modules() -> list[str]:
-    """The dotted names of all modules with kernels in this package."""
+    """The dotted names of all modules with kernels in this package; what most processes wait for comes first."""
     sources = [_PACKAGE / "kernels" / "checksum.py", *sorted(_PACKAGE.rglob("kernel.py"))]
-    return [
+    found = [
         ".".join(("headgate", *source.relative_to(_PACKAGE).with_suffix("").parts))
         for source in sources
         if "@kernel(" in source.read_text(encoding="utf-8")
     ]
+    return sorted(found, key=lambda module: (module not in _FIRST, module.startswith(_LAST)))
 
 
 def served_modules() -> list[str]:

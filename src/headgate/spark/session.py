@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from headgate import kernels
 from headgate.spark.interpreter import check_interpreter, check_session_interpreter, this_interpreter
 from headgate.spark.java import choose_java
+from headgate.spark.queries import HANDSHAKE
 from headgate.spark.scans import scans_folder
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -138,11 +139,13 @@ def _submitted() -> bool:
 
 def _defaults(master: str | None) -> dict[str, str]:
     if master is None or not master.startswith("local"):
-        return dict(DEFAULTS)
+        return dict([*DEFAULTS.items(), HANDSHAKE])
     cores = os.cpu_count() or 1
     count = master.removeprefix("local").strip("[]").split(",")[0]
     shuffles = int(count) if count.isdigit() else 1 if not count else cores
-    return {**DEFAULTS, **LOCAL_DEFAULTS, "spark.sql.shuffle.partitions": str(shuffles)}
+    return dict(
+        [*DEFAULTS.items(), HANDSHAKE, *LOCAL_DEFAULTS.items(), ("spark.sql.shuffle.partitions", str(shuffles))]
+    )
 
 
 def _prepare_process(master: str | None, chosen: dict[str, str]) -> None:

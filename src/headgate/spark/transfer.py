@@ -46,6 +46,7 @@ from headgate.log import (
 )
 from headgate.message import EncodedMessages, FieldReference, parse_field
 from headgate.scan import ScanBatch, ScanCounters
+from headgate.spark import queries
 from headgate.spark.counters import counters, forget_counters
 from headgate.spark.options import SourceOptions
 from headgate.spark.planning import Counting, FolderPlace, ScanPartition, find_streams
@@ -223,7 +224,7 @@ def _run_batch(
 
 
 def _run_available(spark: SparkSession, format_name: str, options: Mapping[str, str], checkpoint: str | Path) -> None:
-    query = (
+    writer = (
         spark.readStream.format(format_name)
         .options(**options)
         .load()
@@ -231,8 +232,8 @@ def _run_available(spark: SparkSession, format_name: str, options: Mapping[str, 
         .options(**options)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
-        .start()
     )
+    query = queries.start(writer.start)
     try:
         query.awaitTermination()
     except BaseException:

@@ -71,6 +71,9 @@ class Watching:
     def topic_finished(self, report: TopicReport) -> None:
         self.told.append(("finished", report.name))
 
+    def retried(self, name: str) -> None:
+        self.told.append(("retried", name))
+
     def failed(self, failure: Failure) -> None:
         self.told.append(("failed", failure.name))
 

@@ -152,6 +152,9 @@ class Ends:
     def topic_finished(self, report: Any) -> None:
         self._end(report.name)
 
+    def retried(self, name: str) -> None:
+        self.ended.append(f"{name} retried")
+
     def failed(self, failure: Any) -> None:
         self._end(f"{failure.name} failed")
 

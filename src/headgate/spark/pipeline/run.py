@@ -27,6 +27,7 @@ from pyspark.sql.utils import is_remote
 from headgate.errors import ConfigError, HeadgateError, PipelineError, SinkError, StreamNotFoundError
 from headgate.log import resolve_stream
 from headgate.scan import ScanCounters
+from headgate.spark import queries
 from headgate.spark.column_files import build_column_files
 from headgate.spark.copy import copy_stream
 from headgate.spark.counters import counters, forget_counters
@@ -47,7 +48,7 @@ from headgate.spark.pipeline.delta import DeltaSink, query_id
 from headgate.spark.pipeline.inputs import check_inputs, paths_are_local
 from headgate.spark.pipeline.jdbc import JdbcTable
 from headgate.spark.pipeline.report import Failure, Report, SinkReport, TopicReport, sum_counters
-from headgate.spark.pipeline.sinks import DELTA, HEADGATE, JDBC, guarantee_of, local_folder
+from headgate.spark.pipeline.sinks import DELTA, HEADGATE, JDBC, Guarantee, guarantee_of, local_folder
 from headgate.spark.pipeline.topics import RoutedTopic
 from headgate.spark.route import declare_topic, route_topic, stream_exists
 from headgate.spark.session import session
@@ -74,6 +75,9 @@ class Watcher(Protocol):
 
     def topic_finished(self, report: TopicReport) -> None:
         """A topic is routed as far as there are messages; `sink_started` told of its begin."""
+
+    def retried(self, name: str) -> None:
+        """A sink or topic is run once more: a Python worker of Spark did not connect in time."""
 
     def failed(self, failure: Failure) -> None:
         """A sink or topic failed; the others go on."""
@@ -200,18 +204,35 @@ class _Runner:
         """Run a job when those that it needs have ended, however they did; what they have written is read."""
         for other in needed:
             other.result()
+        checkpoint = self._checkpoint(job)
+        continued = _appends(job) and (checkpoint / "commits").is_dir()
+        self._tell(lambda watcher: watcher.sink_started(job.name, continued=continued))
+        begun = _batches(checkpoint)
         try:
-            if isinstance(job, RoutedTopic):
-                topic = self.run_topic(job)
-                self._tell(lambda watcher: watcher.topic_finished(topic))
-                return topic
-            sink = self.run_sink(job)
-            self._tell(lambda watcher: watcher.sink_finished(sink))
-            return sink
+            try:
+                return self._attempt(job, continued)
+            except _LateWorkerError:
+                if _appends(job) and _guarantee(job) is not Guarantee.EXACTLY_ONCE and _batches(checkpoint) != begun:
+                    raise
+                self._tell(lambda watcher: watcher.retried(job.name))
+                return self._attempt(job, continued)
         except PipelineError as error:
             failure = Failure("topic" if isinstance(job, RoutedTopic) else "sink", job.name, str(error))
             self._tell(lambda watcher: watcher.failed(failure))
             return failure
+
+    def _attempt(self, job: Job, continued: bool) -> SinkReport | TopicReport:
+        if isinstance(job, RoutedTopic):
+            topic = self.run_topic(job, continued)
+            self._tell(lambda watcher: watcher.topic_finished(topic))
+            return topic
+        sink = self.run_sink(job, continued)
+        self._tell(lambda watcher: watcher.sink_finished(sink))
+        return sink
+
+    def _checkpoint(self, job: Job) -> Path:
+        name = f"topic-{job.name}" if isinstance(job, RoutedTopic) else job.name
+        return self._pipeline.state / "checkpoints" / name
 
     def declare_topics(self) -> None:
         """Put the rules of the file in force, before anything is written: what comes now is decided by them.
@@ -229,10 +250,7 @@ class _Runner:
             with _naming(routed):
                 declare_topic(self._pipeline.root, routed.topic, start=routed.start, planned=planned)
 
-    def run_topic(self, routed: RoutedTopic) -> TopicReport:
-        checkpoint = self._pipeline.state / "checkpoints" / f"topic-{routed.name}"
-        continued = (checkpoint / "commits").is_dir()
-        self._tell(lambda watcher: watcher.sink_started(routed.name, continued=continued))
+    def run_topic(self, routed: RoutedTopic, continued: bool) -> TopicReport:
         began = time.monotonic()
         most = routed.max_messages_per_batch
         self._declare(routed)
@@ -243,7 +261,7 @@ class _Runner:
                 routed.name,
                 routed.outputs,
                 start=routed.start,
-                checkpoint=checkpoint,
+                checkpoint=self._checkpoint(routed),
                 options={} if most is None else {"max_messages_per_batch": str(most)},
             )
         return TopicReport(
@@ -257,10 +275,8 @@ class _Runner:
             rules=done.rules,
         )
 
-    def run_sink(self, sink: Sink) -> SinkReport:
-        checkpoint = self._pipeline.state / "checkpoints" / sink.name
-        continued = sink.mode is Mode.APPEND and (checkpoint / "commits").is_dir()
-        self._tell(lambda watcher: watcher.sink_started(sink.name, continued=continued))
+    def run_sink(self, sink: Sink, continued: bool) -> SinkReport:
+        checkpoint = self._checkpoint(sink)
         began = time.monotonic()
         with _naming(sink):
             if sink.mode is Mode.COMPLETE:
@@ -320,14 +336,14 @@ class _Runner:
         if sink.format.lower() == JDBC:
             started: Future[str] = Future()
             table = JdbcTable(self._spark, options, sink.key or (), started.result)
-            query = writer.foreachBatch(table.write).start()
+            query = queries.start(writer.foreachBatch(table.write).start)
             started.set_result(query.id)
             return query, table.close
         if sink.format.lower() == DELTA:
             delta = DeltaSink(local_folder(str(sink.path)), partial(query_id, checkpoint), sink.partition_by)
-            return writer.foreachBatch(delta.write).start(), lambda: None
+            return queries.start(writer.foreachBatch(delta.write).start), lambda: None
         writer = writer.format(sink.format).options(**options)
-        return writer.start(sink.path) if sink.path is not None else writer.start(), lambda: None
+        return queries.start(partial(writer.start, sink.path)), lambda: None
 
     def _compute(self, sink: Sink) -> tuple[int, list[dict[str, int]]]:
         with self._counting() as tokens:
@@ -444,11 +460,38 @@ def _naming(entry: Sink | Step | RoutedTopic) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        raise PipelineError(f"{named}: {_cause(error)}") from error
+        cause = _cause(error)
+        if queries.worker_was_late(cause):
+            raise _LateWorkerError(f"{named}: {_LATE}") from error
+        raise PipelineError(f"{named}: {cause}") from error
     except PipelineError:
         raise
     except HeadgateError as error:
         raise PipelineError(f"{named}: {error}") from error
+
+
+class _LateWorkerError(PipelineError):
+    """A Python worker did not connect in time; the entry may be tried again."""
+
+
+_LATE = (
+    "a Python worker of Spark did not start in time, because this machine is busy; run the pipeline again, it "
+    "continues where it stopped"
+)
+
+
+def _appends(job: Job) -> bool:
+    return isinstance(job, RoutedTopic) or job.mode is Mode.APPEND
+
+
+def _guarantee(job: Job) -> Guarantee:
+    return Guarantee.EXACTLY_ONCE if isinstance(job, RoutedTopic) else guarantee_of(job.format)
+
+
+def _batches(checkpoint: Path) -> frozenset[str]:
+    """The batches that were begun, as the checkpoint names them."""
+    folder = checkpoint / "offsets"
+    return frozenset(each.name for each in folder.iterdir()) if folder.is_dir() else frozenset()
 
 
 def _stop(query: StreamingQuery) -> None:

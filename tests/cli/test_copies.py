@@ -189,6 +189,44 @@ def test_topics_are_shown_changed_and_removed(there: Run) -> None:
     assert there("topic", "ls", "--json").out == ""
 
 
+def test_what_a_rule_failed_for_is_shown_wherever_rules_are(run: Run, there: Run, place: Place) -> None:
+    line = json.dumps({"body": "x", "application_properties": {"color": "red", "quantity": "ten"}})
+    assert run("publish", "shop/orders", *place.publish, stdin=line).status == 0
+    (row,) = there("subscription", "ls", "shop/orders", "--json").json
+    (shown,) = there("subscription", "show", "shop/orders", "red", "--json").json
+    assert row["rule_failures"] == shown["rule_failures"] == 1
+    (listed,) = there("rule", "ls", "shop/orders", "red", "--json").json
+    if place.options == place.publish and "--root" in place.options:
+        # Nobody decides: a list of files says nothing about messages.
+        assert "matched" not in listed
+        return
+    assert (listed["matched"], listed["errors"], listed["failed_actions"]) == (6, 0, 1)
+    assert listed["last_failure_offset"] == 10 and "string" in listed["last_failure_reason"]
+    (fact,) = [each for each in there("rule", "show", "shop/orders", "red", "halved").lines if "last_failure" in each]
+    assert "offset 10: " in fact and "string" in fact
+
+
+def test_a_filter_and_a_rule_of_a_topic_are_explained_in_their_own_language(run: Run) -> None:
+    run("topic", "create", "orders")
+    other = {"name": "low", "sql": "LOWER(color) = 'red'", "dialect": "amqp"}
+    halved = {"name": "halved", "sql": "Color = 'red'", "action": "SET quantity = quantity / 2"}
+    run("subscription", "create", "orders", "red", "--rule", json.dumps(halved), "--rule", json.dumps(other))
+    lines = [json.dumps({"application_properties": {"color": "red", "quantity": each}}) for each in (4, "ten")]
+    assert run("publish", "orders", stdin="\n".join(lines)).status == 0
+    asked = run("filter", "explain", "Color = 'red'", "--stream", "orders", "--offset", "0")
+    assert asked.lines[0].startswith("true") and "`servicebus`" in asked.err
+    assert run("filter", "explain", "LOWER(color)  = 'red'", "--stream", "orders", "--offset", "0").status == 0
+    given = run("filter", "explain", "Color = 'red'", "--stream", "orders", "--offset", "0", "--dialect", "amqp")
+    assert given.lines[0].startswith("unknown") and not given.err
+    results = [run("rule", "explain", "orders", "red", "Halved", "--offset", str(n), "--json").json[0] for n in (0, 1)]
+    assert [each["verdict"] for each in results] == ["true", "true"]
+    assert results[0]["result"] == "a copy that the action changes" and "action fails" in results[1]["result"]
+    of_json = run("rule", "explain", "orders", "red", "low", "--message", lines[0])
+    assert of_json.lines[-1] == "gives the message as it is"
+    refused = run("rule", "explain", "orders", "red", "halve", "--offset", "0")
+    assert refused.status == 1 and "halved" in refused.err
+
+
 def test_a_rule_is_tried_on_the_last_messages_and_changes_nothing(there: Run) -> None:
     options = ("--sql", "quantity > 5", "--action", "SET quantity = quantity * 2", "--dry-run", "--last", "6")
     (found,) = there("rule", "add", "shop/orders", "red", "doubled", *options, "--json").json

@@ -107,7 +107,11 @@ def test_five_rules_make_three_messages_and_the_fall_through_gets_what_is_left(
     (topic,) = report.topics
     by_rule = {(rule.subscription, rule.rule): rule for rule in topic.rules}
     assert topic.messages == COUNT and by_rule["red", "half"].matched == COUNT // 3
-    assert by_rule["red", "half"].errors == len(broken)
+    half, big = by_rule["red", "half"], by_rule["big", "big"]
+    assert (half.errors, half.failed_actions) == (0, len(broken))
+    assert half.last_failure_offset == max(n for n in range(COUNT) if n % 30 == 0)
+    assert "string" in str(half.last_failure_reason)
+    assert (big.errors, big.failed_actions) == (len([n for n in range(COUNT) if n % 10 == 0]), 0)
     assert by_rule["red", ""].copies == COUNT and by_rule["big", ""].copies == len(expected_big)
     assert sum(topic.written.values()) == topic.copies == sum(rule.copies for rule in topic.rules)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from headgate.cli.explanation import explanation_row, given_message, message_at, write_explanation
 from headgate.cli.options import (
     DEFAULT_ROOT,
     AsJson,
@@ -21,13 +21,11 @@ from headgate.cli.options import (
     parameters_of,
 )
 from headgate.cli.output import write_json, write_line, write_note
-from headgate.cli.publish import message_of_json, taken_filter_value
-from headgate.cli.units import shown_count, shown_size
 from headgate.clock import now_ms
-from headgate.errors import ConfigError, FilterError, OffsetOutOfRangeError
+from headgate.errors import ConfigError, FilterError
 
 if TYPE_CHECKING:
-    from headgate.evaluate import Clause, Explanation, Filter
+    from headgate.evaluate import Filter
     from headgate.log import Stream
     from headgate.scan import Saving
 
@@ -178,7 +176,8 @@ def explain(
     """Say what each clause of a filter makes of a message, why it does not match, and which stage decides.
 
     The message is given, or taken from a stream. With a stream also what Bloom filters, match index, lookup and
-    column files would spare a reader of it.
+    column files would spare a reader of it. On a topic the text is read in the language of the rule that has it, else
+    in that of rules (`servicebus`); `headgate rule explain` asks a rule by its name.
     """
     from headgate.evaluate import Filter, explain_message
     from headgate.log import resolve_stream
@@ -189,19 +188,20 @@ def explain(
         raise ConfigError("expected a message: either --message JSON, or --stream STREAM and --offset N")
     now = now_ms()
     wanted = tuple(value.encode() for value in filter_values or ())
+    source = None if stream is None else resolve_stream(stream, root)
+    language = chosen(dialect) if source is None or dialect is not None else _language_of(source, text)
     request = ScanRequest(
-        filter=Filter.parse(text, chosen(dialect), parameters=_values(parameter)),
+        filter=Filter.parse(text, language, parameters=_values(parameter)),
         filter_values=wanted,
         match_unfiltered=match_unfiltered,
         now_ms=now,
     )
     assert request.filter is not None
-    source = None if stream is None else resolve_stream(stream, root)
     declared = None if source is None or source.settings is None else source.settings.filter_source
     if source is not None and offset is not None:
-        encoded, filter_value = _message_at(source, offset), None
+        (encoded, _), filter_value = message_at(source, offset), None
     else:
-        encoded, filter_value = _given_message(str(message))
+        encoded, filter_value = given_message(str(message))
     explanation = explain_message(
         request.filter,
         encoded,
@@ -220,9 +220,9 @@ def explain(
         skipped = savings(source, request, OffsetRange(offset, offset + 1))[0].chunks_skipped > 0
         stage = "stage 1: its chunk is skipped unread" if skipped else "stage 2: the expression decides"
     if as_json:
-        write_json(_json_of(explanation, stage, spared))
+        write_json(explanation_row(explanation, stage, spared))
     else:
-        _write_explanation(explanation, stage, spared)
+        write_explanation(explanation, stage, spared)
     return 0
 
 
@@ -250,93 +250,16 @@ def run_cases(
     return 1 if result.failed else 0
 
 
-def _given_message(text: str) -> tuple[bytes, bytes | None]:
-    """The encoded message of `--message`, and the filter value that it says beside."""
-    description = json_of(text, "--message")
-    if not isinstance(description, dict):
-        raise ConfigError("--message: expected an object")
-    value = taken_filter_value(description)
-    return message_of_json(description).encode(), None if value is None else value.encode()
+def _language_of(stream: Stream, text: str) -> str:
+    """The language in which a text is read that is asked of a stream: on a topic that of its rules."""
+    from headgate.topic import DEFAULT_RULE_DIALECT, RuleHistory
 
-
-def _message_at(stream: Stream, offset: int) -> bytes:
-    from headgate.log import OffsetSpecification
-    from headgate.scan import Cursor, ScanRequest
-
-    everything = ScanRequest()
-    start = OffsetSpecification.offset(offset)
-    with Cursor(stream, everything, start=start, now_ms=0, stop_offset=offset + 1) as cursor:
-        while (batch := cursor.read(0)) is not None:
-            for row in range(len(batch)):
-                if int(batch.offsets[row]) == offset:
-                    return batch.messages.message(row)
-    raise OffsetOutOfRangeError(
-        f"no message at offset {offset}; the stream has offsets {stream.first_offset()} to {stream.next_offset() - 1}, "
-        "and some of them belong to its bookkeeping",
-        path=stream.path,
-    )
-
-
-def _json_of(explanation: Explanation, stage: str, spared: Sequence[Saving]) -> dict[str, object]:
-    def shown(clause: Clause) -> dict[str, object]:
-        return {
-            "text": clause.text,
-            "span": clause.span,
-            "verdict": clause.verdict.name.lower(),
-            "note": clause.note,
-            "operands": [shown(operand) for operand in clause.operands],
-        }
-
-    return {
-        "verdict": explanation.verdict.name.lower(),
-        "stage": stage,
-        "clauses": None if explanation.clauses is None else shown(explanation.clauses),
-        "reasons": explanation.reasons,
-        "warnings": explanation.warnings,
-        "stage_1": None
-        if not spared
-        else {
-            "chunks_examined": spared[0].chunks,
-            "chunks_skipped": spared[0].chunks_skipped,
-            "bytes_skipped": spared[0].bytes_skipped,
-        },
-        "spared": [
-            {
-                "source": each.source,
-                "chunks_skipped": each.chunks_skipped,
-                "bytes_skipped": each.bytes_skipped,
-                "messages_decided": each.messages_decided,
-                "messages": each.messages,
-            }
-            for each in spared
-        ],
-    }
-
-
-def _write_explanation(explanation: Explanation, stage: str, spared: Sequence[Saving]) -> None:
-    verdict = explanation.verdict.name.lower()
-    write_line(f"{verdict}: the message {'matches' if verdict == 'true' else 'does not match'}")
-    if explanation.clauses is not None:
-        _write_clause(explanation.clauses, depth=1)
-    for reason in explanation.reasons:
-        write_line(f"because {reason}")
-    for warning in explanation.warnings:
-        write_line(f"warning: {warning}")
-    write_line(f"decided in {stage}")
-    if spared:
-        write_line(
-            f"stage 1 over the stream: {shown_count(spared[0].chunks_skipped)} of {shown_count(spared[0].chunks)} "
-            f"chunks are skipped unread ({shown_size(spared[0].bytes_skipped)})"
-        )
-    for each in (saving for saving in spared[1:] if saving.messages_decided):
-        write_line(
-            f"{each.source} alone: {shown_count(each.messages_decided)} of {shown_count(each.messages)} messages are "
-            f"decided, {shown_count(each.chunks_skipped)} chunks skipped unread ({shown_size(each.bytes_skipped)})"
-        )
-
-
-def _write_clause(clause: Clause, *, depth: int) -> None:
-    note = f"   -- {clause.note}" if clause.note else ""
-    write_line(f"{'  ' * depth}{clause.verdict.name.lower():<8}{' '.join(clause.text.split())}{note}")
-    for operand in clause.operands:
-        _write_clause(operand, depth=depth + 1)
+    history = RuleHistory.find(stream)
+    if history is None:
+        return chosen(None)
+    rules = [rule.definition for each in history.current.subscriptions for rule in each.rules]
+    own = [rule.dialect for rule in rules if rule.sql is not None and rule.sql.split() == text.split()]
+    language = next(iter(own), None) or DEFAULT_RULE_DIALECT
+    of = "its rule with this filter" if own else "rules"
+    write_note(f"headgate: {history.topic_name} is a topic: read in `{language}`, the language of {of}")
+    return language

@@ -116,6 +116,13 @@ class Place:
         assert self.server is not None
         return Management.of(self.server, user=self.user, password=self.password)
 
+    def serving(self) -> Management | None:
+        """The server on this machine that has the root, as far as its note says; it may be gone."""
+        from headgate.client import Management
+
+        url = _served(self.root)
+        return None if url is None else Management.of(url, user=self.user, password=self.password)
+
 
 DEFAULT_PLACE = Place()
 

@@ -20,11 +20,12 @@ from headgate.cli.options import (
 )
 from headgate.cli.output import write_facts, write_json, write_line, write_rows, write_table
 from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.rule_explain import explain
 from headgate.cli.rule_test import rule_test
 from headgate.cli.topic import told
 from headgate.cli.units import shown_share, shown_time
 from headgate.clock import now_ms, patient
-from headgate.errors import ConfigError
+from headgate.errors import AccessRefusedError, AuthenticationError, ConfigError, ConnectionLostError
 
 if TYPE_CHECKING:
     from headgate.topic import RuleVersion
@@ -34,6 +35,7 @@ commands = App(
     help="Test rules on what is there; add, replace and remove those of a subscription, show their history.",
 )
 commands.command(rule_test, name="test")
+commands.command(explain)
 
 
 @Parameter(name="*")
@@ -98,6 +100,9 @@ class DryRunOptions:
 
 _NO_DRY_RUN = DryRunOptions()
 
+_COUNTS = ("matched", "errors", "failed_actions")
+_LAST_FAILURE = "last_failure"
+
 
 @commands.command
 def add(
@@ -160,11 +165,16 @@ def rm(
 def ls(
     topic: TopicName, subscription: SubscriptionName, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE
 ) -> int:
-    """List the rules of a subscription in order of creation; a server also says how many messages each selected."""
+    """List the rules of a subscription in order of creation; a server, also one that has the root, says what each did.
+
+    Since the server opened the topic: for how many messages the filter was true (`matched`) or could not be evaluated
+    (`errors`), for how many matches the action failed, and why a message failed last, with its offset.
+    """
     found = _rules(place, topic, subscription)
     rows = [_row(rule) if as_json else _facts(rule) for rule in found]
     nothing = f"no rules: the subscription gets nothing; add one with: headgate rule add {topic} {subscription} NAME"
-    columns = ("name", "number", "in_force_from", *(["matched"] if place.is_server else []), "filter", "action")
+    counts = (*_COUNTS, _LAST_FAILURE) if place.is_server or (rows and "matched" in rows[0]) else ()
+    columns = ("name", "number", "in_force_from", *counts, "filter", "action")
     write_rows(rows, columns, as_json=as_json, nothing=nothing)
     return 0
 
@@ -234,10 +244,16 @@ def history(
 
 
 def _rules(place: Place, topic: str, subscription: str) -> list[dict[str, Any]]:
-    """The rules of a subscription, each as a server tells it."""
-    if place.is_server:
-        rules: list[dict[str, Any]] = place.management().topics.subscription(topic, subscription)["rules"]
-        return rules
+    """The rules of a subscription, each as a server tells it; a server that has the root counts, files do not."""
+    server = place.management() if place.is_server else place.serving()
+    if server is not None:
+        try:
+            rules: list[dict[str, Any]] = server.topics.subscription(topic, subscription)["rules"]
+        except (AuthenticationError, AccessRefusedError, ConnectionLostError):
+            if place.is_server:
+                raise
+        else:
+            return rules
     from headgate.topic import RuleHistory, topic_stream
 
     return [_version(each) for each in RuleHistory.load(topic_stream(place.root, topic)).rules(subscription)]
@@ -281,10 +297,17 @@ def _facts(row: dict[str, Any]) -> dict[str, Any]:
         "number": row["number"],
         "in_force_from": row["from_offset"],
         "since": shown_time(row["at_ms"]),
-        **({"matched": row["matched"]} if "matched" in row else {}),
+        **{name: row[name] for name in _COUNTS if name in row},
+        **({_LAST_FAILURE: _last_failure(row)} if "last_failure_offset" in row else {}),
         "filter": _filter(row),
         "action": row.get("action"),
     }
+
+
+def _last_failure(row: dict[str, Any]) -> str | None:
+    """The last message that a rule failed for, and why; None without one."""
+    offset = row["last_failure_offset"]
+    return None if offset is None else f"offset {offset}: {row['last_failure_reason']}"
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from headgate.cli.copies import peek, purge, receive, settle
 from headgate.cli.options import AsJson, LockTimeout, SubscriptionName, TopicName, json_of
 from headgate.cli.output import write_facts, write_json, write_note
 from headgate.cli.remote import DEFAULT_PLACE, Place
-from headgate.cli.topic import shown, subscription_rows, told, write_subscriptions
+from headgate.cli.topic import rule_failures, shown, subscription_rows, told, write_subscriptions
 from headgate.cli.units import duration_ms
 from headgate.errors import ConfigError
 from headgate.topic import SubscriptionStatus
@@ -169,7 +169,9 @@ def ls(
         rows = subscription_rows(RuleHistory.load(topic_stream(place.root, topic)))
     else:
         with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
-            rows = [{**row, "rules": len(row["rules"])} for row in topics.topic(topic)["subscriptions"]]
+            rows = topics.topic(topic)["subscriptions"]
+        if as_json:
+            rows = [{**row, **rule_failures(row), "rules": len(row["rules"])} for row in rows]
     write_subscriptions(topic, rows, as_json=as_json)
     return 0
 
@@ -187,7 +189,7 @@ def show(
     """Show a subscription with its settings, how many copies it has, and what became of others."""
     with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
         row = topics.subscription(topic, name)
-    row["rules"] = len(row["rules"])
+    row = {**row, **rule_failures(row), "rules": len(row["rules"])}
     if as_json:
         write_json(row)
     else:

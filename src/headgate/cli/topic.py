@@ -168,10 +168,19 @@ def write_subscriptions(topic: str, rows: Sequence[dict[str, Any]], *, as_json: 
             "rules": _rules(row),
             "status": row["settings"]["status"],
             **{name: row[name] for name in counts},
+            **rule_failures(row),
         }
         for row in rows
     ]
     write_rows(table, as_json=False)
+
+
+def rule_failures(row: dict[str, Any]) -> dict[str, int]:
+    """For how many messages the rules of a subscription failed since a server opened the topic; empty if none told."""
+    rules = row["rules"]
+    if not isinstance(rules, list) or not all("failed_actions" in rule for rule in rules):
+        return {}
+    return {"rule_failures": sum((rule["errors"] or 0) + rule["failed_actions"] for rule in rules)}
 
 
 def _rules(row: dict[str, Any]) -> int:

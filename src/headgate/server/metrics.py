@@ -35,6 +35,8 @@ from headgate.server.context import ServerContext
 from headgate.server.listeners import protocol_of
 from headgate.server.listings import consumers, open_streams, shown
 from headgate.server.topics import subscription_infos
+from headgate.topic import ERRORS_COUNTED
+from headgate.topic.deciding import RuleCounts
 
 S = TypeVar("S")
 Number = int | float
@@ -322,13 +324,29 @@ SUBSCRIPTION: tuple[Family[SubscriptionInfo], ...] = (
 RULES_COUNTED = 1_000
 """A topic with more filters has no metrics for each: a hundred thousand lines would be read at every scrape."""
 
-RULE: tuple[Family[int | None], ...] = (
+RULE: tuple[Family[RuleCounts], ...] = (
     Family(
         "headgate_rule_matched_total",
         "Messages that the rule selected, of those decided since the server opened the topic; of topics with at most "
         f"{RULES_COUNTED:,} SQL and correlation filters, and not of a rule that is not asked because another one of "
         "its subscription takes all messages.",
-        lambda matched: matched,
+        attrgetter("matched"),
+    ),
+    Family(
+        "headgate_rule_errors_total",
+        "Messages that its filter could not be evaluated for; of topics with at most "
+        f"{ERRORS_COUNTED} rules, and of subscriptions that keep dead letters of errors.",
+        attrgetter("errors"),
+    ),
+    Family(
+        "headgate_rule_failed_actions_total",
+        "Messages that the rule selected and its action failed for: it gave no copy of them.",
+        attrgetter("failed_actions"),
+    ),
+    Family(
+        "headgate_rule_last_failure_offset",
+        "Offset of the last message that filter or action failed for, if there is one.",
+        attrgetter("last_failure"),
     ),
 )
 
@@ -471,15 +489,15 @@ def _sum(sample: TopicSample, field_name: str) -> int | None:
     return None if None in values else sum(values)
 
 
-def _rule_samples(topics: Iterable[TopicSample]) -> Iterator[tuple[tuple[str, str, str], int | None]]:
+def _rule_samples(topics: Iterable[TopicSample]) -> Iterator[tuple[tuple[str, str, str], RuleCounts]]:
     for sample in topics:
         topic = sample.topic
         counts = topic.history.counts
         if counts.sql + counts.correlation <= RULES_COUNTED:
             for info in sample.infos:
-                matched = topic.matched(info.name)
+                rule_counts = topic.rule_counts(info.name)
                 for rule in topic.history.rules(info.name):
-                    yield (topic.stream.name, info.name, rule.rule.name), matched[rule.number]
+                    yield (topic.stream.name, info.name, rule.rule.name), rule_counts[rule.number]
 
 
 def _group_samples(broker: Broker) -> Iterator[tuple[tuple[str, str, str], GroupSample]]:

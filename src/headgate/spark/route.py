@@ -7,6 +7,7 @@ in force at their offsets, with the time at which they arrived, so a batch that 
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from headgate import clock
-from headgate.errors import ConfigError, StreamNotFoundError
+from headgate.errors import ConfigError, LogError, StreamNotFoundError
 from headgate.log import ChunkLimits, FilterValues, Stream, stream_folder
 from headgate.message import EncodedMessages, FieldReference
 from headgate.message.lookup import MessageCollector
@@ -40,6 +41,7 @@ from headgate.topic import (
     Topic,
     TopicEditor,
     create_topic,
+    failure_at,
     topic_stream,
 )
 
@@ -67,8 +69,9 @@ def output_of_dead_letters(subscription: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """What one rule did: `matched` messages, `copies` of its own, `errors` of its filter or its action.
+    """What one rule did: `matched` messages, `copies` of its own, `errors` of its filter, `failed_actions`.
 
+    `last_failure_offset` is that of the last message that filter or action failed for, `last_failure_reason` says why.
     Rules without an action share one copy per message, which is counted for the rule with the empty name; so are the
     copies of a fall-through, and dead letters under the name `(dead letters)`.
     """
@@ -78,6 +81,9 @@ class RuleResult:
     matched: int
     copies: int
     errors: int
+    failed_actions: int
+    last_failure_offset: int | None = None
+    last_failure_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +157,7 @@ def route_topic(
         copies=done.messages_written,
         written=done.written,
         counters=counted,
-        rules=list(_rule_results(RuleHistory.load(stream).current, rules)),
+        rules=list(_rule_results(stream, RuleHistory.load(stream), rules)),
     )
 
 
@@ -314,7 +320,11 @@ class _Routing:
                 key = rule.subscription, rule.rule
                 counted["matched", *key] += rule.matched
                 counted["copies", *key] += rule.copies
-                counted["errors", *key] += rule.failed_actions + (rule.errors or 0)
+                counted["errors", *key] += rule.errors or 0
+                counted["failed_actions", *key] += rule.failed_actions
+                if rule.last_failure is not None:
+                    # Counters of tasks are added up: the offset, whose greatest counts, is a part of the name.
+                    counted[f"{_FAILED_AT}{rule.last_failure}", *key] += 1
             for subscription, count in zip(router.topic.subscriptions, plain.tolist(), strict=True):
                 counted["copies", subscription.name, ""] += count
         for name, count in self._letters.items():
@@ -341,7 +351,8 @@ def _merged(parts: list[tuple[Int64Array, EncodedMessages]]) -> EncodedMessages:
 
 
 _DEAD_LETTERS = "(dead letters)"
-_RULE_COUNTERS = ("matched", "copies", "errors")
+_RULE_COUNTERS = ("matched", "copies", "errors", "failed_actions")
+_FAILED_AT = "failed at "
 
 
 def _split(counted: Mapping[str, int]) -> tuple[dict[str, int], dict[tuple[str, str, str], int]]:
@@ -357,10 +368,12 @@ def _split(counted: Mapping[str, int]) -> tuple[dict[str, int], dict[tuple[str, 
     return reading, rules
 
 
-def _rule_results(topic: Topic, counted: Mapping[tuple[str, str, str], int]) -> Iterator[RuleResult]:
+def _rule_results(
+    stream: Stream, history: RuleHistory, counted: Mapping[tuple[str, str, str], int]
+) -> Iterator[RuleResult]:
     """Rules that are in force in their order, then those that were before and have counted something."""
     names: dict[tuple[str, str], None] = {}
-    for subscription in topic.subscriptions:
+    for subscription in history.current.subscriptions:
         if subscription.fall_through or not all(rule.has_action for rule in subscription.rules):
             names[subscription.name, ""] = None
         for rule in subscription.rules:
@@ -369,6 +382,25 @@ def _rule_results(topic: Topic, counted: Mapping[tuple[str, str, str], int]) -> 
             names[subscription.name, _DEAD_LETTERS] = None
     for _, subscription_name, rule_name in counted:
         names.setdefault((subscription_name, rule_name), None)
+    last_failures: dict[tuple[str, str], int] = {}
+    for counter, subscription_name, rule_name in counted:
+        if counter.startswith(_FAILED_AT):
+            offset, of = int(counter.removeprefix(_FAILED_AT)), (subscription_name, rule_name)
+            last_failures[of] = max(offset, last_failures.get(of, 0))
     for subscription_name, rule_name in names:
-        found = (counted.get((counter, subscription_name, rule_name), 0) for counter in _RULE_COUNTERS)
-        yield RuleResult(subscription_name, rule_name, *found)
+        matched, copies, errors, failed_actions = (
+            counted.get((counter, subscription_name, rule_name), 0) for counter in _RULE_COUNTERS
+        )
+        last = last_failures.get((subscription_name, rule_name))
+        reason = None if last is None else _reason(stream, history, subscription_name, rule_name, last)
+        yield RuleResult(subscription_name, rule_name, matched, copies, errors, failed_actions, last, reason)
+
+
+def _reason(stream: Stream, history: RuleHistory, subscription: str, rule: str, offset: int) -> str | None:
+    """Why a rule failed for the message at an offset; None where the history does not know any more which it was."""
+    with contextlib.suppress(LogError):
+        for found in history.at(offset).subscriptions:
+            for each in found.rules:
+                if (found.name, each.name) == (subscription, rule):
+                    return failure_at(stream, each, subscription=found.number, offset=offset)
+    return None

@@ -8,7 +8,8 @@ batch of messages becomes copies (`router`, `copies`), and where it all lies (`p
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.topic.copies import Copies, Counters, DeadLetter, RuleCounters
+    from headgate.topic.copies import Copies, Counters, DeadLetter, RuleCounters, copy_identity
+    from headgate.topic.dead_letters import failure_at, failure_of
     from headgate.topic.editor import (
         TopicEditor,
         check_removable,
@@ -68,8 +69,8 @@ if TYPE_CHECKING:
         RuleVersion,
         SubscriptionVersion,
     )
-    from headgate.topic.router import Router, copy_identity
-    from headgate.topic.rule import Rule, RuleDefinition
+    from headgate.topic.router import ERRORS_COUNTED, Router
+    from headgate.topic.rule import DEFAULT_RULE_DIALECT, Rule, RuleDefinition
     from headgate.topic.settings import (
         DEFAULT_SETTINGS,
         DEFAULT_TOPIC_SETTINGS,

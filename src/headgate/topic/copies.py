@@ -22,13 +22,19 @@ PLAIN = 0
 _PLAIN_WORD, _NO_SOURCE = (np.int64(value).tobytes() for value in (PLAIN, -1))
 
 
+def copy_identity(stream: str, offset: int, subscription: int, rule: int) -> bytes:
+    """What tells a copy from every other one; the same for a copy that is made again."""
+    return b"\0".join((stream.encode(), b"%d" % offset, b"%d" % subscription, b"%d" % rule))
+
+
 @dataclass(slots=True)
 class RuleCounters:
     """What one rule did with the messages of a batch.
 
     `matched`: it selected the message; `copies`: those of its own, which only an action makes; `failed_actions`: its
     action could not be evaluated; `errors`: its filter could not, or the bytes are not a message; `unknown` verdicts.
-    `unknown` is None but in an exact router, and so is `errors` unless the subscription wants dead-letter copies.
+    `unknown` is None but in an exact router; `errors` is None in a topic with many rules (`router.ERRORS_COUNTED`)
+    unless the subscription wants dead-letter copies. `last_failure`: the last offset that filter or action failed for.
     """
 
     subscription: str
@@ -38,6 +44,7 @@ class RuleCounters:
     failed_actions: int
     errors: int | None
     unknown: int | None
+    last_failure: int | None
 
 
 @dataclass(slots=True)
@@ -50,6 +57,7 @@ class Counters(Sequence[RuleCounters]):
     failed_actions: Int64Array
     errors: Int64Array
     unknown: Int64Array | None
+    last_failure: Int64Array
     counts_errors: NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -75,6 +83,7 @@ class Counters(Sequence[RuleCounters]):
             failed_actions=failed_actions,
             errors=int(self.errors[slot]) if self.counts_errors[slot] else None,
             unknown=None if self.unknown is None else int(self.unknown[slot]),
+            last_failure=int(self.last_failure[slot]) if self.last_failure[slot] >= 0 else None,
         )
 
     def add(self, other: Counters) -> None:
@@ -82,6 +91,7 @@ class Counters(Sequence[RuleCounters]):
         self.matched += other.matched
         self.failed_actions += other.failed_actions
         self.errors += other.errors
+        self.last_failure = np.maximum(self.last_failure, other.last_failure)
         if self.unknown is not None:
             assert other.unknown is not None
             self.unknown += other.unknown

@@ -21,18 +21,17 @@ from headgate.columns import order_of
 from headgate.evaluate import Filter, Verdict, changed_copies, malformed_rows
 from headgate.evaluate.rules import RuleSet
 from headgate.message import EncodedMessages
-from headgate.topic.copies import NO_COPIES, Copies, CopyRun, Counters, DeadLetter, Int64Array, joined
+from headgate.topic.copies import NO_COPIES, Copies, CopyRun, Counters, DeadLetter, Int64Array, copy_identity, joined
 from headgate.topic.dead_letters import letter_of
 from headgate.topic.model import Topic
 from headgate.topic.rule import Rule
 
+ERRORS_COUNTED = 250
+"""Errors of all filters are found where a topic has at most this many rules. With more, equalities may be looked up in
+an index, which leaves out what an error would be; then they are found for subscriptions that keep dead letters only."""
+
 _MOST_ADDED = 200
 """At most this many new rules are added to a router. With more, or as many removed rules, it is built again."""
-
-
-def copy_identity(stream: str, offset: int, subscription: int, rule: int) -> bytes:
-    """What tells a copy from every other one; the same for a copy that is made again."""
-    return b"\0".join((stream.encode(), b"%d" % offset, b"%d" % subscription, b"%d" % rule))
 
 
 @dataclass(slots=True)
@@ -54,13 +53,16 @@ class Decided:
 class Placed:
     """Copies, of which those that actions changed lie in `changed`, and rules that failed, as their dead letters.
 
-    `matched_slots` are the slots of the rules whose filters were true, one for each message.
+    `decided` is what their filters said; `failed_rows` and `failed_slots` are pairs of row and slot, where an action
+    failed.
     """
 
     copies: CopyRun
     changed: EncodedMessages
     failures: CopyRun
-    matched_slots: Int64Array
+    decided: Decided
+    failed_rows: Int64Array
+    failed_slots: Int64Array
 
 
 class Router:
@@ -89,8 +91,9 @@ class Router:
 
     def _assign(self, topic: Topic, before: Router | None) -> None:
         self.topic = topic
+        counts_errors = sum(len(subscription.rules) for subscription in topic.subscriptions) <= ERRORS_COUNTED
         wanted = [
-            _Slot(place, subscription.number, rule, subscription.dead_letter_on_errors)
+            _Slot(place, subscription.number, rule, subscription.dead_letter_on_errors, counts_errors)
             for place, subscription in enumerate(topic.subscriptions)
             for rule in subscription.rules
         ]
@@ -132,6 +135,8 @@ class Router:
         self._has_action = np.array([slot.rule.has_action for slot in self._slots], dtype=np.bool_)
         self._acts = bool(self._has_action.any())
         self._keeps_errors = np.array([slot.keeps_errors for slot in self._slots], dtype=np.bool_)
+        self.counts_errors = np.array([slot.keeps_errors or slot.counts_errors for slot in self._slots], dtype=np.bool_)
+        """Of which slots errors are complete, as far as they are in force."""
         self._fail_on_malformed = np.array(
             [] if self._exact else [number for number, slot in enumerate(self._slots) if slot.fails_on_malformed_only],
             dtype=np.int64,
@@ -182,7 +187,8 @@ class Router:
             failed_actions=np.bincount(changed.failed_slots, minlength=count),
             errors=np.bincount(decided.error_slots, minlength=count),
             unknown=decided.unknown,
-            counts_errors=self._keeps_errors | self._exact,
+            last_failure=last_failures(count, offsets, decided, changed.failed_rows, changed.failed_slots),
+            counts_errors=self.counts_errors | self._exact,
         )
         letters = self._dead_letters(batch, offsets, timestamps_ms, decided, changed)
         return Copies(self.topic, batch, runs, changed.messages, counters, letters)
@@ -198,11 +204,12 @@ class Router:
         runs, changed = self._make(decided, batch, offsets, timestamps_ms, None)
         copies = joined([run for run in runs if len(run)])
         if not len(decided.error_rows) and not len(changed.failed_rows):
-            return Placed(copies, changed.messages, NO_COPIES, decided.slots)
+            return Placed(copies, changed.messages, NO_COPIES, decided, _NO_ROWS, _NO_ROWS)
         rows = np.concatenate([decided.error_rows, changed.failed_rows])
         slots = np.concatenate([decided.error_slots, changed.failed_slots])
         kept = self._keeps_errors[slots]
-        return Placed(copies, changed.messages, self._run_of_rules(rows[kept], slots[kept]), decided.slots)
+        failures = self._run_of_rules(rows[kept], slots[kept])
+        return Placed(copies, changed.messages, failures, decided, changed.failed_rows, changed.failed_slots)
 
     def _make(
         self,
@@ -345,6 +352,17 @@ class Router:
         return letters
 
 
+def last_failures(
+    count: int, offsets: Int64Array, decided: Decided, failed_rows: Int64Array, failed_slots: Int64Array
+) -> Int64Array:
+    """The last offset that the rule of each slot failed for, −1 without one, `(count,)`; rows ascend with offsets."""
+    last = np.full(count, -1, dtype=np.int64)
+    for rows, slots in ((decided.error_rows, decided.error_slots), (failed_rows, failed_slots)):
+        if len(rows):
+            np.maximum.at(last, slots, offsets[rows])
+    return last
+
+
 @dataclass(frozen=True, slots=True)
 class _Changed:
     """Copies that actions changed, row and slot of each, and pairs of row and slot where an action failed."""
@@ -368,6 +386,7 @@ class _Slot:
     subscription: int
     rule: Rule
     keeps_errors: bool
+    counts_errors: bool
 
     @property
     def key(self) -> tuple[int, int]:
@@ -379,17 +398,19 @@ class _Slot:
 
     @property
     def fails_on_malformed_only(self) -> bool:
-        """Whether errors are kept, and the filter, a correlation, has none for a message."""
-        return self.in_force and self.keeps_errors and self.rule.definition.correlation is not None
+        """Whether errors are kept, and the filter, a correlation that may be looked up, has none for a message."""
+        is_looked_up = self.rule.definition.correlation is not None and not self.counts_errors
+        return self.in_force and self.keeps_errors and is_looked_up
 
     @property
     def asks_for_errors(self) -> bool:
         """Whether the errors of its filter have to be found with its matches: a set without them may be indexed."""
-        return self.keeps_errors and self.rule.definition.correlation is None
+        return self.counts_errors or (self.keeps_errors and self.rule.definition.correlation is None)
 
     def decides_as(self, other: _Slot) -> bool:
         """Whether what was compiled for the other one serves this one."""
-        return self.keeps_errors == other.keeps_errors and (self.rule is other.rule or self.rule == other.rule)
+        finds = self.keeps_errors == other.keeps_errors and self.counts_errors == other.counts_errors
+        return finds and (self.rule is other.rule or self.rule == other.rule)
 
     def gone(self) -> _Slot:
         return replace(self, place=-1)

@@ -337,20 +337,64 @@ def test_each_rule_counts_what_it_selected_since_the_topic_was_opened(lab: Lab) 
     acting = AddRule("red", RuleDefinition("Marked", sql="color IS NOT NULL", action="SET seen = 1"))
     lab.topic(*RED_ONLY, AddRule("red", RuleDefinition("Not blue", sql="color <> 'blue'")), acting)
     lab.publish(RED, BLUE)
-    matched = lab.broker.topics.get("orders").matched
-    assert matched("red") == {1: 1, 2: 1, 3: 2}
+
+    def matched() -> dict[int, int | None]:
+        counts = lab.broker.topics.get("orders").rule_counts("red")
+        return {number: each.matched for number, each in counts.items()}
+
+    assert matched() == {1: 1, 2: 1, 3: 2}
     lab.change(ReplaceRule("red", RuleDefinition("Not blue", sql="color = 'blue'")), RemoveRule("red", "Marked"))
     lab.publish(BLUE, BLUE)
-    assert matched("red") == {1: 1, 2: 2}
+    assert matched() == {1: 1, 2: 2}
     lab.change(taking)
     lab.publish(RED, BLUE, NO_MESSAGE)
-    assert matched("red") == {1: None, 2: None, 4: 2}
+    assert matched() == {1: None, 2: None, 4: 2}
     lab.change(RemoveRule("red", "All"))
     lab.publish(RED)
-    assert matched("red") == {1: 2, 2: 2}
+    assert matched() == {1: 2, 2: 2}
     lab.restart()
     lab.publish(BLUE)
-    assert lab.broker.topics.get("orders").matched("red") == {1: 2, 2: 3}
+    assert matched() == {1: 2, 2: 3}
+
+
+def test_each_rule_counts_what_it_failed_for_and_says_why_it_did_last(
+    lab: Lab, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.topic(
+        CreateSubscription("red"),
+        AddRule("red", RuleDefinition("Halved", sql="color = 'red'", action="SET quantity = quantity / 2")),
+        AddRule("red", RuleDefinition("Large", sql="quantity > 5")),
+        AddRule("red", RuleDefinition("Same", correlation={"properties": {"color": "red"}})),
+    )
+    ten = Message(application_properties={"color": "red", "quantity": "ten"}).encode()
+    lab.publish(ten, RED, ten, BLUE)
+
+    def counted() -> dict[int, tuple[int | None, int | None, int, int | None]]:
+        counts = lab.broker.topics.get("orders").rule_counts("red")
+        return {key: (c.matched, c.errors, c.failed_actions, c.last_failure) for key, c in counts.items()}
+
+    def reason(name: str, offset: int) -> str:
+        topic = lab.broker.topics.get("orders")
+        return topic.failure_reason("red", topic.history.rule("red", name), offset)
+
+    expected = {1: (3, 0, 2, 2), 2: (0, 2, 0, 2), 3: (3, 0, 0, None)}
+    assert counted() == expected
+    assert "'ten'" in reason("Halved", 2) or "string" in reason("Halved", 2)
+    told = [record.message for record in caplog.records if "gives no copy" in record.message]
+    assert len(told) == 2 and all("'red'" in each and "'orders'" in each for each in told)
+    # What a rule counted stays through changes of others, and through bytes that are no message at all.
+    lab.change(AddRule("red", RuleDefinition("All", sql="1=1")))
+    lab.publish(NO_MESSAGE)
+    assert counted() == {1: (3, 1, 2, 4), 2: (None, None, 0, None), 3: (None, None, 0, None), 4: (0, 1, 0, 4)}
+    lab.change(RemoveRule("red", "All"))
+    lab.publish(NO_MESSAGE)
+    assert counted()[1] == (3, 2, 2, 5)
+    assert len([record for record in caplog.records if "'Halved'" in record.message]) == 1
+    # Of many rules only those find errors whose subscription keeps dead letters.
+    monkeypatch.setattr("headgate.topic.router.ERRORS_COUNTED", 1)
+    lab.restart()
+    lab.publish(ten)
+    assert {key: each[1] for key, each in counted().items()} == {1: None, 2: None, 3: None}
 
 
 def test_receivers_of_a_removed_subscription_end(lab: Lab) -> None:

@@ -345,14 +345,21 @@ def test_other_paths_and_methods_are_refused(topic: RunningServer) -> None:
 def test_metrics_count_what_became_of_copies(topic: RunningServer) -> None:
     (first, *_) = received(topic, count=2)
     ask(topic, "POST", f"{RED}/settle", {"outcome": "complete", "tokens": [first["token"]]})
+    append(topic, [Message(application_properties={"color": "red", "quantity": "ten"}).encode()])
+    topic.until(lambda: topic.context.broker.topics.get("shop/orders").is_decided)
+    in_lists = ask(topic, "GET", RED)[1]["rules"] + ask(topic, "GET", "/api/rules")[1]
+    counted = [(row["matched"], row["errors"], row["failed_actions"], row["last_failure_offset"]) for row in in_lists]
+    assert counted == [(6, 0, 1, 10)] * 2
+    assert all("string" in row["last_failure_reason"] for row in in_lists)
     address = f"http://127.0.0.1:{topic.ports['http']}/metrics"
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     found = [opener.open(f"{address}{path}", timeout=LIMIT_S).read().decode() for path in ("", "/per-object")]
     of_topic, of_red = '{topic="shop/orders"}', '{subscription="red",topic="shop/orders"}'
+    of_halved = '{rule="halved",subscription="red",topic="shop/orders"}'
     for line in (
         f"headgate_topic_subscriptions{of_topic} 1.0",
         f"headgate_topic_active{of_topic} 3.0",
-        f"headgate_topic_messages_decided_total{of_topic} 10.0",
+        f"headgate_topic_messages_decided_total{of_topic} 11.0",
     ):
         assert line in found[0].splitlines()
     assert "headgate_subscription" not in found[0]
@@ -363,7 +370,10 @@ def test_metrics_count_what_became_of_copies(topic: RunningServer) -> None:
         f"headgate_subscription_completed_total{of_red} 1.0",
         f"headgate_subscription_decided_total{of_red} 5.0",
         f"headgate_subscription_dead_lettered{of_red} 0.0",
-        'headgate_rule_matched_total{rule="halved",subscription="red",topic="shop/orders"} 5.0',
+        f"headgate_rule_matched_total{of_halved} 6.0",
+        f"headgate_rule_errors_total{of_halved} 0.0",
+        f"headgate_rule_failed_actions_total{of_halved} 1.0",
+        f"headgate_rule_last_failure_offset{of_halved} 10.0",
     ):
         assert line in found[1].splitlines()
 

@@ -50,14 +50,20 @@ from headgate.topic import (
     QUEUE_SUBSCRIPTION,
     Change,
     RemoveSubscription,
+    Rule,
     RuleHistory,
+    RuleVersion,
     SubscriptionName,
     SubscriptionSettings,
     TopicEditor,
+    failure_at,
 )
-from headgate.topic.deciding import Decider, Step
+from headgate.topic.deciding import Decider, RuleCounts, Step
 
 logger = logging.getLogger("headgate.broker")
+
+_FAILURES_TOLD = 10
+"""At most so many rules that failed are named in the log at once."""
 
 
 @dataclass(slots=True)
@@ -96,6 +102,8 @@ class BrokerTopic:
         self.used_ms = now_ms()
         """When a message or a receiver came last; before that, when the topic was opened."""
         self.consumption = Consumption(ledger, touch, stream.guarded, write_in_worker)
+        self._failure_reasons: dict[tuple[int, int], tuple[int, str]] = {}
+        """Why rules failed last, by subscription and rule: the offset of the message, and the reason."""
         self._now_ms = now_ms
         self._touch = touch
         self._watch = watch
@@ -535,15 +543,50 @@ class BrokerTopic:
         """The rules as the topic follows them; a change that was told is among them."""
         return self._subscriptions.history
 
-    def matched(self, subscription: str) -> dict[int, int | None]:
-        """How many messages each rule in force selected, by its number, of those decided since the topic was opened.
+    def rule_counts(self, subscription: str) -> dict[int, RuleCounts]:
+        """What each rule in force did, by its number, with the messages decided since the topic was opened.
 
-        A rule that was replaced counts anew. None for a rule that is not asked, because another one of its subscription
-        takes all messages. Raises ResourceNotFoundError.
+        A rule that was replaced counts anew. Raises ResourceNotFoundError.
         """
         found = self._subscriptions.find(subscription).version
-        counts = self._following.decider.matched(found.number)
-        return {rule.number: counts.get(rule.number, 0) for rule in self.history.rules(found.name)}
+        counts = self._following.decider.counts(found.number)
+        return {rule.number: counts.get(rule.number, RuleCounts()) for rule in self.history.rules(found.name)}
+
+    def failure_reason(self, subscription: str, rule: RuleVersion, offset: int) -> str:
+        """Why a rule in force failed for the message at an offset: read again, and kept until it fails for another.
+
+        Raises ResourceNotFoundError.
+        """
+        number = self._subscriptions.find(subscription).version.number
+        of = Rule.of(rule.rule, number=rule.number, limits=self.history.limits.content)
+        return self._failure_reason(number, of, offset)
+
+    def _failure_reason(self, subscription: int, rule: Rule, offset: int) -> str:
+        known = self._failure_reasons.get((subscription, rule.number))
+        if known is None or known[0] != offset:
+            reason = failure_at(self.stream.stream, rule, subscription=subscription, offset=offset)
+            known = self._failure_reasons[subscription, rule.number] = offset, reason
+        return known[1]
+
+    def _tell_first_failures(self) -> None:
+        """Say in the log which rules failed for the first time since the topic was opened, or they were changed."""
+        failed = self._following.decider.first_failures()
+        for (number, _), rule in list(failed.items())[:_FAILURES_TOLD]:
+            served = self._subscriptions.get(number)
+            last = self._following.decider.counts(number).get(rule.number, RuleCounts()).last_failure
+            if served is not None and last is not None:
+                logger.warning(
+                    "rule %r of subscription %r of topic %r gives no copy of the message at offset %d: %s; this is "
+                    "told once, `headgate rule ls` counts",
+                    rule.name,
+                    served.version.name,
+                    self.stream.name,
+                    last,
+                    self._failure_reason(number, rule, last),
+                )
+        more = len(failed) - _FAILURES_TOLD
+        if more > 0:
+            logger.warning("%d more rules of topic %r failed; `headgate rule ls` counts", more, self.stream.name)
 
     @property
     def next_offset(self) -> int:
@@ -637,6 +680,7 @@ class BrokerTopic:
                 if found.dispatcher.follows:
                     found.source.decided(_copies_of(step, number), start, stop)
                 found.dispatcher.arrived(count, start, stop)
+        self._tell_first_failures()
         # Behind what arrived: new subscriptions count for themselves what they have by now.
         self._follow_decider()
         self._answer_changes()

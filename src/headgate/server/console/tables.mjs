@@ -196,8 +196,8 @@ export const VIEWS = {
     {
       caption: "Rules in force",
       note:
-        "the first 500; headgate rule ls shows all of a subscription; matched counts messages since the server " +
-        "opened the topic",
+        "the first 500; headgate rule ls shows all of a subscription; messages are counted since the server opened " +
+        "the topic; one that a filter or an action fails for gives no copy by that rule",
       list: "rules",
       key: ["topic", "subscription", "name"],
       columns: [
@@ -209,6 +209,10 @@ export const VIEWS = {
         count("number"),
         count("from_offset"),
         count("matched"),
+        count("errors"),
+        count("failed_actions"),
+        count("last_failure_offset"),
+        text("last_failure_reason"),
       ],
     },
   ],

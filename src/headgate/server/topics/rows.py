@@ -16,6 +16,7 @@ from headgate.ledger import offset_of, rule_of
 from headgate.message import Message
 from headgate.server.listings import may_read
 from headgate.topic import RuleHistory, RuleVersion
+from headgate.topic.deciding import RuleCounts
 
 Row = dict[str, Any]
 
@@ -135,7 +136,7 @@ def rule_rows(broker: Broker, user: str) -> Iterator[Row]:
             continue
         history = topic.history
         for version in history.subscriptions():
-            matched = topic.matched(version.name)
+            counts = topic.rule_counts(version.name)
             for rule in history.rules(version.name)[:left]:
                 yield {
                     "topic": topic.stream.name,
@@ -145,7 +146,7 @@ def rule_rows(broker: Broker, user: str) -> Iterator[Row]:
                     "action": rule.rule.action,
                     "number": rule.number,
                     "from_offset": rule.from_offset,
-                    "matched": matched[rule.number],
+                    **_counted(topic, version.name, rule, counts[rule.number]),
                 }
                 left -= 1
             if left <= 0:
@@ -153,9 +154,23 @@ def rule_rows(broker: Broker, user: str) -> Iterator[Row]:
 
 
 def rules_in_force(topic: BrokerTopic, subscription: str) -> list[Row]:
-    """The rules of a subscription, each with `matched`, as `BrokerTopic.matched` says."""
-    matched = topic.matched(subscription)
-    return [{**rule_row(each), "matched": matched[each.number]} for each in topic.history.rules(subscription)]
+    """The rules of a subscription, each with what it did since the server opened the topic."""
+    counts = topic.rule_counts(subscription)
+    return [
+        {**rule_row(each), **_counted(topic, subscription, each, counts[each.number])}
+        for each in topic.history.rules(subscription)
+    ]
+
+
+def _counted(topic: BrokerTopic, subscription: str, rule: RuleVersion, counts: RuleCounts) -> Row:
+    last = counts.last_failure
+    return {
+        "matched": counts.matched,
+        "errors": counts.errors,
+        "failed_actions": counts.failed_actions,
+        "last_failure_offset": last,
+        "last_failure_reason": None if last is None else topic.failure_reason(subscription, rule, last),
+    }
 
 
 def rule_row(version: RuleVersion) -> Row:

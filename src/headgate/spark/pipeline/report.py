@@ -80,12 +80,15 @@ class TopicReport:
         table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
         table.add_column("subscription")
         table.add_column("rule")
-        for heading in ("matched", "copies", "errors"):
+        for heading in ("matched", "copies", "errors", "failed actions"):
             table.add_column(heading, justify="right")
+        if any(rule.last_failure_offset is not None for rule in self.rules):
+            table.add_column("last failure", overflow="fold")
         for rule in self.rules:
             matched = _share(rule.matched, self.messages)
             name = rule.rule or "(messages as they are)"
-            table.add_row(rule.subscription, name, matched, f"{rule.copies:,}", f"{rule.errors:,}")
+            failures = (f"{rule.errors:,}", f"{rule.failed_actions:,}", _last_failure(rule))
+            table.add_row(rule.subscription, name, matched, f"{rule.copies:,}", *failures[: len(table.columns) - 4])
         return table
 
 
@@ -157,6 +160,10 @@ def _output(sink: SinkReport) -> tuple[str, ...]:
         how,
         sink.target,
     )
+
+
+def _last_failure(rule: RuleResult) -> str:
+    return "" if rule.last_failure_offset is None else f"offset {rule.last_failure_offset}: {rule.last_failure_reason}"
 
 
 def _share(part: int, whole: int) -> str:

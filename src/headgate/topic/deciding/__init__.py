@@ -4,6 +4,7 @@
     Postings, CopyRuns         what it left: counts, the first copy, runs of (offset, rule) of a subscription
     CopyReader, CopyBatch      the bytes of copies, and of dead letters
     Selected, Pairs            what the messages of a step give
+    RuleCounts                 what each rule selected, and failed for
     MAX_SESSION_ID_BYTES       a longer session id counts as none
 
 Hidden: the bytes of a block (`block`) and its making (`open_block`, `selection`), how chunks are read (`source`), and
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from headgate.topic.deciding.pairs import Pairs
     from headgate.topic.deciding.postings import Postings
     from headgate.topic.deciding.reading import CopyBatch, CopyReader
+    from headgate.topic.deciding.rule_counts import RuleCounts
     from headgate.topic.deciding.runs import CopyRuns
     from headgate.topic.deciding.selection import Selected
     from headgate.topic.deciding.session_ids import MAX_SESSION_ID_BYTES

@@ -19,9 +19,11 @@ from headgate.scan.fetch import AppendedChunks
 from headgate.topic.deciding.block import base_of, encode_block
 from headgate.topic.deciding.open_block import OpenBlock
 from headgate.topic.deciding.postings import Postings, PostingsWriter, is_same
+from headgate.topic.deciding.rule_counts import RuleCounts
 from headgate.topic.deciding.selection import Selected, Selector
 from headgate.topic.deciding.source import Source, SourceBatch
 from headgate.topic.in_force import FollowedHistory
+from headgate.topic.rule import Rule
 
 
 @dataclass(slots=True)
@@ -93,13 +95,17 @@ class Decider:
         """The first offset that is not decided."""
         return self.postings.decided_until(self.first_offset)
 
-    def matched(self, subscription: int) -> dict[int, int | None]:
-        """How many of the messages that were decided since `open` each rule of a subscription selected.
+    def counts(self, subscription: int) -> dict[int, RuleCounts]:
+        """What each rule of a subscription did with the messages that were decided since `open`.
 
-        By the numbers of both; see `Selector.matched`. A rule without an entry was not asked yet. Any thread may ask.
+        By the numbers of both; see `Selector.counts`. A rule without an entry was not asked yet. Any thread may ask.
         """
         selector = self._selector
-        return {} if selector is None else selector.matched(subscription)
+        return {} if selector is None else selector.counts(subscription)
+
+    def first_failures(self) -> dict[tuple[int, int], Rule]:
+        """The rules in force that failed for the first time since this was asked last; see `Selector`."""
+        return {} if self._selector is None else self._selector.first_failures()
 
     def move_floor(self, floor: int) -> None:
         """From now on nobody asks for copies below this offset; it may be lower than before."""

@@ -19,12 +19,11 @@ from headgate.log import ENTRY_DTYPE
 from headgate.message import EncodedMessages
 from headgate.message.lookup import MessageCollector
 from headgate.scan import MessageReader
-from headgate.topic.copies import PLAIN
+from headgate.topic.copies import PLAIN, copy_identity
 from headgate.topic.dead_letters import letter_of
 from headgate.topic.deciding.block import end_of
 from headgate.topic.deciding.postings import Postings
 from headgate.topic.deciding.runs import Int64Array
-from headgate.topic.router import copy_identity
 from headgate.topic.rule import Rule
 
 _KEPT_RULES = 4096

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.evaluate import malformed_rows
 from headgate.language.tree import Constant
 from headgate.message import EncodedMessages
 from headgate.topic.copies import PLAIN, CopyRun
 from headgate.topic.deciding.pairs import NO_PAIRS, Pairs
+from headgate.topic.deciding.rule_counts import NOT_ASKED, RuleCounts, SlotCounts
 from headgate.topic.deciding.runs import NOTHING, Int64Array
 from headgate.topic.deciding.session_ids import NO_SESSION_IDS, SessionIds, SessionNames
 from headgate.topic.model import Subscription, Topic
@@ -60,9 +62,11 @@ class Selector:
         self._all_by_session = any(each.settings.requires_session for each in taking_all)
         self._topic = topic
         self._counted_before = {} if before is None else before._counts()
-        self._matched = np.zeros(len(self._router.slot_rules), dtype=np.int64)
-        self._taken = 0
-        # What a rule selected: by its slot in the router, or, if it takes all, the messages that were taken.
+        # What a rule did: by its slot in the router, and for all rules alike what was taken, and what is no message.
+        self._slot_counts = SlotCounts(self._router.counts_errors)
+        self._taken = self._malformed = 0
+        self._last_malformed: int | None = None
+        self._failed_first: dict[tuple[int, int], Rule] = {}
 
     def select(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> Selected:
         """What messages give; `offsets` and `timestamps_ms`, when they arrived, are `(messages,)`."""
@@ -71,10 +75,14 @@ class Selector:
             wrong = malformed_rows(batch)
             if len(wrong):
                 malformed = offsets[wrong]
+                self._malformed += len(malformed)
+                self._last_malformed = int(malformed[-1])
                 sound = np.delete(np.arange(len(batch)), wrong)
                 batch, offsets, timestamps_ms = batch.take(sound), offsets[sound], timestamps_ms[sound]
         placed = self._router.place(batch, offsets, timestamps_ms)
-        np.add.at(self._matched, placed.matched_slots, 1)
+        failed_first = self._slot_counts.add(placed, offsets)
+        if len(failed_first):
+            self._note_first_failures(failed_first)
         self._taken += len(offsets)
         copies = self._pairs(placed.copies, offsets)
         if len(self._taking_all):
@@ -103,41 +111,67 @@ class Selector:
         names.add(placed.changed.take(run.sources[acting]), copies)
         return names.taken()
 
-    def matched(self, subscription: int) -> dict[int, int | None]:
-        """How many messages each rule of a subscription selected, by its number; empty for one that is not there.
+    def counts(self, subscription: int) -> dict[int, RuleCounts]:
+        """What each rule of a subscription did, by its number; empty for a subscription that is not there.
 
-        None for a rule that is not asked, because another one of the subscription takes all messages. What selectors
-        before this one counted for the same rule is in it. Another thread may ask while this one selects.
+        What selectors before this one counted for the same rule is in it. Another thread may ask while this one
+        selects.
         """
         place = int(np.searchsorted(self._numbers, subscription))
         if place == len(self._numbers) or self._numbers[place] != subscription:
             return {}
         slots, numbers = self._router.slots_of(place)
-        asked = dict(zip(numbers.tolist(), self._matched[slots].tolist(), strict=True))
-        found: dict[int, int | None] = {}
-        for rule in self._topic.subscriptions[place].rules:
-            if _takes_all(rule):
-                found[rule.number] = self._with_before(subscription, rule, self._taken)
-            elif rule.number in asked or _constant(rule) is not None:
-                found[rule.number] = self._with_before(subscription, rule, asked.get(rule.number, 0))
-            else:
-                found[rule.number] = None
+        asked = dict(zip(numbers.tolist(), slots.tolist(), strict=True))
+        rules = self._topic.subscriptions[place].rules
+        return {rule.number: self._counts_of(subscription, rule, asked.get(rule.number)) for rule in rules}
+
+    def first_failures(self) -> dict[tuple[int, int], Rule]:
+        """The rules that failed for the first time since this was asked last, by numbers of subscription and rule."""
+        found, self._failed_first = self._failed_first, {}
         return found
 
-    def _with_before(self, subscription: int, rule: Rule, count: int) -> int:
-        known = self._counted_before.get((subscription, rule.number))
-        return count if known is None or known[0] != rule else count + known[1]
+    def _note_first_failures(self, slots: NDArray[np.intp]) -> None:
+        slot_rules = self._router.slot_rules
+        for place, rule in (slot_rules[slot] for slot in slots.tolist()):
+            key = int(self._numbers[place]), rule.number
+            known = self._counted_before.get(key)
+            if known is None or known[0] != rule or not known[1].has_failed:
+                self._failed_first[key] = rule
 
-    def _counts(self) -> dict[tuple[int, int], tuple[Rule, int]]:
-        """The rules in force that selected messages, by the numbers of subscription and rule, and how many."""
-        in_force = {(each.number, rule.number): rule for each in self._topic.subscriptions for rule in each.rules}
-        counts = dict.fromkeys(in_force, 0)
-        for (place, rule), count in zip(self._router.slot_rules, self._matched.tolist(), strict=True):
-            if place >= 0:
-                counts[int(self._numbers[place]), rule.number] = count
-        counts.update(dict.fromkeys((key for key, rule in in_force.items() if _takes_all(rule)), self._taken))
-        totals = {key: (rule, self._with_before(key[0], rule, counts[key])) for key, rule in in_force.items()}
-        return {key: found for key, found in totals.items() if found[1]}
+    def _counts_of(self, subscription: int, rule: Rule, slot: int | None) -> RuleCounts:
+        """What a rule did; `slot` is its own in the router, if the router has it."""
+        if slot is not None:
+            counts = self._slot_counts.of(slot)
+        elif _constant(rule) is not None:
+            counts = RuleCounts(self._taken if _takes_all(rule) else 0, errors=0)
+        else:
+            return NOT_ASKED
+        if self._last_malformed is not None and counts.errors is not None:
+            # Taken out before the router sees it.
+            counts = counts.with_others(RuleCounts(errors=self._malformed, last_failure=self._last_malformed))
+        known = self._counted_before.get((subscription, rule.number))
+        return counts if known is None or known[0] != rule else counts.with_others(known[1])
+
+    def _counts(self) -> dict[tuple[int, int], tuple[Rule, RuleCounts]]:
+        """What the rules in force did, by the numbers of subscription and rule; those that did nothing are left out."""
+        slot_of = {
+            (int(self._numbers[place]), rule.number): slot
+            for slot, (place, rule) in enumerate(self._router.slot_rules)
+            if place >= 0
+        }
+        counted = set(self._slot_counts.counted().tolist())
+        found = {}
+        for subscription in self._topic.subscriptions:
+            for rule in subscription.rules:
+                key = subscription.number, rule.number
+                slot = slot_of.get(key)
+                if slot is None or slot in counted or self._malformed or key in self._counted_before:
+                    counts = self._counts_of(subscription.number, rule, slot)
+                    if counts.matched or counts.has_failed:
+                        found[key] = rule, counts
+                    elif counts is NOT_ASKED and key in self._counted_before:
+                        found[key] = self._counted_before[key]
+        return found
 
     def _pairs(self, run: CopyRun, offsets: Int64Array) -> Pairs:
         return Pairs(self._numbers[run.subscriptions], offsets[run.rows], run.rules) if len(run) else NO_PAIRS

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from headgate.evaluate import Filter, Verdict
 from headgate.language.tree import And, Node, Or
 from headgate.message import EncodedMessages
-from headgate.topic.copies import PLAIN, Copies
+from headgate.topic.copies import PLAIN, Copies, copy_identity
 from headgate.topic.dead_letters import failure_of
 from headgate.topic.model import Topic
-from headgate.topic.router import Router, copy_identity
+from headgate.topic.router import Router
 from headgate.topic.trial.comparison import Comparison, Side
 from headgate.topic.trial.findings import (
     MOST_SAMPLES_KEPT,
@@ -152,7 +152,7 @@ class Trial:
             place, rule = self._slot_rules[slot]
             number = self._request.topic.subscriptions[place].number
             identity = copy_identity(self._request.stream, int(offsets[row]), number, rule.number)
-            return failure_of(rule, batch.message(row), now_ms=int(times[row]), identity=identity)
+            return failure_of(rule, batch.message(row), now_ms=int(times[row]), identity=identity) or ""
 
         samples.keep(SampleKind.ERROR, decided.error_slots, decided.error_rows, failure)
         if not side.copies.counters.failed_actions.any():

@@ -164,6 +164,7 @@ def test_a_correlation_fails_on_bytes_that_are_no_message_and_is_not_asked_for_m
             super().__init__(filters, exact_errors=exact_errors)
 
     monkeypatch.setattr("headgate.topic.router.RuleSet", Asked)
+    monkeypatch.setattr("headgate.topic.router.ERRORS_COUNTED", 3)
     rules = (Rule("bad", "quantity / zero = 1"), Rule("label", correlation={"label": "x"}))
     subscriptions = (Subscription("off", rules), Subscription("on", rules, dead_letter_on_errors=True))
     copies = route(Router(Topic("t", subscriptions), stream="t"), NO_MESSAGE, RED)
@@ -443,7 +444,7 @@ def test_counters_of_batches_add_up() -> None:
     nothing = Message(b"body")
     together = route(router, RED, NO_MESSAGE, BLUE, many, nothing).counters
     first = route(router, RED).counters
-    first.add(route(router, NO_MESSAGE, BLUE, many, nothing).counters)
+    first.add(route(router, NO_MESSAGE, BLUE, many, nothing, first=101).counters)
     assert list(first) == list(together)
     assert [counter.copies for counter in together] == [0, 0, 0, 1, 4]
 

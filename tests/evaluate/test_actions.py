@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import pickle
 import uuid
 from typing import Any
@@ -135,6 +136,89 @@ def test_a_value_becomes_the_type_that_it_replaces_where_c_sharp_converts(
 
 
 @pytest.mark.parametrize(
+    ("existing", "texts", "expected"),
+    [
+        (of(AmqpType.INT, 1), ["12", " +12 ", "012"], of(AmqpType.INT, 12)),
+        (of(AmqpType.UBYTE, 1), ["255"], of(AmqpType.UBYTE, 255)),
+        (of(AmqpType.LONG, 1), ["-9223372036854775808"], of(AmqpType.LONG, -(2**63))),
+        (of(AmqpType.DOUBLE, 1.0), ["0.1", "1E-1"], of(AmqpType.DOUBLE, 0.1)),
+        (of(AmqpType.DOUBLE, 1.0), ["-Infinity"], of(AmqpType.DOUBLE, -math.inf)),
+        (of(AmqpType.FLOAT, 1.0), ["2.5"], of(AmqpType.FLOAT, 2.5)),
+        (of(AmqpType.BOOLEAN, True), ["false", " FALSE"], of(AmqpType.BOOLEAN, False)),
+        (of(AmqpType.CHAR, 65), ["é"], of(AmqpType.CHAR, 0xE9)),
+        (
+            of(AmqpType.UUID, uuid.UUID(int=1)),
+            ["{0000000a-0000-0000-0000-000000000007}", "0000000A000000000000000000000007"],
+            of(AmqpType.UUID, uuid.UUID("0000000a-0000-0000-0000-000000000007")),
+        ),
+        (
+            of(AmqpType.TIMESTAMP, 1),
+            ["2024-01-01T12:00:00Z", "2024-01-01 12:00", "2024-01-01T14:00:00.0009+02:00"],
+            of(AmqpType.TIMESTAMP, 1_704_110_400_000),
+        ),
+        (of(AmqpType.TIMESTAMP, 1), ["1969-12-31"], of(AmqpType.TIMESTAMP, -86_400_000)),
+        (
+            described(DATE_TIME_OFFSET, of(AmqpType.LONG, 5)),
+            ["1970-01-01T00:00:00.0000007"],
+            described(DATE_TIME_OFFSET, of(AmqpType.LONG, EPOCH_TICKS + 7)),
+        ),
+        (time_span(1), ["00:01", "PT1M", "0.00:01:00.0000000"], time_span(600_000_000)),
+        (time_span(1), ["-1.00:00:00.5"], time_span(-864_005_000_000)),
+        (described(URI, of(AmqpType.STRING, "u")), ["a:b"], described(URI, of(AmqpType.STRING, "a:b"))),
+        (decimal_of(AmqpType.DECIMAL64, 1), ["12.50"], decimal_of(AmqpType.DECIMAL64, 1250, -2)),
+    ],
+)
+def test_a_string_becomes_the_value_that_it_writes_of_the_type_that_it_replaces(
+    existing: AmqpValue, texts: list[str], expected: AmqpValue
+) -> None:
+    for text in texts:
+        message = Message(
+            b"", application_properties={"Old": existing, "text": text, "symbol": of(AmqpType.SYMBOL, text)}
+        )
+        actions = [
+            f"SET old = '{text}'",
+            f"SET old = '{text[:1]}' + '{text[1:]}'",
+            "SET old = text",
+            "SET old = symbol",
+        ]
+        for action in actions if text.isascii() else actions[:-1]:
+            assert held(applied(action, message), "Old") == expected, action
+        assert held(applied("SET old = @p", message, parameters={"p": text}), "Old") == expected
+
+
+@pytest.mark.parametrize(
+    ("existing", "text"),
+    [
+        (of(AmqpType.INT, 1), "2147483648"),
+        (of(AmqpType.INT, 1), "1.0"),
+        (of(AmqpType.INT, 1), "1_000"),
+        (of(AmqpType.INT, 1), "٣"),
+        (of(AmqpType.INT, 1), ""),
+        (of(AmqpType.DOUBLE, 1.0), "1e400"),
+        (of(AmqpType.DOUBLE, 1.0), "1,5"),
+        (of(AmqpType.FLOAT, 1.0), "1e39"),
+        (of(AmqpType.BOOLEAN, True), "1"),
+        (of(AmqpType.CHAR, 65), "ab"),
+        (of(AmqpType.UUID, uuid.UUID(int=1)), "{0000000a000000000000000000000007)"),
+        (of(AmqpType.TIMESTAMP, 1), "01/31/2026"),
+        (of(AmqpType.TIMESTAMP, 1), "2026-02-30"),
+        (of(AmqpType.TIMESTAMP, 1), "9999-12-31T23:59:59-01:00"),
+        (time_span(1), "5"),
+        (time_span(1), "24:00"),
+        (decimal_of(AmqpType.DECIMAL32, 1), "12345678"),
+        (decimal_of(AmqpType.DECIMAL32, 1), "1" * 5_000),
+        (decimal_of(AmqpType.DECIMAL32, 1), "1e900"),
+        (of(AmqpType.BINARY, b"x"), "1"),
+        (of(AmqpType.SYMBOL, "x"), "1"),
+        (of(AmqpType.NULL, None), "1"),
+    ],
+)
+def test_a_string_that_writes_no_value_of_that_type_stays_a_string(existing: AmqpValue, text: str) -> None:
+    message = Message(b"", application_properties={"Old": existing})
+    assert held(applied("SET old = @p", message, parameters={"p": text}), "Old") == of(AmqpType.STRING, text)
+
+
+@pytest.mark.parametrize(
     ("action", "expected"),
     [
         ("SET sys.Label = 5", {"subject": "5"}),
@@ -152,6 +236,13 @@ def test_a_value_becomes_the_type_that_it_replaces_where_c_sharp_converts(
         ("SET sys.ForcePersistence = TRUE; REMOVE sys.ForcePersistence", {}),
         ("SET sys.PartitionKey = 'p'", {"message_annotations": {"x-opt-partition-key": "p"}}),
         ("SET sys.TransactionPartitionKey = 'p'", {"message_annotations": {"x-opt-via-partition-key": "p"}}),
+        ("SET sys.TimeToLive = '00:01:00.5'", {"ttl": 60_500}),
+        ("SET sys.TimeToLive = 'PT' + '5M'", {"ttl": 300_000}),
+        ("SET sys.ForcePersistence = 'False'", {}),
+        (
+            "SET sys.ScheduledEnqueueTimeUtc = '2024-01-01T13:00+01:00'",
+            {"message_annotations": {"x-opt-scheduled-enqueue-time": NOON}},
+        ),
         ("SET sys.ScheduledEnqueueTime = noon", {"message_annotations": {"x-opt-scheduled-enqueue-time": NOON}}),
     ],
 )
@@ -181,8 +272,12 @@ def test_system_properties_are_set_with_their_types(action: str, expected: dict[
         ("SET a = property(zero)", "property.* takes a string, found a number"),
         ("SET sys.TimeToLive = 5", "sys.TimeToLive is a time span, in milliseconds, found a number"),
         ("SET sys.TimeToLive = span - span", "sys.TimeToLive is a time span above zero"),
-        ("SET sys.ScheduledEnqueueTimeUtc = 'now'", "sys.ScheduledEnqueueTimeUtc is a date-time, found a string"),
-        ("SET sys.ForcePersistence = 'x'", "sys.ForcePersistence is a boolean, found a string"),
+        (
+            "SET sys.ScheduledEnqueueTimeUtc = 'now'",
+            "sys.ScheduledEnqueueTimeUtc is a date-time, such as '2026-01-31T12:00:00Z', found 'now'",
+        ),
+        ("SET sys.ForcePersistence = 'x'", "sys.ForcePersistence is a boolean, such as 'true', found 'x'"),
+        ("SET sys.TimeToLive = '5'", "sys.TimeToLive is a time span, in milliseconds, such as '00:05:00', found '5'"),
         ("SET sys.ContentType = 'größe'", "sys.ContentType takes ASCII"),
         ("SET sys.Label = bytes", "a binary has no text"),
         ("SET sys.Label = list", "a value of another type has no text"),

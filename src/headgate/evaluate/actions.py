@@ -127,6 +127,14 @@ class Action:
             return None
         name = target.names[0]
         kind = v.kind_of(value)
+        if isinstance(value, bytes) and target.type in _WRITTEN:
+            text, written = value.decode("utf-8", "surrogateescape"), _WRITTEN[target.type]
+            read = v.converted(text, written.like)
+            if read is None:
+                expected = f"sys.{name} is a {target.type.value}, such as {written.example!r}"
+                raise EvaluationFailed(f"{expected}, found {text[:40]!r}")
+            value = v.value_of(read)
+            kind = v.kind_of(value)
         match target.type:
             case v.SystemType.TEXT | v.SystemType.IDENTIFIER:
                 return self._system_text(target, v.text_of(value))
@@ -239,6 +247,21 @@ def _placed(messages: EncodedMessages, rows: NDArray[np.intp], others: EncodedMe
 
 _EXACT_RULE_NAME = replace(RULE_NAME, ignore_case=False)
 _CONTENT_TYPE = FieldReference(Section.PROPERTIES, position=PROPERTIES_FIELDS.index("content-type"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A type of system properties that strings are converted to: a value of it, and a text that is one."""
+
+    like: AmqpValue
+    example: str
+
+
+_WRITTEN: Mapping[v.SystemType, _Written] = {
+    v.SystemType.TIME_SPAN: _Written(v.time_span(0), "00:05:00"),
+    v.SystemType.DATE_TIME: _Written(AmqpValue(AmqpType.TIMESTAMP, 0), "2026-01-31T12:00:00Z"),
+    v.SystemType.BOOLEAN: _Written(AmqpValue(AmqpType.BOOLEAN, False), "true"),
+}
 _MAX_TTL_MS = INTEGER_RANGES[AmqpType.UINT][1]
 
 
@@ -358,9 +381,14 @@ def _copied_property(tree: t.Node, message: Message, now_ms: int) -> FieldRefere
 
 
 def _converted(value: AmqpValue, existing: AmqpValue | None) -> AmqpValue:
-    """The value as the type of the value that it replaces, where C# converts implicitly; else as it is."""
+    """The value in the type of what it replaces, if C# converts implicitly or a string writes such a value; else as is.
+
+    A string converts however it was made: what sets a property of the service sees a value, not its expression.
+    """
     if existing is None:
         return value
+    if value.type in (AmqpType.STRING, AmqpType.SYMBOL):
+        return v.converted(value.value, existing) or value
     wanted = existing.type
     if value.type is AmqpType.TIMESTAMP and v.described_as(existing) == v.DATE_TIME_OFFSET:
         return v.date_time(v.ticks_of(value), with_offset=True)

@@ -55,17 +55,18 @@ def decimal_value(decimal: AmqpValue) -> Fraction | float:
     return sign * coefficient * Fraction(10) ** (exponent - form.bias)
 
 
-def decimal_of(kind: AmqpType, number: int) -> AmqpValue | None:
-    """An integer as a decimal of that type, exponent 0; None if it has more digits than the type."""
+def decimal_of(kind: AmqpType, number: int, exponent: int = 0) -> AmqpValue | None:
+    """`number` · 10^`exponent` as a decimal of that type; None where that has more digits or another exponent."""
     form = _FORMATS[kind]
-    if abs(number) >= 10**form.digits:
-        return None
     width = {AmqpType.DECIMAL32: 32, AmqpType.DECIMAL64: 64, AmqpType.DECIMAL128: 128}[kind]
+    biased = form.bias + exponent
+    if abs(number) >= 10**form.digits or not 0 <= biased < 3 << (width - 3 - form.coefficient_bits):
+        return None
     sign = int(number < 0) << (width - 1)
     coefficient = abs(number)
     if coefficient >> form.coefficient_bits:
         low_bits = form.coefficient_bits - 2
-        bits = sign | 0b11 << (width - 3) | form.bias << low_bits | coefficient & ((1 << low_bits) - 1)
+        bits = sign | 0b11 << (width - 3) | biased << low_bits | coefficient & ((1 << low_bits) - 1)
     else:
-        bits = sign | form.bias << form.coefficient_bits | coefficient
+        bits = sign | biased << form.coefficient_bits | coefficient
     return AmqpValue(kind, bits.to_bytes(width // 8, "big"))

@@ -154,7 +154,8 @@ def test_kernel_and_reference_give_the_same_copies_of_many_more(
 def test_a_property_takes_the_same_type_from_both(values: list[AmqpValue], others: int) -> None:
     padding = {f"other{number}": "x" * 80 for number in range(others)}
     message = Message(b"", application_properties={"Old": values[0], **padding, "given": values[1]}).encode()
-    for text in ("SET old = given", "SET old = given + 0", "SET old = 7", "SET new = given", "SET new = '' + given"):
+    texts = ("SET old = given", "SET old = given + 0", "SET old = 7", "SET new = given", "SET new = '' + given")
+    for text in (*texts, "SET old = '' + given", "SET old = '7'", "SET old = '2026-01-31'"):
         check(text, [message])
 
 

@@ -57,6 +57,9 @@ _TYPE_TABLE = bytes(
     layout.TYPE_OTHER if code == DESCRIBED else _TYPES.get(CONSTRUCTORS.get(code, AmqpType.LIST), layout.TYPE_OTHER)
     for code in range(256)
 )
+_NEVER_READ = (layout.TYPE_STRING, layout.TYPE_SYMBOL, layout.TYPE_BINARY)
+"""What a string replaces as it is; the other types, null excepted, may be read from one."""
+
 _TIME_SPAN_HEAD = encode_value(v.time_span(0))[:-2]
 
 
@@ -75,6 +78,11 @@ def _conversions() -> bytes:
             place(kind, _TYPES[becomes], layout.NOT_CONVERTED if becomes is AmqpType.FLOAT else _TYPES[becomes])
         place(kind, layout.TYPE_OTHER, layout.NOT_CONVERTED)
     place(AmqpType.TIMESTAMP, layout.TYPE_OTHER, layout.NOT_CONVERTED)
+    for kind in (AmqpType.STRING, AmqpType.SYMBOL):
+        for replaced in range(layout.TYPE_BOOLEAN, layout.TYPE_COUNT):
+            # Reading texts is left to the reference.
+            if replaced not in _NEVER_READ:
+                place(kind, replaced, layout.NOT_CONVERTED)
     return bytes(table)
 
 

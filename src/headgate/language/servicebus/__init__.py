@@ -5,6 +5,7 @@ correlation_filter             a correlation filter as a bound tree; its errors 
 parse_action, Statement        rule actions; a statement is `SetProperty` or `RemoveProperty`, of a `Target`
 system_property, SystemType    the system properties, and the type of each
 duration_ms, duration_text      durations in texts
+converted                      what a string becomes where it replaces a value of another type
 value_of, kind_of, compare     values as .NET has them: kinds, comparisons, `arithmetic`, dates and time spans
 """
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         Target,
         parse_action,
     )
+    from headgate.language.servicebus.conversions import converted
     from headgate.language.servicebus.correlation import CORRELATION, correlation_filter
     from headgate.language.servicebus.dialect import SERVICE_BUS, parameter_values, typed_constant
     from headgate.language.servicebus.durations import (

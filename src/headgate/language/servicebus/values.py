@@ -45,7 +45,7 @@ LAST_TICKS = 3_155_378_975_999_999_999
 
 TIME_SPAN, DATE_TIME_OFFSET, URI = (f"com.microsoft:{name}" for name in ("timespan", "datetime-offset", "uri"))
 
-_SYMBOLS = {name: AmqpValue(AmqpType.SYMBOL, name) for name in (TIME_SPAN, DATE_TIME_OFFSET)}
+_SYMBOLS = {name: AmqpValue(AmqpType.SYMBOL, name) for name in (TIME_SPAN, DATE_TIME_OFFSET, URI)}
 INTEGERS = frozenset(INTEGER_RANGES) - {AmqpType.CHAR, AmqpType.TIMESTAMP}
 """The types that hold an integer."""
 
@@ -158,6 +158,11 @@ def time_span(ticks: int) -> AmqpValue:
     if not INTEGER_MIN <= ticks < INTEGER_LIMIT:
         raise EvaluationFailed(f"a time span of {ticks} ticks is beyond 64 bits")
     return AmqpValue(AmqpType.DESCRIBED, Described(_SYMBOLS[TIME_SPAN], AmqpValue(AmqpType.LONG, ticks)))
+
+
+def uri(text: str) -> AmqpValue:
+    """A URI."""
+    return AmqpValue(AmqpType.DESCRIBED, Described(_SYMBOLS[URI], AmqpValue(AmqpType.STRING, text)))
 
 
 def ticks_of(value: Value) -> int:

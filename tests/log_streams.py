@@ -164,3 +164,15 @@ def file_bytes(folder: Path) -> dict[str, bytes]:
         for name in sorted(os.listdir(folder))
         if name.endswith((".segment", ".index"))
     }
+
+
+def damage_chunk(stream: Stream, chunk: int, at: int) -> None:
+    """Change one bit: of byte `at` of the chunk of that number, in the first segment of a stream that is not open."""
+    segment = stream.segments()[0]
+    with segment.open() as reader:
+        position = int(reader.chunks().position[chunk])
+    with open(segment.segment_path, "r+b") as file:
+        file.seek(position + at)
+        changed = file.read(1)[0] ^ 1
+        file.seek(position + at)
+        file.write(bytes([changed]))

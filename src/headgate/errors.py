@@ -161,7 +161,12 @@ class MismatchError(HeadgateError):
 
 
 class LogError(HeadgateError):
-    """Something about a stream on disk; `path` is the file or folder, `position` the byte in it where one is known."""
+    """Something about a stream on disk; `path` is the file or folder, `position` the byte in it where one is known.
+
+    `advice` names the stream and says what to do, where whoever met the error knows.
+    """
+
+    advice = ""
 
     def __init__(self, reason: str, *, path: str | Path, position: int | None = None) -> None:
         super().__init__(reason, str(path), position)
@@ -170,6 +175,11 @@ class LogError(HeadgateError):
         self.position = position
 
     def __str__(self) -> str:
+        return f"{self.place}; {self.advice}" if self.advice else self.place
+
+    @property
+    def place(self) -> str:
+        """Where it was found, and what."""
         at = "" if self.position is None else f", byte {self.position}"
         return f"{self.path}{at}: {self.reason}"
 

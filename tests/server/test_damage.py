@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,12 +22,17 @@ from headgate.protocols.amqp10.terminus import Accepted, RawEntry, Rejected
 from headgate.protocols.stomp.frames import Frame
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode
+from log_streams import damage_chunk
 from server import amqp091_client, amqp10_client, stomp_client
+from server.entities import ServedEntities
 from server.running import RunningServer, running_server
-from server.test_http import listed, metrics
+from server.servicebus_client import bodies as bodies_of
+from server.servicebus_client import peek_lock
+from server.test_http import listed, metrics, request
 from stream_peer import StreamPeer
 
 NOW_MS = 1_760_000_000_000
+SERVICE_BUS: dict[str, Any] = {"mechanism": "ANONYMOUS", "response": b"\0RootManageSharedAccessKey"}
 
 
 class Client(abc.ABC):
@@ -386,8 +392,19 @@ def test_lists_show_a_damaged_stream_with_its_error(tmp_path: Path) -> None:
         assert set(rows) == {"foreign", "good", "tracked"}
         assert f"{foreign.segments()[0].segment_path}, byte " in rows["foreign"]["error"]
         assert "error" not in rows["good"] and rows["good"]["messages"] == 0
-        (row,) = listed(running, "offsets")
-        assert row["stream"] == "tracked" and f"{segment}, byte " in row["error"]
+        errors = {row["stream"]: row["error"] for row in listed(running, "offsets")}
+        assert set(errors) == {"foreign", "tracked"}
+        assert f"{segment}, byte " in errors["tracked"] and f"{foreign.path}/" in errors["foreign"]
+        assert (
+            "headgate stream repair tracked"
+            in {row["name"]: row for row in listed(running, "streams")}["tracked"]["error"]
+        )
+        for path, expected in ("/health", 503), ("/health/ready", 200), ("/health/live", 200):
+            status, text = request(running, path)
+            assert status == expected
+            if path != "/health/live":
+                assert "'foreign' is damaged" in text and "'tracked' is damaged" in text and "good" not in text
+        assert metrics(running)["headgate_damaged_streams"] == 2
         assert 'headgate_stream_next_offset{stream="good"}' in metrics(running)
         with amqp10_client.client_of(running.ports["amqp"]) as client:
             management = amqp10_client.Management(client)
@@ -411,3 +428,28 @@ def amqp_handler() -> type:
     from headgate.server.amqp import AmqpHandler
 
     return AmqpHandler
+
+
+def test_a_damaged_queue_is_told_to_its_receiver_its_sender_and_in_every_list(tmp_path: Path) -> None:
+    with running_server(tmp_path) as running:
+        entities = ServedEntities(running)
+        for name in ("bad", "good"):
+            entities.queue(name)
+            with amqp10_client.client_of(running.ports["amqp"], **SERVICE_BUS) as client:
+                for number in range(4):
+                    assert isinstance(client.send(client.sender(name), Message(b"%d" % number))[0], Accepted)
+    damage_chunk(Stream.open(stream_folder(tmp_path / "data", "bad")), 2, 60)
+    with running_server(tmp_path) as running:
+        with amqp10_client.client_of(running.ports["amqp"], **SERVICE_BUS) as client:
+            good, bad = peek_lock(client, "good"), peek_lock(client, "bad")
+            assert bodies_of(client, good, 4) == [b"0", b"1", b"2", b"3"]
+            assert bodies_of(client, bad, 2) == [b"0", b"1"]
+            condition, said = client.detached(bad)
+            assert condition == "amqp:internal-error" and "headgate stream repair bad" in (said or "")
+            assert client.detached(client.sender("bad"))[0] == "amqp:internal-error"
+            assert isinstance(client.send(client.sender("good"), Message(b"4"))[0], Accepted)
+        for what, key in ("streams", "name"), ("topics", "name"), ("subscriptions", "topic"):
+            errors = {row[key]: row.get("error") for row in listed(running, what)}
+            assert "headgate stream repair bad" in errors["bad"], what
+            assert errors["good"] is None
+        assert request(running, "/health")[0] == 503

@@ -283,11 +283,12 @@ class Broker:
     ) -> Publisher:
         """A publisher of a stream, whose writer is taken.
 
-        Raises EntityDisabledError for a topic that takes no messages, StreamLockedError and other LogErrors.
+        Raises EntityDisabledError for a topic that takes no messages, CorruptChunkError for one whose copies nobody can
+        be given because of damage, StreamLockedError and other LogErrors.
         """
         self.topics.know_status(stream)
-        if stream.refusal is not None:
-            raise stream.refusal
+        if stream.refuses_with is not None:
+            raise stream.refuses_with
         stream.open_writer(now_ms=self.now_ms())
         self.topics.writing(stream)
         self._indexing.begin(stream)
@@ -402,8 +403,8 @@ class Broker:
         if queued.publisher.is_closed:
             refuse(stream, [queued], ResourceNotFoundError("the publisher was closed", subject=stream.name))
             return
-        if stream.refusal is not None:
-            refuse(stream, [queued], stream.refusal)
+        if stream.refuses_with is not None:
+            refuse(stream, [queued], stream.refuses_with)
             return
         stream.queue.append(queued)
         self._write_later(stream)

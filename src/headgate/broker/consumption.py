@@ -73,9 +73,11 @@ class Consumption:
         """
         self.ledger = ledger
         self.touch = touch
-        self._guarded = guarded
+        self.guarded = guarded
         self.trouble: LogError | None = None
         """Why the last commit failed; None where it did not."""
+        self._stuck: dict[ViewDispatcher, LogError] = {}
+        """Dispatchers whose next copy cannot be read."""
         self.receiving: dict[ViewDispatcher, None] = {}
         """The dispatchers that have receivers: few of thousands, and asked for in every turn."""
         self._dispatchers: dict[int, ViewDispatcher] = {}
@@ -93,7 +95,9 @@ class Consumption:
 
     def remove(self, view: View) -> None:
         """A view is dropped with all that it had."""
-        self._dispatchers.pop(view.number, None)
+        dispatcher = self._dispatchers.pop(view.number, None)
+        if dispatcher is not None:
+            self._stuck.pop(dispatcher, None)
 
     def ready(self, dispatcher: ViewDispatcher) -> None:
         """A dispatcher may have something to give out: it is asked in the next turn."""
@@ -110,6 +114,11 @@ class Consumption:
         """Call `then` behind the commit."""
         self._answers.append((then, held))
         self.touch()
+
+    @property
+    def stuck_by(self) -> LogError | None:
+        """Why the next copy of some view cannot be read; None where each can, as far as somebody wanted it."""
+        return next(iter(self._stuck.values()), None)
 
     @property
     def is_behind(self) -> bool:
@@ -151,13 +160,18 @@ class Consumption:
         for _ in range(len(self._ready)):
             dispatcher = self._ready.popleft()
             dispatcher.is_queued = False
+            is_wanted = dispatcher.is_wanted
             try:
-                with self._guarded():
+                with self.guarded():
                     has_more = dispatcher.dispatch(now_ms)
             except HeadgateError as error:
                 # Its messages are damaged: receivers are told, everyone else goes on.
+                if isinstance(error, LogError):
+                    self._stuck[dispatcher] = error
                 dispatcher.end(error)
                 continue
+            if is_wanted:
+                self._stuck.pop(dispatcher, None)
             if has_more:
                 self.ready(dispatcher)
 

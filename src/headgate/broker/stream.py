@@ -16,6 +16,7 @@ from headgate.broker.troubles import Troubles
 from headgate.errors import (
     CorruptChunkError,
     HeadgateError,
+    LogError,
     OffsetOutOfRangeError,
     ResourceNotFoundError,
     StorageFullError,
@@ -157,7 +158,9 @@ class BrokerStream:
     last_chunk_id: int = -1
     is_deleted: bool = False
     refusal: HeadgateError | None = None
-    """What publishers are refused with; None: they are taken."""
+    """What publishers are refused with by the settings of their topic; None: they are taken."""
+    stopped_by: LogError | None = None
+    """The damage at which giving out the copies of the topic stopped: what is published now would reach nobody."""
     recent_ids: RecentIds | None = None
     """The message ids that duplicates are known by; None: nobody looks for duplicates."""
     moved_from: int | None = None
@@ -187,6 +190,16 @@ class BrokerStream:
         opened = BrokerStream(stream.name, stream, storage, troubles, read_tail(stream), _folder_time_ns=folder_time_ns)
         opened._take(opened.tail)
         return opened
+
+    @property
+    def refuses_with(self) -> HeadgateError | None:
+        """What publishers are refused with; None: they are taken."""
+        return self.refusal or self.stopped_by
+
+    @property
+    def damage(self) -> str | None:
+        """What is wrong with its files, or with those beside them, as far as somebody met it; None for nothing."""
+        return self.troubles.of(self.name)
 
     @property
     def is_there(self) -> bool:
@@ -311,7 +324,10 @@ class BrokerStream:
             folder_time_ns = _time_ns(self.stream.path)
             self._take(read_tail(self.stream))
         self._folder_time_ns = folder_time_ns
-        self._suspected = ""
+        if self._suspected:
+            # Another process was writing; damage that is there is met again.
+            self._suspected = ""
+            self.troubles.forget(self.name)
         if self.engine is not None:
             self.engine.damaged(None)
             if self.next_offset > before:

@@ -1,4 +1,4 @@
-"""What is wrong with the files of streams: found by whoever reads or writes one, said in the log once.
+"""What is wrong with the files of streams: found by whoever reads or writes one, said in the log once, kept for lists.
 
 An error of the file system counts as an error of the stream whose files are read.
 """
@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.errors import (
@@ -42,11 +43,30 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, LogError) and not isinstance(error, _SOUND)
 
 
+@dataclass(slots=True)
+class _Damage:
+    """Something wrong: what clients are told of it, and the file as it was then."""
+
+    text: str
+    path: Path
+    found: os.stat_result | None
+
+    def is_there(self) -> bool:
+        """Whether the file is as it was, as far as one can see; a file that only grew may be as wrong as before."""
+        now = _stat(self.path)
+        if now is None or self.found is None:
+            return now is self.found
+        before, self.found = self.found, now
+        is_same_file = (before.st_dev, before.st_ino) == (now.st_dev, now.st_ino)
+        return is_same_file and (before.st_mtime_ns == now.st_mtime_ns or now.st_size > before.st_size)
+
+
 class Troubles:
     """What was said already, by streams; for several threads."""
 
     def __init__(self) -> None:
-        self._said: dict[str, set[str]] = {}
+        self._said: dict[str, dict[str, _Damage]] = {}
+        """By stream, and by what is wrong."""
         self._lock = threading.Lock()
 
     def failed(self, stream: str, folder: Path, error: HeadgateError | OSError) -> HeadgateError:
@@ -56,8 +76,13 @@ class Troubles:
         """
         if isinstance(error, OSError):
             error = LogError(f"reading failed ({error.strerror or error})", path=error.filename or folder)
-        if is_damage(error) and os.path.exists(folder) and self._is_new(stream, str(error)):
-            logger.error("stream %r is damaged: %s", stream, error)
+        if isinstance(error, LogError) and is_damage(error) and os.path.exists(folder):
+            error.advice = (
+                f"stream {stream!r} is damaged: headgate stream repair {stream} mends it while the server is stopped, "
+                "or says what would be given up"
+            )
+            if self._is_new(stream, error):
+                logger.error("stream %r is damaged: %s", stream, error.place)
         return error
 
     @contextmanager
@@ -71,17 +96,40 @@ class Troubles:
                 raise
             raise failure from error
 
+    def of(self, stream: str) -> str | None:
+        """What is wrong with a stream, as far as somebody met it; None for nothing, or for files that were restored."""
+        with self._lock:
+            said = self._said.get(stream, {})
+            for place, damage in list(said.items()):
+                if damage.is_there():
+                    return damage.text
+                del said[place]
+            return None
+
+    def all(self) -> dict[str, str]:
+        """What is wrong, by the names of the streams."""
+        with self._lock:
+            streams = sorted(self._said)
+        return {stream: text for stream in streams if (text := self.of(stream)) is not None}
+
     def forget(self, stream: str) -> None:
-        """A stream is gone: what is wrong with one that is made anew is said again."""
+        """A stream is gone, or well again: what is wrong from now on is said again."""
         with self._lock:
             self._said.pop(stream, None)
 
-    def _is_new(self, stream: str, reason: str) -> bool:
+    def _is_new(self, stream: str, error: LogError) -> bool:
         with self._lock:
-            said = self._said.setdefault(stream, set())
-            if reason in said:
+            said = self._said.setdefault(stream, {})
+            if error.place in said:
                 return False
             if len(said) >= _MOST_REASONS:
                 said.clear()
-            said.add(reason)
+            said[error.place] = _Damage(str(error), error.path, _stat(error.path))
             return True
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None

@@ -145,7 +145,7 @@ def listed_streams(client: Client, place: Place) -> tuple[list[dict[str, object]
         write_note(f"headgate: only what the stream protocol says of the streams: {error}")
         return [_columns(stream_facts(client, name)) for name in names], []
     damaged = [f"{row['name']}: {row['error']}" for row in told if "error" in row]
-    return [_columns(row, "size_bytes") for row in told if "error" not in row], damaged
+    return [_columns(row, "size_bytes") for row in told if "next_offset" in row], damaged
 
 
 def _columns(facts: dict[str, object], *more: str) -> dict[str, object]:

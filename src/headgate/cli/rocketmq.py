@@ -270,7 +270,9 @@ def _names(text: str | None) -> list[str] | None:
 
 def _write(rows: Sequence[dict[str, Any]], *, as_json: bool, nothing: str) -> int:
     """Rows as a table, and as notes those that say what is wrong."""
-    told = [row for row in rows if "error" not in row]
+    told = [
+        {name: value for name, value in row.items() if as_json or name != "error"} for row in rows if "queues" in row
+    ]
     write_rows(told if as_json else [_shown(row) for row in told], as_json=as_json, nothing="" if rows else nothing)
     damaged = [row for row in rows if "error" in row]
     for row in damaged:

@@ -45,7 +45,7 @@ def ls(*, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
     if place.is_server:
         rows = place.management().topics.topics()
         nothing = f"no topics; make one with: headgate topic create NAME --server {place.server}"
-        told = [row for row in rows if "error" not in row]
+        told = [row for row in rows if "next_offset" in row]
         write_rows(told, () if as_json else _LISTED, as_json=as_json, nothing=nothing if not rows else "")
         damaged = [row for row in rows if "error" in row]
         for row in damaged:

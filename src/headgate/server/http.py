@@ -3,7 +3,8 @@
     GET    /                        the console, a page that shows the lists; its files are under /console
     GET    /favicon.ico             its icon
     GET    /health/live             200 while the loop turns
-    GET    /health/ready            200 while every listener accepts, else 503
+    GET    /health/ready            200 while every listener accepts, else 503; names damaged streams
+    GET    /health                  the same, and 503 also while a stream is damaged: for who looks, not for restarts
     GET    /metrics                 Prometheus: server and streams; /metrics/per-object adds consumers, connections
     GET    /api/overview            the server and the user who asks
     GET    /api/streams, /api/consumers, /api/offsets, /api/connections, /api/users
@@ -141,6 +142,7 @@ class _Site:
         return Starlette(
             routes=[
                 *console_routes(),
+                Route("/health", self._health),
                 Route("/health/live", self._live),
                 Route("/health/ready", self._ready),
                 Route("/metrics", self._metrics),
@@ -169,7 +171,15 @@ class _Site:
 
     async def _ready(self, _request: Request) -> Response:
         is_ready = self._context.is_ready
-        return PlainTextResponse("ready\n" if is_ready else "not ready\n", 200 if is_ready else 503)
+        return self._with_damages("ready" if is_ready else "not ready", is_well=is_ready)
+
+    async def _health(self, _request: Request) -> Response:
+        is_well = self._context.is_ready and not self._context.broker.catalogue.troubles.all()
+        return self._with_damages("healthy" if is_well else "unhealthy", is_well=is_well)
+
+    def _with_damages(self, state: str, *, is_well: bool) -> Response:
+        lines = [f"{state}\n", *lists.damaged_lines(self._context.broker)]
+        return PlainTextResponse("".join(lines), 200 if is_well else 503)
 
     async def _metrics(self, request: Request) -> Response:
         await self._count()

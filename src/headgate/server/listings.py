@@ -96,6 +96,17 @@ def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
             yield row
 
 
+def error_of(stream: BrokerStream) -> Row:
+    """`error`, where something is wrong with the files of a stream, as far as somebody met it; else nothing."""
+    return {} if stream.damage is None else {"error": stream.damage}
+
+
+def damaged_lines(broker: Broker) -> Iterator[str]:
+    """A line for each damaged stream, without what only users may see."""
+    for name in broker.catalogue.troubles.all():
+        yield f"stream {shown(name)!r} is damaged: the list of streams says how, headgate stream repair what to do\n"
+
+
 def stream_row(broker: Broker, stream: BrokerStream, members: Iterable[Consumer]) -> Row:
     """One stream with its counters; what its consumers took, `members` and those that are gone, together.
 
@@ -120,6 +131,7 @@ def stream_row(broker: Broker, stream: BrokerStream, members: Iterable[Consumer]
             "delivered_chunks": read.delivered_chunks,
             "delivered_bytes": read.delivered_bytes,
         },
+        **error_of(stream),
     }
 
 
@@ -224,15 +236,16 @@ def _consumer_facts(consumer: Consumer) -> Row:
 def offset_rows(broker: Broker, user: str) -> Iterator[Row]:
     """The offsets that consumers stored in streams that a user may read. Reads the bookkeeping of every stream.
 
-    A stream whose bookkeeping cannot be read says why.
+    A stream whose bookkeeping cannot be read, or that cannot be opened, says why.
     """
-    for stream in open_streams(broker):
-        if may_read(broker.users, user, stream.name):
+    for name in broker.catalogue.names():
+        if may_read(broker.users, user, name):
             try:
+                stream = broker.catalogue.get(name)
                 with stream.guarded():
                     stored = stored_offsets(stream, read_tracking(stream.stream).offsets)
             except HeadgateError as error:
-                yield {"stream": stream.name, "error": str(error)}
+                yield {"stream": name, "error": str(error)}
             else:
                 yield from stored_rows(stream.name, stored, stream.next_offset, stream.messages_from)
 

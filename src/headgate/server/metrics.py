@@ -89,6 +89,11 @@ SERVER: tuple[Family[Totals], ...] = (
         "Streams deleted by clients.",
         lambda t: t.context.broker.counters.streams_deleted,
     ),
+    Family(
+        "headgate_damaged_streams",
+        "Streams with damage that somebody met since the server started; the list of streams says which.",
+        lambda t: len(t.context.broker.catalogue.troubles.all()),
+    ),
     Family("rabbitmq_queue_messages", "Messages in all streams.", lambda t: t.messages),
     Family("rabbitmq_consumers", "Consumers of all protocols.", lambda t: t.consumers),
     Family("rabbitmq_global_consumers", "Consumers of all protocols.", lambda t: t.consumers),

@@ -106,6 +106,8 @@ def test_a_damaged_queue_is_passed_over_where_there_is_another_one(lab: GroupLab
     assert lab.ask(10).places == [(1, 0)]
     waits = lab.ask(10)
     assert not waits.answers
+    waits.receiving.end()
+    assert "headgate stream repair q0" in str(waits.error), "nothing is in the other one: who waits is told"
     assert lab.settle(first) == [True]
 
 

@@ -13,7 +13,8 @@ from headgate import Message
 from headgate.broker import Session
 from headgate.broker.consumer_groups import Received, ReceiveRequest
 from headgate.errors import HeadgateError
-from headgate.log import Writer
+from headgate.log import Stream, Writer, stream_folder
+from log_streams import damage_chunk
 from server.running import RunningServer, running_server
 
 from .test_topics import ANNA, GUEST, ask
@@ -119,3 +120,15 @@ def test_lists_and_metrics_say_what_a_group_has_not_settled(running: RunningServ
     running.call(partial(running.context.broker.consumer_groups.pulling.pulled, "orders-1", "billing", 7))
     status, answer = ask(running, "POST", f"{GROUPS}/billing/reset", {"topic": "orders", "to": "first"})
     assert status == 400 and "stop it first" in answer["error"]
+
+
+def test_a_ledger_of_groups_that_cannot_be_read_is_told_with_each_group(tmp_path: Path) -> None:
+    definitions = {"topic": [{"name": "orders", "queues": 2}], "group": [{"name": "billing"}]}
+    with running_server(tmp_path, handlers={}, rocketmq=definitions) as running:
+        take(running, 4)
+        take(running, 4)
+    damage_chunk(Stream.open(stream_folder(tmp_path / "data", "orders-1") / "groups"), 0, 60)
+    with running_server(tmp_path, handlers={}, rocketmq=definitions) as running:
+        for row in ask(running, "GET", f"{GROUPS}/billing")[1], ask(running, "GET", GROUPS)[1][0]:
+            assert "'orders-1'" in row["error"] and "/groups/" in row["error"]
+        assert "headgate stream repair orders-1" in ask(running, "GET", TOPICS)[1][0]["error"]

@@ -88,8 +88,8 @@ class DeadLetters:
         if found.is_writing:
             return 0
         self._streams.watch(found)
-        if found.refusal is not None:
-            raise found.refusal
+        if found.refuses_with is not None:
+            raise found.refuses_with
         if not self._streams.know_ids(found):
             return 0
         return append_to_stream(found, self._ledger, target, self._made, ids=found.recent_ids, now_ms=now_ms)

@@ -114,7 +114,8 @@ class Receiving:
             if at_once or not any(view.is_looking for view in self._queues):
                 self._leave()
                 self._received.was_filtered = self._filtered() > self._filtered_before
-                self._answer(self._received)
+                # There is nothing elsewhere: what keeps one of its queues from giving any is said.
+                self._answer(self._received if self._error is None else self._error)
             return
         trouble = next((view.trouble for view in self._queues if view.trouble is not None), None)
         if trouble is not None:

@@ -192,14 +192,19 @@ class GroupViews:
                     durability=stream.storage.durability,
                     open_file=stream.storage.open_file,
                 )
-            groups = self._opened[stream] = StreamGroups(
-                stream,
-                ledger,
-                self,
-                now_ms=self._now_ms,
-                run_in_worker=self._run_in_worker,
-                write_in_worker=self._write_in_worker,
-            )
+            try:
+                groups = StreamGroups(
+                    stream,
+                    ledger,
+                    self,
+                    now_ms=self._now_ms,
+                    run_in_worker=self._run_in_worker,
+                    write_in_worker=self._write_in_worker,
+                )
+            except BaseException:
+                ledger.close()
+                raise
+            self._opened[stream] = groups
             groups.consumption.expire(self._now_ms())
             self.touch(groups)
         return groups

@@ -136,6 +136,8 @@ class Carrier:
 
         if found.refusal is not None:
             return self._redirect(target, Refused.DISABLED, last_sequence)
+        if found.stopped_by is not None:
+            raise found.stopped_by
         if not self._know_ids(found):
             return 0
         self._copies.read_ahead(self._ledger.moves()[target])

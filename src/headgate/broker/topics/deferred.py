@@ -142,7 +142,8 @@ class DeferredDispatcher(Dispatcher):
     def _read_origins(self, copies: NDArray[np.int64]) -> None:
         missing = np.array([copy for copy in copies.tolist() if copy not in self._index.origins], dtype=np.int64)
         while len(missing):
-            read = self.source.read(missing, max_bytes=BYTES_A_TURN)
+            with self._consumption.guarded():
+                read = self.source.read(missing, max_bytes=BYTES_A_TURN)
             if not read:
                 return
             for each in read:
@@ -159,7 +160,8 @@ class DeferredDispatcher(Dispatcher):
         """Claim the copies that are asked for and that nobody holds, as many as fit; tell it behind the commit."""
         self.used_ms = now_ms
         try:
-            deliveries = self._claim_asked(asked, now_ms)
+            with self._consumption.guarded():
+                deliveries = self._claim_asked(asked, now_ms)
         except LogError as error:
             asked.then(error)
             return

@@ -188,7 +188,7 @@ class Dispatcher:
     @property
     def is_wanted(self) -> bool:
         """Whether a receiver waits for copies."""
-        return any(receiver.wanted > 0 for receiver in self.receivers)
+        return any(self.waits(receiver) for receiver in self.receivers)
 
     def arrived(self, count: int, start: int, stop: int) -> None:
         """`count` copies were decided from `start` to `stop`. What was looked at before a restart is not new."""
@@ -218,6 +218,24 @@ class Dispatcher:
         self._consumption.receiving.pop(self, None)
         for receiver in receivers:
             receiver.end(error)
+
+    def waits(self, receiver: Receiver) -> bool:
+        """Whether a receiver wants something, and would be given it at once if there were any."""
+        return receiver.wanted > 0
+
+    def end_waiting(self, error: HeadgateError) -> None:
+        """Nothing more comes because of damage: end the receivers that were given all there is for them.
+
+        Called about once a second; one that was given something since the last call is left alone: what was sent to it
+        reaches it before its end does.
+        """
+        if not self._consumption.takes_more:
+            return
+        for receiver in [each for each in self.receivers if self.waits(each)]:
+            if receiver.given_before == receiver.delivered_messages:
+                self.left(receiver)
+                receiver.end(error)
+            receiver.given_before = receiver.delivered_messages
 
     # giving out
 
@@ -427,7 +445,8 @@ class Dispatcher:
         """
         self.used_ms = self._now_ms()
         try:
-            deleted = self._delete(limit, stop, before_ms)
+            with self._consumption.guarded():
+                deleted = self._delete(limit, stop, before_ms)
         except LogError as error:
             then(error)
             return

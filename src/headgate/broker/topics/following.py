@@ -13,7 +13,7 @@ from headgate.broker.indexing import RunInWorker
 from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
 from headgate.broker.topics.trouble import Trouble
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, LogError
 from headgate.scan.fetch import AppendedChunks, CpuTime
 from headgate.topic.deciding import CopyReader, Decider, Step
 
@@ -58,6 +58,8 @@ class Following:
         self.reader = CopyReader(decider.postings)
         self.decided_until = decider.next_offset
         """The first offset that is not decided, as far as steps were taken."""
+        self.stopped_by: LogError | None = None
+        """Why nothing more is decided: a damaged message, or a file that cannot be written; None where it is."""
         self.is_busy = False
         """Whether a worker is at a step: the postings, and what reads copies by them, are its own meanwhile."""
         self.step_lock = threading.Lock()
@@ -139,7 +141,8 @@ class Following:
     def _step(self, most: int, now_ms: int, appended: AppendedChunks | None) -> Step:
         """A step, in any thread."""
         begun_ns = self._cpu_ns()
-        step = self.decider.step(most, now_ms=now_ms, appended=appended)
+        with self._stream.guarded():
+            step = self.decider.step(most, now_ms=now_ms, appended=appended)
         self.took_ns += self._cpu_ns() - begun_ns
         return step
 
@@ -169,11 +172,13 @@ class Following:
 
     def _take(self, step: Step) -> None:
         self._trouble.clear()
+        self.stopped_by = None
         self.decided_until = self.decider.next_offset
         self._taken(step)
 
     def _note(self, error: HeadgateError, now_ms: int) -> None:
         self._trouble.note(f"topic {self._stream.name!r} cannot be decided", error, now_ms)
+        self.stopped_by = error if isinstance(error, LogError) else None
         self._failed()
 
     def close(self) -> None:

@@ -88,7 +88,8 @@ class Queue:
         """Append the pending moves of a ledger to it; how many are not pending any more. Raises LogError."""
         self._used_ms = now_ms = self._now_ms()
         if self._writer is None:
-            self._writer = self._opened_writer(now_ms)
+            with self._guarded():
+                self._writer = self._opened_writer(now_ms)
             self._touched(self)
         try:
             moved = append_moves(ledger, target, self._writer, made=made, now_ms=now_ms)
@@ -124,32 +125,42 @@ class Queue:
         """What gives out its messages; opens its ledger. Raises StreamLockedError and other LogErrors."""
         self._used_ms = now_ms = self._now_ms()
         if self._dispatcher is None:
-            stream = self._stream()
-            ledger = Ledger.open(
-                stream, now_ms=now_ms, durability=self._storage.durability, open_file=self._storage.open_file
-            )
-            self._reader = MessageReader(stream)
-            self._next_offset = read_tail(stream).next_offset
-            self._consumption = Consumption(ledger, lambda: self._touched(self), self._guarded, self._write_in_worker)
-            source = StreamSource(stream, self._reader, lambda: self._next_offset)
-            made = Dispatcher if self._carrier_of is None else functools.partial(DeferredDispatcher, index=self._index)
-            self._dispatcher = made(
-                self.name,
-                ledger.view(QUEUE_VIEW, 0),
-                source,
-                self._consumption,
-                settings=self._settings,
-                targets=self._targets,
-                now_ms=self._now_ms,
-            )
-            if self._carrier_of is not None:
-                assert isinstance(self._dispatcher, DeferredDispatcher)
-                self._carrier = self._carrier_of(ledger, self._dispatcher)
-            self._dispatcher.count_unseen()
-            self._consumption.add(self._dispatcher)
-            self._consumption.expire(now_ms)
+            try:
+                with self._guarded():
+                    self._dispatcher = self._opened_dispatcher(now_ms)
+            except BaseException:
+                self._close_reading()
+                raise
             self._touched(self)
         return self._dispatcher
+
+    def _opened_dispatcher(self, now_ms: int) -> Dispatcher:
+        """What gives out its messages, with all that it needs; where it raises some of that is open."""
+        stream = self._stream()
+        ledger = Ledger.open(
+            stream, now_ms=now_ms, durability=self._storage.durability, open_file=self._storage.open_file
+        )
+        self._consumption = Consumption(ledger, lambda: self._touched(self), self._guarded, self._write_in_worker)
+        self._reader = MessageReader(stream)
+        self._next_offset = read_tail(stream).next_offset
+        source = StreamSource(stream, self._reader, lambda: self._next_offset)
+        made = Dispatcher if self._carrier_of is None else functools.partial(DeferredDispatcher, index=self._index)
+        dispatcher = made(
+            self.name,
+            ledger.view(QUEUE_VIEW, 0),
+            source,
+            self._consumption,
+            settings=self._settings,
+            targets=self._targets,
+            now_ms=self._now_ms,
+        )
+        if self._carrier_of is not None:
+            assert isinstance(dispatcher, DeferredDispatcher)
+            self._carrier = self._carrier_of(ledger, dispatcher)
+        dispatcher.count_unseen()
+        self._consumption.add(dispatcher)
+        self._consumption.expire(now_ms)
+        return dispatcher
 
     @property
     def known_count(self) -> int | None:
@@ -208,13 +219,18 @@ class Queue:
     def close(self) -> None:
         """Close all files; again is harmless."""
         self._count = self.known_count
+        self._close_reading()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _close_reading(self) -> None:
+        """Close all but the writer."""
         if self._consumption is not None:
             self._consumption.close()
         if self._reader is not None:
             self._reader.close()
-        if self._writer is not None:
-            self._writer.close()
-        self._consumption = self._dispatcher = self._carrier = self._reader = self._writer = None
+        self._consumption = self._dispatcher = self._carrier = self._reader = None
 
     def end_receivers(self, error: HeadgateError) -> None:
         """Nobody receives any more, for now."""

@@ -112,6 +112,7 @@ class Receiver(Settler):
         "_ran_out",
         "delivered_bytes",
         "delivered_messages",
+        "given_before",
         "is_closed",
         "settles_first",
         "tag",
@@ -136,6 +137,8 @@ class Receiver(Settler):
         self.tag = tag
         self.wanted = 0
         self.delivered_messages = self.delivered_bytes = 0
+        self.given_before = -1
+        """How many it was given when nothing more could be decided, and it was last looked at."""
         self.is_closed = False
 
     def want(self, count: int) -> None:

@@ -141,13 +141,9 @@ class SessionDispatcher(Dispatcher):
         receiver.locked(session, lock, until_ms)
         self._consumption.answer(receiver.accept, [])
 
-    @property
-    def is_wanted(self) -> bool:
+    def waits(self, receiver: Receiver) -> bool:
         """Whether a receiver waits for copies, or for a session."""
-        return any(
-            receiver.wanted > 0 or (isinstance(receiver, SessionReceiver) and receiver.session is None)
-            for receiver in self.receivers
-        )
+        return receiver.wanted > 0 or (isinstance(receiver, SessionReceiver) and receiver.session is None)
 
     @property
     def follows(self) -> bool:

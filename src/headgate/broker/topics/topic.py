@@ -38,6 +38,7 @@ from headgate.broker.topics.sessions import Found, SessionDispatcher, SessionRec
 from headgate.broker.topics.sources import FAILED_RULES
 from headgate.broker.topics.subscription import QueueDepth, ServedSubscription, SubscriptionInfo
 from headgate.broker.topics.waiting import Canceled, Scheduled
+from headgate.broker.troubles import is_damage
 from headgate.errors import (
     HeadgateError,
     LogError,
@@ -116,7 +117,7 @@ class BrokerTopic:
             run_in_worker=run_in_worker,
             is_awaited=lambda: self.consumption.is_awaited,
             taken=self._take,
-            failed=self._answer_changes,
+            failed=self._stopped,
         )
         self._know_ids = know_ids
         self._find = find
@@ -402,9 +403,27 @@ class BrokerTopic:
     def peek(self, subscription: str, from_copy: int, limit: int, *, dead_letters: bool = False) -> list[ReadCopy]:
         """At most `limit` copies that are not settled, at or above a copy, whoever has them. Claims nothing.
 
-        Deferred ones are among them, and those that are scheduled for a queue. Raises ResourceNotFoundError, LogError.
+        Deferred ones are among them, and those that are scheduled for a queue. Raises ResourceNotFoundError, LogError
+        where one of them is damaged, or where all that was decided is among them, and damage keeps the rest from it.
         """
         found = self._subscriptions.find(subscription)
+        with self.stream.guarded():
+            copies, stop = self._peek(found, from_copy, limit, dead_letters=dead_letters)
+        if copies and len(copies) < limit and stop < NO_COPY:
+            try:
+                with self.stream.guarded():
+                    self._peek(found, stop, 1, dead_letters=dead_letters)
+            except LogError as error:
+                error.advice += f"; {len(copies)} copies lie before this place: ask for no more to see them"
+                raise
+        if self._damage is not None and len(copies) < limit and not dead_letters:
+            raise self._damage
+        return copies
+
+    def _peek(
+        self, found: ServedSubscription, from_copy: int, limit: int, *, dead_letters: bool
+    ) -> tuple[list[ReadCopy], int]:
+        """The copies of `peek`, and up to which one there are no others."""
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
         with self._following.step_lock:
             parts = [dispatcher.peek(from_copy, limit)]
@@ -413,7 +432,7 @@ class BrokerTopic:
             parts += [] if deferred is None else [deferred.peek(from_copy, limit)]
         if found.version.name == QUEUE_SUBSCRIPTION and not dead_letters:
             parts.append(self._scheduling.of(self.stream).peek(from_copy, limit))
-        return _in_order(parts)[:limit]
+        return _in_order(parts)[:limit], min(stop for _, stop in parts)
 
     def copies(self, subscription: str, from_copy: int, limit: int) -> tuple[Sequence[ReadCopy], int]:
         """At most `limit` copies that a subscription has, settled or not, at or above a copy, as far as decided.
@@ -421,7 +440,7 @@ class BrokerTopic:
         Also up to which copy there are no others. Raises ResourceNotFoundError, LogError.
         """
         source = self._subscriptions.find(subscription).source
-        with self._following.step_lock:
+        with self.stream.guarded(), self._following.step_lock:
             found = source.find(from_copy, source.end, limit)
             if not len(found.copies):
                 return [], found.searched
@@ -435,7 +454,7 @@ class BrokerTopic:
         """Settle all copies that are there now, claimed or not; `then` gets how many."""
         found = self._subscriptions.find(subscription)
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
-        with self._following.step_lock:
+        with self.stream.guarded(), self._following.step_lock:
             dispatcher.purge(then)
 
     def delete(
@@ -639,6 +658,7 @@ class BrokerTopic:
                 self._sweep.turn(now_ms)
             self.consumption.dispatch(now_ms)
         self.consumption.commit(now_ms)
+        self.stream.stopped_by = self._damage
         # What is committed goes on while a worker writes the next commit: in a busy ledger there is always one.
         if self.consumption.trouble is None and not self._following.is_busy and self._carrier.carry_out(now_ms):
             self._touch()
@@ -653,6 +673,21 @@ class BrokerTopic:
 
     def _decide(self, now_ms: int) -> None:
         self._following.decide(now_ms, has_new_rules=bool(self._changed))
+
+    def _stopped(self) -> None:
+        """Nothing more can be decided: receivers that were given all that was decided before are told."""
+        self._answer_changes()
+        error = self._following.stopped_by
+        if error is not None and is_damage(error):
+            for dispatcher in list(self.consumption.receiving):
+                assert isinstance(dispatcher, Dispatcher)
+                dispatcher.end_waiting(error)
+
+    @property
+    def _damage(self) -> LogError | None:
+        """The damage at which giving out copies stopped; None without one, and without anybody to be given some."""
+        error = self._following.stopped_by or self.consumption.stuck_by
+        return error if error is not None and is_damage(error) and len(self._subscriptions) else None
 
     def _answer_changes(self) -> None:
         changed, self._changed = self._changed, []

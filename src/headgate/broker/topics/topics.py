@@ -12,6 +12,7 @@ from headgate.broker.topics.changing import ChangeTopic
 from headgate.broker.topics.obeying import obey
 from headgate.broker.topics.scheduling import Scheduling
 from headgate.broker.topics.topic import BrokerTopic
+from headgate.broker.troubles import is_damage
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import STREAMS_FOLDER, name_of_folder
 from headgate.scan.fetch import CpuTime
@@ -96,19 +97,26 @@ class Topics:
             def touch() -> None:
                 self.touch(stream)
 
-            topic = self._topics[stream] = BrokerTopic.open(
-                stream,
-                now_ms=self._now_ms,
-                cpu_ns=self._cpu_ns,
-                touch=touch,
-                watch=self._watch,
-                run_in_worker=self._run_in_worker,
-                write_in_worker=self._write_in_worker,
-                find=self._target,
-                scheduling=self.scheduling,
-                know_ids=self._know_ids,
-                change=self._change,
-            )
+            try:
+                topic = BrokerTopic.open(
+                    stream,
+                    now_ms=self._now_ms,
+                    cpu_ns=self._cpu_ns,
+                    touch=touch,
+                    watch=self._watch,
+                    run_in_worker=self._run_in_worker,
+                    write_in_worker=self._write_in_worker,
+                    find=self._target,
+                    scheduling=self.scheduling,
+                    know_ids=self._know_ids,
+                    change=self._change,
+                )
+            except LogError as error:
+                # Nobody receives from a topic with a damaged ledger: nobody publishes to it.
+                stream.stopped_by = error if is_damage(error) else None
+                raise
+            self._topics[stream] = topic
+            stream.stopped_by = None
             stream.on_appended = topic.appended
             self._watch(stream)
             touch()
@@ -203,7 +211,7 @@ class Topics:
         self._touched.pop(stream, None)
         topic = self._topics.pop(stream, None)
         if topic is not None:
-            stream.on_appended = stream.refusal = None
+            stream.on_appended = stream.refusal = stream.stopped_by = None
             topic.end(error)
 
     def close(self) -> None:

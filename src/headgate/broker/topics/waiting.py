@@ -101,8 +101,8 @@ class WaitingMessages:
         and below those of later ones, but for the first message of all; −1 is that of a duplicate, which is left out.
         """
         try:
-            if self._stream.refusal is not None:
-                raise self._stream.refusal
+            if self._stream.refuses_with is not None:
+                raise self._stream.refuses_with
             if self._stream.stream.is_foreign:
                 raise StreamReadOnlyError("a foreign stream is not written", path=self._stream.stream.path)
             marked = [_with_due(message, due) for message, due in zip(messages, due_ms, strict=True)]
@@ -261,7 +261,8 @@ class WaitingMessages:
     def _opened(self) -> _Waiting:
         self._used_ms = now_ms = self._now_ms()
         if self._open is None:
-            self._open = _Waiting.open(self._folder, self._stream, now_ms=now_ms, touched=self._touched)
+            with self._stream.guarded():
+                self._open = _Waiting.open(self._folder, self._stream, now_ms=now_ms, touched=self._touched)
         return self._open
 
     def close(self) -> None:

@@ -58,6 +58,7 @@ from headgate.protocols.servicebus import (
     told_rule_description,
 )
 from headgate.server.context import ServerContext
+from headgate.server.listings import damaged_lines
 from headgate.server.servicebus.access import RequestAccess
 from headgate.server.servicebus.descriptions import rule_definition, rule_description
 from headgate.server.servicebus.entities import (
@@ -165,7 +166,8 @@ class _Administration:
             root = self._context.broker.root
             room = os.statvfs(root)
             is_healthy = room.f_bavail * room.f_frsize >= _ROOM_BYTES and os.access(root, os.W_OK)
-        return PlainTextResponse("healthy\n" if is_healthy else "unhealthy\n", 200 if is_healthy else 503, _HEADERS)
+        lines = ["healthy\n" if is_healthy else "unhealthy\n", *damaged_lines(self._context.broker)]
+        return PlainTextResponse("".join(lines), 200 if is_healthy else 503, _HEADERS)
 
     async def answer(self, request: Request) -> Response:
         """The answer to a request about entities; refusals are told as Service Bus words them."""

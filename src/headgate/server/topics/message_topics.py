@@ -17,9 +17,8 @@ of topics and groups are what patterns of users are compared with: *read* to see
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -46,7 +45,7 @@ from headgate.errors import (
 from headgate.log import OffsetSpecification
 from headgate.protocols.rocketmq import check_group, check_topic
 from headgate.scan import ScanCounters
-from headgate.server.listings import count_messages, may_read, open_streams, shown
+from headgate.server.listings import count_messages, error_of, may_read, open_streams, shown
 from headgate.server.topics.asking import Answer, Asked, Handler
 from headgate.server.topics.bodies import decoded
 from headgate.server.topics.receiving import told
@@ -130,16 +129,16 @@ class MessageTopicRequests:
         users, groups = self._broker.users, self._broker.consumer_groups
         places = await all_places(self._broker)
         names = [name for name in groups.names() if may_read(users, asked.session.user, name)]
-        return Answer([group_row(self._broker, name, places.get(name, [])) for name in names])
+        return Answer([group_row(self._broker, name, places) for name in names])
 
     async def _group(self, asked: Asked) -> Answer:
         self._check_readable(asked, asked.group)
         return await self._group_answer(asked.group)
 
     async def _group_answer(self, name: str, *, is_new: bool = False) -> Answer:
-        places = (await all_places(self._broker)).get(name, [])
+        places = await all_places(self._broker)
         members = [shown(member) for member in self._broker.members.of(name)]
-        return Answer({**group_row(self._broker, name, places), "members": members, "places": places}, is_new)
+        return Answer({**group_row(self._broker, name, places), "members": members, "places": places.of(name)}, is_new)
 
     async def _put_group(self, asked: Asked) -> Answer:
         given, groups = decoded(asked.request.body, dict[str, Any]), self._broker.consumer_groups
@@ -217,11 +216,13 @@ def message_topic_rows(broker: Broker, user: str) -> Iterator[Row]:
 def message_topic_row(broker: Broker, topic: MessageTopic) -> Row:
     """One topic with the sums over its queues. Raises LogError."""
     queues = [queue_row(broker, number, name) for number, name in enumerate(topic.streams)]
+    error = next((queue["error"] for queue in queues if "error" in queue), None)
     return {
         "name": topic.name,
         "queues": len(queues),
         "accepts": [kind.value for kind in MessageKind if kind in topic.accepts],
         **{what: sum(queue[what] for queue in queues) for what in ("messages", "size_bytes", "scheduled")},
+        **({} if error is None else {"error": error}),
     }
 
 
@@ -236,17 +237,23 @@ def queue_row(broker: Broker, number: int, name: str) -> Row:
         "messages": stream.messages_from(0),
         "size_bytes": stream.size_bytes(),
         "scheduled": broker.topics.scheduling.count(stream),
+        **error_of(stream),
     }
 
 
 _COUNTED = ("lag", "claimed", "available", "moving")
 
 
-def group_row(broker: Broker, name: str, places: Sequence[Row]) -> Row:
-    """One consumer group with its settings and the sums over its places; ResourceNotFoundError."""
+def group_row(broker: Broker, name: str, found: Places) -> Row:
+    """One consumer group with its settings and the sums over its places; ResourceNotFoundError.
+
+    `error` says what is wrong with the files of a place, or that it may have one more in a stream that cannot be read.
+    """
     settings = broker.consumer_groups.find(name)
     if settings is None:
         raise ResourceNotFoundError("no such consumer group", subject=name)
+    places = found.of(name)
+    error = next((place["error"] for place in places if "error" in place), found.error)
     return {
         "name": name,
         **settings.json_object(),
@@ -255,6 +262,7 @@ def group_row(broker: Broker, name: str, places: Sequence[Row]) -> Row:
         **{what: sum(place[what] for place in places) for what in _COUNTED},
         "counters": _summed(GroupCounters.__dataclass_fields__, (place["counters"] for place in places)),
         "reading": _summed(ScanCounters.__struct_fields__, (place["reading"] for place in places)),
+        **({} if error is None else {"error": error}),
     }
 
 
@@ -263,19 +271,35 @@ def _summed(names: Iterable[str], counted: Iterable[Mapping[str, int]]) -> dict[
     return {name: sum(row[name] for row in rows) for name in names}
 
 
-async def all_places(broker: Broker) -> dict[str, list[Row]]:
-    """The places of all groups in all queues, by group; those in streams that cannot be read are left out.
+@dataclass(slots=True)
+class Places:
+    """The places of all groups in all queues; `error` is of the last stream whose places cannot be read."""
+
+    by_group: dict[str, list[Row]] = field(default_factory=dict)
+    error: str | None = None
+
+    def of(self, group: str) -> list[Row]:
+        """Those of one group."""
+        return self.by_group.get(group, [])
+
+
+async def all_places(broker: Broker) -> Places:
+    """The places of all groups.
 
     Cost: opening the ledger of each stream that groups used, milliseconds each; others have their turns between.
     """
-    places: dict[str, list[Row]] = {}
+    found = Places()
     views = broker.consumer_groups.views
     for name in views.streams():
-        with contextlib.suppress(HeadgateError):
+        try:
             for view in views.views(name):
-                places.setdefault(view.group, []).append(place_row(broker, view))
+                found.by_group.setdefault(view.group, []).append(place_row(broker, view))
+        except ResourceNotFoundError:
+            pass  # deleted meanwhile
+        except HeadgateError as error:
+            found.error = f"the groups of stream {name!r} cannot be read: {error}"
         await asyncio.sleep(0)
-    return places
+    return found
 
 
 def place_row(broker: Broker, view: GroupView) -> Row:
@@ -297,4 +321,5 @@ def place_row(broker: Broker, view: GroupView) -> Row:
         **{what: getattr(counts, what) for what in _COUNTED},
         "counters": asdict(view.counters),
         "reading": view.scan_counters.as_dict(),
+        **error_of(view.stream),
     }

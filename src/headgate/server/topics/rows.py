@@ -14,7 +14,7 @@ from headgate.broker import Broker, BrokerTopic, Delivery, ReadCopy, Subscriptio
 from headgate.errors import HeadgateError, MessageError
 from headgate.ledger import offset_of, rule_of
 from headgate.message import Message
-from headgate.server.listings import may_read
+from headgate.server.listings import error_of, may_read
 from headgate.topic import RuleHistory, RuleVersion
 from headgate.topic.deciding import RuleCounts
 
@@ -70,6 +70,7 @@ def topic_row(topic: BrokerTopic) -> Row:
         "deferred": sum(info.deferred or 0 for info in infos),
         "pins": min((info.pins for info in infos if info.pins is not None), default=None),
         "counters": asdict(topic.counters),
+        **error_of(topic.stream),
     }
 
 
@@ -125,6 +126,7 @@ def subscription_row(topic: BrokerTopic, info: SubscriptionInfo, held: HeldBack)
         "pins": info.pins,
         "held_back_bytes": held.behind(info.pins),
         "counters": asdict(info.counters),
+        **error_of(topic.stream),
     }
 
 

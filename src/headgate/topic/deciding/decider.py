@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headgate.errors import LogError, OffsetOutOfRangeError
+from headgate.errors import CorruptChunkError, LogError, OffsetOutOfRangeError
 from headgate.log import DiskFile, OpenFile, Stream, Wait, no_wait
 from headgate.scan.fetch import AppendedChunks
-from headgate.topic.deciding.block import base_of, encode_block
+from headgate.topic.deciding.block import base_of, encode_block, end_of
 from headgate.topic.deciding.open_block import OpenBlock
 from headgate.topic.deciding.postings import Postings, PostingsWriter, is_same
 from headgate.topic.deciding.rule_counts import RuleCounts
@@ -52,6 +52,8 @@ class Decider:
         self._source = Source(stream)
         self._source.refresh()
         self._forgotten_below = 0
+        self._damaged_from: int | None = None
+        """The offset at which the last step met damage; None where it met none."""
         self._selector: Selector | None = None
         self._selector_state = ""
         self.postings = Postings(self._source, history)
@@ -116,8 +118,9 @@ class Decider:
 
         `appended` are the newest chunks of the stream, given by who wrote them: they are not read back if all before
         them is decided. `now_ms` becomes the time of written blocks. Raises StreamNotFoundError and its kinds for a
-        deleted stream, CorruptChunkError for a damaged one, RuleNotFoundError or LogError for a damaged history,
-        StorageFullError or LogError if a block cannot be written; the step may then be asked for again.
+        deleted stream, CorruptChunkError for one that is damaged where the step begins, RuleNotFoundError or LogError
+        for a damaged history, StorageFullError or LogError if a block cannot be written; the step may then be asked for
+        again.
         """
         # The end first and the rules second: so all rules for what lies before the end are known.
         if appended is None or not self._source.take(appended):
@@ -128,10 +131,17 @@ class Decider:
         begin = self.next_offset
         step = Step(begin, begin)
         stop = min(begin + max_messages, self._source.next_offset)
+        if begin == self._damaged_from:
+            self._source.check(begin, begin + 1)
+            self._damaged_from = None
         # Retention may be faster: then the next step begins behind what it deleted.
         with contextlib.suppress(OffsetOutOfRangeError):
             while step.stop < stop and step.stop == self.next_offset:
-                self._decide(step, stop)
+                try:
+                    self._decide(step, stop)
+                except CorruptChunkError:
+                    self._decide_before_damage(step, stop)
+                    break
                 try:
                     self._write_full_block(now_ms)
                 except LogError:
@@ -173,6 +183,19 @@ class Decider:
             raise
         step.selected += selected
         block.next_offset = step.stop = stop
+
+    def _decide_before_damage(self, step: Step, stop: int) -> None:
+        """Decide what lies before a damaged chunk, and keep what was decided of its block; raises where that is all."""
+        begin = step.stop
+        sound = self._source.sound_until(begin, min(stop, end_of(begin)))
+        # The block was lost to the failure: what was decided of it is decided again, and told to nobody.
+        start = self.next_offset
+        if start < begin:
+            self._decide(Step(start, start), begin)
+        self._damaged_from = sound
+        if sound == begin:
+            self._source.check(begin, begin + 1)
+        self._decide(step, sound)
 
     def _select(self, block: OpenBlock, batch: SourceBatch) -> Iterator[Selected]:
         """What messages give, in pieces with the same rules."""

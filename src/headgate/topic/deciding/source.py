@@ -154,6 +154,23 @@ class Source:
                         own = window if batch.messages.data is window.chunks.data else None
                         yield SourceBatch(batch.messages, batch.offsets, batch.timestamps_ms, own)
 
+    def check(self, start: int, stop: int) -> None:
+        """Read messages for nothing but the errors of `read`."""
+        for _ in self.read(start, stop):
+            pass
+
+    def sound_until(self, start: int, stop: int) -> int:
+        """The first of some offsets, one of which is damaged, that cannot be read. Cost: reading them a few times."""
+        while stop - start > 1:
+            middle = (start + stop) // 2
+            try:
+                self.check(start, middle)
+            except CorruptChunkError:
+                stop = middle
+            else:
+                start = middle
+        return start
+
     def _read_appended(self, window: Window, start: int, stop: int) -> Iterator[SourceBatch | NDArray[np.void]]:
         """The same out of memory. Where entries lie in their file is not known, as of those in a sub-batch."""
         first, last = window.chunks.chunk_ids.searchsorted((start + 1, stop)).tolist()

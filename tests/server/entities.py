@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from headgate.broker import Entities, Entity, EntityDeclaration
+from headgate.broker import Entities, Entity, EntityDeclaration, any_target
 from headgate.errors import HeadgateError
 from headgate.topic import RuleDefinition, SubscriptionSettings, TopicKind, TopicSettings
 from server.running import RunningServer
@@ -28,6 +29,8 @@ class ServedEntities:
     def told(self, call: Callable[..., None], *given: Any, **named: Any) -> Any:
         """What a call of `Entities` answers."""
         done: Future[Entity | HeadgateError | None] = Future()
+        if "check_target" in inspect.signature(call).parameters:
+            named.setdefault("check_target", any_target)
         self.server.call(lambda: call(*given, done.set_result, **named))
         answer = done.result(LIMIT_S)
         if isinstance(answer, HeadgateError):

@@ -22,6 +22,7 @@ The same commands serve every protocol; time comes in as an argument or through 
     GroupView                          the place of a group in one queue: `GroupCounts`, `GroupCounters`
     Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
     AccessKeys, AccessKey              secrets that clients share with the server, with `KeyRights`, each a `Right`
+    any_target                         for who may forward copies anywhere: the operator
     IndexLag                           how far the match index of a stream is behind
     run_here                           what a broker without threads does its background work by
     is_damage                          whether an error says that the files of a stream are wrong
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from headgate.broker.routing import Binding, Headers
     from headgate.broker.session import Check, Session, StreamInfo
     from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
+    from headgate.broker.targets import any_target
     from headgate.broker.topics import (
         BrokerTopic,
         CopyState,

@@ -39,6 +39,7 @@ from headgate.broker.publishing import WriteJob, refuse
 from headgate.broker.queue_numbers import QueueNumbers
 from headgate.broker.single_active import SharedName
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
+from headgate.broker.targets import CheckTarget, any_target, check_targets
 from headgate.broker.timing import is_over
 from headgate.broker.topics import Changed, RuleChange, Topics
 from headgate.broker.troubles import is_damage
@@ -190,7 +191,7 @@ class Broker:
             run_in_worker=run_in_background,
             write_in_worker=run_in_worker if self._waits_for_disk else None,
             know_ids=self._know_ids,
-            change=self.change_topic,
+            change=functools.partial(self.change_topic, check_target=any_target),
         )
         self.entities = Entities(self)
         self.message_topics = MessageTopics(self)
@@ -555,14 +556,17 @@ class Broker:
         stream.recent_ids = None
         remove_topic(self.root, name, now_ms=self.now_ms())
 
-    def change_topic(self, name: str, changes: Sequence[Change], then: Changed) -> None:
+    def change_topic(self, name: str, changes: Sequence[Change], then: Changed, *, check_target: CheckTarget) -> None:
         """Change subscriptions and rules of a topic; `then` gets the offset from which that is in force.
+
+        `check_target` says whether whoever asks may let copies go to a target that the changes name.
 
         What was published before is written first, and decided by the rules before; what comes meanwhile waits for it.
         `then` also gets RuleError and its kinds, StreamLockedError where another process writes the stream, LogError.
-        Raises ResourceNotFoundError, LogError.
+        Raises ResourceNotFoundError, AccessRefusedError for a target, LogError.
         """
         topic = self.topics.get(name)
+        check_targets(topic.history, changes, check_target)
         self._write_all(topic.stream)
         self.watch(topic.stream)
         try:

@@ -4,11 +4,13 @@ declare, delete a stream or exchange    configure on it
 publish to a stream or exchange         write on it, now or later
 consume, store and query offsets        read on the stream
 bind, unbind                            write on the stream or exchange that it leads to, read on the exchange
+bind a stream to a super stream         also configure and read on it: it is read and deleted by the name of that
+make, delete a super stream             configure on it and its partitions; read on it, write on them, as they are bound
 give an exchange an alternate one       read on it, write on the alternate exchange
 query a publisher's sequence            write on the stream
 receive, settle, peek, purge            read on the subscription, by its whole name
 receive and settle as a consumer group  read on the topic
-change subscriptions and rules          configure on the topic
+change subscriptions and rules          configure on the topic, write on what copies or dead letters are to go to
 make a message topic by using it        configure on it
 """
 
@@ -423,10 +425,10 @@ class Session:
         """Change subscriptions and rules; `then` gets the offset from which that is in force, or the error.
 
         That is behind all that was published before. The errors are RuleError and its kinds, and LogError; raised are
-        ResourceNotFoundError, AccessRefusedError and LogError.
+        ResourceNotFoundError, AccessRefusedError, also for a target of forwarding, and LogError.
         """
         self._check(Permission.CONFIGURE, name)
-        self._broker.change_topic(name, changes, then)
+        self._broker.change_topic(name, changes, then, check_target=self.check_writes)
 
     # consumer groups
 
@@ -541,6 +543,9 @@ class Session:
         PreconditionFailedError for a key or arguments that the exchange does not take, AccessRefusedError, LogError.
         """
         self._check_binding(source, queue)
+        if self._broker.exchanges.is_super_stream(source):
+            self._check(Permission.CONFIGURE, queue)
+            self._check(Permission.READ, queue)
         self._broker.catalogue.get(queue)
         self._broker.exchanges.bind(Binding(source, queue, key, dict(arguments or {})))
 
@@ -618,7 +623,7 @@ class Session:
             raise PreconditionFailedError("two partitions are the same", subject=name)
         for resource in (name, *partitions):
             check_name(resource)
-            self._check(Permission.CONFIGURE, resource)
+        self._check_super_stream(name, partitions)
         for partition in partitions:
             self._check_no_subscription(partition)
         create_super_stream(self._broker, name, list(zip(partitions, binding_keys, strict=True)), arguments)
@@ -631,8 +636,7 @@ class Session:
         name = clean_name(name)
         partitions = self._broker.exchanges.partitions(name)
         check_name(name)
-        for resource in (name, *partitions):
-            self._check(Permission.CONFIGURE, resource)
+        self._check_super_stream(name, partitions)
         delete_super_stream(self._broker, name)
 
     def partitions(self, name: str) -> list[str]:
@@ -764,6 +768,13 @@ class Session:
     def _check_binding(self, source: str, destination: str) -> None:
         self._check(Permission.WRITE, destination)
         self._check(Permission.READ, source)
+
+    def _check_super_stream(self, name: str, partitions: Sequence[str]) -> None:
+        """Raise AccessRefusedError unless the user may make or delete a super stream of these partitions."""
+        for resource in (name, *partitions):
+            self._check(Permission.CONFIGURE, resource)
+        for partition in partitions:
+            self._check_binding(name, partition)
 
     def _readable(
         self, stream: str, options: ConsumerOptions, topic: str | None = None

@@ -14,6 +14,7 @@ from headgate.broker import (
     MessageKind,
     Permissions,
     Users,
+    any_target,
     in_steps,
     is_damage,
 )
@@ -148,7 +149,7 @@ async def declare_entities(broker: Broker, declared: Sequence[EntityDeclaration]
     """Make topics and queues, or change them to what is said. Raises ConfigError that names one."""
     for each in in_steps(declared, broker.topics.names()) if declared else ():
         try:
-            await told(functools.partial(broker.entities.declare, each))
+            await told(functools.partial(broker.entities.declare, each, check_target=any_target))
         except HeadgateError as error:
             raise ConfigError(f"{each.settings.kind} {each.name!r}: {error}") from error
 

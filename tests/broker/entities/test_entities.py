@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 
 from brokers import START_MS, publish
-from headgate.broker import Entity, EntityDeclaration, SubscriptionDeclaration, copy_of, sequence_number
+from headgate.broker import Entity, EntityDeclaration, SubscriptionDeclaration, any_target, copy_of, sequence_number
 from headgate.broker.broker import BrokerSettings
 from headgate.errors import (
     EntityDisabledError,
@@ -40,7 +41,10 @@ class EntityLab(Lab):
     """The lab, with what a caller of entities is answered."""
 
     def asked(self, ask: Callable[..., None], *arguments: object, **more: object) -> object:
+        """Changes that can name a target are asked for by somebody who may forward anywhere."""
         answers: list[object] = []
+        if "check_target" in inspect.signature(ask).parameters:
+            more.setdefault("check_target", any_target)
         ask(*arguments, then=answers.append, **more)
         self.turn()
         assert len(answers) == 1

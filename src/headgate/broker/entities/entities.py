@@ -1,7 +1,8 @@
 """All entities of a broker: finding them without case, and making, changing and removing them.
 
-Whoever asks has checked the rights. Answers come in the broker's thread, at once or later; then what was asked for is
-on disk, and receivers and publishers meet it.
+Whoever asks has checked the rights on the entity, and says by `check_target` who may forward where: those rights are
+asked for here, of names spelled as they were created. Answers come in the broker's thread, at once or later; then what
+was asked for is on disk, and receivers and publishers meet it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from headgate.broker.entities.declaration import EntityDeclaration
 from headgate.broker.entities.entity import MEGABYTE, Entity
 from headgate.broker.entities.names import check_new_name, spelled_alike
+from headgate.broker.targets import CheckTarget, any_target
 from headgate.broker.timing import IdleTimes
 from headgate.broker.topics import BrokerTopic
 from headgate.errors import HeadgateError, ResourceNotFoundError
@@ -57,7 +59,8 @@ class Entities:
 
     Errors that answers bring: ResourceNotFoundError, RuleNotFoundError for what is not there; RuleExistsError for what
     is there already, also in another case; RuleLimitError and other kinds of RuleError for what is wrong, with the
-    error of a filter or action as `cause`; StreamLockedError where another process writes the stream, LogError.
+    error of a filter or action as `cause`; AccessRefusedError for a target of forwarding; StreamLockedError where
+    another process writes the stream, LogError.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -102,7 +105,7 @@ class Entities:
 
     # topics and queues
 
-    def create(self, declaration: EntityDeclaration, then: Answered) -> None:
+    def create(self, declaration: EntityDeclaration, then: Answered, *, check_target: CheckTarget) -> None:
         """Make a topic or a queue; of a plain stream of exactly that name, if there is one."""
         name, broker = declaration.name, self._broker
         try:
@@ -128,9 +131,9 @@ class Entities:
                     broker.delete_stream(broker.catalogue.get(name))
             then(result)
 
-        self.update(declaration, told)
+        self.update(declaration, told, check_target=check_target)
 
-    def update(self, declaration: EntityDeclaration, then: Answered) -> None:
+    def update(self, declaration: EntityDeclaration, then: Answered, *, check_target: CheckTarget) -> None:
         """Make the one that is there what is declared, all in one change; subscriptions that are not named stay."""
         try:
             found = self.find(declaration.name)
@@ -139,18 +142,18 @@ class Entities:
             then(error)
             return
         if changes:
-            self._change(found.name, changes, then)
+            self._change(found.name, changes, then, check_target)
         else:
             then(found)
 
-    def declare(self, declaration: EntityDeclaration, then: Answered) -> None:
+    def declare(self, declaration: EntityDeclaration, then: Answered, *, check_target: CheckTarget) -> None:
         """Make an entity that is not there, or make the one that is what is declared; in one change, or not at all."""
         try:
             is_there = self._spelled(declaration.name) is not None
         except HeadgateError as error:
             then(error)
             return
-        (self.update if is_there else self.create)(declaration, then)
+        (self.update if is_there else self.create)(declaration, then, check_target=check_target)
 
     def declarations(self) -> list[EntityDeclaration]:
         """All topics and queues as they are, by name. Raises StreamLockedError, LogError."""
@@ -192,6 +195,7 @@ class Entities:
         settings: SubscriptionSettings,
         then: Answered,
         *,
+        check_target: CheckTarget,
         rules: Sequence[RuleDefinition] | None = None,
         dead_letter_on_errors: bool = True,
         forward_to: str | None = None,
@@ -201,7 +205,7 @@ class Entities:
         subscription = Subscription(
             name, made, settings=settings, dead_letter_on_errors=dead_letter_on_errors, forward_to=forward_to
         )
-        self._change(topic, creation_of(subscription), then)
+        self._change(topic, creation_of(subscription), then, check_target)
 
     def update_subscription(
         self,
@@ -210,6 +214,7 @@ class Entities:
         settings: SubscriptionSettings,
         then: Answered,
         *,
+        check_target: CheckTarget,
         dead_letter_on_errors: bool = True,
         forward_to: str | None = None,
     ) -> None:
@@ -222,7 +227,7 @@ class Entities:
         change = ChangeSubscription(
             spelled, settings=settings, dead_letter_on_errors=dead_letter_on_errors, forward_to=forward_to
         )
-        self._change(topic, [change], then)
+        self._change(topic, [change], then, check_target)
 
     def delete_subscription(self, topic: str, name: str, then: Answered) -> None:
         """Remove a subscription with all that it has."""
@@ -240,7 +245,9 @@ class Entities:
         """Remove a rule."""
         self._change(topic, [RemoveRule(subscription, name)], then)
 
-    def _change(self, name: str, changes: Sequence[Change], then: Answered) -> None:
+    def _change(
+        self, name: str, changes: Sequence[Change], then: Answered, check_target: CheckTarget = any_target
+    ) -> None:
         def told(result: int | HeadgateError) -> None:
             if isinstance(result, HeadgateError):
                 then(result)
@@ -252,7 +259,8 @@ class Entities:
             then(answer)
 
         try:
-            self._broker.change_topic(self.find(name).name, [self._resolved(each) for each in changes], told)
+            resolved = [self._resolved(each) for each in changes]
+            self._broker.change_topic(self.find(name).name, resolved, told, check_target=check_target)
         except HeadgateError as error:
             then(error)
 

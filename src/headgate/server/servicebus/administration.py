@@ -280,15 +280,9 @@ class _Administration:
         elif found is not None:
             raise ResourceExistsError("is there already", subject=found.name)
         wanted = declaration_of(name, described, found, now_ms=self._context.clock.now_ms())
-        self._check_targets(asked, wanted.forward_to, wanted.delivery.forward_dead_letters_to)
-        entity: Entity = await told(partial(entities.create if found is None else entities.update, wanted))
+        put = entities.create if found is None else entities.update
+        entity: Entity = await told(partial(put, wanted, check_target=partial(asked.access.check, Right.SEND)))
         return _entry(self._entity_entry(asked, entity), is_new=found is None)
-
-    def _check_targets(self, asked: _Asked, *targets: str | None) -> None:
-        """Whoever lets messages be forwarded may send to where they go."""
-        for target in targets:
-            if target is not None:
-                asked.access.check(Right.SEND, target)
 
     def _entity_entry(self, asked: _Asked, entity: Entity) -> Entry:
         described, runtime = entity_description(entity)
@@ -346,7 +340,6 @@ class _Administration:
             raise ConfigError(f"found a {described.kind.value}, expected a SubscriptionDescription")
         found = topic.subscription(name) if asked.changes_only else None
         wanted = WantedSubscription.of(topic.name, name, described, found)
-        self._check_targets(asked, wanted.forward_to, wanted.settings.forward_dead_letters_to)
         put = partial(
             self._entities.update_subscription
             if found is not None
@@ -355,6 +348,7 @@ class _Administration:
             topic.name,
             name if found is None else found.name,
             wanted.settings,
+            check_target=partial(asked.access.check, Right.SEND),
             dead_letter_on_errors=wanted.dead_letter_on_errors,
             forward_to=wanted.forward_to,
         )

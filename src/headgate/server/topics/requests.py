@@ -275,7 +275,8 @@ class TopicRequests:
         given = bodies.decoded(asked.request.body, dict[str, Any])
         if given.setdefault("name", asked.topic) != asked.topic:
             raise ConfigError(f"the body names {given['name']!r}, the path {asked.topic!r}; expected one name")
-        await told(partial(self._broker.entities.declare, EntityDeclaration.of(given)))
+        declare = partial(self._broker.entities.declare, check_target=asked.session.check_writes)
+        await told(partial(declare, EntityDeclaration.of(given)))
         return Answer({"name": asked.topic})
 
     # copies

@@ -146,6 +146,7 @@ class Sending:
 
         Clients do that for queues that they consume in order, and where a message could not be sent back.
         """
+        session.check_writes(request.topic)
         group = request.topic.removeprefix(RETRY_PREFIX)
         groups = self._context.broker.consumer_groups
         settings = groups.ensure(group)

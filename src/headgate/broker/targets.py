@@ -1,0 +1,36 @@
+"""Where a change of a topic lets copies go: whoever names a target must be allowed to send to it.
+
+Every change of subscriptions passes here (`Broker.change_topic`), whatever it came by, and says whom to ask. A target
+that the subscription has already is not asked for again: it stays when something else of the subscription changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from headgate.topic import Change, ChangeSubscription, CreateSubscription, RuleHistory, SubscriptionVersion
+
+CheckTarget: TypeAlias = Callable[[str], None]
+"""Raises AccessRefusedError unless whoever asks may send to the topic or stream of that name."""
+
+
+def any_target(_name: str) -> None:
+    """For the operator's configuration, and for changes that name no target: nobody is asked."""
+
+
+def check_targets(history: RuleHistory, changes: Sequence[Change], check: CheckTarget) -> None:
+    """Ask for every target that changes give a subscription; names are spelled as targets were created.
+
+    Raises what `check` raises.
+    """
+    for change in changes:
+        if isinstance(change, CreateSubscription | ChangeSubscription):
+            is_there = history.has_subscription(change.name)
+            known = _targets(history.subscription(change.name)) if is_there else frozenset()
+            for target in sorted(_targets(change) - known):
+                check(target)
+
+
+def _targets(of: CreateSubscription | ChangeSubscription | SubscriptionVersion) -> frozenset[str]:
+    return frozenset(name for name in (of.forward_to, of.settings.forward_dead_letters_to) if name is not None)

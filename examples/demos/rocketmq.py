@@ -27,12 +27,14 @@ def run(shown: str, *command: str, **more: str) -> None:
 
 
 def show_ahead(*where: str) -> None:
-    """What was calculated ahead for the expression, while messages came, and so was not evaluated for its group."""
+    """How many of the examined messages had their verdict from when they were written."""
     command = [sys.executable, "-m", "headgate.cli", "rocketmq", "group", "show", "billing", "--json", *where]
     told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     reading = [place["reading"] for place in told["places"]]
     ahead, evaluated = (sum(each[f"messages_{how}"] for each in reading) for how in ("decided_by_index", "evaluated"))
-    print(f"\nof the messages that 'billing' was asked about, {ahead} were decided ahead, {evaluated} when it received")
+    print(f"\n{ahead + evaluated} examined for 'billing': {ahead} decided ahead, {evaluated} when it received")
+    if not ahead:
+        print("(nothing ahead: this machine was too busy to calculate it within the program's pause)")
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from headgate.scan import KeptMessages, OffsetRange, ScanCounters, read_range
 from headgate.spark.options import SourceOptions
 from headgate.spark.planning import FolderPlace, ScanPartition, batch_ranges, find_streams
 from headgate.spark.schema import batch_of_bytes
+from headgate.spark.worker_errors import told_briefly
 from headgate.topic.trial import Findings, Trial, TrialReport, TrialRequest
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def _range(options: SourceOptions, *, now_ms: int) -> OffsetRange:
     return found
 
 
+@told_briefly
 class HeadgateBackTest(DataSource):
     """The data source of `back_test`: its rows are findings, at least one of each task that read something."""
 
@@ -87,6 +89,7 @@ class HeadgateBackTest(DataSource):
         return BackTestReader(self.options)
 
 
+@told_briefly
 class BackTestReader(DataSourceReader):
     """Tasks that try rules instead of giving rows of data."""
 

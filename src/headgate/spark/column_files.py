@@ -21,6 +21,7 @@ from headgate.errors import CorruptChunkError
 from headgate.log import Segment, Stream
 from headgate.scan.columns import BuildReport, ColumnDeclaration, build_segment, declaration_of, sweep_columns
 from headgate.spark.schema import arrow_schema
+from headgate.spark.worker_errors import told_briefly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,6 +62,7 @@ def build_column_files(spark: SparkSession, streams: Sequence[Stream]) -> dict[P
     return done
 
 
+@told_briefly
 class HeadgateColumnFiles(DataSource):
     """The data source of `build_column_files`: its rows say what became of each segment."""
 
@@ -89,6 +91,7 @@ class ColumnFilesPartition(InputPartition):
     declaration: ColumnDeclaration
 
 
+@told_briefly
 class ColumnFilesReader(DataSourceReader):
     """Tasks that build instead of giving rows of data."""
 

@@ -20,6 +20,7 @@ from headgate import clock
 from headgate.log import Segment, Stream
 from headgate.scan.match_index import BuildCounters, Registration, build_segment, prepare_build
 from headgate.spark.schema import arrow_schema
+from headgate.spark.worker_errors import told_briefly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,6 +57,7 @@ def build_match_index(
     return done
 
 
+@told_briefly
 class HeadgateIndex(DataSource):
     """The data source of `build_match_index`: its rows say what became of each segment."""
 
@@ -83,6 +85,7 @@ class IndexPartition(InputPartition):
     registration: Registration
 
 
+@told_briefly
 class IndexReader(DataSourceReader):
     """Tasks that build instead of giving rows of data."""
 

@@ -25,6 +25,7 @@ from headgate.spark.interpreter import keep_imports
 from headgate.spark.options import SinkOptions
 from headgate.spark.target import WAIT, Target, open_target
 from headgate.spark.values import ValueSource, value_source
+from headgate.spark.worker_errors import told_briefly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -168,6 +169,7 @@ def check_column_types(schema: StructType, message_columns: tuple[str, ...], opt
             )
 
 
+@told_briefly
 class BatchSink(DataSourceArrowWriter):
     """One batch write. Made once on the driver's side; tasks and commit get copies of it."""
 
@@ -190,6 +192,7 @@ class BatchSink(DataSourceArrowWriter):
         self._sink.abort(_parts(messages))
 
 
+@told_briefly
 class StreamSink(DataSourceStreamArrowWriter):
     """The write of a streaming query, batch by batch."""
 

@@ -50,11 +50,13 @@ from headgate.spark.pushdown import Pushed
 from headgate.spark.scans import Scan
 from headgate.spark.schema import check_schema, options_in, stream_schema, with_options
 from headgate.spark.sink import BatchSink, StreamSink, sink_for
+from headgate.spark.worker_errors import told_briefly
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
+@told_briefly
 class HeadgateSource(DataSource):
     """Streams as DataFrames; options and columns: `docs/reference/spark-source.md`."""
 
@@ -99,6 +101,7 @@ class HeadgateSource(DataSource):
         return StreamSink(sink_for(schema, self.options, overwrite=overwrite))
 
 
+@told_briefly
 class HeadgateSourceWithPushdown(HeadgateSource):
     """The same where Spark pushes filters down; Spark refuses this one where it does not."""
 
@@ -107,6 +110,7 @@ class HeadgateSourceWithPushdown(HeadgateSource):
         return PushdownReader(schema, self.options or options_in(schema), Scan(self.scans))
 
 
+@told_briefly
 class _Reader:
     """What a batch read and a streaming read have in common. Raises ConfigError, FilterError."""
 
@@ -138,6 +142,7 @@ class _Reader:
             )
 
 
+@told_briefly
 class BatchReader(_Reader, DataSourceReader):
     """One batch read, planned once. The time of planning is that at which the reader was made."""
 
@@ -172,6 +177,7 @@ class BatchReader(_Reader, DataSourceReader):
             )
 
 
+@told_briefly
 class PushdownReader(BatchReader):
     """A batch read that narrows its offsets and times by what Spark pushes down."""
 
@@ -187,6 +193,7 @@ class PushdownReader(BatchReader):
                 yield from self._pushed.take([pushed])
 
 
+@told_briefly
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming read. Offsets of a query are `{"now_ms": time of planning, "next": {stream: next offset}}`.
 

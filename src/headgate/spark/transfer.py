@@ -54,6 +54,7 @@ from headgate.spark.schema import batch_of_bytes, stream_schema
 from headgate.spark.sink import stream_query_id
 from headgate.spark.source import BatchReader, StreamReader
 from headgate.spark.target import WAIT, Target
+from headgate.spark.worker_errors import told_briefly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -241,6 +242,7 @@ def _run_available(spark: SparkSession, format_name: str, options: Mapping[str, 
         raise
 
 
+@told_briefly
 class TransferSource(DataSource):
     """A data source whose rows are descriptors of what tasks have staged; not for use by name."""
 
@@ -268,6 +270,7 @@ class TransferSource(DataSource):
         return self.transfer(json.loads(self.options[_TRANSFER]))
 
 
+@told_briefly
 class _BatchTransfer(BatchReader):
     """Tasks that write to the targets instead of giving rows."""
 
@@ -282,6 +285,7 @@ class _BatchTransfer(BatchReader):
         yield from _staged(partition, self._transfer, self._query, skip_lost=not self._options.fail_on_data_loss)
 
 
+@told_briefly
 class _StreamTransfer(StreamReader):
     """The same, batch by batch."""
 
@@ -296,6 +300,7 @@ class _StreamTransfer(StreamReader):
         yield from _staged(partition, self._transfer, stream_query_id(), skip_lost=skip_lost)
 
 
+@told_briefly
 class _Committer(DataSourceStreamArrowWriter):
     """Takes descriptors through Spark to the driver's side and commits the batch they make up."""
 

@@ -33,6 +33,7 @@ from headgate.spark.columns.column import boolean_function
 from headgate.spark.columns.layout import layout_of
 from headgate.spark.columns.rows import RowFilter
 from headgate.spark.interpreter import this_interpreter
+from headgate.spark.worker_errors import briefly
 
 NAME = "headgate_match"
 _FILTERS_KEPT = 10_000
@@ -44,6 +45,7 @@ def register_match(spark: SparkSession) -> None:
         spark.udf.register(NAME, boolean_function(headgate_match))
 
 
+@briefly
 def headgate_match(filter: pa.Array, row: pa.Array, dialect: pa.Array = None, now: pa.Array = None) -> pa.Array:
     """The function over one batch of rows; see the head of this module. Spark takes plain annotations only.
 

@@ -7,6 +7,7 @@ its input is written, and does not affect the others: one that fails or stalls i
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import threading
 import time
@@ -509,12 +510,10 @@ def _stop(query: StreamingQuery) -> None:
 def _cause(error: PySparkException | Py4JJavaError) -> str:
     """What went wrong, in a paragraph: Headgate's own error where one is at the bottom, else what Spark says first."""
     text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
-    own = [line for line in text.splitlines() if line.strip().startswith("headgate.errors.")]
-    if own:
-        return own[-1].strip().partition(": ")[2]
-    for noise in ("\n=== Streaming Query ===", "\n\nJVM stacktrace", "\nTraceback"):
+    for noise in ("\n=== Streaming Query ===", "\n\nJVM stacktrace", "\nTraceback", "\n SQLSTATE:"):
         text = text.split(noise, 1)[0]
-    return text.strip()
+    own = re.search(r"headgate\.errors\.\w+: (.*)", text, re.DOTALL)
+    return (own[1] if own else text).strip()
 
 
 def _with_watermark(frame: DataFrame, watermark: Watermark | None) -> DataFrame:

@@ -1,0 +1,62 @@
+"""What Spark tells of an error that Headgate raises in a Python worker: its sentence, without the worker's traceback.
+
+Spark writes the traceback of what a worker raised in front of it, dozens of lines about files of Headgate, unless
+`SPARK_HIDE_TRACEBACK` is set in that process. It is set here when such an error leaves Headgate: the worker ends with
+it, so errors of other code keep their tracebacks, as errors do that are no `HeadgateError` or `OSError`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from headgate.errors import HeadgateError
+
+_HIDING = "SPARK_HIDE_TRACEBACK"
+_WORKERS = "PYTHON_WORKER_FACTORY_"
+"""Begins the names of variables that Spark sets for its workers, and for no driver."""
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def told_briefly(kind: type[T]) -> type[T]:
+    """A class decorator: for the methods that the class defines, without those that begin with `_`."""
+    for name, value in vars(kind).copy().items():
+        if isinstance(value, types.FunctionType) and not name.startswith("_"):
+            setattr(kind, name, briefly(value))
+    return kind
+
+
+def briefly(function: F) -> F:
+    """A decorator: errors of Headgate that leave the function, or the generator that it gives, are told briefly."""
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def generating(*arguments: Any, **named: Any) -> Iterator[Any]:
+            with _hiding():
+                yield from function(*arguments, **named)
+
+        return generating  # type: ignore[return-value]
+
+    @functools.wraps(function)
+    def calling(*arguments: Any, **named: Any) -> Any:
+        with _hiding():
+            return function(*arguments, **named)
+
+    return calling  # type: ignore[return-value]
+
+
+@contextmanager
+def _hiding() -> Iterator[None]:
+    try:
+        yield
+    except (HeadgateError, OSError):
+        if any(name.startswith(_WORKERS) for name in os.environ):
+            os.environ[_HIDING] = "1"
+        raise

@@ -12,9 +12,14 @@ from typing import Any
 import pytest
 
 from interop.programs import (
+    GO_SERVICEBUS,
+    JAVA_SERVICEBUS,
     JAVA_SERVICEBUS_ADMINISTRATION,
+    NODE_SERVICEBUS,
     NODE_SERVICEBUS_ADMINISTRATION,
+    Client,
     Program,
+    bodies,
     start,
 )
 from interop.servers import Served
@@ -22,6 +27,7 @@ from interop.servers import Served
 pytest.importorskip("azure.servicebus", reason="the Python clients are not installed: `make clients`")
 
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
 from azure.servicebus.management import (
     AccessRights,
@@ -361,3 +367,20 @@ def test_java_has_rules_of_every_kind_and_is_told_why_one_is_refused(java: Progr
     java.ask("delete", **place, rule="all")
     assert [rule["name"] for rule in java.ask("list_rules", **place)] == ["first", "sql", "correlation"]
     java.ask("delete", topic=name)
+
+
+@pytest.mark.parametrize("kind", [NODE_SERVICEBUS, JAVA_SERVICEBUS, GO_SERVICEBUS], ids=str)
+def test_one_connection_string_is_for_messages_and_administration(
+    client: ServiceBusAdministrationClient, served: Served, name: str, kind: Client
+) -> None:
+    client.create_queue(name)
+    program = start(kind)
+    program.ask("connect", connection_string=connection_string(served))
+    program.ask("send", entity=name, messages=[{"body": "m"}])
+    messages = ServiceBusClient.from_connection_string(connection_string(served))
+    with messages, messages.get_queue_sender(name) as sender:
+        sender.send_messages(ServiceBusMessage("n"))
+    program.ask("open", id="r", queue=name, deletes=True)
+    assert bodies(program.ask("receive", id="r", count=2)) == ["m", "n"]
+    program.ask("close")
+    program.stop()

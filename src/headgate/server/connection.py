@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headgate.server.connections import ConnectionRecord, ip_address
 from headgate.server.context import HandlerFactory
+from headgate.server.listeners import protocol_of
+from headgate.server.misdirected import Spoken, refused, spoken_by
 from headgate.server.sending import Sender
 from headgate.server.transport import Buffer, Handler, Peer, T
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 HIGH_WATER_BYTES = 512 * 1024
 LOW_WATER_BYTES = 128 * 1024
+_CARRY_AMQP = ("amqp", "servicebus")
+"""What is spoken at the listeners whose connections carry AMQP; clients of Service Bus do that over WebSockets, too."""
+
 _ONE_PIECE = (bytes, bytearray, memoryview)
 _JOINED_BYTES = 128 * 1024
 """Up to this many bytes, pieces are copied into one: that costs less than handing over many small ones."""
@@ -87,11 +92,40 @@ class Connection(asyncio.BufferedProtocol):
         """`nbytes` bytes are at the start of the buffer."""
         if self._is_closing or self._handler is None:
             return
+        is_first = self._record.bytes_received == 0
         self._record.bytes_received += nbytes
+        if is_first and self._is_elsewhere(bytes(self._driver.receive_buffer[:nbytes])):
+            return
         try:
             self._handler.received(self._driver.receive_buffer[:nbytes])
         except Exception as error:
             self._failed(error)
+
+    def _is_elsewhere(self, first: bytes) -> bool:
+        """Whether the client speaks another protocol than its port: it is served by that, or told so and closed."""
+        is_amqp = protocol_of(self._listener) in _CARRY_AMQP
+        administration = self._driver.administration if protocol_of(self._listener) == "amqp" else None
+        if administration is not None and spoken_by(first) is Spoken.HTTP:
+            self._leave_to(administration(), first)
+            return True
+        answer = refused(first, self._listener, self._driver.context.ports, *((Spoken.AMQP,) if is_amqp else ()))
+        if answer is None:
+            return False
+        if answer:
+            self.write(answer)
+        self.close()
+        return True
+
+    def _leave_to(self, protocol: asyncio.Protocol, first: bytes) -> None:
+        """Let another protocol serve the client from its first bytes on."""
+        transport = self._transport
+        # What reads is chosen when reading begins.
+        transport.pause_reading()
+        self.connection_lost(None)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(first)
+        transport.resume_reading()
 
     def eof_received(self) -> bool:
         """The peer says no more: what was written goes out, then the transport closes."""

@@ -24,6 +24,7 @@ from typing import Any
 from headgate.server.connection import Connection
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import HandlerFactory, ServerContext
+from headgate.server.misdirected import MisdirectedClient
 from headgate.server.mixed_listener import MixedListener
 from headgate.server.transport import T
 
@@ -48,6 +49,8 @@ class Driver:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.context: ServerContext
+        self.administration: Callable[[], asyncio.Protocol] | None = None
+        """Makes what serves clients of HTTP at the ports of AMQP: programs have one address for both."""
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._connections: dict[Connection, float] = {}
         """Since when each is there."""
@@ -83,19 +86,21 @@ class Driver:
     ) -> None:
         """Accept connections of a bound socket for a protocol; `name` is the listener's key in the configuration.
 
-        With `tls` clients have TLS, or with `takes_plain` each as it likes.
+        With `tls` clients have TLS, or with `takes_plain` each as it likes; one without is told otherwise.
         """
-        if tls is not None and takes_plain:
-            limit_s = self.context.settings.timeouts.handshake_s
-            self._mixed.append(MixedListener(listening, lambda: self.connection(name, factory), tls, limit_s))
+        if tls is not None:
+            settings = self.context.settings
+            mixed = MixedListener(
+                listening,
+                lambda: self.connection(name, factory),
+                tls,
+                settings.timeouts.handshake_s,
+                make_plain=None if takes_plain else lambda: MisdirectedClient(name, self.context.ports),
+                most=settings.limits.connections,
+            )
+            self._mixed.append(mixed)
             return
-        server = await self.loop.create_server(
-            lambda: self.connection(name, factory),
-            sock=listening,
-            backlog=_BACKLOG,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else self.context.settings.timeouts.handshake_s,
-        )
+        server = await self.loop.create_server(lambda: self.connection(name, factory), sock=listening, backlog=_BACKLOG)
         self._servers.append(server)
 
     def connection(self, name: str, factory: HandlerFactory) -> Connection:

@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable
 
 CONNECTIONS = 256
-"""Clients that have said nothing yet; and as many whose handshakes are not over."""
+"""Clients that have said nothing yet, and as many whose handshakes are not over, unless a listener says more."""
 
 GOODBYE_S = 0.5
 """A client with TLS that is not there any more, or does not read, keeps a server that stops no longer than this."""
@@ -30,7 +30,11 @@ logger = logging.getLogger("headgate.server")
 
 
 class MixedListener:
-    """Accepts clients with TLS and clients without it at one socket."""
+    """Accepts clients with TLS and clients without it at one socket.
+
+    `make_plain` makes what serves those without, if that is something else. `most` is how many may have said nothing
+    yet, and how many handshakes may be open.
+    """
 
     def __init__(
         self,
@@ -38,10 +42,15 @@ class MixedListener:
         make: Callable[[], asyncio.BaseProtocol],
         encryption: ssl.SSLContext,
         limit_s: float,
+        *,
+        make_plain: Callable[[], asyncio.BaseProtocol] | None = None,
+        most: int | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.socket = listening
         self._make = make
+        self._make_plain = make_plain or make
+        self._most = CONNECTIONS if most is None else most
         self._encryption = encryption
         self._limit_s = limit_s
         self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -81,7 +90,7 @@ class MixedListener:
                 self._pause = self._loop.call_later(_PAUSE_S, self._listen)
                 return
             client.setblocking(False)
-            if len(self._silent) >= CONNECTIONS:
+            if len(self._silent) >= self._most:
                 self._give_up(next(iter(self._silent)))
             self._silent[client] = self._loop.call_later(self._limit_s, self._give_up, client)
             self._loop.add_reader(client, self._look, client)
@@ -103,7 +112,7 @@ class MixedListener:
             first = b""
         self._forget(client)
         is_encrypted = first == _HANDSHAKE
-        if not first or (is_encrypted and len(self._taking) >= CONNECTIONS):
+        if not first or (is_encrypted and len(self._taking) >= self._most):
             client.close()
             return
         task = self._loop.create_task(self._take(client, is_encrypted=is_encrypted))
@@ -114,7 +123,7 @@ class MixedListener:
         # A handshake that fails, or is not over in time, has ended the connection.
         with contextlib.suppress(OSError):
             await self._loop.connect_accepted_socket(
-                self._make,
+                self._make if is_encrypted else self._make_plain,
                 client,
                 ssl=self._encryption if is_encrypted else None,
                 ssl_handshake_timeout=self._limit_s if is_encrypted else None,

@@ -17,6 +17,7 @@ from headgate.errors import ConfigError, StreamLockedError
 from headgate.log import HTTP_NOTE, PRIVATE_FOLDER, Durability, StreamLock, lock_root
 from headgate.server.authenticator import Authenticator
 from headgate.server.certificates import own_certificate, server_context
+from headgate.server.connection import Connection
 from headgate.server.connections import Connections
 from headgate.server.context import Clock, HandlerFactory, ServerContext, SystemClock
 from headgate.server.definitions import apply_definitions, declare_entities, declared_entities, index_settings
@@ -24,6 +25,7 @@ from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.driver import Driver
 from headgate.server.http import site
 from headgate.server.listeners import ENCRYPTED, MIXED, open_listeners, protocol_of, tls_context
+from headgate.server.misdirected import MisdirectedClient, Spoken, refused, spoken_by
 from headgate.server.rocketmq.message_ids import message_ids
 from headgate.server.servicebus import administration_site
 from headgate.server.settings import ServerSettings
@@ -199,17 +201,28 @@ class Server:
         handlers: Mapping[str, HandlerFactory],
     ) -> None:
         is_servicebus = protocol_of(name) == "servicebus"
+        is_encrypted = name in ENCRYPTED
+
+        def amqp() -> Connection:
+            return self._driver.connection(name, handlers["amqp"])
+
+        def first(data: bytes) -> Connection | bytes | None:
+            if is_servicebus and spoken_by(data) is Spoken.AMQP:
+                return amqp()
+            return refused(data, name, self.ports, Spoken.HTTP)
+
         http = HttpServer(
             administration_site(self.context) if is_servicebus else site(self.context, self._driver),
             listening,
             limit_s=self._settings.timeouts.handshake_s,
-            encryption=certificate if is_servicebus or name in ENCRYPTED else None,
-            takes_plain=name == "servicebus",
-            web_sockets={WEB_SOCKET: lambda: self._driver.connection(name, handlers["amqp"])}
-            if is_servicebus
-            else None,
+            encryption=certificate if is_servicebus or is_encrypted else None,
+            web_sockets={WEB_SOCKET: amqp} if is_servicebus else None,
+            first=first,
+            make_plain=(lambda: MisdirectedClient(name, self.ports)) if is_encrypted else None,
         )
         self._http.append(http)
+        if is_servicebus:
+            self._driver.administration = http.connection
         await http.start()
 
     def _make_broker(self) -> Broker:

@@ -29,7 +29,8 @@ class Listeners(_Table, frozen=True):
     host: str = "*"
     """Address to listen at; `*` is every address of this machine, IPv4 and IPv6."""
     amqp: Port = 5672
-    """AMQP 1.0 and AMQP 0.9.1."""
+    """AMQP 1.0 and AMQP 0.9.1; and the administration of Service Bus over HTTP, unless `servicebus` and
+    `servicebus_tls` are off."""
     stream: Port = 5552
     """RabbitMQ's stream protocol."""
     stomp: Port = 61613
@@ -37,8 +38,8 @@ class Listeners(_Table, frozen=True):
     http: Port = 15672
     """Console, health, metrics, lists, users."""
     servicebus: Port = 5300
-    """Service Bus's clients: administration, and AMQP over WebSockets. HTTP, and HTTPS at the same port, with the
-    certificate of `[tls]` or one for `localhost` that the server makes."""
+    """Service Bus's clients: administration over HTTP, and AMQP, also over WebSockets. TLS is spoken at the same port,
+    with the certificate of `[tls]` or one for `localhost` that the server makes."""
     servicebus_tls: Port = "off"
     """The same as `servicebus`, with TLS only, such as 443, where these clients look for WebSockets unless told."""
     rocketmq: Port = 8081

@@ -15,10 +15,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from headgate.server.connection import Connection
 from headgate.server.connections import ip_address
-from headgate.server.mixed_listener import CONNECTIONS, GOODBYE_S, MixedListener
+from headgate.server.mixed_listener import CONNECTIONS, MixedListener
 from headgate.server.transport import Peer
-from headgate.server.websocket import Upper, WebSocketTransport, answer_handshake
+from headgate.server.websocket import Upper, WebSocketTransport, answer_handshake, hand_up
 
 _GRACE_S = 2
 
@@ -35,9 +36,11 @@ class _HttpConnection(H11Protocol):
         all_open: dict[_HttpConnection, None],
         limit_s: float,
         web_sockets: Mapping[str, Callable[[], Upper]],
+        first: Callable[[bytes], Connection | bytes | None],
     ) -> None:
         super().__init__(server.config, server.server_state, server.lifespan.state)
         self._web_sockets = web_sockets
+        self._first: Callable[[bytes], Connection | bytes | None] | None = first
         self._all_open = all_open
         """Those that wait longest for a request come first."""
         self._limit_s = limit_s
@@ -52,6 +55,30 @@ class _HttpConnection(H11Protocol):
             # Its transport tells only in the next turn that it is gone.
             del self._all_open[first]
             first.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the client; the first tell whether it is one of HTTP."""
+        first, self._first = self._first, None
+        other = None if first is None else first(data)
+        if other is None:
+            super().data_received(data)
+        elif isinstance(other, bytes):
+            self.transport.write(other)
+            self.transport.close()
+        else:
+            self._leave()
+            # What reads is chosen when reading begins.
+            self.transport.pause_reading()
+            self.transport.set_protocol(other)
+            other.connection_made(self.transport)
+            hand_up(other, data, self.transport)
+            self.transport.resume_reading()
+
+    def _leave(self) -> None:
+        """From here on it is not a client of HTTP's."""
+        self._limit.cancel()
+        self._all_open.pop(self, None)
+        self.connections.discard(self)
 
     def on_response_complete(self) -> None:
         """An answer was handed to the transport."""
@@ -89,7 +116,7 @@ class _HttpConnection(H11Protocol):
         return self._web_sockets.get(self.scope["path"].removesuffix("/").lower())
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """A client wants to go on with a WebSocket. From there on it is not a client of HTTP's."""
+        """A client wants to go on with a WebSocket."""
         upper = self._upper
         assert upper is not None
         connection, answer = answer_handshake(event)
@@ -97,9 +124,7 @@ class _HttpConnection(H11Protocol):
         if connection is None:
             self.transport.close()
             return
-        self._limit.cancel()
-        self._all_open.pop(self, None)
-        self.connections.discard(self)
+        self._leave()
         web_socket = WebSocketTransport(self.transport, connection, upper())
         self.transport.set_protocol(web_socket)
         early, _ = self.conn.trailing_data
@@ -129,9 +154,11 @@ class _HttpConnection(H11Protocol):
 class HttpServer:
     """One listener of HTTP, from `start` to `stop`.
 
-    Without `encryption` it is plain; with it, every client has TLS, or with `takes_plain` each as it likes. `limit_s`
-    is the time for a handshake, for a whole request, and for taking its answer. `web_sockets` makes what is served at a
-    path, in lower case and without a slash at its end, to clients that ask for a WebSocket.
+    Without `encryption` it is plain; with it, each client has TLS or not as it likes, unless `make_plain` makes what
+    serves those without. `limit_s` is the time for a handshake, for a whole request, and for taking its answer.
+    `web_sockets` makes what is served at a path, in lower case and without a slash at its end, to clients that ask for
+    a WebSocket. `first` looks at the first bytes of each client: None for one of HTTP, else what it is answered before
+    it is closed, or what serves it.
     """
 
     def __init__(
@@ -141,14 +168,16 @@ class HttpServer:
         *,
         limit_s: float,
         encryption: ssl.SSLContext | None = None,
-        takes_plain: bool = False,
         web_sockets: Mapping[str, Callable[[], Upper]] | None = None,
+        first: Callable[[bytes], Connection | bytes | None] = lambda data: None,
+        make_plain: Callable[[], asyncio.Protocol] | None = None,
     ) -> None:
         self._socket = listening
         self._limit_s = limit_s
         self._encryption = encryption
-        self._takes_plain = takes_plain
         self._web_sockets = web_sockets or {}
+        self._first = first
+        self._make_plain = make_plain
         self._all_open: dict[_HttpConnection, None] = {}
         config = uvicorn.Config(
             application,
@@ -170,22 +199,20 @@ class HttpServer:
         self._server.servers = [await self._listener()]
         self._task = asyncio.create_task(self._server.main_loop())
 
-    async def _listener(self) -> asyncio.Server:
-        def make() -> _HttpConnection:
-            return _HttpConnection(self._server, self._all_open, self._limit_s, self._web_sockets)
+    def connection(self) -> asyncio.Protocol:
+        """What serves a client that was accepted elsewhere, from its first bytes on."""
+        return _HttpConnection(self._server, self._all_open, self._limit_s, self._web_sockets, self._first)
 
-        if self._encryption is not None and self._takes_plain:
-            # uvicorn closes it and waits for that, and asks nothing else of it.
-            return cast(asyncio.Server, MixedListener(self._socket, make, self._encryption, self._limit_s))
-        # uvicorn's own startup has no limit for the handshake of TLS.
-        return await asyncio.get_running_loop().create_server(
-            make,
-            sock=self._socket,
-            backlog=self._server.config.backlog,
-            ssl=self._encryption,
-            ssl_handshake_timeout=None if self._encryption is None else self._limit_s,
-            ssl_shutdown_timeout=None if self._encryption is None else GOODBYE_S,
+    async def _listener(self) -> asyncio.Server:
+        if self._encryption is None:
+            return await asyncio.get_running_loop().create_server(
+                self.connection, sock=self._socket, backlog=self._server.config.backlog
+            )
+        mixed = MixedListener(
+            self._socket, self.connection, self._encryption, self._limit_s, make_plain=self._make_plain
         )
+        # uvicorn closes it and waits for that, and asks nothing else of it.
+        return cast(asyncio.Server, mixed)
 
     async def stop(self) -> None:
         """End requests and close."""

@@ -69,6 +69,16 @@ class Upper(Protocol):
         """Say what is left to say, close the transport, and abort it if that takes too long."""
 
 
+def hand_up(upper: Upper, data: bytes | bytearray, transport: asyncio.BaseTransport) -> None:
+    """Give bytes that came on a transport to what serves its client, as the loop would."""
+    while data and not transport.is_closing():
+        buffer = upper.get_buffer(len(data))
+        count = min(len(data), len(buffer))
+        buffer[:count] = data[:count]
+        data = data[count:]
+        upper.buffer_updated(count)
+
+
 def answer_handshake(request: h11.Request) -> tuple[WSConnection | None, bytes]:
     """The connection that a request opens, None if it is refused; and the answer.
 
@@ -139,7 +149,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         for event in self._connection.events():
             match event:
                 case BytesMessage():
-                    self._hand_up(event.data)
+                    hand_up(self._upper, event.data, self)
                 case Ping():
                     self._answer(event)
                 case TextMessage():
@@ -152,14 +162,6 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     @property
     def _hears(self) -> bool:
         return not self._is_deaf and self._connection.state is not ConnectionState.CLOSED
-
-    def _hand_up(self, data: bytes | bytearray) -> None:
-        while data and not self._is_closing:
-            buffer = self._upper.get_buffer(len(data))
-            count = min(len(data), len(buffer))
-            buffer[:count] = data[:count]
-            data = data[count:]
-            self._upper.buffer_updated(count)
 
     def _answer(self, ping: Ping) -> None:
         """Of pings that come faster than answers are taken only the last is answered, as the standard allows."""

@@ -107,7 +107,7 @@ def test_another_vhost_is_not_found(server: RunningServer) -> None:
         assert client.closed() == "amqp:not-found"
 
 
-@pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\n\r\n", AMQP_HEADER, b"AMQP\x00\x01\x00\x01", b"\x00" * 8])
+@pytest.mark.parametrize("head", [AMQP_HEADER, b"AMQP\x00\x01\x00\x01", b"\x00" * 8])
 def test_a_peer_that_speaks_something_else_is_told_what_is_spoken(server: RunningServer, head: bytes) -> None:
     with _raw(server, head) as connected:
         assert _everything(connected) == SASL_HEADER

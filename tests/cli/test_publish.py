@@ -56,17 +56,28 @@ def test_a_file_is_published_once_however_often_it_is_repeated(
     assert again["body"][-1].as_py() == b"row 9999"
 
 
-def test_rows_before_a_wrong_one_are_published_and_counted(run: Run, place: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("publisher", [(), ("--publisher", "loader")])
+def test_rows_before_a_wrong_one_are_published_and_how_to_go_on_is_said(
+    run: Run, place: list[str], tmp_path: Path, publisher: tuple[str, ...]
+) -> None:
     assert run("stream", "create", "orders", *place).status == 0
     wrong = tmp_path / "rows.csv"
     wrong.write_text("n,more\n1,a\n2,b\nx,c\n")
-    done = run("publish", "orders", wrong, "--map", "n int", *place)
+    command = ("publish", "orders", wrong, "--map", "n int", *publisher, *place)
+    done = run(*command)
     assert done.status == 2
-    assert done.err.splitlines() == [
-        "columns that become nothing: more",
-        "2 messages published; next offset 2",
-        "headgate: row 3: column 'n': found 'x', expected int32; the rows before it are published",
-    ]
+    notes = done.err.splitlines()
+    assert notes[:2] == ["columns that become nothing: more", "2 messages published; next offset 2"]
+    before, how = notes[2].split(". ")
+    assert before == "headgate: row 3: column 'n': found 'x', expected int32; the rows before it are published"
+    assert ("run the same command again" in how) == bool(publisher)
+    if publisher:
+        wrong.write_text("n,more\n1,a\n2,b\n3,c\n")
+        assert run(*command).err.splitlines()[1] == "1 message published, 2 already there; next offset 3"
+    wrong.write_text("n,more\nx,c\n")
+    assert run("publish", "orders", wrong, "--map", "n int", *place).err.endswith(
+        "expected int32; nothing is published\n"
+    )
 
 
 def test_json_lines_with_a_mapping_come_from_standard_input(run: Run) -> None:

@@ -53,8 +53,9 @@ def publish(
         Parameter(
             name="--map",
             help="What its columns become, as --columns of `headgate export` has it: 'region string, price double, "
-            "p.subject as title, m.x-opt-tag string, body as payload, filter_value'. A table whose columns are called "
-            "as a message's needs none.",
+            "p.subject as title, m.x-opt-tag string, body as payload, filter_value'. Values that a field does not hold "
+            "exactly are refused; 'price float rounded' takes the nearest. A table whose columns are called as a "
+            "message's needs none.",
         ),
     ] = None,
     publisher: Annotated[
@@ -89,7 +90,7 @@ def publish(
         else:
             client = opened.enter_context(place.client())
             target = opened.enter_context(_ServerTarget(client, stream, publisher, compression))
-        _publish(source, target)
+        _publish(source, target, publisher)
     return 0
 
 
@@ -97,7 +98,7 @@ _Numbered = tuple[int, bytes, bytes | None]
 """Number of the line or row, encoded message, filter value."""
 
 
-def _publish(source: _Lines | RowFile, target: _FolderTarget | _ServerTarget) -> None:
+def _publish(source: _Lines | RowFile, target: _FolderTarget | _ServerTarget, publisher: str | None) -> None:
     if isinstance(source, _Lines):
         parts, total, noun = source.messages(target), None, "lines"
     else:
@@ -111,10 +112,18 @@ def _publish(source: _Lines | RowFile, target: _FolderTarget | _ServerTarget) ->
                 published += len(messages) - there
                 progress(published + duplicates)
     except _UnusableRowError as error:
-        raise ConfigError(f"{error}; the {noun} before it are published") from error
+        if not published + duplicates:
+            raise ConfigError(f"{error}; nothing is published") from error
+        raise ConfigError(f"{error}; the {noun} before it are published. {_how_to_go_on(publisher)}") from error
     finally:
         left_out = f", {shown_count(duplicates)} already there" if duplicates else ""
         write_note(f"{counted(published, 'message')} published{left_out}; next offset {target.next_offset()}")
+
+
+def _how_to_go_on(publisher: str | None) -> str:
+    if publisher is not None:
+        return "When it is mended, run the same command again: it goes on from there"
+    return "When it is mended, publish a file without those; with --publisher the same command would go on by itself"
 
 
 class _UnusableRowError(ConfigError):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.message.codec import ValueDecoder, decode_value, encode_value
     from headgate.message.compose import Body
     from headgate.message.constructors import CONSTRUCTOR_WIDTHS, AmqpType
-    from headgate.message.decimals import decimal_of, decimal_value
+    from headgate.message.decimals import decimal_of, decimal_value, holds_decimal
     from headgate.message.edit import Change
     from headgate.message.fields import (
         DEFAULT_PRIORITY,

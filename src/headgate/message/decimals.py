@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from fractions import Fraction
+
+import numpy as np
 
 from headgate.message.constructors import AmqpType
 from headgate.message.types import AmqpValue
@@ -70,3 +73,19 @@ def decimal_of(kind: AmqpType, number: int, exponent: int = 0) -> AmqpValue | No
     else:
         bits = sign | biased << form.coefficient_bits | coefficient
     return AmqpValue(kind, bits.to_bytes(width // 8, "big"))
+
+
+def holds_decimal(number: Decimal, held: float, *, is_double: bool = True) -> bool:
+    """Whether a double (or float) stands for a decimal number: its digits, as many as the number has, are the number's.
+
+    0.1 is held by the nearest double and the nearest float, 16777217 by a double only, 9007199254740993 by neither.
+    """
+    if number == held:
+        return True
+    if not math.isfinite(held) or held == 0:
+        return False
+    digits = Context(prec=max(1, len(number.as_tuple().digits)))
+    if digits.create_decimal_from_float(held) == number:
+        return True
+    # At powers of two a notation of so few digits may read back as the number without being the nearest to it.
+    return Decimal(repr(held) if is_double else str(np.float32(held))) == number

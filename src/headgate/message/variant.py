@@ -45,6 +45,7 @@ from collections.abc import Iterable, Sequence
 
 from headgate.errors import ConfigError
 from headgate.message.constructors import AmqpType
+from headgate.message.decimals import holds_decimal
 from headgate.message.types import AmqpArray, AmqpValue
 
 HIGHEST_MILLISECOND = 9223372036854775
@@ -211,22 +212,24 @@ def _value(typed: AmqpValue, ids: dict[bytes, int]) -> bytes:
     return _primitive(_BINARY, len(value).to_bytes(4, "little") + value)
 
 
-def decode_variant(value: bytes, metadata: bytes) -> AmqpValue:
+def decode_variant(value: bytes, metadata: bytes, *, exact: bool = False) -> AmqpValue:
     """The AMQP value of a Variant; object keys become strings.
 
-    Raises ConfigError for a value that AMQP has no type for, and for bytes that are no Variant.
+    Raises ConfigError for a value that AMQP has no type for, and for bytes that are no Variant; with `exact` also for
+    times between milliseconds and for decimals that no double stands for (`decimals.holds_decimal`).
     """
     try:
-        return _Reader(value, metadata).read(0, 0)
+        return _Reader(value, metadata, exact).read(0, 0)
     except (IndexError, struct.error, UnicodeDecodeError, decimal.DecimalException, OverflowError) as error:
         raise ConfigError(f"the bytes are no Variant: {error}") from None
 
 
 class _Reader:
-    __slots__ = ("keys", "value")
+    __slots__ = ("exact", "keys", "value")
 
-    def __init__(self, value: bytes, metadata: bytes) -> None:
+    def __init__(self, value: bytes, metadata: bytes, exact: bool) -> None:
         self.value = value
+        self.exact = exact
         self.keys = _dictionary(metadata)
 
     def _take(self, position: int, count: int) -> bytes:
@@ -273,11 +276,16 @@ class _Reader:
         if kind in (_DECIMAL4, _DECIMAL8, _DECIMAL16):
             width = {_DECIMAL4: 4, _DECIMAL8: 8, _DECIMAL16: 16}[kind]
             unscaled = int.from_bytes(self._take(position + 1, width), "little", signed=True)
-            return _of_decimal(unscaled, self._unsigned(position, 1))
+            return _of_decimal(unscaled, self._unsigned(position, 1), self.exact)
         if kind in _TIMES:
             width, numerator, divisor = _TIMES[kind]
             count = int.from_bytes(self._take(position, width), "little", signed=True)
-            return AmqpValue(AmqpType.TIMESTAMP, count * numerator // divisor)
+            milliseconds, rest = divmod(count * numerator, divisor)
+            if rest and self.exact:
+                raise ConfigError(
+                    f"found a time of {count} / {divisor} ms since 1970, expected whole milliseconds, or 'rounded'"
+                )
+            return AmqpValue(AmqpType.TIMESTAMP, milliseconds)
         if kind == _FLOAT:
             return AmqpValue(AmqpType.FLOAT, struct.unpack("<f", self._take(position, 4))[0])
         if kind == _DOUBLE:
@@ -302,12 +310,15 @@ _TIMES = {
 }
 
 
-def _of_decimal(unscaled: int, scale: int) -> AmqpValue:
+def _of_decimal(unscaled: int, scale: int, exact: bool) -> AmqpValue:
     if scale == 0 and -(2**63) <= unscaled < 2**63:
         return AmqpValue(AmqpType.LONG, unscaled)
     if scale == 0 and 0 <= unscaled < 2**64:
         return AmqpValue(AmqpType.ULONG, unscaled)
-    return AmqpValue(AmqpType.DOUBLE, float(decimal.Decimal(unscaled).scaleb(-scale, _EXACT)))
+    number = decimal.Decimal(unscaled).scaleb(-scale, _EXACT)
+    if exact and not holds_decimal(number, float(number)):
+        raise ConfigError(f"found the decimal {number}, expected one that a double stands for, or 'rounded'")
+    return AmqpValue(AmqpType.DOUBLE, float(number))
 
 
 _EXACT = decimal.Context(prec=60)

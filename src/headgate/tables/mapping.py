@@ -4,28 +4,19 @@ The text of a mapping is that of the columns of a read, so what was exported wit
 "region string, price double, p.subject as title, body". A whole column may have another name, too: "body as payload".
 `offset` and `timestamp` are the stream's own and left out.
 
-| type of the field | takes                                                                                  |
-| ----------------- | -------------------------------------------------------------------------------------- |
-| string            | text; numbers, booleans and times as text                                              |
-| binary            | bytes; text as UTF-8                                                                   |
-| boolean           | booleans; `true` and `false`                                                           |
-| integers, decimal | numbers that the type holds exactly; text of one                                       |
-| float, double     | numbers; integers up to ±2^24, ±2^53; text of one, `NaN`, `inf`                        |
-| timestamp         | times, without a zone in UTC; whole numbers as ms since 1970; text of one, or ISO 8601 |
+The word `rounded` behind the type, or behind a whole section, takes values that the field does not hold exactly
+("price float rounded, p.creation_time rounded as sold_at"); `conversion` says what is exact, and what a field takes.
 
 A null makes no field, and a section without fields is left out.
 """
 
 from __future__ import annotations
 
-import contextlib
-import datetime
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -41,18 +32,18 @@ from headgate.message.arrow import (
     messages_of,
     variant_type,
 )
+from headgate.tables.conversion import converted
 from headgate.tables.texts import bytes_of_text
 from headgate.tables.values import ANNOTATION, field_values
 
 _OF_THE_STREAM = ("offset", "timestamp")
 _VALUE = "filter_value"
 _WHOLE = (*COLUMNS, _VALUE)
+_SECTIONS = ("header", "properties", "application_properties", "message_annotations")
+_NEVER_ROUNDED = (SparkType.STRING, SparkType.BINARY, SparkType.BOOLEAN)
 _ITEM = re.compile(r"(?:`[^`]*`|\([^)]*\)|[^,`(])+")
+_WORD = re.compile(r"(?:`[^`]*`|\([^)]*\)|[^\s`(])+")
 _RENAMED = re.compile(rf"\s*({'|'.join(_WHOLE)})\s+(?i:as)\s+(?:`((?:[^`]|``)+)`|([^\s,`]+))\s*")
-_UTC_TIME = pa.timestamp("us", tz="UTC")
-_ANY_YEAR = re.compile(r"-?\d{4,6}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", re.ASCII)
-_NUMBER = re.compile(r"-?\d+", re.ASCII)
-_SHOWN = 60
 T = TypeVar("T")
 
 
@@ -71,6 +62,8 @@ class ColumnMapping:
 
     whole: dict[str, str]
     single: tuple[DeclaredColumn, ...]
+    rounded: frozenset[str] = frozenset()
+    """The fields that take the nearest value, as `properties.creation_time`, or whole sections."""
     is_text: bool = False
     """Whether the format has bytes as text (`tables.texts`)."""
 
@@ -79,23 +72,28 @@ class ColumnMapping:
         """Raises ConfigError naming the column."""
         whole: dict[str, str] = {}
         single: list[DeclaredColumn] = []
-        for item in _ITEM.findall(text):
+        rounded: set[str] = set()
+        for given in _ITEM.findall(text):
+            item, is_rounded = _without_rounded(given)
             renamed = _RENAMED.fullmatch(item)
             if renamed is not None:
                 field, quoted, plain = renamed.groups()
                 _put_whole(whole, field, plain if quoted is None else quoted.replace("``", "`"))
+                rounded |= _rounded_whole(field) if is_rounded else set()
                 continue
             for each in declared_columns(item):
                 if isinstance(each, DeclaredColumn):
                     single.append(each)
+                    rounded |= _rounded_field(each) if is_rounded else set()
                 elif each in _WHOLE:
                     _put_whole(whole, each, each)
+                    rounded |= _rounded_whole(each) if is_rounded else set()
                 elif each not in _OF_THE_STREAM:
                     raise ConfigError(
                         f"--map: a message has no column {each!r}; expected {', '.join(_WHOLE)}, or a property with "
                         f"its type, as in '{each} string'"
                     )
-        return ColumnMapping(whole, tuple(single)).checked()
+        return ColumnMapping(whole, tuple(single), frozenset(rounded)).checked()
 
     @staticmethod
     def of_names(names: Iterable[str]) -> ColumnMapping:
@@ -125,18 +123,19 @@ class ColumnMapping:
         return self
 
     @property
-    def kinds(self) -> dict[str, pa.DataType]:
-        """What is made of each of the file's columns: the type of its field. Two fields of a column: the last one's."""
-        kinds = {column: pa.string() if field == _VALUE else column_type(field) for field, column in self.whole.items()}
-        return kinds | {each.name: each.type for each in self.single}
+    def columns(self) -> tuple[str, ...]:
+        """The file's columns that become something."""
+        return tuple(dict.fromkeys((*self.whole.values(), *(each.name for each in self.single))))
 
     def check(self, schema: pa.Schema) -> None:
         """Raise ConfigError for a column that the file does not have, or whose type its field does not take."""
-        for column in self.kinds:
+        for column in self.columns:
             if schema.names.count(column) != 1:
                 count = "no" if column not in schema.names else "more than one"
                 raise ConfigError(f"the file has {count} column {column!r}; it has {', '.join(schema.names) or 'none'}")
-        self.messages(_no_rows(schema))
+        rows = _no_rows(schema)
+        self._given_values(rows)
+        self.messages(rows)
 
     def messages(self, rows: pa.RecordBatch) -> EncodedMessages:
         """A message for each row. Raises ConfigError naming the column."""
@@ -147,11 +146,11 @@ class ColumnMapping:
         }
         for section in {each.section: None for each in self.single}:
             arrays[section.name.lower()] = self._section(section, rows)
-        return messages_of(pa.record_batch(arrays))
+        return messages_of(pa.record_batch(arrays), exact=arrays.keys() - self.rounded)
 
     def _section(self, section: Section, rows: pa.RecordBatch) -> pa.Array:
         mine = [each for each in self.single if each.section is section]
-        members = [_of_field(each, self._cast(rows.column(each.name), each.type, each.name)) for each in mine]
+        members = [self._field(each, rows.column(each.name), each.name, _path(each)) for each in mine]
         absent = pc.is_null(members[0])
         for member in members[1:]:
             absent = pc.and_(absent, pc.is_null(member))
@@ -160,10 +159,10 @@ class ColumnMapping:
 
     def _whole(self, field: str, column: str, array: pa.Array) -> pa.Array:
         if field in ("body", "message"):
-            return self._cast(array, pa.binary(), column)
+            return self._bytes(array, column)
         kind = array.type
         if field not in ("header", "properties"):
-            return _variant(array)
+            return _variant(array, column)
         if not pa.types.is_struct(kind):
             raise ConfigError(f"column {column!r}: found {kind}, expected a struct of fields of {field}")
         types = column_type(field)
@@ -174,13 +173,25 @@ class ColumnMapping:
                 raise ConfigError(f"column {column!r}: {field} has no field {member.name!r}")
             declared = declared_columns(f"{field}.{member.name}")[0]
             assert isinstance(declared, DeclaredColumn)
-            path = f"{column}.{member.name}"
-            members.append(_of_field(declared, self._cast(values, declared.type, path), path))
+            members.append(self._field(declared, values, f"{column}.{member.name}", field))
             fields.append(pa.field(member.name, members[-1].type))
         return pa.StructArray.from_arrays(members, fields=fields, mask=pc.is_null(array))
 
-    def _cast(self, array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
-        return _bytes(array, column) if self.is_text and pa.types.is_binary(kind) else cast(array, kind, column)
+    def _field(self, declared: DeclaredColumn, array: pa.Array, column: str, path: str) -> pa.Array:
+        if declared.kind is SparkType.BINARY:
+            return self._bytes(array, column)
+        values = converted(array, declared.type, declared.kind, column, rounded=path in self.rounded)
+        return _in_range(declared, values, column)
+
+    def _bytes(self, array: pa.Array, column: str) -> pa.Array:
+        """Bytes; in formats that have them as text those that it stands for."""
+        if not self.is_text:
+            return converted(array, pa.binary(), SparkType.BINARY, column)
+        texts = converted(array, pa.string(), SparkType.STRING, column).to_pylist()
+        try:
+            return pa.array([None if text is None else bytes_of_text(text) for text in texts], type=pa.binary())
+        except ValueError as error:
+            raise ConfigError(f"column {column!r}: no base64 behind 'base64:': {error}") from None
 
     def mapped(self, rows: pa.RecordBatch, first_row: int, filter_source: str | None) -> Iterator[MappedRows]:
         """The messages with their filter values, as given, or of the field that the stream declares.
@@ -209,10 +220,10 @@ class ColumnMapping:
         source = ANNOTATION if filter_source is None else parse_field(filter_source)
         derived = field_values(messages, source)
         found = [derived.value(row) for row in range(len(derived))]
-        column = self.whole.get(_VALUE)
-        if column is None:
+        given = self._given_values(rows)
+        if given is None:
             return found
-        given = cast(rows.column(column), pa.string(), column).to_pylist()
+        column = self.whole[_VALUE]
         for row, (text, value) in enumerate(zip(given, found, strict=True)):
             if text is None:
                 continue
@@ -223,6 +234,42 @@ class ColumnMapping:
             found[row] = text.encode()
         return found
 
+    def _given_values(self, rows: pa.RecordBatch) -> list[str | None] | None:
+        column = self.whole.get(_VALUE)
+        if column is None:
+            return None
+        given: list[str | None] = converted(rows.column(column), pa.string(), SparkType.STRING, column).to_pylist()
+        return given
+
+
+def _without_rounded(item: str) -> tuple[str, bool]:
+    """An item of the text without the word `rounded`, and whether it stood at its place: at the end or before `as`."""
+    words = [*_WORD.finditer(item)]
+    for number, word in enumerate(words[1:], 1):
+        behind = words[number + 1].group().lower() if number + 1 < len(words) else "as"
+        if word.group().lower() == "rounded" and words[number - 1].group().lower() != "as" == behind:
+            return item[: word.start()] + item[word.end() :], True
+    return item, False
+
+
+def _rounded_whole(field: str) -> set[str]:
+    if field not in _SECTIONS:
+        raise ConfigError(f"--map: {field} is not rounded; expected that word behind a number, a time or a section")
+    return {field}
+
+
+def _rounded_field(declared: DeclaredColumn) -> set[str]:
+    if declared.kind in _NEVER_ROUNDED:
+        raise ConfigError(
+            f"--map: {declared.name!r} is {declared.kind.value}, which is not rounded; expected that word behind a "
+            "number, a time or a section"
+        )
+    return {_path(declared)}
+
+
+def _path(declared: DeclaredColumn) -> str:
+    return f"{declared.section.name.lower()}.{declared.field}"
+
 
 def _put_whole(whole: dict[str, str], field: str, column: str) -> None:
     if field in whole:
@@ -231,7 +278,7 @@ def _put_whole(whole: dict[str, str], field: str, column: str) -> None:
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], type=kind) for kind in schema.types], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
 
 
 def _first_wrong(rows: pa.RecordBatch, convert: Callable[[pa.RecordBatch], T]) -> int:
@@ -247,10 +294,13 @@ def _first_wrong(rows: pa.RecordBatch, convert: Callable[[pa.RecordBatch], T]) -
     return good
 
 
-def _variant(array: pa.Array) -> pa.Array:
+def _variant(array: pa.Array, column: str) -> pa.Array:
     """The same, marked as VARIANT where it is one: other writers of Parquet do not keep Arrow's mark."""
     kind = array.type
-    if not pa.types.is_struct(kind) or {member.name for member in kind} != {"value", "metadata"}:
+    names = {member.name for member in kind} if pa.types.is_struct(kind) else set()
+    if names in ({"metadata", "typed_value"}, {"metadata", "value", "typed_value"}):
+        raise ConfigError(f"column {column!r}: found a shredded VARIANT, expected one of value and metadata only")
+    if names != {"value", "metadata"}:
         return array
     members = [pc.struct_field(array, name) for name in ("value", "metadata")]
     if not all(pa.types.is_binary(member.type) or pa.types.is_large_binary(member.type) for member in members):
@@ -260,7 +310,7 @@ def _variant(array: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays(filled, fields=list(variant_type()), mask=pc.is_null(array))
 
 
-def _of_field(declared: DeclaredColumn, array: pa.Array, path: str | None = None) -> pa.Array:
+def _in_range(declared: DeclaredColumn, array: pa.Array, column: str) -> pa.Array:
     """The values, if a field of header and properties holds them."""
     if declared.section not in (Section.HEADER, Section.PROPERTIES) or not pa.types.is_integer(array.type):
         return array
@@ -268,113 +318,5 @@ def _of_field(declared: DeclaredColumn, array: pa.Array, path: str | None = None
     bounds = pc.min_max(array)
     for bound in (bounds["min"].as_py(), bounds["max"].as_py()):
         if bound is not None and not 0 <= bound <= highest:
-            raise ConfigError(f"column {path or declared.name!r}: found {bound}, expected 0 … {highest}")
+            raise ConfigError(f"column {column!r}: found {bound}, expected 0 … {highest}")
     return array
-
-
-def cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
-    """The values in the type of their field, as the head of this module says; ConfigError for one that it lacks."""
-    try:
-        return _cast(array, kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError):
-        raise ConfigError(f"column {column!r}: found {_found(array)}, expected {_spoken(kind)}") from None
-
-
-def _found(array: pa.Array) -> str:
-    """The value, where there is one row."""
-    if len(array) != 1:
-        return str(array.type)
-    value = array[0].as_py()
-    with contextlib.suppress(UnicodeDecodeError):
-        value = value.decode() if isinstance(value, bytes) else value
-    text = repr(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-
-
-def _bytes(array: pa.Array, column: str) -> pa.Array:
-    """Those that text stands for."""
-    texts = cast(array, pa.string(), column).to_pylist()
-    try:
-        return pa.array([None if text is None else bytes_of_text(text) for text in texts], type=pa.binary())
-    except ValueError as error:
-        raise ConfigError(f"column {column!r}: no base64 behind 'base64:': {error}") from None
-
-
-def _spoken(kind: pa.DataType) -> str:
-    return "timestamp" if pa.types.is_timestamp(kind) else str(kind)
-
-
-def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    found = array.type
-    if found == kind:
-        return array
-    if pa.types.is_dictionary(found):
-        return _cast(array.dictionary_decode(), kind)
-    if pa.types.is_null(found):
-        return pa.nulls(len(array), kind)
-    if _is_octets(found) and not pa.types.is_binary(kind):
-        # In text as in bytes: what a number or a time is written as.
-        array, found = array.cast(pa.string()), pa.string()
-    if pa.types.is_nested(found) or (pa.types.is_boolean(found) and not pa.types.is_string(kind)):
-        raise pa.ArrowNotImplementedError
-    if pa.types.is_binary(kind) and not (_is_octets(found) or _is_text(found)):
-        raise pa.ArrowNotImplementedError
-    if pa.types.is_boolean(kind) and not pa.types.is_string(found):
-        raise pa.ArrowNotImplementedError
-    if pa.types.is_timestamp(kind):
-        return _times(array)
-    if pa.types.is_temporal(found) and not pa.types.is_string(kind):
-        raise pa.ArrowNotImplementedError
-    if pa.types.is_decimal(kind) and pa.types.is_integer(found):
-        # Arrow asks for as many digits as the widest integer has, whatever the values.
-        array = array.cast(pa.string())
-    return array.cast(kind)
-
-
-def _is_octets(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _times(array: pa.Array) -> pa.Array:
-    found = array.type
-    if pa.types.is_integer(found):
-        return array.cast(pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(_UTC_TIME)
-    if pa.types.is_timestamp(found):
-        # AMQP counts milliseconds; what is finer is cut there, so it may be here.
-        in_utc = array if found.tz is not None else array.cast(pa.timestamp(found.unit, tz="UTC"))
-        return in_utc.cast(pa.timestamp(found.unit, tz="UTC")).cast(_UTC_TIME, safe=found.unit != "ns")
-    if pa.types.is_date(found):
-        return array.cast(pa.timestamp("us")).cast(_UTC_TIME)
-    if not _is_text(found):
-        raise pa.ArrowNotImplementedError
-    texts = array.cast(pa.string())
-    for kind in (_UTC_TIME, pa.timestamp("us")):
-        try:
-            return texts.cast(kind).cast(_UTC_TIME)
-        except pa.ArrowInvalid:
-            continue
-    # Numbers, years of more than four digits, and some with a zone among others without.
-    moments = [None if text is None else _microseconds(text) for text in texts.to_pylist()]
-    return pa.array(moments, type=pa.int64()).cast(pa.timestamp("us")).cast(_UTC_TIME)
-
-
-def _microseconds(text: str) -> int:
-    if _NUMBER.fullmatch(text):
-        return int(text) * 1000
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        if not _ANY_YEAR.fullmatch(text):
-            raise
-        return int(np.datetime64(text[:-1], "us").astype(np.int64))
-    in_utc = moment.replace(tzinfo=datetime.UTC) if moment.tzinfo is None else moment
-    return (in_utc - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(microseconds=1)

@@ -7,22 +7,28 @@ lines 1 MiB or the longest line. Of Parquet what its pages are decoded to.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from headgate.errors import ConfigError
-from headgate.message import amqp_value, encode_variant, from_plain_or_typed
+from headgate.message import amqp_value, encode_variant, from_plain_or_typed, holds_decimal
 from headgate.message.arrow import variant_type
 from headgate.tables.mapping import ColumnMapping, MappedRows
 
 _BATCH_ROWS = 4_096
 _CSV_BLOCK_BYTES = 16 << 20
 _EXCERPT_BYTES = 40
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode
+"""Numbers keep their digits: a field says what they become."""
+_encode = msgspec.json.Encoder(decimal_format="number").encode
 _MAPS = ("application_properties", "message_annotations")
 _SECTIONS = ("header", "properties", *_MAPS)
 
@@ -80,8 +86,8 @@ def open_rows(path: str | Path, mapping: ColumnMapping | None) -> Iterator[RowFi
         chosen = ColumnMapping.of_names(schema.names) if mapping is None else mapping
         chosen = replace(chosen, is_text=given.suffix == ".csv")
         chosen.check(schema)
-        names = [name for name in schema.names if name in chosen.kinds]
-        unmapped = tuple(name for name in schema.names if name not in (*chosen.kinds, "offset", "timestamp"))
+        names = [name for name in schema.names if name in chosen.columns]
+        unmapped = tuple(name for name in schema.names if name not in (*chosen.columns, "offset", "timestamp"))
         yield RowFile(chosen, rows, unmapped, batches(names))
 
 
@@ -168,7 +174,12 @@ def _of_lines(parts: Iterator[list[bytes]], mapping: ColumnMapping) -> Iterator[
             number += 1
             try:
                 found = _object(line)
-                rows.append({column: _cell(field, column, found.get(column)) for column, field in fields.items()})
+                rows.append(
+                    {
+                        column: _cell(field, column, found.get(column), exact=field not in mapping.rounded)
+                        for column, field in fields.items()
+                    }
+                )
             except ConfigError as error:
                 wrong = ConfigError(f"row {number}: {error}")
                 break
@@ -181,7 +192,7 @@ def _of_lines(parts: Iterator[list[bytes]], mapping: ColumnMapping) -> Iterator[
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(line)
+        found = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         shown = line[:_EXCERPT_BYTES].decode(errors="replace")
         raise ConfigError(f"found {shown!r}, expected a JSON object: {error}") from error
@@ -190,7 +201,7 @@ def _object(line: bytes) -> dict[str, Any]:
     return found
 
 
-def _cell(field: str, column: str, value: Any) -> Any:
+def _cell(field: str, column: str, value: Any, *, exact: bool) -> Any:
     """Text, from which the type of the field is made; for a section its fields as text, or a VARIANT."""
     if value is None or field not in _SECTIONS:
         return _text(value)
@@ -199,14 +210,35 @@ def _cell(field: str, column: str, value: Any) -> Any:
     if field not in _MAPS:
         return {name: _text(member) for name, member in value.items()}
     try:
-        entries = [(amqp_value(name), amqp_value(from_plain_or_typed(member))) for name, member in value.items()]
+        plain = _with_floats(value, exact)
+        entries = [(amqp_value(name), amqp_value(from_plain_or_typed(member))) for name, member in plain.items()]
     except ConfigError as error:
         raise ConfigError(f"column {column!r}: {error}") from None
     return dict(zip(("value", "metadata"), encode_variant(entries), strict=True))
 
 
 def _text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if value is None or isinstance(value, str) else _encode(value).decode()
+
+
+def _with_floats(value: Any, exact: bool, kind: str | None = None) -> Any:
+    """JSON as `msgspec` decodes it by default; `kind` is the type that typed JSON says of it.
+
+    Raises ConfigError for a number that the float does not hold (`conversion`).
+    """
+    if isinstance(value, Decimal) or (type(value) is int and kind in ("float", "double")):
+        number = Decimal(value)
+        with np.errstate(over="ignore"):
+            held = float(np.float32(float(number))) if kind == "float" else float(number)
+        if not math.isfinite(held) or (exact and not holds_decimal(number, held, is_double=kind != "float")):
+            raise ConfigError(f"found {number}, expected a number that a {kind or 'double'} holds")
+        return held
+    if isinstance(value, list):
+        return [_with_floats(member, exact, kind) for member in value]
+    if isinstance(value, dict):
+        typed = value.get("of", value.get("t"))
+        return {name: _with_floats(member, exact, typed if name == "v" else None) for name, member in value.items()}
+    return value
 
 
 def _array(field: str, cells: list[Any]) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
@@ -32,15 +33,16 @@ _WIDEST_HEAD = 5
 _SECTION_HEADS = 3 + 9
 
 
-def messages_of(record_batch: pa.RecordBatch) -> EncodedMessages:
+def messages_of(record_batch: pa.RecordBatch, *, exact: Collection[str] = ()) -> EncodedMessages:
     """One encoded message per row, from any of the columns `headgate.message.arrow.COLUMNS`.
 
     Where `message` is not null it is taken as it is; else the other columns make the message, in the encoding of
     `Message.encode`. `application_properties` and `message_annotations` are VARIANT, map<string, scalar> or a struct
-    of scalars (types: `encode.inputs`). A null or missing body is an AMQP value section with null. Raises ConfigError,
-    naming the column, before any message is made; for a VARIANT that is not an object when its row is reached.
+    of scalars (types: `encode.inputs`). A null or missing body is an AMQP value section with null. Times between
+    milliseconds are cut, decimals in a VARIANT become the nearest double; in the columns `exact` both are refused.
+    Raises ConfigError, naming the column, before any message is made; for a VARIANT when its row is reached.
     """
-    inputs = inputs_of(record_batch)
+    inputs = inputs_of(record_batch, exact)
     kernel = load("headgate.message.arrow.encode.kernel")
     if kernel is None or inputs.rows == 0:
         return EncodedMessages.of(encoded_row(inputs, row) for row in range(inputs.rows))
@@ -113,7 +115,7 @@ class _Writer:
         own = section.value.size_bytes() + section.metadata.size_bytes()
         self._size_bytes += rows * self._kernel.VARIANT_BASE + own * self._kernel.VARIANT_SHARE
         short_key = 0xA1 if section.section is Section.APPLICATION_PROPERTIES else 0xA3
-        return [3, *head, columns, 2, 0, short_key, 0]
+        return [3, *head, columns, 2, 0, short_key, int(section.exact)]
 
     def _values(self, columns: list[Values] | list[Values | None], keys: list[bytes] | None = None) -> int:
         words = np.zeros((max(len(columns), 1), self._kernel.VALUES_WORDS), dtype=np.int64)

@@ -25,6 +25,7 @@ struct, MAP or VARIANT leaves the section out. Keys of application properties ar
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,6 +155,7 @@ class VariantInput:
     valid: NDArray[np.uint8] | None
     value: Values
     metadata: Values
+    exact: bool
 
 
 SectionInput = FieldsInput | StructInput | MapInput | VariantInput
@@ -171,11 +173,11 @@ class MessageInputs:
 
 def check_types(schema: pa.Schema) -> None:
     """Raise ConfigError naming column, found and expected type for a schema that no messages can be made from."""
-    inputs_of(pa.RecordBatch.from_arrays([pa.array([], type=kind) for kind in schema.types], schema=schema))
+    inputs_of(pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema))
 
 
-def inputs_of(batch: pa.RecordBatch) -> MessageInputs:
-    """The columns of a batch in the forms of the encoders.
+def inputs_of(batch: pa.RecordBatch, exact: Collection[str] = ()) -> MessageInputs:
+    """The columns of a batch in the forms of the encoders; those in `exact` may have nothing that is rounded.
 
     Raises ConfigError for an unknown column, a wrong type, a value outside the range of its field.
     """
@@ -184,12 +186,15 @@ def inputs_of(batch: pa.RecordBatch) -> MessageInputs:
     if "header" in columns:
         sections.append(_fields_input("header", Section.HEADER, HEADER_TYPES, columns["header"]))
     if "message_annotations" in columns:
-        sections.append(_map_input("message_annotations", Section.MESSAGE_ANNOTATIONS, columns["message_annotations"]))
+        column = columns["message_annotations"]
+        is_exact = "message_annotations" in exact
+        sections.append(_map_input("message_annotations", Section.MESSAGE_ANNOTATIONS, column, is_exact))
     if "properties" in columns:
         sections.append(_fields_input("properties", Section.PROPERTIES, PROPERTIES_TYPES, columns["properties"]))
     if "application_properties" in columns:
         column = columns["application_properties"]
-        sections.append(_map_input("application_properties", Section.APPLICATION_PROPERTIES, column))
+        is_exact = "application_properties" in exact
+        sections.append(_map_input("application_properties", Section.APPLICATION_PROPERTIES, column, is_exact))
     body = columns.get("body")
     message = columns.get("message")
     inputs = MessageInputs(
@@ -322,7 +327,7 @@ def _ranged(path: str, column: pa.Array, form: Form, highest: int) -> Values:
 
 def _integers(column: pa.Array) -> NDArray[np.int64]:
     buffer = column.buffers()[1]
-    if buffer is None:
+    if buffer is None or not len(column):
         return np.zeros(len(column), dtype=np.int64)
     held = np.frombuffer(buffer, dtype=column.type.to_pandas_dtype())
     return held[column.offset : column.offset + len(column)].astype(np.int64)
@@ -336,7 +341,7 @@ _FORMS = {
 }
 
 
-def _scalar(path: str, column: pa.Array) -> Values:
+def _scalar(path: str, column: pa.Array, exact: bool = False) -> Values:
     """A column of an open section: its AMQP type follows from its own."""
     kind = column.type
     if pa.types.is_string(kind):
@@ -354,7 +359,7 @@ def _scalar(path: str, column: pa.Array) -> Values:
     if pa.types.is_float64(kind):
         return Values(Form.DOUBLE, valid, numbers=_integers(column.view(pa.int64())))
     if pa.types.is_timestamp(kind):
-        return Values(Form.TIMESTAMP, valid, numbers=_milliseconds(path, column))
+        return Values(Form.TIMESTAMP, valid, numbers=_milliseconds(path, column, exact))
     if pa.types.is_decimal128(kind) and kind.scale == 0:
         return _decimals(path, column)
     raise _wrong(
@@ -365,9 +370,18 @@ def _scalar(path: str, column: pa.Array) -> Values:
     )
 
 
-def _milliseconds(path: str, column: pa.Array) -> NDArray[np.int64]:
+def _milliseconds(path: str, column: pa.Array, exact: bool) -> NDArray[np.int64]:
     held = _integers(column.view(pa.int64()))
     unit = column.type.unit
+    if exact:
+        rounded = held % {"s": 1, "ms": 1, "us": 1000, "ns": 1_000_000}[unit] != 0
+        if column.null_count:
+            rounded &= column.is_valid().to_numpy(zero_copy_only=False)
+        if rounded.any():
+            row = int(np.flatnonzero(rounded)[0])
+            raise ConfigError(
+                f"column {path}, row {row}: found {column[row]!s}, expected whole milliseconds, or 'rounded'"
+            )
     if unit == "s":
         if len(held) and int(np.abs(held).max()) > 2**63 // 1000:
             raise ConfigError(f"column {path}: a timestamp outside 64 bits of milliseconds")
@@ -377,7 +391,7 @@ def _milliseconds(path: str, column: pa.Array) -> NDArray[np.int64]:
 
 def _decimals(path: str, column: pa.Array) -> Values:
     buffer = column.buffers()[1]
-    if buffer is None:
+    if buffer is None or not len(column):
         return Values(Form.LONG, np.zeros(len(column), dtype=np.uint8), numbers=np.zeros(len(column), dtype=np.int64))
     words = np.frombuffer(buffer, dtype=np.int64).reshape(-1, 2)[column.offset : column.offset + len(column)]
     low, high = np.ascontiguousarray(words[:, 0]), words[:, 1]
@@ -400,7 +414,7 @@ def _is_variant(kind: pa.DataType) -> bool:
     return bool(metadata.get(b"variant") == b"true")
 
 
-def _map_input(name: str, section: Section, column: pa.Array) -> SectionInput:
+def _map_input(name: str, section: Section, column: pa.Array, exact: bool) -> SectionInput:
     kind = column.type
     valid = _valid(column)
     key_form = Form.STRING if section is Section.APPLICATION_PROPERTIES else Form.SYMBOL
@@ -409,17 +423,21 @@ def _map_input(name: str, section: Section, column: pa.Array) -> SectionInput:
             _octets(f"{name}.{part}", _plain(column.field(kind.get_field_index(part))), Form.BINARY)
             for part in ("value", "metadata")
         )
-        return VariantInput(section, valid, value, metadata)
+        return VariantInput(section, valid, value, metadata, exact)
     if pa.types.is_map(kind):
-        keys = _octets(f"{name} (keys)", _plain(column.keys), key_form)
-        items = _scalar(f"{name} (values)", _plain(column.items))
-        return MapInput(section, valid, _map_offsets(column), keys, items)
+        offsets = _map_offsets(column)
+        # Keys and items of a slice are those of the whole column.
+        first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+        keys = _octets(f"{name} (keys)", _plain(column.keys.slice(first, count)), key_form)
+        items = _scalar(f"{name} (values)", _plain(column.items.slice(first, count)), exact)
+        return MapInput(section, valid, offsets - offsets[0], keys, items)
     if pa.types.is_struct(kind):
         names = [child.name for child in kind]
         if len(set(names)) != len(names):
             raise ConfigError(f"column {name}: a field is there twice in {', '.join(names)}")
         fields = [
-            _scalar(f"{name}.{child}", _plain(values)) for child, values in zip(names, column.flatten(), strict=True)
+            _scalar(f"{name}.{child}", _plain(values), exact)
+            for child, values in zip(names, column.flatten(), strict=True)
         ]
         keys_encoded = [encode_value(AmqpValue(key_form.amqp, child)) for child in names]
         return StructInput(section, valid, names, fields, keys_encoded)

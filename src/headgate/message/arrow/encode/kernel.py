@@ -11,6 +11,7 @@ are left to the reference. All arrays are those of `inputs`. A section has `SECT
              word 4   number of them (list: one per field of the standard; MAP: keys, items; VARIANT: value, metadata)
              word 5   address of the int32 offsets of a MAP
              word 6   constructor of short keys (0xa1 string, 0xa3 symbol), VARIANT only
+             word 7   1 = values that would be rounded are left to the reference, which refuses them, VARIANT only
 
     values   word 0   form (`inputs.Form`), -1 = the column has no such field
              word 1   address of one validity byte per row, 0 = all valid
@@ -277,9 +278,15 @@ def write_decimal(target: int, value: int, scale: int) -> int:
 
 
 @helper
-def write_primitive(target: int, kind: int, position: int, end: int) -> int:
+def write_primitive(target: int, kind: int, position: int, end: int, exact: int) -> int:
     """One Variant primitive with its content at `position` as an AMQP value; 0 = left to the reference."""
     size = end - position
+    if exact:
+        # Decimals of up to 15 digits come back from a double.
+        if kind == 9 and size >= 9 and not -(10**15) < load_i64(position + 1) < 10**15:
+            return 0
+        if (kind == 12 or kind == 13) and size >= 8 and load_i64(position) % 1000 != 0:
+            return 0
     if kind == 0:
         store_u8(target, 0x40)
         return target + 1
@@ -362,6 +369,7 @@ def write_variant(target: int, section: int, row: int) -> int:
     if data > value_end:
         return 0
     short_key = load_i64(section + 48)
+    exact = load_i64(section + 56)
     position = target + 3
     for index in range(count):
         key = little(ids + index * id_width, id_width)
@@ -376,7 +384,7 @@ def write_variant(target: int, section: int, row: int) -> int:
         position = write_octets(position, short_key, key_data + start, length)
         head = load_u8(source)
         if head & 3 == 0:
-            position = write_primitive(position, head >> 2, source + 1, value_end)
+            position = write_primitive(position, head >> 2, source + 1, value_end, exact)
         elif head & 3 == 1:
             length = head >> 2
             if length > value_end - source - 1 or is_utf8(source + 1, length) == 0:

@@ -49,7 +49,7 @@ def _entries(given: StructInput | MapInput | VariantInput, row: int) -> list[tup
         entries = range(int(given.offsets[row]), int(given.offsets[row + 1]))
         return [(_key(given, entry), given.items.amqp(entry) or NULL) for entry in entries]
     try:
-        decoded = decode_variant(given.value.bytes(row), given.metadata.bytes(row))
+        decoded = decode_variant(given.value.bytes(row), given.metadata.bytes(row), exact=given.exact)
     except ConfigError as error:
         raise ConfigError(f"column {given.section.name.lower()}, row {row}: {error}") from None
     if decoded.type is not AmqpType.MAP:

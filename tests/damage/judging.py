@@ -41,11 +41,14 @@ class Unshown:
 
 
 def _whole_chunks(mutation: Mutation) -> int:
-    """How many chunks lie before everything that was changed in the last pair, all chunks before it included."""
+    """How many chunks lie before everything that was changed in the last pair, all chunks before it included.
+
+    The index of a stream of ours is made again from its segment.
+    """
     chunks = mutation.original.chunks
     last = mutation.original.last_stem
     limits = {name: mutation.first_change(name) for name in mutation.names}
-    index_limit = limits.get(f"{last}.index", 1 << 62)
+    index_limit = 1 << 62 if mutation.original.is_own else limits.get(f"{last}.index", 1 << 62)
     segment_limit = limits.get(f"{last}.segment", 1 << 62)
     return sum(
         chunk.stem != last
@@ -63,10 +66,11 @@ def _shorter_ends(mutation: Mutation) -> list[Truth]:
 
 
 def _is_oldest_gone(mutation: Mutation) -> bool:
-    """A pair, or its index, which retention deletes first."""
+    """A pair; in a foreign folder also its index, which the retention of RabbitMQ deletes first."""
     oldest = stems(mutation.original.files)[0]
     gone = [name for name in mutation.names if name not in mutation.files]
-    return f"{oldest}.index" in gone and all(name.startswith(oldest) for name in mutation.names)
+    is_gone = f"{oldest}.index" in gone and (not mutation.original.is_own or f"{oldest}.segment" in gone)
+    return is_gone and all(name.startswith(oldest) for name in mutation.names)
 
 
 def _reaches_beyond_end(mutation: Mutation) -> bool:
@@ -121,12 +125,13 @@ def _is_gone(*wanted: str) -> Callable[[Mutation], bool]:
 
 CANNOT_SHOW = (
     Unshown(
-        "the last pair is cut, or ends with zeros: so a crash leaves it, before anything in there was confirmed",
+        "the last segment, or the last index of a foreign folder, is cut or ends with zeros: so a crash leaves it, before "
+        "anything in there was confirmed",
         lambda mutation: mutation.is_cut_tail,
         _shorter_ends,
     ),
     Unshown(
-        "the oldest pair, or its index, is deleted: retention does that, and keeps no record of what it deleted",
+        "the oldest pair, or its index in a foreign folder, is deleted: retention does that, and keeps no record of it",
         _is_oldest_gone,
         _without_oldest,
         names_nothing=True,
@@ -193,7 +198,7 @@ def message_counts(mutation: Mutation) -> set[int]:
 def truths_of_writers(mutation: Mutation) -> list[Truth]:
     """What may be left after a recovery: the last chunk may go if it is damaged."""
     found = truths(mutation)
-    if mutation.is_in_last_chunk or mutation.changes_last_chunk:
+    if mutation.changes_last_chunk:
         found.append(mutation.original.chunks[:-1])
     return found
 

@@ -66,6 +66,14 @@ class Mutation:
         return len(after) <= len(before) and not after[at:].strip(b"\0")
 
     @property
+    def is_short_index(self) -> bool:
+        """Whether nothing but the last index of one of our streams was cut."""
+        [name, *others] = self.names
+        before, after = self.original.files[name], self.files.get(name)
+        is_cut = after is not None and len(after) < len(before) and before.startswith(after)
+        return self.original.is_own and not others and name == f"{self.original.last_stem}.index" and is_cut
+
+    @property
     def is_in_last_chunk(self) -> bool:
         """Whether what was damaged is of the last chunk only, so that a recovery may cut that chunk."""
         last = self.original.chunks[-1]

@@ -19,6 +19,7 @@ from headgate.errors import LogError, StorageFullError
 from headgate.ledger import Ledger, Tokens, append_moves, copy_number, offset_of
 from headgate.ledger import ledger as ledger_module
 from headgate.log import Durability, Stream, Writer
+from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES
 from ledgers import UNTIL, claim, message_of, new_stream, plain
 from log_streams import FailingFiles, Killed, abandon, quick_folder, read_messages
 
@@ -72,6 +73,21 @@ def shape(ledger: Ledger) -> object:
         for view in ledger.views()
     ]
     return views, {target: [(move.copy, move.change) for move in moves] for target, moves in ledger.moves().items()}
+
+
+@pytest.mark.parametrize("size", [0, FILE_HEAD_BYTES, FILE_HEAD_BYTES + INDEX_RECORD_BYTES])
+def test_an_index_that_became_shorter_brings_back_nothing_that_was_settled(tmp_path: Path, size: int) -> None:
+    stream = new_stream(tmp_path)
+    with Ledger.open(stream, now_ms=0) as ledger:
+        view = ledger.view("red", 0)
+        for number in range(8):
+            view.complete(claim(view, number, number + 1))
+            ledger.commit(0)
+        before = shape(ledger)
+    [index] = (stream.path / "ledger").glob("*.index")
+    os.truncate(index, size)
+    with Ledger.open(stream, now_ms=0) as ledger:
+        assert shape(ledger) == before
 
 
 def turns(ledger: Ledger, tokens: Tokens) -> Iterator[None]:

@@ -10,7 +10,7 @@ import pytest
 from headgate.log import Segment, Stream, StreamArguments, Writer, counting
 from headgate.log.counting import MessageCounts
 from headgate.log.files import DiskFile
-from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, ChunkType
+from headgate.log.format import ChunkType
 from headgate.log.inspect import ChunkDump, dump_chunks
 from headgate.log.pairs import create_pair, delete_pair
 
@@ -104,7 +104,7 @@ def test_records_that_a_recovery_cut_are_forgotten(stream: Stream, has_begun_ano
     if has_begun_another:
         delete_pair(stream.path, 3)
     (segment,) = stream.segments()
-    os.truncate(segment.index_path, FILE_HEAD_BYTES + 2 * INDEX_RECORD_BYTES)
+    os.truncate(segment.segment_path, segment.segment_path.stat().st_size - 1)
     with Writer.open(stream, now_ms=2) as writer:
         writer.append([(b"m", None)] * 2, now_ms=2)
     assert_right(counts, stream)

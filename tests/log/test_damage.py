@@ -387,8 +387,10 @@ def test_many_records_without_a_chunk_are_passed_over_in_one_look(
     assert read < 4 * size
 
 
-def test_what_retention_left_without_its_index_is_reported(tmp_path: Path) -> None:
+def test_what_the_retention_of_a_broker_left_without_its_index_is_reported(tmp_path: Path) -> None:
     stream = stream_of(tmp_path / "s", 8, chunks=4)
+    (stream.path / "stream.json").unlink()
+    stream = Stream.open(stream.path)
     (stream.path / index_name(0)).unlink()
     assert chunk_ids(stream) == [4, 5, 6, 7]
     [damage] = [found for found in verify_stream(stream) if isinstance(found, Damage)]

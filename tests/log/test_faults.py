@@ -19,7 +19,8 @@ from headgate.log import Durability, Stream, StreamArguments, Writer
 from headgate.log.entries import encode_chunk
 from headgate.log.files import replace_file
 from headgate.log.lock import StreamLock
-from headgate.log.tracking import TrackingKind, TrackingRecord, encode_records, read_tracking
+from headgate.log.tracking import read_tracking
+from headgate.log.tracking_records import TrackingKind, TrackingRecord, encode_records
 from log_streams import FailingFiles, Killed, abandon, chunk_ids, file_bytes, quick_folder, read_messages
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

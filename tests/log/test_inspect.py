@@ -177,6 +177,8 @@ def test_segments_that_retention_deletes_meanwhile_are_passed_over(stream: Strea
 
 
 def test_a_segment_that_retention_is_about_to_delete_is_no_damage(stream: Stream) -> None:
+    (stream.path / "stream.json").unlink()
+    stream = Stream.open(stream.path)
     first = stream.segments()[0]
     first.index_path.unlink()
     assert ["no index: retention stopped halfway" in damage.reason for damage in damages(stream)] == [True]

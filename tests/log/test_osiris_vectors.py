@@ -21,7 +21,8 @@ from headgate.log.format import (
     ChunkType,
     encode_index_record,
 )
-from headgate.log.tracking import TrackingKind, TrackingRecord, decode_records, encode_records, read_tracking
+from headgate.log.tracking import read_tracking
+from headgate.log.tracking_records import TrackingKind, TrackingRecord, decode_records, encode_records
 from log_streams import file_bytes
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "osiris"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -11,10 +12,20 @@ from typing import Any
 import pytest
 
 from headgate.errors import CorruptChunkError
-from headgate.log import Stream, StreamArguments, Writer
-from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name, segment_name
+from headgate.log import (
+    Damage,
+    Stream,
+    StreamArguments,
+    Writer,
+    read_tail,
+    repair_stream,
+    stream_info,
+    verify_stream,
+)
+from headgate.log.format import CHUNK_HEADER_BYTES, FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name, segment_name
+from headgate.log.pairs import delete_pair
 from headgate.log.recovery import recover
-from log_streams import chunk_ids, file_bytes, read_messages
+from log_streams import Killed, chunk_ids, file_bytes, read_messages
 
 TABLE = json.loads((Path(__file__).parent.parent / "vectors" / "osiris" / "recovery.json").read_text())
 
@@ -55,6 +66,10 @@ def damages(segment: Path, index: Path, positions: list[int]) -> dict[str, Calla
     }
 
 
+KEPT_HERE = {"idx-drop-last", "idx-drop-2", "idx-empty"}
+"""Damages of the index alone: the original cuts the segment to what is left of it, here the chunks are kept."""
+
+
 def boundaries(case: dict[str, Any]) -> list[int]:
     """Chunk ids of a stream of 12 messages that the damage leaves as the table says."""
     return sorted({*case["chunks_readable"], *range(case["offset_of_next_write"], case["next_offset_before"], 2)})
@@ -64,6 +79,9 @@ def boundaries(case: dict[str, Any]) -> list[int]:
 def test_a_damaged_stream_recovers_as_the_original_does(case: dict[str, Any], tmp_path: Path) -> None:
     stream = Stream.create(tmp_path / "s", name="s", now_ms=0)
     first_ids = boundaries(case)
+    readable, next_write = case["chunks_readable"], case["offset_of_next_write"]
+    if case["damage"] in KEPT_HERE:
+        readable, next_write = first_ids, case["next_offset_before"]
     with Writer.open(stream, now_ms=0) as writer:
         for first, stop in zip(first_ids, [*first_ids[1:], 12], strict=True):
             writer.append([(b"message %d" % number, b"value") for number in range(first, stop)], now_ms=first)
@@ -73,14 +91,14 @@ def test_a_damaged_stream_recovers_as_the_original_does(case: dict[str, Any], tm
         positions = reader.chunks().position.tolist()
     damages(segment, index, positions)[case["damage"]]()
     with Writer.open(stream, now_ms=100) as writer:
-        assert chunk_ids(stream) == case["chunks_readable"]
-        assert writer.next_offset == case["offset_of_next_write"]
-        assert index.stat().st_size == FILE_HEAD_BYTES + INDEX_RECORD_BYTES * len(case["chunks_readable"])
+        assert chunk_ids(stream) == readable
+        assert writer.next_offset == next_write
+        assert index.stat().st_size == FILE_HEAD_BYTES + INDEX_RECORD_BYTES * len(readable)
         with stream.segments()[0].open() as reader:
             assert segment.stat().st_size == reader.stop_position
         appended = writer.append([(b"after", None)], now_ms=100)
-        assert appended.chunk_ids.tolist() == [case["offset_of_next_write"]]
-    assert chunk_ids(stream) == [*case["chunks_readable"], case["offset_of_next_write"]]
+        assert appended.chunk_ids.tolist() == [next_write]
+    assert chunk_ids(stream) == [*readable, next_write]
 
 
 def test_the_table_has_every_damage() -> None:
@@ -153,15 +171,117 @@ def test_what_is_cut_is_logged_with_its_size(rolled: Stream, caplog: pytest.LogC
     assert "and 1 index records; the stream goes on at offset 5" in message
 
 
-def test_an_oldest_segment_without_an_index_is_what_retention_left(rolled: Stream) -> None:
-    (rolled.path / index_name(0)).unlink()
+def test_a_deletion_that_a_crash_ended_is_finished(rolled: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, contextlib.suppress(Killed):
+        patch.setattr(Path, "unlink", killed)
+        delete_pair(rolled.path, 0)
+    assert [body for _, body in read_messages(rolled)] == [b"m%d" % number for number in range(2, 6)]
     assert reopened(rolled) == expected(2, 3, 4, 5)
-    assert not (rolled.path / segment_name(0)).exists()
+    assert not any(f"{0:020d}" in path.name for path in rolled.path.iterdir())
+
+
+def test_an_oldest_segment_that_lost_its_index_is_an_error(rolled: Stream) -> None:
+    """No retention leaves it so: its messages are whole."""
+    before = read_messages(rolled)
+    (rolled.path / index_name(0)).unlink()
+    for look in (read_messages, reopened):
+        with pytest.raises(CorruptChunkError, match="index file is missing") as caught:
+            look(rolled)
+        assert caught.value.path == rolled.path / index_name(0)
+    assert any(isinstance(found, Damage) for found in verify_stream(rolled))
+    assert not any(isinstance(found, Damage) for found in repair_stream(rolled, now_ms=0))
+    assert read_messages(rolled) == before
 
 
 def test_a_last_pair_of_which_no_chunk_is_good_is_given_up(rolled: Stream) -> None:
     cut(rolled.path / index_name(4), FILE_HEAD_BYTES)
+    flip(rolled.path / segment_name(4), FILE_HEAD_BYTES + CHUNK_HEADER_BYTES)
     assert reopened(rolled) == expected(0, 1, 2, 3)
+
+
+@pytest.fixture
+def eight(tmp_path: Path) -> Stream:
+    """Eight chunks of one message each, of a named publisher, with filter values."""
+    stream = Stream.create(tmp_path / "s", name="s", now_ms=0)
+    with Writer.open(stream, now_ms=0) as writer:
+        for number in range(8):
+            writer.append([(b"m%d" % number, b"value")], now_ms=0, publisher="p", sequences=[number])
+    return stream
+
+
+@pytest.mark.parametrize("size", [0, 3, FILE_HEAD_BYTES, FILE_HEAD_BYTES + 2 * INDEX_RECORD_BYTES, -1])
+def test_an_index_that_became_shorter_takes_no_message_away(eight: Stream, size: int) -> None:
+    cut(eight.path / index_name(0), size)
+    whole = [(number, b"m%d" % number) for number in range(8)]
+    assert read_messages(eight) == whole
+    with eight.segments()[0].open() as reader:
+        for _ in range(2):
+            assert len(reader.chunks(refresh=True)) == 8
+    assert read_tail(eight).next_offset == stream_info(eight).next_offset == 8
+    assert stream_info(eight).num_messages == 8
+    assert any(isinstance(found, Damage) and found.path == eight.path / index_name(0) for found in verify_stream(eight))
+    with Writer.open(eight, now_ms=9) as writer:
+        # A publisher that asks, and one that sends all again, find them counted once.
+        assert writer.last_sequence("p") == 7
+        again = [(b"m%d" % number, None) for number in range(9)]
+        assert writer.append(again, now_ms=9, publisher="p", sequences=range(9)).num_duplicates == 8
+    assert read_messages(eight) == [*whole, (8, b"m8")]
+    assert not [found for found in verify_stream(eight) if isinstance(found, Damage)]
+
+
+def test_the_index_of_a_stream_that_nobody_writes_is_repaired(eight: Stream) -> None:
+    cut(eight.path / index_name(0), FILE_HEAD_BYTES + 2 * INDEX_RECORD_BYTES)
+    [repair] = repair_stream(eight, now_ms=0)
+    assert "8 records" in str(repair)
+    assert not [found for found in verify_stream(eight) if isinstance(found, Damage)]
+
+
+def test_nobody_sees_what_a_writer_has_not_confirmed(eight: Stream) -> None:
+    with Writer.open(eight, now_ms=0):
+        cut(eight.path / index_name(0), FILE_HEAD_BYTES + 6 * INDEX_RECORD_BYTES)
+        assert chunk_ids(eight) == list(range(6))
+        assert not [found for found in verify_stream(eight) if isinstance(found, Damage)]
+
+
+def test_a_foreign_folder_is_read_as_its_index_says_and_verify_reports_the_rest(eight: Stream) -> None:
+    (eight.path / "stream.json").unlink()
+    (eight.path / "writer.lock").unlink()
+    stream = Stream.open(eight.path)
+    cut(stream.path / index_name(0), FILE_HEAD_BYTES + 2 * INDEX_RECORD_BYTES)
+    assert chunk_ids(stream) == [0, 1]
+    [damage] = [found for found in verify_stream(stream) if isinstance(found, Damage)]
+    assert "6 whole chunks" in damage.reason and damage.path == stream.path / index_name(0)
+
+
+UNCOVERED = CHUNK_HEADER_BYTES + 16 + 6
+"""Bytes of a chunk of `eight` before its trailer: header, Bloom filter, one entry."""
+
+NOT_WHOLE: dict[str, tuple[int, bytes]] = {
+    "data": (UNCOVERED - 1, b"x"),
+    "filter of zeros": (CHUNK_HEADER_BYTES, bytes(16)),
+    "trailer of zeros": (UNCOVERED, bytes(11)),
+    "offset": (31, b"\x07"),
+    "epoch": (16, bytes(8)),
+    "no records": (4, bytes(4)),
+    "magic": (0, b"\0"),
+}
+
+
+@pytest.mark.parametrize("part", NOT_WHOLE)
+def test_only_whole_chunks_in_sequence_are_kept_behind_the_index(eight: Stream, part: str) -> None:
+    at, content = NOT_WHOLE[part]
+    with eight.segments()[0].open() as reader:
+        position = int(reader.chunks().position[5])
+    raw = bytearray((eight.path / segment_name(0)).read_bytes())
+    assert raw[position + at : position + at + len(content)] != content
+    raw[position + at : position + at + len(content)] = content
+    (eight.path / segment_name(0)).write_bytes(raw)
+    cut(eight.path / index_name(0), FILE_HEAD_BYTES + 2 * INDEX_RECORD_BYTES)
+    assert chunk_ids(eight) == list(range(5))
+    assert reopened(eight) == expected(0, 1, 2, 3, 4)
 
 
 @pytest.mark.parametrize("size", [0, 3, 8])

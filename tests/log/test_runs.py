@@ -17,7 +17,7 @@ from headgate.log.build import BuiltChunks, FilterValues
 from headgate.log.entries import SimpleEntry, SubBatch, entries_of
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, Compression
 from headgate.log.runs import Entries, Run, build_runs
-from headgate.log.tracking import TrackingKind, decode_records, encode_offsets
+from headgate.log.tracking_records import TrackingKind, decode_records, encode_offsets
 from log_streams import without_kernels
 
 FILTER_SIZE = 32

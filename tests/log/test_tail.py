@@ -9,6 +9,7 @@ import pytest
 from headgate.errors import CorruptChunkError
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES
+from headgate.log.lock import StreamLock
 from headgate.log.tail import NO_CHUNK, read_tail
 from log_streams import chunk_ids
 
@@ -39,7 +40,9 @@ def test_records_that_a_crash_left_behind_the_last_chunk_are_passed_over(tmp_pat
         index.write_bytes(whole + leftover)
         assert (read_tail(stream).next_offset, read_tail(stream).last_chunk_id) == (3, 0)
     index.write_bytes(whole[:FILE_HEAD_BYTES])
-    assert (read_tail(stream).next_offset, read_tail(stream).last_chunk_id) == (0, NO_CHUNK)
+    with StreamLock.acquire(stream.path, now_ms=0):
+        assert (read_tail(stream).next_offset, read_tail(stream).last_chunk_id) == (0, NO_CHUNK)
+    assert (read_tail(stream).next_offset, read_tail(stream).last_chunk_id) == (3, 0)
 
 
 def test_a_folder_without_log_files_has_no_ends(tmp_path: Path) -> None:

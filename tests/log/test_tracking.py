@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from headgate.errors import CorruptChunkError
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.log.pairs import delete_pair
-from headgate.log.tracking import TrackingKind, TrackingRecord, decode_records, encode_records, read_tracking
+from headgate.log.tracking import read_tracking
+from headgate.log.tracking_records import TrackingKind, TrackingRecord, decode_records, encode_records
 
 NAMES = st.sampled_from(("a", "b", "longer name"))
 STEPS = st.one_of(

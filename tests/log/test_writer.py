@@ -17,15 +17,8 @@ from headgate.log.entries import SubBatch, encode_chunk
 from headgate.log.format import Compression, decode_headers
 from headgate.log.runs import Entries, Run
 from headgate.log.settings import DeclaredRange
-from headgate.log.tracking import (
-    MAX_SNAPSHOT_PUBLISHERS,
-    TrackingKind,
-    TrackingRecord,
-    TrackingState,
-    decode_records,
-    encode_records,
-    read_tracking,
-)
+from headgate.log.tracking import MAX_SNAPSHOT_PUBLISHERS, TrackingState, read_tracking
+from headgate.log.tracking_records import TrackingKind, TrackingRecord, decode_records, encode_records
 from log_streams import chunk_ids, file_bytes, read_messages
 
 

@@ -141,7 +141,8 @@ if TYPE_CHECKING:
     from headgate.log.stream import Attachment, Stream
     from headgate.log.table import ChunkTable
     from headgate.log.tail import StreamTail, read_tail
-    from headgate.log.tracking import MAX_REFERENCE_BYTES, TrackingState, encode_offsets, read_tracking
+    from headgate.log.tracking import TrackingState, read_tracking
+    from headgate.log.tracking_records import MAX_REFERENCE_BYTES, encode_offsets
     from headgate.log.walk import StopReason, WalkedEntries, walk_entries
     from headgate.log.writer import Appended, Durability, Writer
 else:

@@ -21,7 +21,7 @@ from headgate.errors import ConfigError
 from headgate.log import format as f
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES, bloom_bytes, check_filter_size
 from headgate.log.compression import EXPANSION_LIMIT_BYTES, compress
-from headgate.log.tracking import TrackingKind, TrackingRecord, check_reference
+from headgate.log.tracking_records import TrackingKind, TrackingRecord, check_reference
 
 MAX_MESSAGES = 4096
 """Limit: messages of a chunk."""

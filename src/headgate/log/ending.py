@@ -1,17 +1,18 @@
 """Where a segment that may still grow ends for its readers: distinguishes the traces of a crash from damage.
 
 The writer puts chunks into the segment before their records into the index. So a crash of the process leaves
-bytes without a record, or a part of a record. A power loss may remove the end of either file, or replace it by zero
-bytes: then records at the end of the index have no chunk, and are ignored. Anything else is damage, and an error: a
-record that is wrong although its chunk is at its position, and a chunk whose header contradicts its record.
-Recovery: osiris_log.md section 8.
+bytes without a record, or a part of a record. A damaged index that became shorter looks the same. So whole chunks
+behind the last record count wherever nobody is writing: a recovery gives them their records again. A power loss may
+remove the end of either file, or replace it by zero bytes: then records at the end of the index have no chunk, and are
+ignored. Anything else is damage, and an error: a record that is wrong although its chunk is at its position, and a
+chunk whose header contradicts its record. Recovery: osiris_log.md section 8.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headgate.errors import CorruptChunkError
@@ -22,7 +23,10 @@ from headgate.log.format import (
     INDEX_RECORD_BYTES,
     ChunkHeader,
     IndexRecord,
+    encode_index_record,
 )
+from headgate.log.lock import is_held
+from headgate.log.tracking_records import decode_records
 
 HELP = "headgate stream verify FOLDER looks at the whole stream, headgate stream repair FOLDER makes an index again"
 _PIECE_BYTES = 1 << 16
@@ -30,23 +34,37 @@ _PIECE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class OpenPair:
-    """An open pair of files that may still grow, its size asked after its index was read."""
+    """An open pair of files that may still grow, its size asked after its index was read.
+
+    `is_open_end`: it is the end of a stream of ours, which a recovery would roll forward.
+    """
 
     segment_fd: int
     segment_size: int
     segment_path: Path
     index_path: Path
     first_chunk_id: int
+    is_open_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a segment: its first `num_chunks` index records name chunks, the last of which has this header."""
+    """The end of a segment: its first `num_named` index records name chunks.
 
-    num_chunks: int
+    `behind` are the index records that the whole chunks behind them lack, encoded. The other fields are those of the
+    last of all these chunks.
+    """
+
+    num_named: int
     stop_position: int
     next_chunk_id: int
     header: ChunkHeader | None
+    behind: bytes = b""
+
+    @property
+    def num_chunks(self) -> int:
+        """All chunks, with and without a record."""
+        return self.num_named + len(self.behind) // INDEX_RECORD_BYTES
 
 
 class _Zeros:
@@ -74,8 +92,8 @@ def find_ending(
     """Where a segment ends whose index has `count` complete records.
 
     A recovery also drops one last chunk with a damaged header or data (osiris_log.md section 8); a reader raises an
-    error when it reads that chunk. Cost: two small reads; a recovery reads the data of the last chunk.
-    Raises CorruptChunkError for damage that no crash leaves.
+    error when it reads that chunk. Cost: two small reads, and the chunks behind the last record; a recovery reads the
+    data of the last chunk. Raises CorruptChunkError for damage that no crash leaves.
     """
     ending = Ending(0, FILE_HEAD_BYTES, pair.first_chunk_id, None)
     zeros = _Zeros(pair)
@@ -92,13 +110,59 @@ def find_ending(
                 _check_follows(pair, row, record, record_at(row - 1))
             ending = Ending(row + 1, record.position + header.size_bytes, header.next_chunk_id, header)
             break
-    if ending.num_chunks < count:
+    if ending.num_named < count:
         # If its chunk is at another position, the index is wrong.
         _check_lost(pair, ending)
     is_last_chunk_bad = is_recovery and len(faults) == 1 and faults[0].path == pair.segment_path
     if faults and not is_last_chunk_bad:
         raise faults[0]
+    if is_recovery:
+        return rolled_forward(pair, ending)
+    folder = pair.segment_path.parent
+    if pair.is_open_end and pair.segment_size > ending.stop_position and not is_held(folder):
+        rolled = rolled_forward(pair, ending)
+        # A writer that came meanwhile may be writing there.
+        return ending if is_held(folder) else rolled
     return ending
+
+
+def rolled_forward(pair: OpenPair, ending: Ending) -> Ending:
+    """The end of a segment behind all whole chunks that follow an ending without a gap. Cost: reading their data."""
+    records = bytearray()
+    while (header := _whole_chunk_behind(pair, ending)) is not None:
+        start = ending.stop_position
+        records += encode_index_record(header.chunk_id, header.timestamp_ms, header.epoch, start, header.chunk_type)
+        ending = Ending(ending.num_named, start + header.size_bytes, header.next_chunk_id, header)
+    return replace(ending, behind=bytes(records))
+
+
+def _whole_chunk_behind(pair: OpenPair, ending: Ending) -> ChunkHeader | None:
+    """The header of the next chunk of a stream, if it lies whole behind an ending; None for anything else."""
+    start = ending.stop_position
+    raw = os.pread(pair.segment_fd, CHUNK_HEADER_BYTES, start)
+    try:
+        header = ChunkHeader.decode(raw, path=pair.segment_path, position=start)
+    except CorruptChunkError:
+        return None
+    is_next = header.chunk_id == ending.next_chunk_id and header.num_records > 0
+    is_next &= ending.header is None or header.epoch >= ending.header.epoch
+    stop = start + header.size_bytes
+    if not is_next or stop > pair.segment_size or not has_checksum(pair.segment_fd, start, header):
+        return None
+    # What no checksum covers may be missing, too: a power loss leaves zeros in its place.
+    bloom = os.pread(pair.segment_fd, header.bloom_length, start + CHUNK_HEADER_BYTES)
+    trailer = os.pread(pair.segment_fd, header.trailer_length, stop - header.trailer_length)
+    if (bloom and not any(bloom)) or not _are_tracking_records(trailer):
+        return None
+    return header
+
+
+def _are_tracking_records(trailer: bytes) -> bool:
+    try:
+        records = list(decode_records(trailer, in_snapshot=False, path="", position=0))
+    except CorruptChunkError:
+        return False
+    return all(record.reference for record in records)
 
 
 def _chunk_of(pair: OpenPair, row: int, record: IndexRecord, zeros: _Zeros, *, is_recovery: bool) -> ChunkHeader | None:
@@ -164,8 +228,8 @@ def _check_lost(pair: OpenPair, ending: Ending) -> None:
     is_whole = ending.stop_position + header.size_bytes <= pair.segment_size
     if is_next and is_whole and has_checksum(pair.segment_fd, ending.stop_position, header):
         raise CorruptChunkError(
-            f"index record {ending.num_chunks} does not name chunk {header.chunk_id}, which lies at byte "
+            f"index record {ending.num_named} does not name chunk {header.chunk_id}, which lies at byte "
             f"{ending.stop_position} of the segment; {HELP}",
             path=pair.index_path,
-            position=FILE_HEAD_BYTES + ending.num_chunks * INDEX_RECORD_BYTES,
+            position=FILE_HEAD_BYTES + ending.num_named * INDEX_RECORD_BYTES,
         )

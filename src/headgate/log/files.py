@@ -41,15 +41,7 @@ class DiskFile:
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write all of `data` at `position`. Raises OSError, possibly after a part of it."""
-        left = len(data)
-        while left:
-            written = os.pwrite(self._descriptor, data, position)
-            if written == 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            left -= written
-            if left:
-                data = memoryview(data)[written:]
-                position += written
+        write_all(self._descriptor, data, position)
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
@@ -94,6 +86,19 @@ def read_all(descriptor: int, count: int, position: int) -> bytes:
         position += len(part)
         count -= len(part)
     return b"".join(parts)
+
+
+def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
+    """Write all of `data` at a position of a file. Raises OSError, possibly after a part of it."""
+    left = len(data)
+    while left:
+        written = os.pwrite(descriptor, data, position)
+        if written == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        left -= written
+        if left:
+            data = memoryview(data)[written:]
+            position += written
 
 
 _holders_without_flushing = 0

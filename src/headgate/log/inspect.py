@@ -24,15 +24,18 @@ from headgate.log.bloom import MIN_FILTER_SIZE_BYTES, bloom_bytes, fill_ratio
 from headgate.log.checksums import has_checksum
 from headgate.log.compression import EXPANSION_LIMIT_BYTES
 from headgate.log.derived import derived_bytes
+from headgate.log.ending import OpenPair, find_ending, rolled_forward
 from headgate.log.entries import SubBatch, entries_of
 from headgate.log.files import opened
+from headgate.log.lock import is_held
 from headgate.log.pin import Pin, read_pin
 from headgate.log.retention import pinned_bytes
 from headgate.log.seal import load_seal
 from headgate.log.segment import Segment
 from headgate.log.stream import Stream
 from headgate.log.table import ChunkTable
-from headgate.log.tracking import TrackingState, decode_records, read_tracking
+from headgate.log.tracking import TrackingState, read_tracking
+from headgate.log.tracking_records import decode_records
 
 _HEADER_ROWS = 8192
 _WHOLE_CHUNK_BYTES = 256 << 20
@@ -235,8 +238,9 @@ def verify_stream(stream: Stream, *, filter_values: DeclaredValues | None = None
 
     Index records against headers, chunk ids without gaps, checksums, seals, entries, sub-batches (expanded up to
     its limit per chunk), tracking records, missing files; with `filter_values` also the Bloom filters of chunks
-    that were written under a declared source. Bytes behind the last index record are no damage: a writer may be at
-    work, and recovery cuts them. Segments that retention deletes meanwhile are passed over.
+    that were written under a declared source. Behind the last index record whole chunks are a damage unless a writer
+    may be at work there; other bytes are none, because recovery cuts them. Segments that retention deletes meanwhile
+    are passed over.
     """
     try:
         segments = stream.segments()
@@ -276,8 +280,7 @@ def verify_stream(stream: Stream, *, filter_values: DeclaredValues | None = None
     for path in left_behind:
         # What retention was about to delete is gone by now.
         if path.exists():
-            reason = "no index: retention stopped halfway, or the index is lost; headgate stream repair makes it again"
-            yield Damage(path, None, reason)
+            yield Damage(path, None, "no index: retention stopped halfway, or the index is lost")
 
 
 Found = TypeVar("Found")
@@ -293,8 +296,8 @@ def _unless_given_up(stream: Stream, segment: Segment, looked: Iterator[Found]) 
 
 
 def _left_behind(stream: Stream, segments: Sequence[Segment]) -> list[Path]:
-    """Segments without an index that are older than all others: no reader sees them."""
-    first = segments[0].first_chunk_id if segments else 0
+    """Segments of a foreign folder without an index that are older than all others: no reader sees them."""
+    first = segments[0].first_chunk_id if segments and stream.is_foreign else 0
     return [
         path
         for path in sorted(stream.path.glob("*.segment"))
@@ -304,9 +307,13 @@ def _left_behind(stream: Stream, segments: Sequence[Segment]) -> list[Path]:
 
 def _verify_segment(segment: Segment, filter_values: DeclaredValues | None) -> Iterator[ChunkDump | Damage]:
     """The chunks of a segment, each before what is wrong in it."""
+    goes_on = False
     for found in _walk_segment(segment, check_crc=True):
         yield found
-        if isinstance(found, Damage) or not found.in_index:
+        if isinstance(found, Damage):
+            continue
+        if not found.in_index:
+            goes_on = True
             continue
         if found.is_torn:
             yield Damage(found.path, found.position, "the file ends inside the chunk")
@@ -314,6 +321,38 @@ def _verify_segment(segment: Segment, filter_values: DeclaredValues | None) -> I
             yield Damage(found.path, found.position, f"data of chunk {found.header.chunk_id} fails its CRC")
         else:
             yield from _check_content(found, filter_values)
+    if goes_on and not segment.is_sealed:
+        # What readers refuse is reported by them.
+        with contextlib.suppress(CorruptChunkError):
+            yield from _behind_index(segment)
+
+
+def _behind_index(segment: Segment) -> Iterator[Damage]:
+    """The whole chunks behind the index of a segment that may grow, unless a writer may be at work there."""
+    if segment.is_own and is_held(segment.folder):
+        return
+    path = segment.index_path
+    # Read again: a broker may have written records since.
+    raw = path.read_bytes()[f.FILE_HEAD_BYTES :]
+
+    def record_at(row: int) -> f.IndexRecord:
+        return f.IndexRecord.decode(raw[row * f.INDEX_RECORD_BYTES : (row + 1) * f.INDEX_RECORD_BYTES])
+
+    with opened(segment.segment_path) as descriptor:
+        pair = OpenPair(descriptor, os.fstat(descriptor).st_size, segment.segment_path, path, segment.first_chunk_id)
+        ending = find_ending(pair, len(raw) // f.INDEX_RECORD_BYTES, record_at)
+        behind = rolled_forward(pair, ending)
+    if behind.behind:
+        remedy = "the next writer gives them their records again, and so does headgate stream repair FOLDER"
+        if not segment.is_own:
+            remedy = "its broker cuts them off when it opens the folder; headgate stream adopt and repair keep them"
+        yield Damage(
+            path,
+            f.FILE_HEAD_BYTES + ending.num_named * f.INDEX_RECORD_BYTES,
+            f"the segment goes on behind its index: {behind.num_chunks - ending.num_named} whole chunks from byte "
+            f"{ending.stop_position} on, offsets {ending.next_chunk_id} to {behind.next_chunk_id - 1}, have no index "
+            f"record; {remedy}",
+        )
 
 
 def _as_readers_see(segment: Segment) -> Iterator[Damage]:
@@ -345,8 +384,10 @@ def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | 
                 return
         index, named = _index_of(raw, os.fstat(descriptor).st_size)
         yield from _walk_chunks(descriptor, segment, index, check_crc)
-        if named < len(raw) and not segment.is_newest:
-            yield Damage(index_path, named, f"{len(raw) - named} bytes behind the last record that names a chunk")
+        # The newest index may end in a record that is being written.
+        spare = len(raw) - named
+        if spare >= (f.INDEX_RECORD_BYTES if segment.is_newest else 1):
+            yield Damage(index_path, named, f"{spare} bytes behind the last record that names a chunk")
 
 
 @dataclass(frozen=True, slots=True)

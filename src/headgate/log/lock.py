@@ -18,6 +18,7 @@ from headgate.log.files import storage_error
 
 LOCK_NAME = "writer.lock"
 _NOTE_BYTES = 256
+_GLANCES = 3
 
 Wait = Callable[[int], bool]
 """Waits while another writer holds a lock: called with the number of failed attempts, it pauses and returns whether to
@@ -73,6 +74,22 @@ class StreamLock:
         self.release()
 
 
+def is_held(folder: Path) -> bool:
+    """Whether a writer, or something else that changes a stream, holds its lock now."""
+    try:
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        # Closing releases it.
+        os.close(descriptor)
+    return False
+
+
 def lock_note(folder: Path) -> dict[str, object]:
     """The note of the last holder of a lock; empty if it cannot be read."""
     try:
@@ -114,7 +131,11 @@ def _take(descriptor: int, path: str, wait: Wait) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError as error:
-            if not wait(tries):
+            if tries <= _GLANCES:
+                # It may be a reader that asks whether somebody writes (`is_held`), for some microseconds.
+                os.sched_yield()
+                continue
+            if not wait(tries - _GLANCES):
                 raise StreamLockedError(f"another writer holds the stream: {_holder(descriptor)}", path=path) from error
         except OSError as error:
             raise storage_error(error, path) from error

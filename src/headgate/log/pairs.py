@@ -1,7 +1,8 @@
 """Finding, creating and deleting the pairs of files in a stream folder, so that a reader never sees half a pair.
 
 A segment counts for readers when both files exist. Therefore the segment file is created first, and the index, which
-already has its head, is renamed into place; deleting begins with the index (osiris_log.md section 1).
+already has its head, is renamed into place; deleting begins with the index (osiris_log.md section 1), which is renamed
+away first: so a deletion that a crash ended is told from an index that is lost.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ SETTINGS_NAME = "stream.json"
 
 SEAL_SUFFIX = ".seal"
 """Sidecar of a sealed segment with checksums (`seal.py`), deleted with its segment."""
+
+_DELETED_SUFFIX = ".deleted"
+"""Behind the name of an index that is gone for readers, while its pair is being deleted."""
 
 _FILE = re.compile(r"([0-9]{20})\.(index|segment)")
 
@@ -63,10 +67,27 @@ def create_pair(folder: Path, first_chunk_id: int, open_file: OpenFile) -> tuple
 def delete_pair(folder: Path, first_chunk_id: int) -> None:
     """Delete one pair of files and its sidecars, the index first."""
     segment = folder / segment_name(first_chunk_id)
-    (folder / index_name(first_chunk_id)).unlink(missing_ok=True)
+    index, mark = folder / index_name(first_chunk_id), folder / _mark_of(first_chunk_id)
+    try:
+        os.replace(index, mark)
+    except OSError:
+        # It is gone, or a folder of a full disk takes no new name.
+        index.unlink(missing_ok=True)
     segment.unlink(missing_ok=True)
     segment.with_name(segment.name + MATCH_SUFFIX).unlink(missing_ok=True)
     seal_path(segment).unlink(missing_ok=True)
+    mark.unlink(missing_ok=True)
+
+
+def finish_deletions(folder: Path, names: Iterable[str]) -> None:
+    """Delete what is left of pairs whose deletion a crash ended; `names` are those of the folder."""
+    for name in names:
+        if name.endswith(_DELETED_SUFFIX) and (match := _FILE.fullmatch(name[1 : -len(_DELETED_SUFFIX)])):
+            delete_pair(folder, int(match[1]))
+
+
+def _mark_of(first_chunk_id: int) -> str:
+    return f".{index_name(first_chunk_id)}{_DELETED_SUFFIX}"
 
 
 def seal_path(segment_path: Path) -> Path:
@@ -77,15 +98,18 @@ def seal_path(segment_path: Path) -> Path:
 def find_missing(folder: Path, names: Iterable[str]) -> CorruptChunkError | None:
     """The error for a missing file with messages in a folder with these names; None if none is known to be missing.
 
-    A segment without an index is allowed if retention stopped halfway (it is older than every pair), or if a new
-    pair is being created (it has no chunk). An index without a segment is allowed if it has no record. A sealed
-    segment always has a successor.
+    A segment without an index is allowed if its deletion is under way, or if a new pair is being created (it has no
+    chunk). In a foreign folder it is allowed, too, if it is older than every pair: the retention of RabbitMQ, stopped
+    halfway, leaves it so. An index without a segment is allowed if it has no record. A sealed segment always has a
+    successor.
     """
     names = set(names)
     indexes, segments = ids_among(names)
     pairs = indexes & segments
+    first = -1 if SETTINGS_NAME in names else min(pairs, default=-1)
     for chunk_id in sorted(segments - indexes):
-        if chunk_id > min(pairs, default=-1) and file_size(folder / segment_name(chunk_id)) > FILE_HEAD_BYTES:
+        is_deleted = chunk_id < first or _mark_of(chunk_id) in names
+        if not is_deleted and file_size(folder / segment_name(chunk_id)) > FILE_HEAD_BYTES:
             return CorruptChunkError(
                 "the index file is missing, its segment is there; headgate stream repair FOLDER makes it again",
                 path=folder / index_name(chunk_id),

@@ -1,9 +1,10 @@
 """Recovery: before a writer appends, it makes the last pair of files complete (osiris_log.md section 8).
 
-Only the last pair is examined. Bytes after the last index record with an intact chunk are cut off and logged
-with their size: they were never confirmed, because a confirm follows the index record, or a power loss damaged them.
-Damage that no crash leaves is not cut off but refused (`ending.py`): readers would not see chunks appended after it.
-The caller holds the stream's lock.
+Only the last pair is examined. Whole chunks behind the last index record get their records again: a crash leaves
+chunks there that were not confirmed yet, a damaged index some that were, and the two look alike. What is not whole is
+cut off and logged with its size: it was never confirmed, because a confirm follows the index record, or a power loss
+damaged it. Damage that no crash leaves is not cut off but refused (`ending.py`): readers would not see chunks appended
+after it. The caller holds the stream's lock.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from headgate.errors import CorruptChunkError
 from headgate.log import format as f
 from headgate.log.ending import OpenPair, find_ending
 from headgate.log.entries import entries_of
-from headgate.log.files import NEW_SUFFIX, read_all, storage_error
-from headgate.log.pairs import delete_pair, find_missing, ids_among, seal_path
+from headgate.log.files import NEW_SUFFIX, read_all, storage_error, write_all
+from headgate.log.pairs import delete_pair, find_missing, finish_deletions, ids_among, seal_path
 from headgate.log.table import ChunkTable
 
 logger = logging.getLogger("headgate.log")
@@ -47,19 +48,21 @@ class Tail:
         return self.first_chunk_ids[-1]
 
 
-def recover(folder: Path) -> Tail:
+def recover(folder: Path, *, is_durable: bool = False) -> Tail:
     """Make the last pair of a stream folder complete; returns the position of the next chunk.
 
-    A folder without files gets an empty pair at offset 0. Raises CorruptChunkError for damage that no crash leaves,
-    StorageFullError, StreamReadOnlyError, LogError.
+    If `is_durable`, all that is left is on the device: a crash may have come before it was flushed. A folder without
+    files gets an empty pair at offset 0. Raises CorruptChunkError for damage that no crash leaves, StorageFullError,
+    StreamReadOnlyError, LogError.
     """
     try:
-        return _recover(folder)
+        return _recover(folder, is_durable=is_durable)
     except OSError as error:
         raise storage_error(error, Path(error.filename or folder)) from error
 
 
-def _recover(folder: Path) -> Tail:
+def _recover(folder: Path, *, is_durable: bool) -> Tail:
+    finish_deletions(folder, os.listdir(folder))
     names = os.listdir(folder)
     ours = f".{os.getpid()}{NEW_SUFFIX}"
     for name in names:
@@ -75,11 +78,11 @@ def _recover(folder: Path) -> Tail:
         delete_pair(folder, half)
     while len(pairs) > 1:
         if (folder / f.segment_name(pairs[-1])).stat().st_size > f.CHUNK_HEADER_BYTES:
-            tail = _make_whole(folder, pairs)
+            tail = _make_whole(folder, pairs, is_durable=is_durable)
             if tail.num_chunks:
                 return tail
         _give_up(folder, pairs.pop(), pairs[-1])
-    return _make_whole(folder, pairs or [0])
+    return _make_whole(folder, pairs or [0], is_durable=is_durable)
 
 
 def _give_up(folder: Path, chunk_id: int, before: int) -> None:
@@ -95,7 +98,7 @@ def _give_up(folder: Path, chunk_id: int, before: int) -> None:
     delete_pair(folder, chunk_id)
 
 
-def _make_whole(folder: Path, first_chunk_ids: list[int]) -> Tail:
+def _make_whole(folder: Path, first_chunk_ids: list[int], *, is_durable: bool) -> Tail:
     """Cut the last pair behind its last good chunk; with none, both files are reset to their heads."""
     segment_path = folder / f.segment_name(first_chunk_ids[-1])
     index_path = folder / f.index_name(first_chunk_ids[-1])
@@ -104,7 +107,11 @@ def _make_whole(folder: Path, first_chunk_ids: list[int]) -> Tail:
         index_fd = os.open(index_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             pair = OpenPair(segment_fd, os.fstat(segment_fd).st_size, segment_path, index_path, first_chunk_ids[-1])
-            return _cut(pair, index_fd, first_chunk_ids)
+            tail = _cut(pair, index_fd, first_chunk_ids)
+            if is_durable:
+                for descriptor in (segment_fd, index_fd):
+                    os.fdatasync(descriptor)
+            return tail
         finally:
             os.close(index_fd)
     finally:
@@ -121,13 +128,20 @@ def _cut(pair: OpenPair, index_fd: int, first_chunk_ids: list[int]) -> Tail:
         return f.IndexRecord.decode(raw[start : start + f.INDEX_RECORD_BYTES])
 
     ending = find_ending(pair, count, record_at, is_recovery=True)
-    table = ChunkTable.of(records[: ending.num_chunks])
+    table = ChunkTable.of(records[: ending.num_named])
     table.check(0, pair.first_chunk_id, f.FILE_HEAD_BYTES, segment_size=pair.segment_size, path=pair.index_path)
-    index_size = f.FILE_HEAD_BYTES + ending.num_chunks * f.INDEX_RECORD_BYTES
+    index_size = f.FILE_HEAD_BYTES + ending.num_named * f.INDEX_RECORD_BYTES
     if ending.header is not None:
         _check_records(pair, ending.stop_position - ending.header.size_bytes, ending.header)
     _check_head(raw, f.INDEX_HEAD, pair.index_path)
     _check_head(os.pread(pair.segment_fd, f.FILE_HEAD_BYTES, 0), f.SEGMENT_HEAD, pair.segment_path)
+    if ending.behind:
+        logger.warning(
+            "%s: recovery gave %d whole chunks behind byte %d of the segment their index records again",
+            pair.index_path,
+            ending.num_chunks - ending.num_named,
+            ending.stop_position,
+        )
     cut_bytes = pair.segment_size - ending.stop_position, len(raw) - index_size
     if max(cut_bytes) > 0:
         logger.warning(
@@ -136,7 +150,7 @@ def _cut(pair: OpenPair, index_fd: int, first_chunk_ids: list[int]) -> Tail:
             pair.segment_path,
             max(0, cut_bytes[0]),
             ending.stop_position,
-            count - ending.num_chunks,
+            count - ending.num_named,
             ending.next_chunk_id,
         )
     # A correct file is not truncated, because file systems then write it to the device. Files are never cut to 0 bytes:
@@ -149,6 +163,7 @@ def _cut(pair: OpenPair, index_fd: int, first_chunk_ids: list[int]) -> Tail:
             os.ftruncate(descriptor, stop)
         if os.pread(descriptor, len(head), 0) != head:
             os.pwrite(descriptor, head, 0)
+    write_all(index_fd, ending.behind, index_size)
     epoch = FIRST_EPOCH if ending.header is None else ending.header.epoch
     return Tail(first_chunk_ids, ending.stop_position, ending.num_chunks, ending.next_chunk_id, epoch)
 

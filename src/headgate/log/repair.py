@@ -20,7 +20,7 @@ from headgate.log.checksums import has_checksum
 from headgate.log.files import file_size, opened, replace_by_start, replace_file
 from headgate.log.inspect import Damage
 from headgate.log.lock import StreamLock, Wait, no_wait
-from headgate.log.pairs import ids_among, seal_path
+from headgate.log.pairs import finish_deletions, ids_among, seal_path
 from headgate.log.seal import Seal, load_seal, write_seal
 from headgate.log.segment import Segment
 from headgate.log.stream import Stream
@@ -47,6 +47,7 @@ def repair_stream(stream: Stream, *, now_ms: int, cut: bool = False, wait: Wait 
     if stream.is_foreign:
         raise StreamReadOnlyError("a foreign stream folder; adopt it before it is repaired", path=stream.path)
     with StreamLock.acquire(stream.path, now_ms=now_ms, wait=wait):
+        finish_deletions(stream.path, os.listdir(stream.path))
         ids = sorted(ids_among(os.listdir(stream.path))[1])
         for chunk_id, successor in zip(ids, [*ids[1:], None], strict=True):
             segment = Segment(stream.path, stream.identity, chunk_id, successor is None, True, successor)
@@ -77,8 +78,7 @@ def _repair_segment(segment: Segment, *, cut: bool) -> Iterator[Repair | Damage]
 def _repair_index(segment: Segment, index: bytes) -> Iterator[Repair]:
     path = segment.index_path
     found = path.read_bytes() if path.exists() else None
-    # Chunks after the last record of the last index were not confirmed: recovery cuts them off.
-    if found == index or (segment.is_newest and found and index.startswith(found)):
+    if found == index:
         return
     replace_file(path, index)
     count = (len(index) - f.FILE_HEAD_BYTES) // f.INDEX_RECORD_BYTES

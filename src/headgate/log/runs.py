@@ -40,7 +40,7 @@ from headgate.log.format import (
     assemble_chunk,
     decode_sub_batch_head,
 )
-from headgate.log.tracking import TrackingKind, TrackingRecord
+from headgate.log.tracking_records import TrackingKind, TrackingRecord
 
 _FEW_ENTRIES = 32
 """Up to this many entries plain Python is faster than preparing columns for the kernel."""

@@ -71,6 +71,11 @@ class Segment:
         return self.stop_offset is not None
 
     @property
+    def is_open_end(self) -> bool:
+        """Whether a recovery may change its end."""
+        return self.is_own and not self.is_sealed
+
+    @property
     def mappable(self) -> bool:
         """Whether its file may be mapped, because no other process cuts it."""
         return self.is_own and self.is_sealed
@@ -284,6 +289,7 @@ class SegmentReader:
         known = len(self._rows.table)
         if found.st_size < f.FILE_HEAD_BYTES + known * f.INDEX_RECORD_BYTES:
             self._rows = GrowingTable()
+            self._loaded = False
             known = 0
         start = f.FILE_HEAD_BYTES + known * f.INDEX_RECORD_BYTES
         return known, read_all(self._index_fd, max(0, found.st_size - start), start)
@@ -303,14 +309,23 @@ class SegmentReader:
             place = f.FILE_HEAD_BYTES + row * f.INDEX_RECORD_BYTES
             return f.IndexRecord.decode(os.pread(self._index_fd, f.INDEX_RECORD_BYTES, place))
 
-        pair = OpenPair(self._fd, os.fstat(self._fd).st_size, self.path, self._index_path, self.segment.first_chunk_id)
+        pair = OpenPair(
+            self._fd,
+            os.fstat(self._fd).st_size,
+            self.path,
+            self._index_path,
+            self.segment.first_chunk_id,
+            self.segment.is_open_end,
+        )
         ending = find_ending(pair, count, record_at)
-        if ending.num_chunks < known:
+        if ending.num_named < known:
             # A recovery cut chunks that were in the table.
             self._rows = GrowingTable()
             self._take_records(*self._load())
             return
-        records = np.frombuffer(raw, dtype=f.INDEX_DTYPE, count=ending.num_chunks - known)
+        records = np.frombuffer(
+            raw[: (ending.num_named - known) * f.INDEX_RECORD_BYTES] + ending.behind, dtype=f.INDEX_DTYPE
+        )
         more = ChunkTable.of(records)
         previous = self._rows.table
         least_id = int(previous.chunk_id[-1]) + 1 if known else self.segment.first_chunk_id
@@ -329,7 +344,7 @@ class SegmentReader:
 
     def _check_sealed(self, pair: OpenPair, ending: Ending, known: int, raw: bytes) -> None:
         """Raise CorruptChunkError unless the index names all of the segment, up to where the next one begins."""
-        named = f.FILE_HEAD_BYTES + ending.num_chunks * f.INDEX_RECORD_BYTES
+        named = f.FILE_HEAD_BYTES + ending.num_named * f.INDEX_RECORD_BYTES
         index_bytes = f.FILE_HEAD_BYTES + known * f.INDEX_RECORD_BYTES + len(raw)
         if index_bytes != named:
             raise CorruptChunkError(

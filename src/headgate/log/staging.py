@@ -36,7 +36,7 @@ from headgate.log.build import (
 )
 from headgate.log.files import DiskFile, OpenFile, storage_error, sync_folder
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, Compression
-from headgate.log.tracking import MAX_REFERENCE_BYTES
+from headgate.log.tracking_records import MAX_REFERENCE_BYTES
 
 PRIVATE_FOLDER = ".headgate"
 """Folder of a root for everything that is not a stream: staging, commits."""

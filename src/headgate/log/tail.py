@@ -70,6 +70,7 @@ def _last_header(segment: Segment) -> ChunkHeader | None:
             segment.segment_path,
             segment.index_path,
             segment.first_chunk_id,
+            segment.is_open_end,
         )
 
         def record_at(row: int) -> IndexRecord:

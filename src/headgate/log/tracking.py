@@ -9,20 +9,18 @@ from __future__ import annotations
 import bisect
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import IntEnum
-from pathlib import Path
 
 import numpy as np
 
-from headgate.errors import ConfigError, CorruptChunkError
+from headgate.errors import CorruptChunkError
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, ChunkType
 from headgate.log.segment import SegmentReader
 from headgate.log.stream import Stream, beside_retention
+from headgate.log.tracking_records import TrackingKind, TrackingRecord, decode_records, tracking_spans
 
 MAX_SNAPSHOT_PUBLISHERS = 255
-MAX_REFERENCE_BYTES = 255
 _HEADER_ROWS = 8192
 _WINDOW_BYTES = 1 << 20
 _FEW_ROWS = 16
@@ -32,85 +30,9 @@ _DENSE_ROWS = 64
 """From this many trailers in a window on, the window is read as a whole."""
 
 _U64 = struct.Struct(">Q")
-_TWO_U64 = struct.Struct(">QQ")
 
 _Newest = dict[bytes, tuple[int, bytes]]
 """By kind and reference, as they begin a record: the chunk id and the value of the newest one."""
-
-
-class TrackingKind(IntEnum):
-    """First byte of a tracking record."""
-
-    SEQUENCE = 0
-    OFFSET = 1
-    TIMESTAMP = 2
-
-
-_LAST_KIND = int(TrackingKind.TIMESTAMP)
-
-
-@dataclass(slots=True)
-class TrackingRecord:
-    """One record: `value` is a sequence, an offset or milliseconds; `chunk_id` only of a sequence in a snapshot."""
-
-    kind: TrackingKind
-    reference: bytes
-    value: int
-    chunk_id: int | None = None
-
-    def encode(self) -> bytes:
-        """The bytes of the record."""
-        head = bytes((self.kind, len(self.reference))) + self.reference
-        if self.chunk_id is not None:
-            return head + _TWO_U64.pack(self.chunk_id, self.value)
-        return head + _U64.pack(self.value)
-
-
-def encode_records(records: Iterable[TrackingRecord]) -> bytes:
-    """Records one after the other: a trailer, or the body of a delta's or snapshot's one entry."""
-    return b"".join(record.encode() for record in records)
-
-
-def encode_offsets(offsets: Mapping[bytes, int]) -> bytes:
-    """Stored offsets as the records of a trailer."""
-    if not offsets:
-        return b""
-    return encode_records(TrackingRecord(TrackingKind.OFFSET, name, offset) for name, offset in offsets.items())
-
-
-def decode_records(data: bytes, *, in_snapshot: bool, path: str | Path, position: int) -> Iterator[TrackingRecord]:
-    """The records in `data`, which is at `position` of `path`. Raises CorruptChunkError for invalid bytes."""
-    for start, value_at, stop in _spans(data, in_snapshot=in_snapshot, path=path, position=position):
-        kind = TrackingKind(data[start])
-        reference = bytes(data[start + 2 : value_at])
-        if stop - value_at == _TWO_U64.size:
-            chunk_id, value = _TWO_U64.unpack_from(data, value_at)
-            yield TrackingRecord(kind, reference, value, chunk_id)
-        else:
-            yield TrackingRecord(kind, reference, _U64.unpack_from(data, value_at)[0])
-
-
-def _spans(data: bytes, *, in_snapshot: bool, path: str | Path, position: int) -> Iterator[tuple[int, int, int]]:
-    """Per record where it begins, where its value does, and where it ends; arguments and errors of `decode_records`."""
-    at, end = 0, len(data)
-    while at < end:
-        if at + 2 > end or data[at] > _LAST_KIND:
-            raise CorruptChunkError(
-                f"no tracking record: kind {data[at]}, {end - at} bytes left", path=path, position=position + at
-            )
-        value_at = at + 2 + data[at + 1]
-        stop = value_at + (16 if in_snapshot and data[at] == TrackingKind.SEQUENCE else 8)
-        if stop > end:
-            raise CorruptChunkError("a tracking record is cut off", path=path, position=position + at)
-        yield at, value_at, stop
-        at = stop
-
-
-def check_reference(reference: bytes, *, what: str) -> bytes:
-    """Return `reference`. Raises ConfigError if it does not fit a record."""
-    if not 1 <= len(reference) <= MAX_REFERENCE_BYTES:
-        raise ConfigError(f"{what} has {len(reference)} bytes; expected 1 to {MAX_REFERENCE_BYTES}")
-    return reference
 
 
 @dataclass(slots=True)
@@ -185,7 +107,7 @@ def tracking_of_segment(reader: SegmentReader) -> TrackingState:
                     data[ENTRY_HEAD_BYTES:], in_snapshot=in_snapshot, path=path, position=data_start + ENTRY_HEAD_BYTES
                 ):
                     state.apply(record, chunk_id=chunk_id)
-            for at, value_at, stop in _spans(trailer, in_snapshot=False, path=path, position=begin):
+            for at, value_at, stop in tracking_spans(trailer, in_snapshot=False, path=path, position=begin):
                 newest[trailer[at:value_at]] = chunk_id, trailer[value_at:stop]
     _settle(state, newest)
     return state

@@ -38,15 +38,14 @@ from headgate.log.seal import seal_if_missing
 from headgate.log.segment import Segment
 from headgate.log.settings import StreamArguments, StreamSettings, load_settings, save_settings
 from headgate.log.stream import Stream
-from headgate.log.tracking import (
+from headgate.log.tracking import TrackingState, tracking_of_segment
+from headgate.log.tracking_records import (
     TrackingKind,
     TrackingRecord,
-    TrackingState,
     check_reference,
     decode_records,
     encode_offsets,
     encode_records,
-    tracking_of_segment,
 )
 
 _SEALS_AT_ONCE = 8
@@ -96,8 +95,8 @@ class Writer:
         # Loaded only now, because the previous holder of the lock may have changed them.
         self._settings = _own_settings(stream.path)
         stream.check_is_there()
-        tail = recover(self._folder)
         self._is_durable = durability is Durability.DISK
+        tail = recover(self._folder, is_durable=self._is_durable)
         self._open_file = open_file
         self._pair = LastPair(self._folder, tail, open_file, is_durable=self._is_durable)
         self._next_offset = tail.next_chunk_id

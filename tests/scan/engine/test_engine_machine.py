@@ -21,7 +21,7 @@ from headgate.evaluate.filter import Filter
 from headgate.log import BloomMatcher, Stream, StreamArguments, Writer
 from headgate.log.entries import SubBatch, encode_chunk
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, Compression
-from headgate.log.tracking import TrackingKind, TrackingRecord, encode_records
+from headgate.log.tracking_records import TrackingKind, TrackingRecord, encode_records
 from headgate.scan import ScanBatch, ScanCounters, ScanRequest
 from headgate.scan.engine import Phase, ReadingEngine, Scan, held_bytes
 from headgate.scan.engine.engine import AnyReader

@@ -68,10 +68,11 @@ class Mutation:
     @property
     def is_short_index(self) -> bool:
         """Whether nothing but the last index of one of our streams was cut."""
-        [name, *others] = self.names
-        before, after = self.original.files[name], self.files.get(name)
-        is_cut = after is not None and len(after) < len(before) and before.startswith(after)
-        return self.original.is_own and not others and name == f"{self.original.last_stem}.index" and is_cut
+        name = f"{self.original.last_stem}.index"
+        if not self.original.is_own or self.names != (name,) or name not in self.files:
+            return False
+        before, after = self.original.files[name], self.files[name]
+        return len(after) < len(before) and before.startswith(after)
 
     @property
     def is_in_last_chunk(self) -> bool:

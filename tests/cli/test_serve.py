@@ -90,7 +90,7 @@ def test_a_second_signal_does_not_wait_for_clients(tmp_path: Path) -> None:
 
 def test_serve_in_memory_leaves_nothing(tmp_path: Path) -> None:
     with served("--in-memory", cwd=tmp_path, TMPDIR=str(tmp_path), HEADGATE_ROOT="elsewhere") as (process, line):
-        (folder,) = tmp_path.iterdir()
+        (folder,) = tmp_path.glob("*/files")
         assert line.startswith(f"ready: {folder} on ") and (folder / ".headgate" / "users.json").exists()
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 0

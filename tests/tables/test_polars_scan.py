@@ -278,6 +278,13 @@ def test_a_query_reads_the_rows_and_columns_that_it_asks_for(stream: Stream) -> 
     assert scan(stream.path).collect_schema().names() == ["offset", "timestamp", "properties", "body"]
 
 
+def test_functions_of_python_are_left_to_polars(stream: Stream) -> None:
+    query = scan(stream.path, columns="offset, n bigint")
+    odd = polars.col("offset").map_elements(lambda offset: offset & 1 == 1, return_dtype=polars.Boolean)
+    found = query.filter(odd & (polars.col("offset") < 100)).collect()
+    assert found["offset"].to_list() == list(range(1, 100, 2))
+
+
 def test_texts_that_repeat_are_categories(stream: Stream) -> None:
     lazy = scan(stream.path, columns="s string, n bigint", dictionaries=["s"], start=100, stop=200)
     assert lazy.filter(polars.col("n") > 150).collect()["s"].dtype == polars.Categorical

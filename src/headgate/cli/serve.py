@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +40,7 @@ def serve(
     from headgate.log import without_flushing
     from headgate.server import load_settings
     from headgate.server import serve as serve_until_stopped
+    from headgate.temporary import TemporaryFolder
 
     if in_memory and root is not None and str(root) != os.environ.get("HEADGATE_ROOT"):
         raise ConfigError(f"found --in-memory and --root {root}, expected one of them")
@@ -51,8 +51,7 @@ def serve(
 
     with contextlib.ExitStack() as ending:
         if in_memory:
-            folder = tempfile.TemporaryDirectory(prefix="headgate-", ignore_cleanup_errors=True)
-            root = Path(ending.enter_context(folder))
+            root = ending.enter_context(TemporaryFolder("headgate-server-"))
             ending.enter_context(without_flushing())
         serve_until_stopped(load_settings(config, os.environ, root=root), ready=ready)
     return 0

@@ -17,9 +17,7 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +28,7 @@ from headgate.errors import ConfigError, LogError
 from headgate.log import replace_file
 from headgate.scan import OffsetRange
 from headgate.spark.counters import counters, fold_counters, forget_counters, record_counters
+from headgate.temporary import TemporaryFolder
 
 SCANS = "spark.headgate.scans"
 """The setting with the folder of the session's reads."""
@@ -147,8 +146,9 @@ def scans_folder(spark: SparkSession) -> str:
     """Where the reads of a session are recorded; made the first time, and removed when this process ends."""
     folder = spark.conf.get(SCANS, None)
     if folder is None:
-        folder = tempfile.mkdtemp(prefix="headgate-scans-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        made = TemporaryFolder("headgate-scans-")
+        atexit.register(made.remove)
+        folder = str(made.path)
         spark.conf.set(SCANS, folder)
     return folder
 

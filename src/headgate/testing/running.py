@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from headgate.broker import EntityDeclaration, from_emulator
 from headgate.errors import ConfigError
 from headgate.log import without_flushing
 from headgate.server import KERNELS_WITHIN_S, settings_of
+from headgate.temporary import TemporaryFolder
 from headgate.testing.threads import served
 
 _HOST = "127.0.0.1"
@@ -90,18 +90,18 @@ def running_server(*entities: Path | Mapping[str, Any]) -> Iterator[HeadgateServ
     """
     tables, declared = _read(entities)
     _load_kernels()
-    with tempfile.TemporaryDirectory(prefix="headgate-", ignore_cleanup_errors=True) as root:
+    with TemporaryFolder("headgate-server-") as root:
         settings = settings_of(
             {
                 **tables,
-                "root": root,
+                "root": str(root),
                 "listeners": {"host": _HOST, **dict.fromkeys(_LISTENERS, 0)},
                 "timeouts": _TIMEOUTS,
             },
             source="entities: ",
         )
         with without_flushing(), served(settings, entities=declared) as running:
-            yield HeadgateServer(dict(running.server.ports), Path(root, ".headgate", "tls", "authority.pem"))
+            yield HeadgateServer(dict(running.server.ports), root / ".headgate" / "tls" / "authority.pem")
 
 
 def _read(entities: Sequence[Path | Mapping[str, Any]]) -> tuple[dict[str, list[Any]], list[EntityDeclaration]]:

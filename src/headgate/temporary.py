@@ -1,0 +1,91 @@
+"""Temporary folders that a killed process does not leave behind for ever.
+
+    <temporary folder>/<prefix>…/lock       locked by the process that made the folder, as long as it lives
+    <temporary folder>/<prefix>…/files/     its content
+
+Who makes a folder first removes those of the same user and prefix whose lock nobody holds. The operating system
+releases a lock when its holder ends, so a folder in use is never removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+_LOCK = "lock"
+_CONTENT = "files"
+
+
+class TemporaryFolder:
+    """An empty folder of this process, at `path` until it is left or `remove` is called. Raises OSError."""
+
+    def __init__(self, prefix: str) -> None:
+        _sweep(prefix)
+        while True:
+            self._folder = Path(tempfile.mkdtemp(prefix=prefix))
+            locked = _lock(self._folder, create=True)
+            # Another process may have swept the folder in the moment before it was locked.
+            if locked is not None:
+                break
+        self._lock = locked
+        self.path = self._folder / _CONTENT
+        self.path.mkdir()
+
+    def remove(self) -> None:
+        """Remove it with all its files, as far as that is possible; again is harmless."""
+        if self._lock >= 0:
+            _remove(self._folder)
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def _lock(folder: Path, *, create: bool) -> int | None:
+    """The descriptor of the folder's lock, held; None if another process holds it, or it is not there (any more)."""
+    path = folder / _LOCK
+    try:
+        descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _sweep(prefix: str) -> None:
+    with os.scandir(tempfile.gettempdir()) as entries:
+        found = [entry for entry in entries if entry.name.startswith(prefix)]
+    for entry in found:
+        with contextlib.suppress(OSError):
+            if not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.getuid():
+                continue
+            folder = Path(entry.path)
+            lock = _lock(folder, create=False)
+            if lock is not None:
+                _remove(folder)
+                os.close(lock)
+            elif not (folder / _LOCK).exists():
+                # Its process died before it made the lock. One that is about to make it begins again.
+                folder.rmdir()
+
+
+def _remove(folder: Path) -> None:
+    """The lock goes last: as long as something is left it says that nobody lives there."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(folder / _CONTENT, ignore_errors=True)
+        os.unlink(folder / _LOCK)
+        folder.rmdir()

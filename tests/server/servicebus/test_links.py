@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from headgate.broker import EntityDeclaration
 from headgate.message import AmqpArray, AmqpType, AmqpValue, Body, Message, amqp_value
 from headgate.protocols.amqp10 import Link
 from headgate.protocols.amqp10.events import Closed, Detached, StateChanged
-from headgate.protocols.amqp10.performatives import RECEIVER, SETTLED, Disposition, Transfer
+from headgate.protocols.amqp10.performatives import FIRST, RECEIVER, SECOND, SETTLED, Disposition, Transfer
 from headgate.protocols.amqp10.terminus import (
     Accepted,
     Coordinator,
@@ -488,3 +489,50 @@ def test_rules_that_fail_make_dead_letters(client: Client, entities: ServedEntit
     assert dead.message.application_properties["DeadLetterReason"].value == "FilterEvaluationException"
     annotations = dead.message.message_annotations
     assert annotations["x-opt-enqueued-time"].value > 0
+
+
+# receivers of JMS
+
+
+def _browser(client: Client, address: str, **fields: Any) -> Link:
+    source = Source(amqp_value(address), distribution_mode="copy", **fields)
+    return client.receiver(address, source=source, rcv_settle_mode=FIRST)
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_browser_takes_nothing_away(client: Client, entities: ServedEntities, name: str, is_ours: bool) -> None:
+    entities.topic(name, s=None)
+    sent = [b"%d" % number for number in range(600)]
+    _send(client, name, *map(_message, sent))
+    address = f"{name}/Subscriptions/s"
+    held = client.receive(peek_lock(client, address, credit=2), 2)
+    link = _browser(client, address if is_ours else f"/queues/{address.replace('/', '%2F')}")
+    assert link.peer.source.distribution_mode == "copy"
+    first = client.drain(link, 10)
+    assert [one.message.body.octets() for one in first] == sent[:10]
+    assert settle(client, link, first[0].id, first[9].id, Accepted()) == Accepted()
+    assert [one.message.body.octets() for one in client.drain(link, 1_000)] == sent[10:]
+    assert client.drain(link, 10) == []
+    # What comes while it looks is shown, too.
+    link.grant(1)
+    _send(client, name, _message(b"late"))
+    assert bodies(client, link, 1) == [b"late"]
+    ended = client.receiver(address, credit=599, rcv_settle_mode=SECOND)
+    assert bodies(client, ended, 599) == [*sent[2:], b"late"] and len(held) == 2
+
+
+def test_a_selector_is_refused_and_other_filters_are_echoed_as_left_out(
+    client: Client, entities: ServedEntities, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    entities.queue(name)
+    for selector in (
+        RawEntry.of("jms-selector", 0x0000_468C_0000_0004, amqp_value("color = 'red'")),
+        RawEntry.of("any", "apache.org:selector-filter:string", amqp_value("color = 'red'")),
+    ):
+        for link in (client.receiver(name, filters=(selector,)), _browser(client, name, filter=(selector,))):
+            condition, text = refused(client, link)
+            assert condition == "amqp:not-implemented" and "the rules of a subscription select" in text
+    other = RawEntry.of("no-local", "apache.org:no-local-filter:list", AmqpValue(AmqpType.LIST, ()))
+    link = client.receiver(name, filters=(other,))
+    assert link.is_attached and link.peer.source.filter == ()
+    assert "the filter no-local is left out" in caplog.text

@@ -12,6 +12,7 @@
     BATCH_FORMAT, unbatched                        many messages in one delivery
     guid_of, token_of                              lock tokens
     SessionRequest, session_request                which session a link is to have; `session_answer`: which one it has
+    SESSION_FILTER                                 the filter that says so
     Resource, ResourceKind, parse_resource         paths of requests to administration
     parse_entry, Entry, feed, error_document       Atom documents of administration
     EntityDescription, RuntimeDescription          entities in them: `read_description`, `told_description`,
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
         RuleDescription,
         told_rule,
     )
-    from headgate.protocols.servicebus.sessions import SessionRequest, session_answer, session_request
+    from headgate.protocols.servicebus.sessions import SESSION_FILTER, SessionRequest, session_answer, session_request
     from headgate.protocols.servicebus.tokens import SharedAccessToken, parse_token, signed_token
 else:
     from headgate.faces import lazy

@@ -13,7 +13,7 @@ from headgate.protocols.amqp10 import RawEntry
 from headgate.protocols.amqp10.performatives import Attach
 from headgate.protocols.servicebus.arguments import TEXTS, entries, integer
 
-_FILTER = "com.microsoft:session-filter"
+SESSION_FILTER = "com.microsoft:session-filter"
 _TIMEOUT = "com.microsoft:timeout"
 _LOCKED_UNTIL = "com.microsoft:locked-until-utc"
 
@@ -41,7 +41,7 @@ def session_request(attach: Attach) -> SessionRequest | None:
         return None
     value = entry.read().value
     if value.type is not AmqpType.NULL and value.type not in TEXTS:
-        raise ConfigError(f"{_FILTER} is a string or null, found {value.type.value}")
+        raise ConfigError(f"{SESSION_FILTER} is a string or null, found {value.type.value}")
     properties = {} if attach.properties is None else entries(attach.properties, "the properties of a link")
     wait_ms = integer(properties, _TIMEOUT, default=_WAIT_MS)
     return SessionRequest(value.value, min(max(wait_ms, 0), _MAX_WAIT_MS))
@@ -71,6 +71,6 @@ def _entry(attach: Attach) -> RawEntry | None:
     """The entry of the filter map that names a session."""
     for entry in () if attach.source is None else attach.source.filter or ():
         name = entry.read().name
-        if name.type in TEXTS and name.value == _FILTER:
+        if name.type in TEXTS and name.value == SESSION_FILTER:
             return entry
     return None

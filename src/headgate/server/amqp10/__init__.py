@@ -3,6 +3,7 @@
     Amqp10Handler                       one connection, and the services that it carries
     Service, ServiceFactory             one kind of AMQP 1.0 service: its addresses, and what serves links to them
     ServedLink, RefusedAttachError      what serves one link, or why nothing does
+    BrowsingLink, is_browsing           a link that shows copies without taking them
     ReceiverLink                        a link that gives copies of a subscription as there is credit
     our_terminus, address_of            what every service looks at first
     RequestNode, Request                a node that answers requests, now or in a later turn
@@ -15,6 +16,7 @@ what its addresses mean (`addresses`) and what its filter maps ask for (`filters
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.server.amqp10.browsing import BrowsingLink, is_browsing
     from headgate.server.amqp10.handler import Amqp10Handler
     from headgate.server.amqp10.rabbitmq import RabbitService
     from headgate.server.amqp10.receiving import ReceiverLink

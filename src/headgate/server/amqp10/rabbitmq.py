@@ -8,19 +8,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.protocols.amqp10 import Condition, Link, Source, address_text
 from headgate.protocols.amqp10.performatives import RECEIVER, SENDER, SETTLED, Attach
 from headgate.protocols.sasl import Credentials
 from headgate.server.amqp10.addresses import MANAGEMENT, parse_queue, parse_route
+from headgate.server.amqp10.browsing import COPY, BrowsingLink, is_browsing
 from headgate.server.amqp10.consuming import ConsumingLink, confirmed_attach
 from headgate.server.amqp10.filters import read_filters
 from headgate.server.amqp10.management import respond
 from headgate.server.amqp10.publishing import PublishingLink
 from headgate.server.amqp10.requests import Request, RequestNode
 from headgate.server.amqp10.service import RefusedAttachError, ServedLink, our_terminus
-from headgate.server.amqp10.subscribing import SubscribingLink
+from headgate.server.amqp10.subscribing import SubscribingLink, shown_message
 from headgate.server.amqp10.subscribing import confirmed_attach as confirmed_subscribing
 from headgate.server.identity import NODE
 from headgate.topic import SubscriptionName
@@ -96,6 +98,11 @@ class RabbitService:
     ) -> tuple[ServedLink, Attach]:
         for index, _ in enumerate(source.filter or ()):
             self._leave_out(link, str(name), index, "a subscription has what its rules give it")
+        if is_browsing(attach):
+            topic, dead_letters = self._handler.broker.topic_of(name), name.is_dead_letter
+            peek = partial(topic.peek, name.subscription, dead_letters=dead_letters)
+            browsing = BrowsingLink(self._handler, link, attach, peek=peek, encoded=shown_message)
+            return browsing, confirmed_subscribing(attach, COPY)
         return SubscribingLink(self._handler, link, attach, name), confirmed_subscribing(attach)
 
     def _leave_out(self, link: Link, node: str, index: int, reason: str) -> None:

@@ -18,7 +18,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.broker import DeadLetterReason, Delivery, GivenCopies
+from headgate.broker import DeadLetterReason, Delivery, GivenCopies, ReadCopy
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.message import AmqpType, AmqpValue, EncodedMessages
 from headgate.protocols.amqp10 import (
@@ -119,9 +119,17 @@ class SubscribingLink(ReceiverLink):
 
 def _message(delivery: Delivery) -> bytes:
     """A copy as it is sent."""
-    failed = delivery.attempt - 1
+    return _counted(delivery.message, delivery.attempt - 1)
+
+
+def shown_message(copy: ReadCopy) -> bytes:
+    """A copy as it is sent to a peer that only looks."""
+    return _counted(copy.message, copy.attempts)
+
+
+def _counted(message: bytes, failed: int) -> bytes:
     annotations = {DELIVERY_COUNT: AmqpValue(AmqpType.LONG, failed)} if failed else {}
-    return annotated_message(delivery.message, annotations, delivery_count=failed)
+    return annotated_message(message, annotations, delivery_count=failed)
 
 
 def _verdict(state: DeliveryState | None) -> tuple[Verdict, DeadLetterReason | None]:
@@ -138,7 +146,7 @@ def _verdict(state: DeliveryState | None) -> tuple[Verdict, DeadLetterReason | N
     return Verdict.RELEASE, None
 
 
-def confirmed_attach(attach: Attach) -> Attach:
+def confirmed_attach(attach: Attach, distribution_mode: str = "move") -> Attach:
     """The answer to a receiver's attach: no filter is in force, rules decide what the subscription has."""
     source = attach.source
     assert source is not None
@@ -148,7 +156,7 @@ def confirmed_attach(attach: Attach) -> Attach:
         rcv_settle_mode=0,
         source=replace(
             source,
-            distribution_mode="move",
+            distribution_mode=distribution_mode,
             filter=None if source.filter is None else (),
             default_outcome=Released(),
             outcomes=OUTCOMES if source.outcomes is None else source.outcomes,

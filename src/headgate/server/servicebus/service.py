@@ -5,8 +5,10 @@ Source: servicebus_wire, sections 3 to 7.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.broker import Entity, Permission, Right, Session, SessionReceiver
@@ -15,6 +17,7 @@ from headgate.protocols.amqp10 import Condition, Link
 from headgate.protocols.amqp10.performatives import RECEIVER, SETTLED, Attach
 from headgate.protocols.sasl import Credentials, Mechanism
 from headgate.protocols.servicebus import (
+    SESSION_FILTER,
     Address,
     Part,
     Refusal,
@@ -24,15 +27,20 @@ from headgate.protocols.servicebus import (
     refusal_of,
     session_request,
 )
-from headgate.server.amqp10 import RefusedAttachError, ServedLink, address_of, our_terminus
+from headgate.server.amqp10 import BrowsingLink, RefusedAttachError, ServedLink, address_of, is_browsing, our_terminus
 from headgate.server.servicebus.access import ConnectionAccess
 from headgate.server.servicebus.links import EmptyLink, Place, RefusedError, place_of
 from headgate.server.servicebus.management import ClaimsNode, ManagementNode
-from headgate.server.servicebus.receiving import ReceivingLink, SessionLink
+from headgate.server.servicebus.receiving import ReceivingLink, SessionLink, given_message
 from headgate.server.servicebus.sending import SendingLink
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
+
+logger = logging.getLogger("headgate.server.servicebus")
+
+_SELECTORS = frozenset({"apache.org:selector-filter:string", "jms-selector", 0x0000_468C_0000_0004})
+"""Names and descriptors of the filters that JMS's clients make of selectors."""
 
 _SEND_VIA = "com.microsoft:transfer-destination-address"
 
@@ -125,6 +133,7 @@ class ServiceBusService:
     def _receiving(self, link: Link, answer: Attach, place: Place) -> tuple[ServedLink, Attach | None]:
         self.access.check(Right.LISTEN, place.path)
         settles_first = answer.snd_settle_mode == SETTLED
+        answer = self._with_served_filters(link, answer, place)
         asked = session_request(answer)
         if asked is not None:
             if place.part is not Part.MESSAGES:
@@ -132,7 +141,41 @@ class ServiceBusService:
             return SessionLink(self._handler, link, self, place, asked, answer, settles_first=settles_first), None
         if place.part is Part.TRANSFER_DEAD_LETTERS:
             return EmptyLink(self._handler, link), answer
+        if is_browsing(answer):
+            return self._browsing(link, answer, place), answer
         return ReceivingLink(self._handler, link, self, place, settles_first=settles_first), answer
+
+    def _browsing(self, link: Link, answer: Attach, place: Place) -> ServedLink:
+        name, time_to_live_ms = place.receivable, place.time_to_live_ms
+        topic = place.entity.topic
+        return BrowsingLink(
+            self._handler,
+            link,
+            answer,
+            peek=partial(topic.peek, name.subscription, dead_letters=name.is_dead_letter),
+            encoded=lambda copy: given_message(place, copy, time_to_live_ms),
+        )
+
+    def _with_served_filters(self, link: Link, answer: Attach, place: Place) -> Attach:
+        """The answer to a receiver with the filters that are in force.
+
+        Raises RefusedAttachError for a selector: its receiver would take messages away that it does not want.
+        """
+        source = answer.source
+        if source is None or not source.filter:
+            return answer
+        served = []
+        for entry in source.filter:
+            found = entry.read()
+            if found.name.value == SESSION_FILTER:
+                served.append(entry)
+            elif {str(found.name.value), found.descriptor and found.descriptor.value} & _SELECTORS:
+                text = f"{place}: selectors are not served; the rules of a subscription select messages"
+                raise RefusedAttachError(Condition.NOT_IMPLEMENTED, text)
+            else:
+                name = self._handler.name
+                logger.warning("%s: link %r to %s: the filter %s is left out", name, link.name, place, found.name.value)
+        return replace(answer, source=replace(source, filter=tuple(served)))
 
 
 def _refused(refusal: Refusal) -> RefusedAttachError:

@@ -125,8 +125,8 @@ def _is_gone(*wanted: str) -> Callable[[Mutation], bool]:
 
 CANNOT_SHOW = (
     Unshown(
-        "the last segment, or the last index of a foreign folder, is cut or ends with zeros: so a crash leaves it, before "
-        "anything in there was confirmed",
+        "the last segment, or the last index of a foreign folder, is cut or ends with zeros: so a crash leaves it, "
+        "before anything in there was confirmed",
         lambda mutation: mutation.is_cut_tail,
         _shorter_ends,
     ),

@@ -129,7 +129,9 @@ ROADS: dict[str, Ask] = {
     "exchanges: the alternate one": _session(
         lambda session: session.declare_exchange("a-new", arguments={"alternate-exchange": "b-direct"})
     ),
-    "super streams: a partition": _session(lambda session: session.create_super_stream("a-1", ["b-1"], ["0"], {}), "carl"),
+    "super streams: a partition": _session(
+        lambda session: session.create_super_stream("a-1", ["b-1"], ["0"], {}), "carl"
+    ),
     "super streams: the exchange": _session(lambda session: session.create_super_stream("b-1", ["a-1"], ["0"], {})),
     "super streams: a stream that is only written": _session(lambda session: session.bind("a-super", "b", "0"), "bob"),
     "publishing": _session(lambda session: session.publisher("b")),

@@ -36,10 +36,12 @@
     │   ├── UnsupportedError           something that the original has and Headgate does not serve
     │   └── LimitExceededError         more connections, links, bytes … than the configuration allows
     ├── ConnectionLostError    no connection to a server, or it broke: the server, the reason
+    │   └── EncryptionError        TLS is spoken on one side only, or nobody vouches for a certificate
     ├── ProtocolError          bytes or commands that a protocol does not allow: wire code, reason
     │   ├── LocalProtocolError         this side asked for what the state does not allow
     │   └── RemoteProtocolError        the peer sent it; `code` is what it is answered with
     ├── ConfigError            a wrong option, key or argument: names it, says what is expected
+    ├── DataError              what was found in a file or a stream is not what it was taken for: names the place
     ├── SparkSetupError        Spark or its Java cannot be started: says what was found and both ways out
     ├── SinkError              a target outside of Headgate that does not take rows: what it says
     └── PipelineError          a pipeline that failed while it ran: the entry and the cause
@@ -349,6 +351,10 @@ class ConnectionLostError(HeadgateError):
         return f"{self.server}: {self.reason}"
 
 
+class EncryptionError(ConnectionLostError):
+    """TLS is spoken on one side only, or with a certificate that is not trusted; trying again does not help."""
+
+
 class ProtocolError(HeadgateError):
     """Bytes or commands that a protocol does not allow.
 
@@ -371,6 +377,13 @@ class RemoteProtocolError(ProtocolError):
 
 class ConfigError(HeadgateError):
     """A wrong option, key or argument; the message names it, says what was found and what is expected."""
+
+
+class DataError(HeadgateError):
+    """A line, a row or a place that a right command finds otherwise than it takes it; the message names it.
+
+    The same command may succeed on other data, which a ConfigError rules out.
+    """
 
 
 class SparkSetupError(HeadgateError):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.case_tables import TableResult, run_tables
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, DataError
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 NOW_MS = 1_795_200_000_000
@@ -173,14 +173,14 @@ def test_a_wrong_file_of_messages_fails_the_cases_that_need_it(tmp_path: Path) -
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
+    with pytest.raises((ConfigError, DataError), match=reason):
         run_tables([VECTORS / "rabbitmq_messages.jsonl"], now_ms=NOW_MS, **options)
 
 
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nothing\.jsonl cannot be read"):
+    with pytest.raises(DataError, match=r"nothing\.jsonl cannot be read"):
         run_tables([tmp_path / "nothing.jsonl"], now_ms=NOW_MS)
-    with pytest.raises(ConfigError, match=r"table \. cannot be read: Is a directory"):
+    with pytest.raises(DataError, match=r"table \. cannot be read: Is a directory"):
         run_tables(["."], now_ms=NOW_MS)
 
 

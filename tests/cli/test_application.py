@@ -18,6 +18,7 @@ from cyclopts import App
 from command_line import Run
 from headgate.cli import main
 from headgate.cli.application import application
+from headgate.errors import ConfigError, HeadgateError
 from waiting import LIMIT_S
 
 COMMANDS = [
@@ -34,6 +35,7 @@ COMMANDS = [
     ["filter"],
     ["filter", "check"],
     ["filter", "explain"],
+    ["rule", "explain"],
     ["filter", "test"],
     ["consumer", "ls"],
     ["consumer", "lag"],
@@ -85,6 +87,25 @@ def test_commands_on_a_server_all_name_it_and_its_user_in_the_same_way() -> None
     assert {"tail", "publish", "stream ls", "stream verify", "consumer lag", "user add"} <= on_servers.keys()
     for command, options in on_servers.items():
         assert {name: options.get(name) for name in place} == place, command
+
+
+def test_only_a_wrong_command_line_has_the_exit_status_of_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kinds(of: type[HeadgateError]) -> Iterator[type[HeadgateError]]:
+        yield of
+        for kind in of.__subclasses__():
+            yield from kinds(kind)
+
+    raised: list[HeadgateError] = []
+
+    def failing(*_: object) -> None:
+        raise raised[-1]
+
+    monkeypatch.setattr("headgate.cli.stream._streams_of_folder", failing)
+    for kind in set(kinds(HeadgateError)):
+        monkeypatch.setattr(kind, "__str__", lambda _: "reason")
+        raised.append(kind.__new__(kind))
+        shown = run("stream", "ls")
+        assert (shown.status, shown.err) == (2 if kind is ConfigError else 1, "headgate: reason\n"), kind
 
 
 @pytest.mark.parametrize("arguments", [["strea"], ["stream", "mak"], ["tail"], ["stream", "create", "a", "b"]])

@@ -65,7 +65,7 @@ def test_columns_are_declared_built_listed_and_dropped(run: Run, stream: Stream)
 @pytest.mark.usefixtures("stream")
 def test_what_cannot_be_done_is_an_error_that_names_it(run: Run) -> None:
     assert "'prise' is declared 'text'" in run("columns", "declare", "sales", "prise text").err
-    assert "stream 'sales' has no declared columns" in run("columns", "build", "sales", "--local").err
+    assert "sales: it has no declared columns" in run("columns", "build", "sales", "--local").err
     assert "'x' is not declared" in run("columns", "drop", "sales", "x").err
     assert "--check reads files in this process" in run("columns", "build", "sales", "--check").err
     assert "expected 1 or more" in run("columns", "infer", "sales", "--messages", "0").err

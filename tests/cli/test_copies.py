@@ -189,6 +189,24 @@ def test_topics_are_shown_changed_and_removed(there: Run) -> None:
     assert there("topic", "ls", "--json").out == ""
 
 
+def test_a_name_that_is_not_there_brings_up_those_like_it(there: Run) -> None:
+    there("rocketmq", "topic", "create", "sales")
+    there("rocketmq", "group", "create", "workers")
+    for command, near in (
+        (["topic", "show", "shop/order"], "'shop/orders'"),
+        (["subscription", "ls", "shop/order"], "'shop/orders'"),
+        (["subscription", "show", "shop/orders", "rad"], "'red'"),
+        (["rule", "ls", "shop/orders", "rad"], "'red'"),
+        (["rule", "show", "shop/orders", "red", "halve"], "'halved'"),
+        (["rule", "rm", "shop/orders", "red", "halve"], "'halved'"),
+        (["rocketmq", "topic", "show", "sale"], "'sales'"),
+        (["rocketmq", "group", "show", "worker"], "'workers'"),
+        (["rocketmq", "group", "rm", "worker"], "'workers'"),
+    ):
+        shown = there(*command)
+        assert shown.status == 1 and f"; did you mean {near}?" in shown.err, (command, shown.err)
+
+
 def test_what_a_rule_failed_for_is_shown_wherever_rules_are(run: Run, there: Run, place: Place) -> None:
     line = json.dumps({"body": "x", "application_properties": {"color": "red", "quantity": "ten"}})
     assert run("publish", "shop/orders", *place.publish, stdin=line).status == 0

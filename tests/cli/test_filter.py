@@ -200,7 +200,7 @@ def test_failing_case_is_printed_and_the_last_line_counts(run: Run, tmp_path: Pa
 
 def test_table_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
     shown = run("filter", "test", tmp_path / "nothing.jsonl")
-    assert shown.status == 2
+    assert shown.status == 1
     assert "nothing.jsonl" in shown.err
 
 

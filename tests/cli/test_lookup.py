@@ -48,7 +48,7 @@ def test_fields_are_declared_built_listed_and_dropped(run: Run, stream: Stream) 
 
 
 def test_a_damaged_segment_and_what_cannot_be_done_are_named(run: Run, stream: Stream) -> None:
-    assert "stream 'sales' has no lookup fields" in run("lookup", "build", "sales").err
+    assert "sales: it has no lookup fields" in run("lookup", "build", "sales").err
     assert "no field is given" in run("lookup", "declare", "sales").err
     assert "names no field" in run("lookup", "declare", "sales", "customer").err
     assert "is not declared" in run("lookup", "drop", "sales", "properties.to").err

@@ -56,6 +56,13 @@ def test_a_file_is_published_once_however_often_it_is_repeated(
     assert again["body"][-1].as_py() == b"row 9999"
 
 
+def test_publishing_to_a_stream_that_is_not_there_says_how_it_is_made(run: Run, place: list[str]) -> None:
+    run("stream", "create", "orders", *place)
+    shown = run("publish", "order", *place, stdin="{}")
+    assert shown.status == 1
+    assert "; did you mean 'orders'?" in shown.err and "headgate stream create --" in shown.err
+
+
 @pytest.mark.parametrize("publisher", [(), ("--publisher", "loader")])
 def test_rows_before_a_wrong_one_are_published_and_how_to_go_on_is_said(
     run: Run, place: list[str], tmp_path: Path, publisher: tuple[str, ...]
@@ -65,7 +72,7 @@ def test_rows_before_a_wrong_one_are_published_and_how_to_go_on_is_said(
     wrong.write_text("n,more\n1,a\n2,b\nx,c\n")
     command = ("publish", "orders", wrong, "--map", "n int", *publisher, *place)
     done = run(*command)
-    assert done.status == 2
+    assert done.status == 1
     notes = done.err.splitlines()
     assert notes[:2] == ["columns that become nothing: more", "2 messages published; next offset 2"]
     before, how = notes[2].split(". ")
@@ -97,6 +104,6 @@ def test_a_filter_value_without_room_is_refused_behind_the_rows_before_it(run: R
         place = ["--server", f"127.0.0.1:{running.ports['stream']}"]
         run("stream", "create", "orders", *place)
         done = run("publish", "orders", path, "--map", "n int, filter_value as v", "--compression", "lz4", *place)
-    assert done.status == 2
+    assert done.status == 1
     assert "1 message published; next offset 1" in done.err
     assert "row 2: found filter value 'a'; the stream protocol has no room" in done.err

@@ -60,7 +60,12 @@ def test_second_stream_of_a_name_is_refused(run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--filter-size", "300"], "filter_size"),
+        (["--filter-size", "8"], "--filter-size: "),
+        (["--max-length", "0"], "--max-length: "),
+        (["--max-age", "0s"], "--max-age: "),
+        (["--max-segment-age", "0s"], "--max-segment-age: "),
+        (["--max-segment-size", "5GB"], "--max-segment-size: "),
+        (["--initial-offset", "-1"], "--initial-offset: "),
         (["--filter-size", "x"], "--filter-size"),
         (["--max-segment-size", "big"], "--max-segment-size"),
         (["--max-length", "-1"], "--max-length"),

@@ -44,7 +44,7 @@ def test_a_table_is_published_listed_and_dropped(run: Run, stream: Stream, monke
 @pytest.mark.usefixtures("stream")
 def test_what_is_wrong_is_named(run: Run, tmp_path: Path) -> None:
     run("stream", "create", "plain")
-    assert "stream 'plain' has no declared columns" in run("table", "publish", "plain").err
+    assert "plain: it has no declared columns" in run("table", "publish", "plain").err
     assert "pyiceberg knows no catalog 'lake'" in run("table", "publish", "sales", "--catalog", "lake").err
     assert "--property: found 'uri', expected NAME=VALUE" in run("table", "ls", "--property", "uri").err
     twice = run("table", "ls", "--property", "a=1", "--property", "a=2")
@@ -56,4 +56,4 @@ def test_what_is_wrong_is_named(run: Run, tmp_path: Path) -> None:
     warehouse = ("--property", f"warehouse=file://{tmp_path}/lake")
     assert "shop.sold: " in run("table", "publish", "sales", *named, *warehouse, "--table", "shop.sold").out
     assert [row["table"] for row in run("table", "ls", *named, "--json").json] == ["shop.sold"]
-    assert "there is no table headgate.sales in catalog 'lake'" in run("table", "drop", "sales", *named).err
+    assert "headgate.sales: there is no such table in catalog 'lake'" in run("table", "drop", "sales", *named).err

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from headgate.client import Client, ServerAddress, Tls
-from headgate.errors import AuthenticationError, ConnectionLostError
+from headgate.client import Client, Management, Retry, ServerAddress, Tls
+from headgate.errors import AuthenticationError, EncryptionError
 from headgate.server.stream import StreamHandler
 from server.running import RunningServer, running_server
+from waiting import LIMIT_S
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +62,24 @@ def test_a_server_with_a_certificate_of_a_known_authority_is_trusted(address: Se
 
 
 def test_a_server_of_an_unknown_authority_is_not(address: ServerAddress) -> None:
-    with pytest.raises(ConnectionLostError, match="certificate verify failed"):
-        Client.connect(replace(address, tls=Tls()))
+    # Trying again changes nothing, so it is told at once.
+    with pytest.raises(EncryptionError, match=r"self-signed certificate.* SSL_CERT_FILE"):
+        Client.connect(replace(address, tls=Tls()), retry=Retry(give_up_after_s=10 * LIMIT_S))
+    lists = Management.of(f"https://127.0.0.1:{address.port}")
+    with pytest.raises(EncryptionError, match=r"self-signed certificate.* SSL_CERT_FILE"):
+        lists.streams()
+
+
+def test_a_port_that_speaks_tls_and_one_that_does_not_say_so(running: RunningServer, address: ServerAddress) -> None:
+    with pytest.raises(EncryptionError, match=rf"speaks TLS; use headgate-stream\+tls://127.0.0.1:{address.port}"):
+        Client.connect(replace(address, tls=None))
+    with pytest.raises(EncryptionError, match=f"speaks TLS; use https://127.0.0.1:{address.port}"):
+        Management.of(f"http://127.0.0.1:{address.port}").streams()
+    http = running.ports["http"]
+    with pytest.raises(EncryptionError, match=f"does not speak TLS; use headgate-stream://127.0.0.1:{http}"):
+        Client.connect(replace(address, port=http))
+    with pytest.raises(EncryptionError, match=f"does not speak TLS; use http://127.0.0.1:{http}"):
+        Management.of(f"https://127.0.0.1:{http}").streams()
 
 
 def test_the_certificate_says_who_the_user_is(folder: Path, address: ServerAddress) -> None:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, DataError
 from headgate.message import AmqpType, AmqpValue, EncodedMessages, Message
 from headgate.tables import ANNOTATION, ColumnMapping, MappedRows, json_rows, open_rows, write_table
 from headgate.tables.rows import Columns
@@ -245,14 +245,14 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     for suffix in ("parquet", "arrow", "csv"):
         path = tmp_path / f"rows.{suffix}"
         path.write_bytes(b"")
-        with pytest.raises(ConfigError, match=f"cannot be read as {suffix}"):
+        with pytest.raises(DataError, match=f"cannot be read as {suffix}"):
             read_back(path, "x int")
     with pytest.raises(ConfigError, match="the name tells the format"):
         read_back(tmp_path / "rows.xlsx", "x int")
     with pytest.raises(ConfigError, match="what becomes of column 'x'"):
         read_back(table(tmp_path, x=[1]), None)
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n3\n")
-    with pytest.raises(ConfigError, match=r"rows\.csv: cannot be read as csv: .*Expected 2 columns, got 1"):
+    with pytest.raises(DataError, match=r"rows\.csv: cannot be read as csv: .*Expected 2 columns, got 1"):
         read_back(tmp_path / "rows.csv", "a int")
     (tmp_path / "rows.ndjson").write_text('{"a": 1}\n[1]\n')
     with pytest.raises(ConfigError, match="row 2: found list, expected a JSON object"):

@@ -27,6 +27,7 @@ from headgate.errors import (
     PreconditionFailedError,
     ResourceExistsError,
     ResourceNotFoundError,
+    did_you_mean,
 )
 
 KEYS_FORMAT = 1
@@ -116,7 +117,7 @@ class AccessKeys:
         """One key; ResourceNotFoundError."""
         key = self._keys.get(name)
         if key is None:
-            raise ResourceNotFoundError("no such key", subject=name)
+            raise ResourceNotFoundError(f"no such key{did_you_mean(name, self._keys)}", subject=name)
         return key
 
     def check(self, name: str, right: Right, entity: str) -> None:

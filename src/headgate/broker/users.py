@@ -29,6 +29,7 @@ from headgate.errors import (
     PreconditionFailedError,
     ResourceExistsError,
     ResourceNotFoundError,
+    did_you_mean,
 )
 
 USERS_FORMAT = 1
@@ -124,7 +125,7 @@ class Users:
         """One user; ResourceNotFoundError."""
         user = self._users.get(name)
         if user is None:
-            raise ResourceNotFoundError("no such user", subject=name)
+            raise ResourceNotFoundError(f"no such user{did_you_mean(name, self._users)}", subject=name)
         return user
 
     # logging in

@@ -17,7 +17,7 @@ from headgate.case_tables.bit_maps import KINDS as BIT_MAP_KINDS
 from headgate.case_tables.bit_maps import BitMapCases
 from headgate.case_tables.rocketmq import TAG_KINDS, PropertyMaps, check_expression, check_tags
 from headgate.case_tables.servicebus import check_action, check_copies, check_correlation, check_sql_filter
-from headgate.errors import ConfigError, HeadgateError
+from headgate.errors import ConfigError, DataError, HeadgateError
 from headgate.evaluate import Engine
 from headgate.language import dialect_named
 from headgate.message import EncodedMessages
@@ -105,7 +105,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
                 if line.strip():
                     yield number, line
     except OSError as error:
-        raise ConfigError(f"table {file} cannot be read: {error.strerror}") from error
+        raise DataError(f"table {file} cannot be read: {error.strerror}") from error
 
 
 def _read_messages(file: Path, *, optional: bool = False) -> rabbitmq.MessageTable:

@@ -41,7 +41,9 @@ class ExitStatus(enum.IntEnum):
 
     DONE = 0
     FAILED = 1
+    """The command was right, and what it met was not: data, streams, rules, a server, the machine."""
     WRONG_USAGE = 2
+    """The command line, or a file of configuration that it names, is wrong whatever it meets."""
     INTERRUPTED = 130
     OUTPUT_CLOSED = 141
 
@@ -86,9 +88,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except CycloptsError:
         return ExitStatus.WRONG_USAGE
-    except ConfigError as error:
-        write_note(f"headgate: {error}")
-        return ExitStatus.WRONG_USAGE
     except UnicodeEncodeError as error:
         if error.encoding != "utf-8":
             raise
@@ -97,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitStatus.WRONG_USAGE
     except HeadgateError as error:
         write_note(f"headgate: {error}")
-        return ExitStatus.FAILED
+        return ExitStatus.WRONG_USAGE if isinstance(error, ConfigError) else ExitStatus.FAILED
     except BrokenPipeError:
         # The reader went away, as `head` does. What is still buffered must not raise again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,7 +11,7 @@ from headgate.cli.options import DEFAULT_ROOT, AsJson, Master, Root, StreamText
 from headgate.cli.output import write_json, write_line, write_note, write_rows
 from headgate.cli.units import counted, shown_count, shown_share, shown_size
 from headgate.clock import now_ms
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, PreconditionFailedError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,9 +110,9 @@ def build(
     declared = [each for each in chosen if declaration_of(each) is not None]
     for each in chosen if streams else []:
         if each not in declared:
-            raise ConfigError(
-                f"stream {each.name!r} has no declared columns; `headgate columns infer {each.name}` shows what it "
-                "could have"
+            raise PreconditionFailedError(
+                f"it has no declared columns; `headgate columns infer {each.name}` shows what it could have",
+                subject=each.name,
             )
     if not declared:
         write_note("headgate: no stream has declared columns; `headgate columns declare` makes some")

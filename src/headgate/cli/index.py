@@ -25,7 +25,7 @@ from headgate.cli.options import (
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows
 from headgate.cli.units import counted, shown_count, shown_share, shown_size, shown_time
 from headgate.clock import now_ms
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from headgate.log import Stream
@@ -80,8 +80,10 @@ def rm(
     from headgate.log import resolve_stream
     from headgate.scan.match_index import FilterRegistry
 
-    if not FilterRegistry(resolve_stream(stream, root)).remove(filter_id):
-        write_note(f"headgate: no filter {filter_id} is registered for {stream}")
+    registry = FilterRegistry(resolve_stream(stream, root))
+    if not registry.remove(filter_id):
+        near = did_you_mean(filter_id, (each.id for each in registry.read().filters))
+        write_note(f"headgate: no filter {filter_id} is registered for {stream}{near}")
         return 1
     return 0
 

@@ -11,7 +11,7 @@ from headgate.cli.options import DEFAULT_ROOT, AsJson, Root, StreamText
 from headgate.cli.output import write_json, write_line, write_note, write_rows
 from headgate.cli.units import counted, shown_count, shown_size
 from headgate.clock import now_ms
-from headgate.errors import ConfigError, LogError
+from headgate.errors import ConfigError, LogError, PreconditionFailedError
 
 if TYPE_CHECKING:
     from headgate.log import Stream
@@ -59,8 +59,8 @@ def build(
     declared = [each for each in chosen if lookup_fields(each)]
     for each in chosen if streams else []:
         if each not in declared:
-            raise ConfigError(
-                f"stream {each.name!r} has no lookup fields; `headgate lookup declare {each.name} FIELD` makes some"
+            raise PreconditionFailedError(
+                f"it has no lookup fields; `headgate lookup declare {each.name} FIELD` makes some", subject=each.name
             )
     if not declared:
         write_note("headgate: no stream has lookup fields; `headgate lookup declare` makes some")

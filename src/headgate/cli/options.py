@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
 
-from headgate.errors import ConfigError
+from headgate.errors import BrokerError, ConfigError, RuleError
 
 if TYPE_CHECKING:
     from headgate.log import OffsetSpecification
@@ -84,6 +85,21 @@ def naming_option(option: str, *, advice: str = "") -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError(f"{option}: {error}{advice}") from error
+
+
+@contextlib.contextmanager
+def naming_settings(options: Mapping[str, str]) -> Iterator[None]:
+    """Put the name of an option in front of an error of a block that says of its setting that it is out of range.
+
+    `options` are the names of options by those of settings, here and at a server. Raises ConfigError.
+    """
+    try:
+        yield
+    except (ConfigError, RuleError, BrokerError) as error:
+        for setting, option in options.items():
+            if re.search(rf"(?:^|: |of ){setting}(?:\[\d+\])?:? (?:is|has) ", str(error)):
+                raise ConfigError(f"{option}: {error}") from error
+        raise
 
 
 def chosen(dialect: str | None) -> str:

@@ -19,7 +19,7 @@ from headgate.cli.progress import shown_progress
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.cli.units import counted, shown_count
 from headgate.clock import now_ms, patient
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, DataError, ResourceNotFoundError, StreamNotFoundError
 
 if TYPE_CHECKING:
     from headgate.client import Client
@@ -85,11 +85,24 @@ def publish(
         if not place.is_server:
             from headgate.log import Writer, resolve_stream
 
-            writer = Writer.open(resolve_stream(stream, place.root), now_ms=now_ms(), wait=patient(lock_timeout))
+            try:
+                found = resolve_stream(stream, place.root)
+            except StreamNotFoundError as error:
+                raise StreamNotFoundError(
+                    f"{error.reason}; headgate stream create --root {place.root} {stream} makes it", path=error.path
+                ) from error
+            writer = Writer.open(found, now_ms=now_ms(), wait=patient(lock_timeout))
             target = _FolderTarget(opened.enter_context(writer), publisher, compression)
         else:
             client = opened.enter_context(place.client())
-            target = opened.enter_context(_ServerTarget(client, stream, publisher, compression))
+            try:
+                target = opened.enter_context(_ServerTarget(client, stream, publisher, compression))
+            except ResourceNotFoundError as error:
+                raise ResourceNotFoundError(
+                    f"{error.reason}{client.near_streams(stream)}; headgate stream create --server "
+                    f"{client.address.place} {stream} makes it",
+                    subject=error.subject,
+                ) from error
         _publish(source, target, publisher)
     return 0
 
@@ -113,8 +126,8 @@ def _publish(source: _Lines | RowFile, target: _FolderTarget | _ServerTarget, pu
                 progress(published + duplicates)
     except _UnusableRowError as error:
         if not published + duplicates:
-            raise ConfigError(f"{error}; nothing is published") from error
-        raise ConfigError(f"{error}; the {noun} before it are published. {_how_to_go_on(publisher)}") from error
+            raise DataError(f"{error}; nothing is published") from error
+        raise DataError(f"{error}; the {noun} before it are published. {_how_to_go_on(publisher)}") from error
     finally:
         left_out = f", {shown_count(duplicates)} already there" if duplicates else ""
         write_note(f"{counted(published, 'message')} published{left_out}; next offset {target.next_offset()}")
@@ -126,7 +139,7 @@ def _how_to_go_on(publisher: str | None) -> str:
     return "When it is mended, publish a file without those; with --publisher the same command would go on by itself"
 
 
-class _UnusableRowError(ConfigError):
+class _UnusableRowError(DataError):
     """A line or row that no message can be made of; those before it were."""
 
 
@@ -137,7 +150,7 @@ def _rows_of(file: RowFile, target: _FolderTarget | _ServerTarget) -> Iterator[l
     while True:
         try:
             part = next(rows, None)
-        except ConfigError as error:
+        except (ConfigError, DataError) as error:
             raise _UnusableRowError(str(error)) from error
         if part is None:
             return
@@ -313,7 +326,7 @@ def _lines_at_once(descriptor: int) -> Iterator[list[bytes]]:
     while part := os.read(descriptor, _READ_BYTES):
         *lines, rest = (rest + part).split(b"\n")
         if len(rest) > _MAX_LINE_BYTES:
-            raise ConfigError(f"a line of more than {_MAX_LINE_BYTES} bytes; is this a file of JSON lines?")
+            raise DataError(f"a line of more than {_MAX_LINE_BYTES} bytes; is this a file of JSON lines?")
         yield lines
     yield [rest]
 
@@ -328,7 +341,10 @@ def _read_line(line: bytes, source: FieldReference, declared: str | None) -> tup
     if not isinstance(description, dict):
         raise ConfigError(f"found {type(description).__name__}, expected an object")
     given = taken_filter_value(description)
-    message = message_of_json(description)
+    try:
+        message = message_of_json(description)
+    except ConfigError as error:
+        raise ConfigError(f"{error}{_map_advice(description)}") from error
     derived = _octets(message, source)
     value = derived if given is None else given.encode()
     if given is not None and (declared is not None or derived is not None) and value != (derived or b""):
@@ -336,6 +352,21 @@ def _read_line(line: bytes, source: FieldReference, declared: str | None) -> tup
         shown = "nothing" if derived is None else repr(derived.decode(errors="replace"))
         raise ConfigError(f"filter_value: found {given!r}, but {where} holds {shown}")
     return message.encode(), value
+
+
+def _map_advice(description: dict[str, Any]) -> str:
+    """How plain JSON is published: what to give as --map; empty for an object with nothing but parts of a message."""
+    from headgate.message import SECTION_NAMES
+
+    own = [key for key in description if key not in (*SECTION_NAMES, "subject", *_WRITTEN_BY_TAIL)]
+    if not own:
+        return ""
+    plain = [key for key in own if not isinstance(description[key], dict | list)]
+    example = ", ".join(f"{key} {_MAP_KINDS.get(type(description[key]), 'string')}" for key in plain[:3]) or "id string"
+    return f"; for rows of your own say what their keys become, such as --map '{example}'"
+
+
+_MAP_KINDS = {bool: "boolean", int: "bigint", float: "double"}
 
 
 def taken_filter_value(description: dict[str, Any]) -> str | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from headgate.cli.options import AsJson, LockTimeout, TopicName
+from headgate.cli.options import AsJson, LockTimeout, TopicName, naming_settings
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.cli.units import duration_ms, shown_reading, shown_size
@@ -147,6 +147,7 @@ class GroupOptions:
 
 
 _NO_GROUP_OPTIONS = GroupOptions()
+_OPTION_OF = {"max_attempts": "--max-attempts", "backoff": "--backoff"}
 
 
 @groups.command(name="create")
@@ -159,7 +160,7 @@ def create_group(
     place: Place = DEFAULT_PLACE,
 ) -> int:
     """Declare a consumer group; what is not given is as in RocketMQ."""
-    with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with naming_settings(_OPTION_OF), place.rocketmq(lock_timeout_s=lock_timeout) as asked:
         asked.create_group(group, options.given())
     write_line(group)
     return 0
@@ -178,7 +179,7 @@ def change_group(
     given = options.given()
     if not given:
         raise ConfigError("found nothing to change: give at least one option of rocketmq group create")
-    with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with naming_settings(_OPTION_OF), place.rocketmq(lock_timeout_s=lock_timeout) as asked:
         asked.change_group(group, given)
     return 0
 

@@ -25,7 +25,7 @@ from headgate.cli.rule_test import rule_test
 from headgate.cli.topic import told
 from headgate.cli.units import shown_share, shown_time
 from headgate.clock import now_ms, patient
-from headgate.errors import AccessRefusedError, AuthenticationError, ConfigError, ConnectionLostError
+from headgate.errors import AccessRefusedError, AuthenticationError, ConfigError, ConnectionLostError, did_you_mean
 
 if TYPE_CHECKING:
     from headgate.topic import RuleVersion
@@ -193,9 +193,11 @@ def show(
     from headgate.errors import RuleNotFoundError
     from headgate.topic import folded
 
-    found = [rule for rule in _rules(place, topic, subscription) if folded(rule["name"]) == folded(name)]
+    rules = _rules(place, topic, subscription)
+    found = [rule for rule in rules if folded(rule["name"]) == folded(name)]
     if not found:
-        raise RuleNotFoundError("there is no such rule", topic=topic, subscription=subscription, rule=name)
+        near = did_you_mean(name, (rule["name"] for rule in rules))
+        raise RuleNotFoundError(f"there is no such rule{near}", topic=topic, subscription=subscription, rule=name)
     if as_json:
         write_json(_row(found[0]))
         return 0

@@ -14,7 +14,7 @@ from headgate.cli.options import AsJson, Master, Start, Until, naming_option, pl
 from headgate.cli.output import write_json, write_line, write_note, write_table
 from headgate.cli.units import counted, shown_count, shown_share, shown_time
 from headgate.clock import now_ms
-from headgate.errors import ConfigError, StreamNotFoundError
+from headgate.errors import ConfigError, DataError, StreamNotFoundError
 
 if TYPE_CHECKING:
     from headgate.log import Stream
@@ -162,7 +162,7 @@ class _Place:
         history = RuleHistory.load(_stream(self.name, self.root))
         found = history.current if offset is None else history.at(offset)
         if not found.subscriptions:
-            raise ConfigError(f"topic {found.name!r} has no subscriptions there, so there are no rules to test")
+            raise DataError(f"topic {found.name!r} has no subscriptions there, so there are no rules to test")
         return found
 
 

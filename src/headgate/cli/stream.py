@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter, validators
 
-from headgate.cli.options import AsJson, SegmentSize, StreamText, naming_option
+from headgate.cli.options import AsJson, SegmentSize, StreamText, naming_option, naming_settings
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows, write_table
 from headgate.cli.remote import (
     DEFAULT_PLACE,
@@ -75,6 +75,17 @@ def create(
     length_bytes = None if max_length is None else size_bytes(max_length, option="--max-length")
     age_ms = None if max_age is None else duration_ms(max_age, option="--max-age")
     segment_age_ms = None if max_segment_age is None else duration_ms(max_segment_age, option="--max-segment-age")
+    arguments = StreamArguments(
+        filter_size_bytes=DEFAULT_FILTER_SIZE_BYTES if filter_size is None else filter_size,
+        max_segment_size_bytes=DEFAULT_MAX_SEGMENT_SIZE_BYTES if segment_bytes is None else segment_bytes,
+        max_length_bytes=length_bytes,
+        max_age_ms=age_ms,
+        max_segment_age_ms=segment_age_ms,
+        drops_settled=drop_settled,
+        initial_offset=initial_offset or 0,
+    )
+    with naming_settings(_OPTION_OF):
+        arguments.check()
     if place.is_server:
         given = {
             "stream-filter-size-bytes": filter_size,
@@ -90,20 +101,22 @@ def create(
             create_stream(client, name, {key: value for key, value in given.items() if value is not None})
         write_line(name)
         return 0
-    arguments = StreamArguments(
-        filter_size_bytes=DEFAULT_FILTER_SIZE_BYTES if filter_size is None else filter_size,
-        max_segment_size_bytes=DEFAULT_MAX_SEGMENT_SIZE_BYTES if segment_bytes is None else segment_bytes,
-        max_length_bytes=length_bytes,
-        max_age_ms=age_ms,
-        max_segment_age_ms=segment_age_ms,
-        drops_settled=drop_settled,
-        initial_offset=initial_offset or 0,
-    )
     made = Stream.create(
         stream_folder(place.root, name), name=name, now_ms=now_ms(), arguments=arguments, filter_source=filter_source
     )
     write_line(str(made.path))
     return 0
+
+
+_OPTION_OF = {
+    "filter_size_bytes": "--filter-size",
+    "max_segment_size_bytes": "--max-segment-size",
+    "max_length_bytes": "--max-length",
+    "max_age_ms": "--max-age",
+    "max_segment_age_ms": "--max-segment-age",
+    "initial_offset": "--initial-offset",
+}
+"""The options by the names of the arguments of a stream."""
 
 
 @commands.command

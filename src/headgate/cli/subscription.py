@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from headgate.cli.copies import peek, purge, receive, settle
-from headgate.cli.options import AsJson, LockTimeout, SubscriptionName, TopicName, json_of
+from headgate.cli.options import AsJson, LockTimeout, SubscriptionName, TopicName, json_of, naming_settings
 from headgate.cli.output import write_facts, write_json, write_note
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.cli.topic import rule_failures, shown, subscription_rows, told, write_subscriptions
@@ -89,6 +89,16 @@ class SubscriptionOptions:
 
 _NO_OPTIONS = SubscriptionOptions()
 
+_OPTION_OF = {
+    "lock_ms": "--lock",
+    "max_delivery_count": "--max-delivery-count",
+    "backoff_ms": "--backoff",
+    "default_time_to_live_ms": "--time-to-live",
+    "auto_delete_on_idle_ms": "--auto-delete-on-idle",
+    "user_metadata": "--user-metadata",
+}
+"""The options by what a server, and the settings of a subscription, call them."""
+
 
 @commands.command
 def create(
@@ -121,7 +131,7 @@ def create(
         # Read here, so that the error names the option.
         rules = [RuleDefinition.of(json_of(text, "--rule")) for text in rule or ()]
         given["rules"] = [msgspec.to_builtins(each) for each in rules]
-    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+    with naming_settings(_OPTION_OF), place.topics(topic, lock_timeout_s=lock_timeout) as topics:
         return told(topics.create_subscription(topic, name, given))
 
 
@@ -139,7 +149,7 @@ def change(
     given = options.given()
     if not given:
         raise ConfigError("found nothing to change: give at least one option of subscription create")
-    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+    with naming_settings(_OPTION_OF), place.topics(topic, lock_timeout_s=lock_timeout) as topics:
         offset = topics.change_subscription(topic, name, given)
     if given.keys() == {"settings"}:
         write_note("in force for every copy")

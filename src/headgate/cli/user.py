@@ -15,7 +15,7 @@ from cyclopts import App, Parameter
 from headgate.cli.options import AsJson, secret_line
 from headgate.cli.output import write_rows
 from headgate.cli.remote import DEFAULT_PLACE, Place
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from headgate.client import Management
@@ -142,10 +142,10 @@ def _users(place: Place, users_file: Path | None) -> _FileUsers | Management:
 def _row(users: _FileUsers | Management, name: str) -> dict[str, Any]:
     from headgate.errors import ResourceNotFoundError
 
-    for row in users.users():
-        if row["name"] == name:
-            return row
-    raise ResourceNotFoundError("no such user", subject=name)
+    rows = {row["name"]: row for row in users.users()}
+    if name not in rows:
+        raise ResourceNotFoundError(f"no such user{did_you_mean(name, rows)}", subject=name)
+    return rows[name]
 
 
 def _new_password(name: str) -> str:

@@ -21,8 +21,8 @@ DEFAULT_PORT = 5552
 DEFAULT_TLS_PORT = 5551
 DEFAULT_USER = "guest"
 
-_SCHEME = "headgate-stream"
-_TLS_SCHEME = "headgate-stream+tls"
+SCHEME = "headgate-stream"
+TLS_SCHEME = "headgate-stream+tls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class ServerAddress:
 
     def __str__(self) -> str:
         """The address as a URL without the password."""
-        scheme = _SCHEME if self.tls is None else _TLS_SCHEME
+        scheme = SCHEME if self.tls is None else TLS_SCHEME
         path = "" if self.virtual_host == "/" else "/" + quote(self.virtual_host, safe="")
         return f"{scheme}://{quote(self.user, safe='')}@{self.place}{path}"
 
@@ -96,7 +96,7 @@ class ServerAddress:
 def _parse_place(text: str, *, default_port: int = DEFAULT_PORT) -> ServerAddress:
     host, port = text.strip(), str(default_port)
     if "@" in text:
-        raise ConfigError(f"server: a user stands in the long form, {_SCHEME}://USER:PASSWORD@HOST:PORT")
+        raise ConfigError(f"server: a user stands in the long form, {SCHEME}://USER:PASSWORD@HOST:PORT")
     if host.startswith("["):
         host, bracket, rest = host[1:].partition("]")
         port = rest.removeprefix(":") if rest else port
@@ -104,7 +104,7 @@ def _parse_place(text: str, *, default_port: int = DEFAULT_PORT) -> ServerAddres
     elif host.count(":") == 1:
         host, _, port = host.partition(":")
     if not _is_host(host) or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"server: found {text!r}, expected HOST, HOST:PORT or {_SCHEME}://USER:PASSWORD@HOST:PORT")
+        raise ConfigError(f"server: found {text!r}, expected HOST, HOST:PORT or {SCHEME}://USER:PASSWORD@HOST:PORT")
     return ServerAddress(host, int(port))
 
 
@@ -118,9 +118,9 @@ def _is_host(text: str) -> bool:
 
 def _parse_url(text: str) -> ServerAddress:
     scheme, _, _ = text.partition("://")
-    if scheme not in (_SCHEME, _TLS_SCHEME):
-        raise ConfigError(f"server: found the scheme {scheme}, expected {_SCHEME} or {_TLS_SCHEME}")
-    encrypted = scheme == _TLS_SCHEME
+    if scheme not in (SCHEME, TLS_SCHEME):
+        raise ConfigError(f"server: found the scheme {scheme}, expected {SCHEME} or {TLS_SCHEME}")
+    encrypted = scheme == TLS_SCHEME
     parts = urlsplit(text)
     if parts.query or parts.fragment:
         raise ConfigError("server: a query or a fragment has no meaning in the address of a server")

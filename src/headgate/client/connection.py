@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import __version__
-from headgate.client.address import ServerAddress
+from headgate.client.address import SCHEME, TLS_SCHEME, ServerAddress
 from headgate.client.refusals import refusal
 from headgate.errors import ConnectionLostError, HeadgateError, RemoteProtocolError
 from headgate.log import FilterValues, OffsetSpecification
@@ -85,12 +85,22 @@ class Connection:
         self._socket = self._connected(address)
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
-        self._sent_at = self._received_at = time.monotonic()
+        self._sent_at = self._received_at = begun = time.monotonic()
         try:
             self._write(self._core.take_output())
             self._await_opening()
-        except RemoteProtocolError as error:
+        except (RemoteProtocolError, ConnectionLostError) as error:
             self._socket.close()
+            if address.tls is None and (self._received_at == begun or isinstance(error, RemoteProtocolError)):
+                from headgate.client.encryption import plain_refusal
+
+                refusal = plain_refusal(
+                    address.host, address.port, self.server, encrypted=f"{TLS_SCHEME}://{self.server}"
+                )
+                if refusal is not None:
+                    raise refusal from error
+            if isinstance(error, ConnectionLostError):
+                raise
             raise RemoteProtocolError(
                 f"{self.server}: no opening, is this its port of the stream protocol? {error}",
                 code=error.code,
@@ -112,6 +122,12 @@ class Connection:
                 made.close()
                 raise
         except OSError as error:
+            if context is not None:
+                from headgate.client.encryption import tls_refusal
+
+                refusal = tls_refusal(error, address.place, plain=f"{SCHEME}://{address.place}")
+                if refusal is not None:
+                    raise refusal from error
             raise ConnectionLostError(f"no connection: {error}", server=address.place) from error
 
     def _await_opening(self) -> None:

@@ -28,6 +28,7 @@ from headgate.errors import (
     BrokerError,
     ConfigError,
     ConnectionLostError,
+    EncryptionError,
     HeadgateError,
     PreconditionFailedError,
     ResourceNotFoundError,
@@ -156,7 +157,23 @@ class Management:
             with error:
                 raise (refusal or _refusal)(error.code, error.read(), path) from error
         except (OSError, http.client.HTTPException) as error:
-            raise ConnectionLostError(str(getattr(error, "reason", None) or error), server=self._url) from error
+            reason = str(getattr(error, "reason", None) or error)
+            raise self._other_encryption(error) or ConnectionLostError(reason, server=self._url) from error
+
+    def _other_encryption(self, error: Exception) -> EncryptionError | None:
+        """That TLS is spoken on one side only, or the certificate is not trusted; None if it is neither."""
+        from headgate.client.encryption import plain_refusal, tls_refusal
+
+        parts = urlsplit(self._url)
+        if parts.scheme == "https":
+            reason = getattr(error, "reason", None)
+            return tls_refusal(
+                reason if isinstance(reason, OSError) else error, self._url, plain=f"http://{parts.netloc}"
+            )
+        if isinstance(error, http.client.HTTPException | ConnectionResetError):
+            # A server that speaks TLS ends the connection, or answers with bytes that are no HTTP.
+            return plain_refusal(parts.hostname or "", parts.port or 80, self._url, encrypted=f"https://{parts.netloc}")
+        return None
 
 
 def _of_url(server: str, user: str | None, password: str | None) -> Management:

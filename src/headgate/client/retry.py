@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headgate.errors import ConnectionLostError
+from headgate.errors import ConnectionLostError, EncryptionError
 
 T = TypeVar("T")
 
@@ -21,12 +21,17 @@ class Retry:
     give_up_after_s: float = 60.0
 
     def run(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` gives, which is called again as long as it raises ConnectionLostError."""
+        """What `attempt` gives, which is called again as long as it raises ConnectionLostError.
+
+        EncryptionError is raised at once.
+        """
         begun = time.monotonic()
         pause_s = self.first_s
         while True:
             try:
                 return attempt()
+            except EncryptionError:
+                raise
             except ConnectionLostError:
                 if time.monotonic() + pause_s - begun > self.give_up_after_s:
                     raise

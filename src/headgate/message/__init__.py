@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headgate.message.compose import Body
     from headgate.message.constructors import CONSTRUCTOR_WIDTHS, AmqpType
     from headgate.message.decimals import decimal_of, decimal_value, holds_decimal
+    from headgate.message.description import SECTION_NAMES
     from headgate.message.edit import Change
     from headgate.message.fields import (
         DEFAULT_PRIORITY,

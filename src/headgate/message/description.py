@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _LISTS = ("header", "properties")
 _MAPS = ("delivery_annotations", "message_annotations", "application_properties", "footer")
-_SECTIONS = (*_LISTS, *_MAPS, "body")
+SECTION_NAMES = (*_LISTS, *_MAPS, "body")
+"""The keys of a message as JSON."""
 
 
 def describe(message: Message, *, typed: bool) -> dict[str, Json]:
@@ -77,10 +78,12 @@ def message_arguments(description: Json) -> dict[str, Any]:
     is a missing one.
     """
     if not isinstance(description, Mapping):
-        raise ConfigError(f"a message is an object with {', '.join(_SECTIONS)}, found a {type(description).__name__}")
-    unknown = sorted(description.keys() - set(_SECTIONS))
+        raise ConfigError(
+            f"a message is an object with {', '.join(SECTION_NAMES)}, found a {type(description).__name__}"
+        )
+    unknown = sorted(description.keys() - set(SECTION_NAMES))
     if unknown:
-        raise ConfigError(f"a message has no {unknown[0]!r}; it has {', '.join(_SECTIONS)}")
+        raise ConfigError(f"a message has no {unknown[0]!r}; it has {', '.join(SECTION_NAMES)}")
     arguments: dict[str, Any] = {"body": None}
     for name, content in description.items():
         if content is None:

@@ -37,7 +37,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from headgate.broker import Broker, Permission, is_damage
+from headgate.broker import Broker, BrokerStream, Permission, is_damage
 from headgate.errors import (
     AccessRefusedError,
     AuthenticationError,
@@ -202,18 +202,27 @@ class _Site:
         broker, name = self._context.broker, request.path_params["name"]
         if not lists.may_read(broker.users, user, name):
             raise _RefusedError(403, f"user {user!r} may not read stream {name!r}")
-        stream = broker.catalogue.get(name)
+        stream = self._found_stream(name, user)
         # In a thread: it examines the header of every chunk.
         with stream.guarded():
             info = await asyncio.to_thread(stream_info, stream.stream)
         return _json(lists.stream_detail(broker, stream, info))
+
+    def _found_stream(self, name: str, user: str) -> BrokerStream:
+        """A stream; ResourceNotFoundError with similar names that the user may read, LogError."""
+        broker = self._context.broker
+        try:
+            return broker.catalogue.get(name)
+        except ResourceNotFoundError as error:
+            near = lists.near_names(broker, user, error)
+            raise ResourceNotFoundError(f"{error.reason}{near}", subject=error.subject) from error
 
     async def _delete_stream(self, request: Request, user: str) -> Response:
         broker, name = self._context.broker, request.path_params["name"]
         broker.users.check(user, Permission.CONFIGURE, name)
         is_forced = request.query_params.get("force") == "true"
         try:
-            stream = broker.catalogue.get(name)
+            stream = self._found_stream(name, user)
         except LogError as error:
             if not is_damage(error):
                 raise

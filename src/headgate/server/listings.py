@@ -25,7 +25,7 @@ from headgate.broker import (
     Users,
     arguments_declared,
 )
-from headgate.errors import AccessRefusedError, HeadgateError
+from headgate.errors import AccessRefusedError, HeadgateError, ResourceNotFoundError, did_you_mean
 from headgate.log import StreamInfo, read_tracking
 from headgate.server.connections import Connections
 from headgate.server.context import ServerContext
@@ -42,6 +42,16 @@ Row = dict[str, object]
 def may_see_all(users: Users, user: str) -> bool:
     """Whether a user is an administrator or monitors the server."""
     return user in users and bool({ADMINISTRATOR, MONITORING} & set(users.get(user).tags))
+
+
+def near_names(broker: Broker, user: str, error: ResourceNotFoundError) -> str:
+    """`; did you mean 'orders'?`: names like one that is not there, of what the user may read; empty without any."""
+    names: list[str] = []
+    if error.reason in ("no such stream", "no such topic"):
+        names = broker.catalogue.names()
+    elif error.reason == "no such consumer group":
+        names = broker.consumer_groups.names()
+    return did_you_mean(error.subject, (name for name in names if may_read(broker.users, user, name)))
 
 
 def may_read(users: Users, user: str, stream: str) -> bool:

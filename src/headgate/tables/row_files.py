@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, DataError
 from headgate.message import amqp_value, encode_variant, from_plain_or_typed, holds_decimal
 from headgate.message.arrow import variant_type
 from headgate.tables.mapping import ColumnMapping, MappedRows
@@ -63,15 +63,15 @@ def _readable_rows(first_row: int) -> Iterator[None]:
     try:
         yield
     except pa.ArrowException as error:
-        raise ConfigError(f"row {first_row} or one behind it cannot be read: {error}") from error
+        raise DataError(f"row {first_row} or one behind it cannot be read: {error}") from error
 
 
 @contextlib.contextmanager
 def open_rows(path: str | Path, mapping: ColumnMapping | None) -> Iterator[RowFile]:
     """The rows of a file `.parquet`, `.arrow` or `.csv`; without a mapping the columns are called as a message's.
 
-    Raises ConfigError for another name, a file that is not what its name says, and columns that the mapping does not
-    fit.
+    Raises ConfigError for another name, and columns that the mapping does not fit, DataError for a file that is not
+    what its name says.
     """
     given = Path(path)
     opened = _FORMATS.get(given.suffix)
@@ -82,7 +82,7 @@ def open_rows(path: str | Path, mapping: ColumnMapping | None) -> Iterator[RowFi
         try:
             schema, rows, batches = stack.enter_context(opened(file))
         except (pa.ArrowException, OSError) as error:
-            raise ConfigError(f"{given}: cannot be read as {given.suffix[1:]}: {error}") from error
+            raise DataError(f"{given}: cannot be read as {given.suffix[1:]}: {error}") from error
         chosen = ColumnMapping.of_names(schema.names) if mapping is None else mapping
         chosen = replace(chosen, is_text=given.suffix == ".csv")
         chosen.check(schema)

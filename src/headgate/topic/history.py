@@ -285,7 +285,10 @@ class RuleHistory:
         version = opened.rules.get(folded(name))
         if version is None:
             raise RuleNotFoundError(
-                "there is no such rule", topic=self.topic_name, subscription=opened.version.name, rule=name
+                f"there is no such rule{did_you_mean(name, (each.rule.name for each in opened.rules.values()))}",
+                topic=self.topic_name,
+                subscription=opened.version.name,
+                rule=name,
             )
         return version
 
@@ -316,7 +319,8 @@ class RuleHistory:
     def _opened(self, name: str) -> _OpenSubscription:
         opened = self._open.get(folded(name))
         if opened is None:
-            raise RuleNotFoundError("there is no such subscription", topic=self.topic_name, subscription=name)
+            near = did_you_mean(name, (each.version.name for each in self._open.values()))
+            raise RuleNotFoundError(f"there is no such subscription{near}", topic=self.topic_name, subscription=name)
         return opened
 
     # changes

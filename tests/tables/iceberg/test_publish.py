@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyiceberg.types import StringType
 from pyiceberg.utils.config import Config
 
-from headgate.errors import ConfigError, SinkError
+from headgate.errors import ConfigError, PreconditionFailedError, ResourceNotFoundError, SinkError
 from headgate.log import PublishStep, Stream, derived_folder, pairs, sweep_derived
 from headgate.log.derived import GRACE_MS
 from headgate.scan.columns import (
@@ -147,7 +147,7 @@ def test_columns_come_and_go_by_their_ids(stream: Stream, place: CatalogPlace) -
     assert summaries(place)[-1]["headgate.replaced"] == f"0-{len(before)}"
     assert publish(stream, place).replaced == 0
     drop_columns(stream)
-    with pytest.raises(ConfigError, match="stream 'sales' has no declared columns"):
+    with pytest.raises(PreconditionFailedError, match="sales: it has no declared columns"):
         publish(stream, place)
 
 
@@ -466,7 +466,7 @@ def test_a_dropped_table_leaves_no_file_and_the_stream_can_be_published_anew(
     assert drop_table(stream, place) == "headgate.sales"
     assert list_tables(place) == []
     assert data_files(place.root) == set() and metadata_files(place.root) == 0
-    with pytest.raises(ConfigError, match=r"there is no table headgate.sales in catalog"):
+    with pytest.raises(ResourceNotFoundError, match=r"headgate.sales: there is no such table in catalog"):
         drop_table(stream, place)
     publish(stream, place)
     assert_has(place, stream)

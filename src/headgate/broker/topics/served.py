@@ -15,7 +15,7 @@ from headgate.broker.topics.queues import Queues
 from headgate.broker.topics.sessions import SessionDispatcher
 from headgate.broker.topics.sources import SubscriptionSource
 from headgate.broker.topics.subscription import ServedSubscription
-from headgate.errors import EntityDisabledError, HeadgateError, ResourceNotFoundError
+from headgate.errors import EntityDisabledError, HeadgateError, ResourceNotFoundError, did_you_mean
 from headgate.ledger import copy_number
 from headgate.topic import (
     MAX_TIME_MS,
@@ -82,8 +82,9 @@ class ServedSubscriptions:
         """The one of that name, without case; ResourceNotFoundError."""
         found = self._by_name.get(folded(name))
         if found is None:
+            near = did_you_mean(name, (each.version.name for each in self._by_number.values()))
             raise ResourceNotFoundError(
-                f"topic {self._stream.name!r} has no such subscription", subject=f"{self._stream.name}/{name}"
+                f"topic {self._stream.name!r} has no such subscription{near}", subject=f"{self._stream.name}/{name}"
             )
         return found
 

@@ -49,7 +49,7 @@ from headgate.errors import (
     UnsupportedError,
 )
 from headgate.ledger import offset_of, rule_of
-from headgate.server.listings import may_read
+from headgate.server.listings import may_read, near_names
 from headgate.server.topics import bodies, rows
 from headgate.server.topics.asking import MOST_COPIES, Answer, Asked, Handler, TopicRequest
 from headgate.server.topics.message_topics import MessageTopicRequests
@@ -96,6 +96,9 @@ class TopicRequests:
         session = self._broker.open_session(user, protocol="HTTP", connection=connection)
         try:
             return await handler(Asked(request, session, **names))
+        except ResourceNotFoundError as error:
+            near = near_names(self._broker, user, error)
+            raise ResourceNotFoundError(f"{error.reason}{near}", subject=error.subject) from error
         finally:
             session.close()
 

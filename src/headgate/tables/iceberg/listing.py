@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headgate.errors import ConfigError
+from headgate.errors import ResourceNotFoundError, did_you_mean
 from headgate.log import Stream
 from headgate.tables.iceberg.catalog import (
     NAME_PROPERTY,
@@ -56,7 +56,7 @@ def drop_table(stream: Stream, place: CatalogPlace, *, table: str | None = None)
     """
     identifier = identifier_of(stream, table)
     with place.opened() as catalog:
-        from pyiceberg.exceptions import NoSuchTableError
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         from headgate.tables.iceberg.waste import Waste, publishing, reached_by
 
@@ -64,7 +64,12 @@ def drop_table(stream: Stream, place: CatalogPlace, *, table: str | None = None)
             try:
                 found = catalog.load_table(identifier)
             except NoSuchTableError:
-                raise ConfigError(f"--table: there is no table {shown(identifier)} in {place}") from None
+                near = ""
+                with contextlib.suppress(NoSuchNamespaceError):
+                    near = did_you_mean(identifier[-1], (each[-1] for each in catalog.list_tables(identifier[:-1])))
+                raise ResourceNotFoundError(
+                    f"there is no such table in {place}{near}", subject=shown(identifier)
+                ) from None
             check_is_of(found, stream, place)
             files = reached_by(found, found.metadata.snapshots)
             files |= {found.metadata_location, *(each.metadata_file for each in found.metadata.metadata_log)}

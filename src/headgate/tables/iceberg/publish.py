@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from headgate.errors import ConfigError, SinkError
+from headgate.errors import PreconditionFailedError, SinkError
 from headgate.log import Stream
 from headgate.scan.columns import declaration_of
 from headgate.tables.iceberg.catalog import (
@@ -71,7 +71,9 @@ def publish_table(
     for what catalog and storage refuse; LogError. Killed at any point, the next pass goes on where it was.
     """
     if declaration_of(stream) is None:
-        raise ConfigError(f"stream {stream.name!r} has no declared columns; `headgate columns declare` makes some")
+        raise PreconditionFailedError(
+            "it has no declared columns; `headgate columns declare` makes some", subject=stream.name
+        )
     identifier = identifier_of(stream, table)
     with place.opened() as catalog:
         from pyiceberg.exceptions import CommitFailedException, ValidationException

@@ -195,7 +195,7 @@ def test_publish_names_the_line_that_is_wrong(orders: Run) -> None:
         assert shown.status == 1, line
         assert "line 2" in shown.err
         assert named in shown.err
-    assert [line["body"] for line in orders("tail", "orders", "--from", "30", "--json").json] == [{"data": "good"}] * 7
+    assert [line["body"] for line in orders("tail", "orders", "--from", "30", "--json").json] == [{"data": "good"}] * 8
 
 
 def test_publisher_that_runs_again_adds_only_what_is_new(run: Run) -> None:

@@ -47,8 +47,10 @@ def may_see_all(users: Users, user: str) -> bool:
 def near_names(broker: Broker, user: str, error: ResourceNotFoundError) -> str:
     """`; did you mean 'orders'?`: names like one that is not there, of what the user may read; empty without any."""
     names: list[str] = []
-    if error.reason in ("no such stream", "no such topic"):
+    if error.reason == "no such stream":
         names = broker.catalogue.names()
+    elif error.reason == "no such topic":
+        names = broker.message_topics.names()
     elif error.reason == "no such consumer group":
         names = broker.consumer_groups.names()
     return did_you_mean(error.subject, (name for name in names if may_read(broker.users, user, name)))

@@ -76,7 +76,8 @@ var (
 func within(seconds float64) context.Context {
 	lasts := time.Duration(seconds * float64(time.Second))
 	limited, cancel := context.WithTimeout(context.Background(), lasts)
-	time.AfterFunc(lasts, cancel)
+	// Behind the deadline, whose error is another one.
+	time.AfterFunc(lasts+time.Second, cancel)
 	return limited
 }
 

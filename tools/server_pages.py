@@ -20,6 +20,7 @@ from headgate.server.metrics import (
     CONSUMER,
     GROUP,
     GROUP_READ,
+    LISTENER,
     READ,
     RULE,
     SERVER,
@@ -109,6 +110,7 @@ def metrics_page() -> str:
         (
             _METRICS,
             *_section("The server", _named(SERVER)),
+            *_section("Per listener (label `listener`, its key in the configuration)", _named(LISTENER)),
             *_section("Per stream, written (labels `stream`, or `queue` and `vhost`)", _named(STREAM)),
             *_section("Per stream, read (label `stream`)", _named(READ)),
             *_section("Per topic (label `topic`)", _named(TOPIC)),

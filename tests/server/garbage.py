@@ -23,6 +23,10 @@ from headgate.protocols.amqp091.frames import HEARTBEAT, PROTOCOL_HEADER, FrameT
 from headgate.protocols.amqp091.properties import BasicProperties, encode_content_header
 from headgate.protocols.amqp10.performatives import SENDER
 from headgate.protocols.amqp10.terminus import RawEntry, Source, Target
+from headgate.protocols.grpc import frames as grpc_frames
+from headgate.protocols.grpc.frames import PREFACE, ErrorCode, Frame, Setting
+from headgate.protocols.grpc.framing import prefixed
+from headgate.protocols.rocketmq.grpc import messages as pb
 from headgate.protocols.rocketmq.remoting import Command, RemotingConnection
 from headgate.protocols.stomp.frames import FrameReader, Version
 from headgate.protocols.stream import frames as f
@@ -390,12 +394,84 @@ def remoting_corpus(port: int) -> Corpus:
     )
 
 
+# RocketMQ's gRPC.
+
+
+def grpc_corpus(port: int) -> Corpus:
+    """Calls of a client, whole and in parts, and the frames of HTTP/2 between them."""
+    topic = pb.Resource(name="attacked-grpc")
+    message = pb.Message(
+        topic=topic, system_properties=pb.SystemProperties(message_id="id", body_encoding=1), body=b"x"
+    )
+    requests = {
+        "QueryRoute": pb.QueryRouteRequest(topic=topic),
+        "SendMessage": pb.SendMessageRequest(messages=[message]),
+        "Telemetry": pb.TelemetryCommand(settings=pb.Settings(client_type=pb.ClientType.PRODUCER)),
+        "Heartbeat": pb.HeartbeatRequest(group=topic),
+    }
+    opening = PREFACE + grpc_frames.settings({}) + b"".join(grpc_call(1, "Heartbeat", requests["Heartbeat"]))
+    frames = [
+        frame
+        for number, (name, request) in enumerate(requests.items())
+        for frame in grpc_call(3 + 2 * number, name, request)
+    ]
+    frames += [
+        grpc_frames.settings({Setting.INITIAL_WINDOW_SIZE: 10, Setting.MAX_FRAME_SIZE: 1 << 20}),
+        grpc_frames.window_update(0, 1000),
+        grpc_frames.window_update(3, 1000),
+        grpc_frames.reset(3, ErrorCode.CANCEL),
+        grpc_frames.frame(Frame.PING, 0, 0, bytes(8)),
+        grpc_frames.frame(Frame.PRIORITY, 0, 3, bytes(5)),
+        grpc_frames.frame(Frame.HEADERS, 0, 11, grpc_headers("QueryRoute")[:20]),
+        grpc_frames.frame(Frame.CONTINUATION, 4, 11, grpc_headers("QueryRoute")[20:]),
+        grpc_frames.frame(Frame.DATA, 9, 3, b"\x02abcd\x00\x00"),
+        grpc_frames.go_away(0, ErrorCode.NO_ERROR),
+    ]
+
+    def reframed(frame: bytes) -> bytes:
+        return max(0, len(frame) - 9).to_bytes(3, "big") + frame[3:]
+
+    def torn(answers: bytes) -> bytes:
+        position = 0
+        while len(answers) - position >= 9:
+            length = int.from_bytes(answers[position : position + 3], "big")
+            if length > len(answers) - position - 9:
+                break
+            position += 9 + length
+        return answers[position:]
+
+    return Corpus("rocketmq", "rocketmq", opening, b"grpc-status", frames, reframed, torn)
+
+
+def grpc_headers(method: str, **more: str) -> bytes:
+    """The header fields of a call."""
+    fields = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": f"/{pb.SERVICE}/{method}",
+        "content-type": "application/grpc",
+        "x-mq-client-id": "attacker",
+        **more,
+    }
+    return b"".join(grpc_frames.field(name.encode(), text.encode()) for name, text in fields.items())
+
+
+def grpc_call(number: int, method: str, request: Any) -> list[bytes]:
+    """The frames of a call with one request."""
+    data = prefixed(request.SerializeToString())
+    return [
+        grpc_frames.frame(Frame.HEADERS, 4, number, grpc_headers(method)),
+        grpc_frames.frame(Frame.DATA, 1, number, data),
+    ]
+
+
 CORPORA: dict[str, Callable[[int], Corpus]] = {
     "stream": stream_corpus,
     "amqp091": amqp091_corpus,
     "amqp10": amqp10_corpus,
     "stomp": stomp_corpus,
     "rocketmq_classic": remoting_corpus,
+    "rocketmq": grpc_corpus,
 }
 
 

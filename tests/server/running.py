@@ -15,7 +15,7 @@ import msgspec
 from headgate.log import without_flushing
 from headgate.server.context import HandlerFactory, ServerContext
 from headgate.server.listeners import ENCRYPTED, PLAIN, protocol_of
-from headgate.server.serving import HANDLERS, Server
+from headgate.server.serving import HANDLERS, OVER_GRPC, Server
 from headgate.server.settings import ServerSettings
 from headgate.testing import ServerInThread, served
 from waiting import LIMIT_S, eventually
@@ -83,7 +83,7 @@ def running_server(
 def _settings(
     tmp_path: Path, handlers: Mapping[str, HandlerFactory] | None, given: Mapping[str, Any]
 ) -> ServerSettings:
-    served = {"http", *(HANDLERS if handlers is None else handlers)}
+    served = {"http", *({*HANDLERS, OVER_GRPC} if handlers is None else handlers)}
     listeners: dict[str, Any] = {"host": "127.0.0.1"}
     listeners |= {name: 0 if protocol_of(name) in served else "off" for name in (*PLAIN, *ENCRYPTED)}
     tables: dict[str, Any] = {

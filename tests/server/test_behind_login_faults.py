@@ -36,7 +36,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]
     with pytest.MonkeyPatch.context() as patched:
         # Broken names make streams, whose writers are given back when nobody has used them for a while.
         patched.setattr(broker, "WRITER_IDLE_MS", 100)
-        with running_server(folder, timeouts=timeouts, limits={"login_failures_a_minute": 10**6}) as running:
+        with running_server(
+            folder, timeouts=timeouts, limits={"login_failures_a_minute": 10**6}, rocketmq={"client_silence_s": 0.1}
+        ) as running:
             yield running
 
 
@@ -191,6 +193,15 @@ CLAIMS: dict[str, list[tuple[str, bytes]]] = {
             ("fields", struct.pack(">II", 25, 1 << 24 | 21) + bytes(17) + struct.pack(">I", size)),
         )
     ],
+    "rocketmq": [
+        (f"{what} of {size}", head + struct.pack(">I", size)[-width:] + tail)
+        for size in HUGE
+        for what, head, width, tail in (
+            ("a frame", b"", 3, b"\x00\x01\x00\x00\x00\x03"),
+            ("a window", b"\x00\x00\x04\x08\x00\x00\x00\x00\x00", 4, b""),
+            ("frames", b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05", 4, b""),
+        )
+    ],
 }  # fmt: skip
 TOLD = {
     "stream": lambda said: b"\x00\x16\x00\x01" in said[-60:],
@@ -198,8 +209,10 @@ TOLD = {
     "amqp10": lambda said: b"amqp:" in said,
     "stomp": lambda said: b"ERROR" in said,
     "rocketmq_classic": lambda said: False,
+    "rocketmq": lambda said: b"\x07\x00\x00\x00\x00\x00" in said,
 }
-"""Whether an answer says what was wrong: Close as its last; connection.close or channel.close; a condition; ERROR."""
+"""Whether an answer says what was wrong: Close as its last; connection.close or channel.close; a condition; ERROR; a
+frame that goes away."""
 _WITHOUT_A_WORD = ("a list of messages of", "a message of")
 """What the stream protocol and RocketMQ's classic one answer by closing, as the originals do."""
 

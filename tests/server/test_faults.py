@@ -21,6 +21,7 @@ from headgate.client.connection import Connection
 from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp10.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
 from headgate.protocols.amqp10.performatives import SaslInit, SaslOutcome
+from headgate.protocols.grpc.frames import PREFACE, settings
 from headgate.server.context import SystemClock
 from headgate.server.metrics import open_descriptors, resident_bytes
 from server.amqp091_client import Client as Client091
@@ -46,6 +47,12 @@ PREFIXES = {
         b"\xff\xff\xff\xff",
     ),
     "stomp": (b"", b"CONNECT\n", b"CONNECT\naccept-version:1.2\nlogin:guest\npasscode:guest\n\n\x00", b"SEND\n" * 50),
+    "rocketmq": (
+        b"",
+        PREFACE,
+        PREFACE + settings({}),
+        PREFACE + settings({}) + b"\x00\x00\x10\x01\x04\x00\x00\x00\x01",
+    ),
     "http": (
         b"",
         b"GET /",
@@ -143,7 +150,7 @@ PATIENT = {"handshake_s": 60.0, "heartbeat_s": 1000}
 """Nobody is cut off before the clock is put forward by `LATE_S`."""
 
 
-@pytest.mark.parametrize("protocol", ["amqp", "stream", "stomp"])
+@pytest.mark.parametrize("protocol", ["amqp", "stream", "stomp", "rocketmq"])
 def test_a_client_that_says_nothing_is_cut_off(tmp_path: Path, protocol: str) -> None:
     with running_server(tmp_path, timeouts={"handshake_s": 0.3}) as running:
         with socket.create_connection(("127.0.0.1", running.ports[protocol]), LIMIT_S) as client:

@@ -68,7 +68,7 @@ def metrics(running: RunningServer, path: str = "/metrics") -> dict[str, float]:
 def test_health_needs_no_login(running: RunningServer) -> None:
     assert request(running, "/health/live") == (200, "live\n")
     assert request(running, "/health/ready") == (200, "ready\n")
-    running.context.is_ready = False
+    running.context.is_started = False
     assert request(running, "/health/ready") == (503, "not ready\n")
 
 

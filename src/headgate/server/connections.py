@@ -88,6 +88,13 @@ class Connections:
         """The record of a caller, to read or to fill; one that nobody lists for a caller that is not open."""
         return self._records.get(caller) or ConnectionRecord(0, caller.peer)
 
+    def unlisted(self, caller: Known) -> ConnectionRecord:
+        """The record of a connection whose clients are listed each by itself: it is in no list any more."""
+        record = self.of(caller)
+        if self._records.pop(caller, None) is not None:
+            self.totals.opened -= 1
+        return record
+
     def closed(self, caller: Known) -> None:
         """Note that a connection is gone."""
         record = self._records.pop(caller, None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headgate import clock
 from headgate.server.connections import Connections
+from headgate.server.listening import Listeners
 from headgate.server.settings import ServerSettings
 from headgate.server.transport import Buffer, Handler, Peer, Transport
 
@@ -51,8 +52,14 @@ class ServerContext:
     """The port of each open listener by its key in the configuration, such as `stream_tls`."""
     requesters: dict[str, GiveReply] = field(default_factory=dict)
     """Who may wait for replies, by the id that a client of RocketMQ's classic protocol gives itself."""
-    is_ready: bool = False
-    """Whether every listener accepts and the server is not stopping."""
+    listeners: Listeners = field(default_factory=Listeners)
+    is_started: bool = False
+    """Whether the server has started and does not stop."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has started, does not stop, and every listener accepts."""
+        return self.is_started and not self.listeners.ended()
 
     def advertised_address(self, peer: Peer) -> tuple[str, int]:
         """Host and port that a stream client is told to connect to."""

@@ -24,6 +24,7 @@ from typing import Any
 from headgate.server.connection import Connection
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import HandlerFactory, ServerContext
+from headgate.server.listening import Listener, SocketListener
 from headgate.server.misdirected import MisdirectedClient
 from headgate.server.mixed_listener import MixedListener
 from headgate.server.transport import T
@@ -56,8 +57,7 @@ class Driver:
         """Since when each is there."""
         self._logins_s: deque[float] = deque()
         """Since when each login that is not checked yet waits for it."""
-        self._servers: list[asyncio.Server] = []
-        self._mixed: list[MixedListener] = []
+        self._listeners: list[Listener] = []
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="headgate-worker")
         self._background = ThreadPoolExecutor(1, thread_name_prefix="headgate-background", initializer=_yield_to_others)
         self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="headgate-login")
@@ -83,7 +83,7 @@ class Driver:
         tls: ssl.SSLContext | None = None,
         *,
         takes_plain: bool = False,
-    ) -> None:
+    ) -> Listener:
         """Accept connections of a bound socket for a protocol; `name` is the listener's key in the configuration.
 
         With `tls` clients have TLS, or with `takes_plain` each as it likes; one without is told otherwise.
@@ -98,10 +98,12 @@ class Driver:
                 make_plain=None if takes_plain else lambda: MisdirectedClient(name, self.context.ports),
                 most=settings.limits.connections,
             )
-            self._mixed.append(mixed)
-            return
+            self._listeners.append(mixed)
+            return mixed
         server = await self.loop.create_server(lambda: self.connection(name, factory), sock=listening, backlog=_BACKLOG)
-        self._servers.append(server)
+        listener = SocketListener(server, listening)
+        self._listeners.append(listener)
+        return listener
 
     def connection(self, name: str, factory: HandlerFactory) -> Connection:
         """What serves a client of a listener; it becomes one of the driver's with its transport."""
@@ -109,11 +111,8 @@ class Driver:
 
     def stop_accepting(self) -> None:
         """Close the listeners; open connections stay."""
-        for server in self._servers:
-            server.close()
-        for mixed in self._mixed:
-            mixed.close()
-            mixed.socket.close()
+        for listener in self._listeners:
+            listener.close()
         self._all_gone = asyncio.Event()
 
     async def end_connections(self) -> None:

@@ -3,7 +3,7 @@
     GET    /                        the console, a page that shows the lists; its files are under /console
     GET    /favicon.ico             its icon
     GET    /health/live             200 while the loop turns
-    GET    /health/ready            200 while every listener accepts, else 503; names damaged streams
+    GET    /health/ready            200 while every listener accepts, else 503; names these and damaged streams
     GET    /health                  the same, and 503 also while a stream is damaged: for who looks, not for restarts
     GET    /metrics                 Prometheus: server and streams; /metrics/per-object adds consumers, connections
     GET    /api/overview            the server and the user who asks
@@ -178,7 +178,8 @@ class _Site:
         return self._with_damages("healthy" if is_well else "unhealthy", is_well=is_well)
 
     def _with_damages(self, state: str, *, is_well: bool) -> Response:
-        lines = [f"{state}\n", *lists.damaged_lines(self._context.broker)]
+        ended = [f"listener {name} does not accept\n" for name in self._context.listeners.ended()]
+        lines = [f"{state}\n", *ended, *lists.damaged_lines(self._context.broker)]
         return PlainTextResponse("".join(lines), 200 if is_well else 503)
 
     async def _metrics(self, request: Request) -> Response:

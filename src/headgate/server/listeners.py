@@ -48,7 +48,7 @@ def open_listeners(listeners: Listeners, *, encrypted: bool) -> dict[str, socket
         for name in (*PLAIN, *(ENCRYPTED if encrypted else _HAS_CERTIFICATE)):
             port = getattr(listeners, name)
             if port != "off":
-                opened[name] = _open(name, listeners.host, port)
+                opened[name] = open_listener(name, listeners.host, port)
     except ConfigError:
         for listening in opened.values():
             listening.close()
@@ -56,7 +56,8 @@ def open_listeners(listeners: Listeners, *, encrypted: bool) -> dict[str, socket
     return opened
 
 
-def _open(name: str, host: str, port: int) -> socket.socket:
+def open_listener(name: str, host: str, port: int) -> socket.socket:
+    """One bound and listening socket; errors as `open_listeners`."""
     try:
         if host == EVERY_ADDRESS:
             return _open_everywhere(port)
@@ -85,6 +86,15 @@ def _open_everywhere(port: int) -> socket.socket:
             if error.errno not in _NO_IPV6:
                 raise
     return socket.create_server(("", port), backlog=_BACKLOG)
+
+
+def grpc_context(tls: Tls) -> ssl.SSLContext:
+    """The same for gRPC: its clients insist on HTTP/2, and are asked for a certificate only where it is needed."""
+    context = tls_context(tls)
+    context.set_alpn_protocols(["h2"])
+    if tls.verify_client != "required":
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:

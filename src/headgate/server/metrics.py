@@ -33,6 +33,7 @@ from headgate.scan import ScanCounters
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
 from headgate.server.listeners import protocol_of
+from headgate.server.listening import Listeners
 from headgate.server.listings import consumers, open_streams, shown
 from headgate.server.topics import subscription_infos
 from headgate.topic import ERRORS_COUNTED
@@ -425,6 +426,19 @@ CONNECTION: tuple[Family[ConnectionRecord], ...] = (
     ),
 )
 
+LISTENER: tuple[Family[tuple[Listeners, str]], ...] = (
+    Family(
+        "headgate_listener_accepts",
+        "1 while the listener takes connections, else 0.",
+        lambda sample: int(sample[1] not in sample[0].ended()),
+    ),
+    Family(
+        "headgate_listener_restarts_total",
+        "How often the listener had ended and was started again.",
+        lambda sample: sample[0].restarts[sample[1]],
+    ),
+)
+
 
 def metrics_text(context: ServerContext, *, per_object: bool) -> bytes:
     """All families; `per_object` adds subscriptions, rules, consumers and connections, one line each."""
@@ -451,6 +465,8 @@ class _Collector:
         identity.add_metric(("Headgate", __version__), 1)
         yield identity
         yield from _families(SERVER, (), [((), _totals(self._context, samples))])
+        listeners = self._context.listeners
+        yield from _families(LISTENER, ("listener",), [((name,), (listeners, name)) for name in listeners.restarts])
         labelled = [((sample.stream.name,), sample) for sample in samples]
         rabbitmq = [((sample.stream.name, "/"), sample) for sample in samples]
         for family in STREAM:

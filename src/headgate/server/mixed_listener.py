@@ -15,6 +15,8 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from headgate.server.listening import is_listening
+
 CONNECTIONS = 256
 """Clients that have said nothing yet, and as many whose handshakes are not over, unless a listener says more."""
 
@@ -57,14 +59,24 @@ class MixedListener:
         """Those that have said nothing yet; the one that waits longest comes first."""
         self._taking: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
+        self.has_ended = False
+        """Whether it accepts no more."""
         listening.setblocking(False)
         self._listen()
 
+    @property
+    def is_accepting(self) -> bool:
+        """Whether it accepts, or will when there is room again."""
+        return not self.has_ended and is_listening(self.socket)
+
     def close(self) -> None:
-        """Accept no more, and end what has said nothing yet. The socket stays."""
+        """Accept no more, and end what has said nothing yet."""
+        self.has_ended = True
         if self._pause is not None:
             self._pause.cancel()
-        self._loop.remove_reader(self.socket)
+        if self.socket.fileno() >= 0:
+            self._loop.remove_reader(self.socket)
+            self.socket.close()
         for client in tuple(self._silent):
             self._give_up(client)
 
@@ -83,10 +95,12 @@ class MixedListener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in _NO_ROOM:
-                    raise
-                logger.error("no connection can be accepted for now: %s", error)
                 self._loop.remove_reader(self.socket)
+                if error.errno not in _NO_ROOM:
+                    logger.error("no connection can be accepted any more: %s", error)
+                    self.has_ended = True
+                    return
+                logger.error("no connection can be accepted for now: %s", error)
                 self._pause = self._loop.call_later(_PAUSE_S, self._listen)
                 return
             client.setblocking(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import logging
 import socket
@@ -24,7 +25,8 @@ from headgate.server.definitions import apply_definitions, declare_entities, dec
 from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.driver import Driver
 from headgate.server.http import site
-from headgate.server.listeners import ENCRYPTED, MIXED, open_listeners, protocol_of, tls_context
+from headgate.server.listeners import ENCRYPTED, MIXED, grpc_context, open_listeners, protocol_of, tls_context
+from headgate.server.listening import Listener
 from headgate.server.misdirected import MisdirectedClient, Spoken, refused, spoken_by
 from headgate.server.rocketmq.message_ids import message_ids
 from headgate.server.servicebus import administration_site
@@ -32,7 +34,7 @@ from headgate.server.settings import ServerSettings
 from headgate.server.web import HttpServer
 
 if TYPE_CHECKING:
-    from headgate.server.rocketmq.grpc import GrpcServer
+    from headgate.server.rocketmq.grpc import Servicer
 
 HANDLERS = {
     "amqp": "headgate.server.amqp:AmqpHandler",
@@ -47,7 +49,7 @@ OVER_HTTP = frozenset({"http", "servicebus"})
 """What is served over HTTP, without a handler of the driver."""
 
 OVER_GRPC = "rocketmq"
-"""What is served by grpc, which has listeners of its own."""
+"""What is served over gRPC: the handlers of all its connections share one servicer."""
 
 WEB_SOCKET = "/$servicebus/websocket"
 """Where clients of Service Bus go on with AMQP over a WebSocket; in lower case."""
@@ -77,7 +79,7 @@ class Server:
         self._driver = Driver(asyncio.get_running_loop())
         self._lock: StreamLock | None = None
         self._http: list[HttpServer] = []
-        self._grpc: GrpcServer | None = None
+        self._grpc: Servicer | None = None
         self._derived_builder: DerivedBuilder | None = None
         self.context: ServerContext
 
@@ -97,14 +99,13 @@ class Server:
         ports = {name: listening.getsockname()[1] for name, listening in sockets.items()}
         broker: Broker | None = None
         try:
-            self._bind_grpc(sockets)
             self._lock = _lock_root(Path(self._settings.root), self._clock, _reached_at(sockets))
             broker = self._make_broker()
             apply_definitions(broker, self._settings)
             protocols = {protocol_of(name) for name in sockets}
             if "servicebus" in protocols:
                 protocols.add("amqp")
-            handlers = {protocol: self._handler(protocol) for protocol in protocols - OVER_HTTP}
+            handlers = {protocol: self._handler(protocol) for protocol in protocols - OVER_HTTP - {OVER_GRPC}}
             certificate = self._certificate(needs_one="servicebus" in protocols)
         except BaseException:
             for listening in sockets.values():
@@ -114,8 +115,6 @@ class Server:
             self._driver.close()
             if self._lock is not None:
                 self._lock.release()
-            if self._grpc is not None:
-                await self._grpc.stop(0)
             raise
         self.context = self._make_context(broker)
         self.context.ports.update(ports)
@@ -127,36 +126,38 @@ class Server:
                 listening.close()
             await self.stop()
             raise
+        if OVER_GRPC in protocols:
+            # Imports protobuf.
+            from headgate.server.rocketmq.grpc import Servicer
+
+            self._grpc = Servicer(self.context, self._driver)
+            handlers[OVER_GRPC] = self._grpc.connection
         for name, listening in sockets.items():
             if protocol_of(name) in OVER_HTTP:
-                await self._start_http(name, listening, certificate, handlers)
+                start = functools.partial(self._start_http, name, certificate, handlers)
             else:
-                takes_both = name in MIXED
-                encrypted = tls if name in ENCRYPTED or takes_both else None
-                await self._driver.listen(
-                    name, listening, handlers[protocol_of(name)], encrypted, takes_plain=takes_both
-                )
-        if self._grpc is not None:
-            await self._grpc.start(self.context, self._driver)
+                start = functools.partial(self._listen, name, handlers[protocol_of(name)], tls)
+            await self.context.listeners.open(name, listening, start, host=self._settings.listeners.host)
         kinds = [kind for kind in ("columns", "lookup") if getattr(self._settings, kind).build]
         if kinds:
             self._derived_builder = DerivedBuilder(Path(self._settings.root), kinds)
             self._derived_builder.start()
-        self.context.is_ready = True
+        self.context.is_started = True
 
     async def stop(self) -> None:
         """Accept no more, write and confirm what is queued, say good-bye, give the locks back. Takes a bounded time."""
-        self.context.is_ready = False
+        self.context.is_started = False
+        self.context.listeners.close()
         self._driver.stop_accepting()
         if self._derived_builder is not None:
             await self._derived_builder.stop()
         if self._grpc is not None:
-            grpc_stopped = asyncio.ensure_future(self._grpc.stop(self._settings.timeouts.shutdown_s))
+            self._grpc.stop()
         await self._until_written()
         await self._driver.end_connections()
         await asyncio.gather(*(http.stop() for http in self._http))
         if self._grpc is not None:
-            await grpc_stopped
+            self._grpc.close()
         try:
             self.context.broker.close()
         finally:
@@ -167,20 +168,16 @@ class Server:
     def hurry(self) -> None:
         """Stop without waiting for clients any longer."""
         self._driver.abort_connections()
-        if self._grpc is not None:
-            self._grpc.hurry()
 
-    def _bind_grpc(self, sockets: dict[str, socket.socket]) -> None:
-        """Let grpc take over its listeners from their sockets. Raises ConfigError."""
-        names = [name for name in sockets if protocol_of(name) == OVER_GRPC]
-        if not names:
-            return
-        # Imports grpc, 15 MB.
-        from headgate.server.rocketmq.grpc import GrpcServer
-
-        self._grpc = GrpcServer(self._settings)
-        for name in names:
-            self._grpc.bind(name, sockets.pop(name))
+    async def _listen(
+        self, name: str, factory: HandlerFactory, tls: ssl.SSLContext | None, listening: socket.socket
+    ) -> Listener:
+        takes_both = name in MIXED
+        if name in ENCRYPTED and protocol_of(name) == OVER_GRPC:
+            assert self._settings.tls is not None
+            tls = grpc_context(self._settings.tls)
+        encrypted = tls if name in ENCRYPTED or takes_both else None
+        return await self._driver.listen(name, listening, factory, encrypted, takes_plain=takes_both)
 
     def _certificate(self, *, needs_one: bool) -> ssl.SSLContext | None:
         """What serves HTTP with TLS: the certificate of the configuration, else one for this machine where needed."""
@@ -196,10 +193,10 @@ class Server:
     async def _start_http(
         self,
         name: str,
-        listening: socket.socket,
         certificate: ssl.SSLContext | None,
         handlers: Mapping[str, HandlerFactory],
-    ) -> None:
+        listening: socket.socket,
+    ) -> Listener:
         is_servicebus = protocol_of(name) == "servicebus"
         is_encrypted = name in ENCRYPTED
 
@@ -224,6 +221,7 @@ class Server:
         if is_servicebus:
             self._driver.administration = http.connection
         await http.start()
+        return http
 
     def _make_broker(self) -> Broker:
         users_file = self._settings.authentication.users_file

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate.server.connection import Connection
 from headgate.server.connections import ip_address
+from headgate.server.listening import is_listening
 from headgate.server.mixed_listener import CONNECTIONS, MixedListener
 from headgate.server.transport import Peer
 from headgate.server.websocket import Upper, WebSocketTransport, answer_handshake, hand_up
@@ -203,6 +204,19 @@ class HttpServer:
         """What serves a client that was accepted elsewhere, from its first bytes on."""
         return _HttpConnection(self._server, self._all_open, self._limit_s, self._web_sockets, self._first)
 
+    @property
+    def is_accepting(self) -> bool:
+        """Whether it does."""
+        if self._task is None or self._task.done():
+            return False
+        return is_listening(self._socket) and all(_is_serving(server) for server in self._server.servers)
+
+    def close(self) -> None:
+        """Accept no more; connections stay until `stop`."""
+        for server in self._server.servers:
+            server.close()
+        self._socket.close()
+
     async def _listener(self) -> asyncio.Server:
         if self._encryption is None:
             return await asyncio.get_running_loop().create_server(
@@ -226,11 +240,13 @@ class HttpServer:
             await self._server.shutdown(sockets=[self._socket])
             return
         # uvicorn would wait a tenth of a second for nobody.
-        for server in self._server.servers:
-            server.close()
-        self._socket.close()
+        self.close()
         for server in self._server.servers:
             await server.wait_closed()
+
+
+def _is_serving(server: asyncio.Server | MixedListener) -> bool:
+    return server.is_accepting if isinstance(server, MixedListener) else server.is_serving()
 
 
 def peer_of(request: Request) -> Peer:

@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 import pytest
 
+from headgate.protocols.grpc import frames as grpc_frames
+from headgate.protocols.grpc.frames import Frame
+from headgate.protocols.grpc.framing import prefixed
 from headgate.protocols.rocketmq import Status
 from headgate.protocols.rocketmq.grpc import messages as pb
+from headgate.server.context import SystemClock
+from headgate.server.rocketmq.grpc.calls import GrpcHandler
+from server.garbage import grpc_corpus, grpc_headers, opened
 from server.rocketmq.conftest import GrpcSite
 from server.rocketmq.grpc_peer import GrpcPeer, consumer_settings, message, producer_settings, seconds
+from waiting import until_closed
 
 TOPIC, GROUP = "faulty", "g"
 LARGEST = 2**31 - 1
@@ -227,3 +235,68 @@ def test_mutated_requests(site: GrpcSite, peer: GrpcPeer, seed: int, count: int)
     # Some are no messages, some are refused for what they say. How many statuses there are is chance.
     assert _NEVER not in seen and Status.BAD_REQUEST in seen and len(seen) > 2
     assert len(site.running.context.connections) < 100
+
+
+# Peers that are slow or silent
+
+BEGUN = grpc_frames.frame(Frame.HEADERS, 4, 3, grpc_headers("SendMessage"))
+MESSAGE = prefixed(bytes(100_000))
+OWED = {
+    "a head": BEGUN[:5],
+    "a frame": BEGUN[:40],
+    "a block of fields": grpc_frames.frame(Frame.HEADERS, 0, 3, grpc_headers("SendMessage")[:9]),
+    "a request": BEGUN,
+    "a message": BEGUN + grpc_frames.frame(Frame.DATA, 0, 3, MESSAGE[:1_000]),
+    "a message of a stream": grpc_frames.frame(Frame.HEADERS, 4, 3, grpc_headers("Telemetry"))
+    + grpc_frames.frame(Frame.DATA, 0, 3, MESSAGE[:10]),
+}
+
+
+@pytest.mark.parametrize("owed", OWED)
+def test_who_owes_the_rest_of_what_it_began_is_cut_off(open_site: Callable[..., GrpcSite], owed: str) -> None:
+    running = open_site(timeouts={"handshake_s": 0.3}).running
+    connected, _ = opened(running.ports["rocketmq"], grpc_corpus(0))
+    with connected:
+        connected.sendall(OWED[owed])
+        until_closed(connected)
+    assert running.context.connections.totals.timed_out == 1
+
+
+def test_who_brings_enough_stays_and_is_asked_whether_it_is_there(
+    open_site: Callable[..., GrpcSite], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, passed_s = open_site().running, 0.0
+    monkeypatch.setattr(SystemClock, "monotonic_s", staticmethod(lambda: time.monotonic() + passed_s))
+
+    def tick() -> None:
+        [connection] = running.server._driver._connections
+        running.call(lambda: connection.tick(0))
+
+    def owes() -> bool:
+        [connection] = running.server._driver._connections
+        handler = connection._handler
+        assert isinstance(handler, GrpcHandler)
+        return 3 in handler._tasks and handler.connection.received(3) == 16_000
+
+    connected, _ = opened(running.ports["rocketmq"], grpc_corpus(0))
+    with connected:
+        # A large request and a stream that waits.
+        connected.sendall(BEGUN + grpc_frames.frame(Frame.DATA, 0, 3, MESSAGE[:16_000]))
+        connected.sendall(grpc_frames.frame(Frame.HEADERS, 4, 5, grpc_headers("Telemetry")))
+        running.until(owes)
+        passed_s = 10.3
+        tick()
+        connected.sendall(grpc_frames.frame(Frame.DATA, 1, 3, MESSAGE[16_000:32_000]))
+        said = b""
+        while b"grpc-status" not in said:
+            said += connected.recv(1 << 16)
+        passed_s += 31.0
+        tick()
+        while grpc_frames.frame(Frame.PING, 0, 0, bytes(8)) not in said:
+            piece = connected.recv(1 << 16)
+            assert piece
+            said += piece
+        passed_s += 30.0
+        tick()
+        until_closed(connected)
+    assert running.context.connections.totals.timed_out == 1

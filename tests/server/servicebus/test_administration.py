@@ -163,9 +163,9 @@ def test_health_is_true_only_while_a_message_would_be_taken(
     running: RunningServer, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert site.raw("GET", "/health") == (200, "healthy\n")
-    running.context.is_ready = False
+    running.context.is_started = False
     assert site.raw("GET", "/health") == (503, "unhealthy\n")
-    running.context.is_ready = True
+    running.context.is_started = True
     with monkeypatch.context() as patched:
         full = types.SimpleNamespace(f_bavail=1, f_frsize=4096)
         patched.setattr(administration, "os", types.SimpleNamespace(statvfs=lambda _: full, access=os.access, W_OK=2))

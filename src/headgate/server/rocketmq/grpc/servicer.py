@@ -1,31 +1,27 @@
 """The calls of RocketMQ's gRPC service: who calls, what is refused, which part of this package answers.
 
 Requests are taken and answers given as bytes, and a request is read when it is known who sends it and that there is
-room for it: methods with one request are served as streams of requests, which is the same to clients. What is refused
-is told by the status within an answer; only the stream of settings ends with an error of gRPC.
+room for it. What is refused is told by the status within an answer; only the stream of settings ends with an error of
+gRPC.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import dataclasses
 import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
-from urllib.parse import unquote
-
-import grpc
 
 from headgate.errors import AuthenticationError, HeadgateError
+from headgate.protocols.grpc import StatusCode
 from headgate.protocols.rocketmq import Status, refused
 from headgate.protocols.rocketmq.grpc import messages as pb
 from headgate.protocols.rocketmq.grpc import parsed, status_of
-from headgate.server.connections import ip_address
 from headgate.server.context import ServerContext
 from headgate.server.driver import Driver
 from headgate.server.rocketmq.grpc.access import identify
+from headgate.server.rocketmq.grpc.calls import CallRefusedError, GrpcCall, GrpcHandler
 from headgate.server.rocketmq.grpc.clients import Clients, GrpcClient
 from headgate.server.rocketmq.grpc.filters import GroupFilters
 from headgate.server.rocketmq.grpc.receiving import Receiving
@@ -33,24 +29,23 @@ from headgate.server.rocketmq.grpc.routing import Routing
 from headgate.server.rocketmq.grpc.sending import Sending
 from headgate.server.rocketmq.grpc.settling import Settling
 from headgate.server.rocketmq.grpc.telemetry import Telemetry
-from headgate.server.transport import Peer
-
-Call: TypeAlias = Any
-"""A `grpc.aio.ServicerContext`: grpc has no types."""
+from headgate.server.transport import Transport
 
 Serve: TypeAlias = Callable[[GrpcClient, Any], Awaitable[Any]]
 
 _CLIENT_ID = "x-mq-client-id"
 _CLIENT_ID_CHARACTERS = 255
+_TICK_S = 1.0
 
 logger = logging.getLogger("headgate.server.rocketmq")
 
 
 class Servicer:
-    """Serves the calls of one server."""
+    """Serves the calls of one server, whatever connections they come by."""
 
     def __init__(self, context: ServerContext, driver: Driver) -> None:
         self._context = context
+        self._driver = driver
         self._calls = 0
         self.clients = Clients(context)
         routing, filters = Routing(context), GroupFilters(context.settings)
@@ -58,9 +53,6 @@ class Servicer:
         self._receiving = Receiving(context, routing, filters)
         self._settling = Settling(context, routing)
         self._telemetry = Telemetry(context, routing, filters, self.clients)
-
-    def handler(self) -> Any:
-        """What grpc asks for the methods."""
         served: Mapping[str, Serve] = {
             "QueryRoute": self._telemetry.query_route,
             "QueryAssignment": self._telemetry.query_assignment,
@@ -72,22 +64,22 @@ class Servicer:
             "ChangeInvisibleDuration": self._settling.change_invisible,
             "ForwardMessageToDeadLetterQueue": self._settling.dead_letter,
         }
-        handlers = {}
+        self._methods: dict[str, Callable[[GrpcCall], Awaitable[bytes | None]]] = {}
         for method in pb.METHODS:
             if method.takes_stream:
-                handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._stream)
+                serve: Callable[[GrpcCall], Awaitable[bytes | None]] = self._stream
             elif method.name == "ReceiveMessage":
-                handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._receive)
+                serve = self._receive
             elif method.gives_stream:
-                handlers[method.name] = grpc.stream_stream_rpc_method_handler(
-                    functools.partial(self._refuse_stream, method)
-                )
+                serve = functools.partial(self._refuse_stream, method)
             else:
-                serve = served.get(method.name, _not_served)
-                handlers[method.name] = grpc.stream_unary_rpc_method_handler(
-                    functools.partial(self._unary, method, serve)
-                )
-        return grpc.method_handlers_generic_handler(pb.SERVICE, handlers)
+                serve = functools.partial(self._unary, method, served.get(method.name, _not_served))
+            self._methods[f"/{pb.SERVICE}/{method.name}"] = serve
+        self._timer = driver.loop.call_later(_TICK_S, self._tick)
+
+    def connection(self, transport: Transport, context: ServerContext) -> GrpcHandler:
+        """What serves a connection that was accepted."""
+        return GrpcHandler(transport, context, self._serve)
 
     def stop(self) -> None:
         """Answer what waits, end streams: no call lasts longer than its answer takes."""
@@ -96,9 +88,24 @@ class Servicer:
             for stream in client.streams:
                 stream.set()
 
+    def close(self) -> None:
+        """The connections are gone."""
+        self._timer.cancel()
+        self.clients.close()
+
+    def _tick(self) -> None:
+        self._timer = self._driver.loop.call_later(_TICK_S, self._tick)
+        self.clients.tick()
+
     # calls
 
-    async def _unary(self, method: pb.Method, serve: Serve, _requests: AsyncIterator[bytes], call: Call) -> bytes:
+    async def _serve(self, call: GrpcCall) -> bytes | None:
+        serve = self._methods.get(call.path)
+        if serve is None:
+            raise CallRefusedError(StatusCode.UNIMPLEMENTED, "there is no such method")
+        return await serve(call)
+
+    async def _unary(self, method: pb.Method, serve: Serve, call: GrpcCall) -> bytes:
         client: GrpcClient | None = None
         self._calls += 1
         try:
@@ -121,7 +128,7 @@ class Servicer:
             client.record.bytes_sent += len(answer)
         return answer
 
-    async def _receive(self, _requests: AsyncIterator[bytes], call: Call) -> None:
+    async def _receive(self, call: GrpcCall) -> None:
         client: GrpcClient | None = None
         self._calls += 1
         try:
@@ -139,57 +146,49 @@ class Servicer:
         finally:
             self._over(client)
 
-    async def _refuse_stream(self, method: pb.Method, _requests: AsyncIterator[bytes], call: Call) -> None:
+    async def _refuse_stream(self, method: pb.Method, _call: GrpcCall) -> bytes:
         status = pb.Status(code=Status.NOT_IMPLEMENTED, message=_NOT_SERVED)
-        await call.write(method.response(status=status).SerializeToString())
+        answer: bytes = method.response(status=status).SerializeToString()
+        return answer
 
-    async def _stream(self, _requests: AsyncIterator[bytes], call: Call) -> None:
+    async def _stream(self, call: GrpcCall) -> None:
         client: GrpcClient | None = None
         self._calls += 1
         try:
-            try:
-                client = self._client(call)
-                reason = await self._telemetry.serve(client, call)
-            except HeadgateError as error:
-                code = grpc.StatusCode.INVALID_ARGUMENT
-                status = status_of(error)
-                if status.code == Status.UNAUTHORIZED:
-                    code = grpc.StatusCode.UNAUTHENTICATED
-                elif status.code == Status.FORBIDDEN:
-                    code = grpc.StatusCode.PERMISSION_DENIED
-                elif status.code == Status.TOO_MANY_REQUESTS:
-                    code = grpc.StatusCode.RESOURCE_EXHAUSTED
-                who = call.peer() if client is None else client.record.name
-                logger.info("%s: its settings are refused: %s", who, status.message)
-                await call.abort(code, f"process client telemetryCommand failed. {status.message}")
-            if reason:
-                await call.abort(grpc.StatusCode.UNAVAILABLE, reason)
+            client = self._client(call)
+            reason = await self._telemetry.serve(client, call)
+        except HeadgateError as error:
+            status = status_of(error)
+            who = call.peer.host if client is None else client.record.name
+            logger.info("%s: its settings are refused: %s", who, status.message)
+            code = _CODES.get(status.code, StatusCode.INVALID_ARGUMENT)
+            raise CallRefusedError(code, f"process client telemetryCommand failed. {status.message}") from error
         finally:
             self._over(client)
+        if reason:
+            raise CallRefusedError(StatusCode.UNAVAILABLE, reason)
 
     # who calls
 
-    def _client(self, call: Call) -> GrpcClient:
+    def _client(self, call: GrpcCall) -> GrpcClient:
         """The client of a call that began. Raises HeadgateError for one that is not served."""
         if self._calls > self._context.settings.rocketmq.calls:
             raise refused(Status.TOO_MANY_REQUESTS, "too many calls at once (rocketmq.calls)")
-        headers = {name: text for name, text in call.invocation_metadata() if isinstance(text, str)}
+        headers = call.headers
         client_id = headers.get(_CLIENT_ID, "")
         if not client_id.strip():
             raise refused(Status.CLIENT_ID_REQUIRED, "client id cannot be empty")
         if len(client_id) > _CLIENT_ID_CHARACTERS:
             raise refused(Status.CLIENT_ID_REQUIRED, f"a client id has at most {_CLIENT_ID_CHARACTERS} characters")
-        peer = _peer(call.peer())
         try:
-            identity = identify(self._context, peer, headers)
+            identity = identify(self._context, call.peer, headers)
         except AuthenticationError:
             self._context.connections.totals.logins_failed += 1
             raise
+        call.is_of(identity.name)
         client = self.clients.get(client_id, identity)
         if client is None:
-            is_encrypted = call.auth_context().get("transport_security_type") == [b"ssl"]
-            peer = dataclasses.replace(peer, is_encrypted=is_encrypted)
-            client = self.clients.begin(client_id, identity, peer, headers)
+            client = self.clients.begin(client_id, identity, call.peer, headers)
         client.calls += 1
         return client
 
@@ -202,15 +201,21 @@ class Servicer:
 
 _RECEIVE = next(method for method in pb.METHODS if method.name == "ReceiveMessage")
 _NOT_SERVED = "this call is not served"
+_CODES: Mapping[int, StatusCode] = {
+    Status.UNAUTHORIZED: StatusCode.UNAUTHENTICATED,
+    Status.FORBIDDEN: StatusCode.PERMISSION_DENIED,
+    Status.TOO_MANY_REQUESTS: StatusCode.RESOURCE_EXHAUSTED,
+}
+"""How the stream of settings ends, by what was refused; else with INVALID_ARGUMENT."""
 
 
 async def _not_served(_client: GrpcClient, _request: Any) -> Any:
     raise refused(Status.NOT_IMPLEMENTED, _NOT_SERVED)
 
 
-async def _request(method: pb.Method, client: GrpcClient, call: Call) -> Any:
+async def _request(method: pb.Method, client: GrpcClient, call: GrpcCall) -> Any:
     data = await call.read()
-    if data is grpc.aio.EOF:
+    if data is None:
         raise refused(Status.BAD_REQUEST, "the call has no request")
     client.record.bytes_received += len(data)
     return parsed(method.request, data)
@@ -219,19 +224,6 @@ async def _request(method: pb.Method, client: GrpcClient, call: Call) -> Any:
 def _status(error: Exception, method: str, client: GrpcClient | None) -> pb.Status:
     if isinstance(error, HeadgateError):
         return status_of(error)
-    if isinstance(error, grpc.aio.BaseError | asyncio.CancelledError):
-        raise error
     who = "a client" if client is None else client.record.name
     logger.error("%s: %s failed", who, method, exc_info=error)
     return pb.Status(code=Status.INTERNAL_SERVER_ERROR, message="an error of the server; its log has it")
-
-
-@functools.lru_cache(maxsize=4096)
-def _peer(text: str) -> Peer:
-    """The peer of a call, such as `ipv4:127.0.0.1:41234` and `ipv6:%5B::1%5D:41234`."""
-    address, _, port = unquote(text).partition(":")[2].rpartition(":")
-    try:
-        host = ip_address(address.strip("[]"))
-    except ValueError:
-        return Peer(address, 0, is_loopback=False)
-    return Peer(str(host), int(port), is_loopback=host.is_loopback)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from typing import TYPE_CHECKING, Any
 
 from headgate.broker import MessageTopic
 from headgate.errors import RemoteProtocolError
@@ -23,12 +21,10 @@ from headgate.protocols.rocketmq.grpc import (
 )
 from headgate.protocols.rocketmq.grpc import messages as pb
 from headgate.server.context import ServerContext
+from headgate.server.rocketmq.grpc.calls import GrpcCall
 from headgate.server.rocketmq.grpc.clients import Clients, GrpcClient
 from headgate.server.rocketmq.grpc.filters import GroupFilters
 from headgate.server.rocketmq.grpc.routing import Routing, accepted_types
-
-if TYPE_CHECKING:
-    from headgate.server.rocketmq.grpc.servicer import Call
 
 BROKER_NAME = "headgate"
 """What clients call the server; there is one."""
@@ -75,25 +71,24 @@ class Telemetry:
         self._clients.end(client)
         return pb.NotifyClientTerminationResponse(status=OK)
 
-    async def serve(self, client: GrpcClient, call: Call) -> str:
+    async def serve(self, client: GrpcClient, call: GrpcCall) -> str:
         """Answer settings until the client ends the stream; gives why the server ends it, or nothing.
 
         Raises HeadgateError for settings that are refused: the stream ends with it.
         """
+        call.is_stream = True
         ends = asyncio.Event()
         client.streams.add(ends)
         ending = asyncio.ensure_future(ends.wait())
+        reading: asyncio.Future[bytes | None] | None = None
         try:
             while True:
-                reading: asyncio.Future[Any] = asyncio.ensure_future(call.read())
+                reading = asyncio.ensure_future(call.read())
                 await asyncio.wait((reading, ending), return_when=asyncio.FIRST_COMPLETED)
                 if not reading.done():
-                    reading.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await reading
                     return "the server stops, or the client said that it ends"
                 data = reading.result()
-                if not isinstance(data, bytes):
+                if data is None:
                     return ""
                 client.record.bytes_received += len(data)
                 answer = self._answer(client, parsed(pb.TelemetryCommand, data))
@@ -103,6 +98,8 @@ class Telemetry:
                     await call.write(encoded)
         finally:
             ending.cancel()
+            if reading is not None:
+                reading.cancel()
             client.streams.discard(ends)
 
     def _answer(self, client: GrpcClient, command: pb.TelemetryCommand) -> pb.TelemetryCommand | None:

@@ -83,6 +83,17 @@ Metrics of messages and lags count messages, also those with RabbitMQ's names, w
 stored offsets take offsets and hold no message, so a consumer that has examined every message has lag 0.
 Counters of streams include consumers that have left, since the server started. Without `_total` the
 names are those of `headgate tail --counters`, of the [console](http.md#the-console) and of Spark's progress.
+
+Each number has one meaning, in metrics, `/api`, the command line and the console:
+
+| number | what it counts |
+| --- | --- |
+| consumers of a stream | consumers of messages or chunks, receivers of its subscriptions, one for each group that reads it |
+| `delivered_messages` | messages given to consumers, those in chunks included; subscriptions and groups have counts of their own |
+| `lag` of a consumer | messages of the stream that it was neither given nor has passed over |
+| `lag` of a receiver | copies of its subscription that nobody has: `active` and `waiting` |
+| `lag` of a group | messages that it has not settled, those that members have among them |
+| `lag` of a stored offset | messages behind it, which a consumer that stores seldom may have been given already |
 """
 
 

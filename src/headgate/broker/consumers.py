@@ -73,7 +73,16 @@ class Consumer:
     it goes on behind them, and `on_lost` is told.
     """
 
-    __slots__ = ("_consumers", "_engine", "_reader", "_stream", "delivered_bytes", "options", "shared")
+    __slots__ = (
+        "_consumers",
+        "_engine",
+        "_reader",
+        "_stream",
+        "delivered_bytes",
+        "delivered_messages",
+        "options",
+        "shared",
+    )
 
     _reader: Reader[ScanBatch] | Reader[ChunkColumns]
 
@@ -82,7 +91,7 @@ class Consumer:
     ) -> None:
         self.options = options
         self.shared: SharedName | None = None
-        self.delivered_bytes = 0
+        self.delivered_messages = self.delivered_bytes = 0
         self._consumers = consumers
         self._stream = stream
         self._engine = engine
@@ -289,14 +298,13 @@ class Consumer:
 class MessageConsumer(Consumer):
     """Takes messages."""
 
-    __slots__ = ("delivered_messages",)
+    __slots__ = ()
 
     _reader: Reader[ScanBatch]
 
     def __init__(
         self, consumers: Consumers, stream: BrokerStream, engine: ReadingEngine, options: ConsumerOptions
     ) -> None:
-        self.delivered_messages = 0
         self._reader = engine.message_reader(options.request())
         super().__init__(consumers, stream, engine, options)
 
@@ -339,6 +347,7 @@ class ChunkConsumer(Consumer):
             return None
         self.delivered_chunks += len(chunks)
         self.delivered_bytes += total(chunks.data_lengths)
+        self.delivered_messages += chunks.message_count()
         return ChunkBatch(
             chunks.data, chunks.header_starts, chunks.data_starts, chunks.data_lengths, self._stream.last_chunk_id
         )

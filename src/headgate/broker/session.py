@@ -338,7 +338,7 @@ class Session:
             settles_first=settles_first,
             tag=tag,
         )
-        self._keep(receiver)
+        self._keep(receiver, name)
         return receiver
 
     def session_receiver(
@@ -367,10 +367,11 @@ class Session:
             settles_first=settles_first,
             tag=tag,
         )
-        self._keep(receiver)
+        self._keep(receiver, name)
         return receiver
 
-    def _keep(self, receiver: Receiver) -> None:
+    def _keep(self, receiver: Receiver, name: SubscriptionName) -> None:
+        receiver.name = name
         self._receivers = [each for each in self._receivers if not each.is_closed]
         self._receivers.append(receiver)
 

@@ -97,7 +97,7 @@ class ReadingCounters:
 
     consumers: int = 0
     delivered_messages: int = 0
-    """By consumers that take messages."""
+    """Also those in chunks."""
     delivered_chunks: int = 0
     """By consumers that take chunks."""
     delivered_bytes: int = 0
@@ -114,7 +114,7 @@ class ReadingCounters:
     def add(self, consumer: Consumer) -> None:
         """Add what one consumer took so far."""
         self.consumers += 1
-        self.delivered_messages += getattr(consumer, "delivered_messages", 0)
+        self.delivered_messages += consumer.delivered_messages
         self.delivered_chunks += getattr(consumer, "delivered_chunks", 0)
         self.delivered_bytes += consumer.delivered_bytes
         self.scan.add(consumer.counters)

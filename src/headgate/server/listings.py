@@ -6,6 +6,7 @@ The same for HTTP and the command line.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 
@@ -18,20 +19,22 @@ from headgate.broker import (
     BrokerStream,
     ChunkConsumer,
     Consumer,
-    MessageConsumer,
+    GroupView,
     Permission,
     Permissions,
+    Receiver,
     Session,
     Users,
     arguments_declared,
 )
 from headgate.errors import AccessRefusedError, HeadgateError, ResourceNotFoundError, did_you_mean
 from headgate.log import StreamInfo, read_tracking
+from headgate.scan import ScanCounters
 from headgate.server.connections import Connections
 from headgate.server.context import ServerContext
 from headgate.server.definitions import ADMINISTRATOR
 from headgate.server.identity import NODE, PRODUCT, VERSION
-from headgate.topic import topics_forwarding_to
+from headgate.topic import SubscriptionName, topics_forwarding_to
 
 MONITORING = "monitoring"
 """The tag of users who may see all streams, consumers and connections."""
@@ -99,10 +102,11 @@ def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
     members: dict[str, list[Consumer]] = {}
     for _session, consumer in consumers(broker):
         members.setdefault(consumer.stream, []).append(consumer)
+    counts = consumer_counts(broker)
     for name in broker.catalogue.names():
         if may_read(broker.users, user, name):
             try:
-                row = stream_row(broker, broker.catalogue.get(name), members.get(name, ()))
+                row = stream_row(broker, broker.catalogue.get(name), members.get(name, ()), counts[name])
             except HeadgateError as error:
                 row = {"name": name, "error": str(error)}
             yield row
@@ -119,8 +123,10 @@ def damaged_lines(broker: Broker) -> Iterator[str]:
         yield f"stream {shown(name)!r} is damaged: the list of streams says how, headgate stream repair what to do\n"
 
 
-def stream_row(broker: Broker, stream: BrokerStream, members: Iterable[Consumer]) -> Row:
+def stream_row(broker: Broker, stream: BrokerStream, members: Iterable[Consumer], consumer_count: int) -> Row:
     """One stream with its counters; what its consumers took, `members` and those that are gone, together.
+
+    `consumer_count` is that of `consumer_counts`.
 
     `match_index` says how far it is behind, None where the server calculates nothing.
     """
@@ -134,7 +140,7 @@ def stream_row(broker: Broker, stream: BrokerStream, members: Iterable[Consumer]
         "messages": stream.messages_from(0),
         "size_bytes": stream.size_bytes(),
         "publishers": len(stream.publishers),
-        "consumers": len(stream.readers),
+        "consumers": consumer_count,
         "match_index": None if lag is None else {"lag_messages": lag.messages, "lag_seconds": lag.behind_ms / 1000},
         "counters": asdict(stream.counters),
         "reading": {
@@ -159,7 +165,12 @@ def stream_detail(broker: Broker, stream: BrokerStream, info: StreamInfo) -> Row
     `publishers` are the sequences of the named ones here, as there.
     """
     return {
-        **stream_row(broker, stream, (consumer for _, consumer in consumers(broker) if consumer.stream == stream.name)),
+        **stream_row(
+            broker,
+            stream,
+            (consumer for _, consumer in consumers(broker) if consumer.stream == stream.name),
+            consumer_counts(broker)[stream.name],
+        ),
         **info.facts(),
         "publishers": {shown(name): sequence for name, (_, sequence) in info.tracking.sequences.items()},
         "stored_offsets": {
@@ -188,6 +199,41 @@ def consumers(broker: Broker) -> Iterator[tuple[Session, Consumer]]:
             yield session, consumer
 
 
+def receivers(broker: Broker) -> Iterator[tuple[Session, Receiver, SubscriptionName]]:
+    """The receivers of subscriptions and queues, of all sessions."""
+    for session in broker.sessions:
+        for receiver in session.receivers:
+            if receiver.name is not None:
+                yield session, receiver, receiver.name
+
+
+def group_readers(broker: Broker) -> Iterator[tuple[GroupView, Consumer]]:
+    """Consumer groups for which a stream is read, one of each stream."""
+    for view in broker.consumer_groups.views.known():
+        reader = view.reader
+        if reader is not None:
+            yield view, reader
+
+
+def consumer_counts(broker: Broker) -> Counter[str]:
+    """How many consumers each stream has: as many as the list of consumers has rows of it."""
+    counts = Counter(consumer.stream for _, consumer in consumers(broker))
+    counts.update(name.topic for _, _, name in receivers(broker))
+    counts.update(view.stream.name for view, _ in group_readers(broker))
+    return counts
+
+
+def largest_lags(broker: Broker) -> dict[str, int]:
+    """The lag of the slowest consumer of each stream that has any, of those that the list has."""
+    lags = [(consumer.stream, consumer.lag) for _, consumer in consumers(broker)]
+    lags += [(name.topic, receiver.lag) for _, receiver, name in receivers(broker)]
+    lags += [(view.stream.name, view.counts().lag) for view, _ in group_readers(broker)]
+    found: dict[str, int] = {}
+    for stream, lag in lags:
+        found[stream] = max(lag, found.get(stream, 0))
+    return found
+
+
 def shown(name: str | bytes) -> str:
     """What a client calls something, with escapes for bytes that are not UTF-8: JSON and metrics cannot say them."""
     encoded = name if isinstance(name, bytes) else name.encode("utf-8", "backslashreplace")
@@ -197,8 +243,9 @@ def shown(name: str | bytes) -> str:
 def consumer_rows(broker: Broker, user: str) -> Iterator[Row]:
     """The consumers of streams that a user may read, with the filters in force.
 
-    Behind those of connections come those that read for consumer groups: they have the name of the group as their tag,
-    too, no connection and no user, and counters since the group was first used.
+    Behind them come receivers of subscriptions, with the name of the subscription, whose lag are copies that nobody
+    has. Then those that read for consumer groups: they have the name of the group as their tag, no connection and no
+    user, counters since the group was first used, and as lag what the group has not settled.
     """
     for session, consumer in consumers(broker):
         if may_read(broker.users, user, consumer.stream):
@@ -209,17 +256,52 @@ def consumer_rows(broker: Broker, user: str) -> Iterator[Row]:
                 "protocol": session.protocol,
                 "user": session.user,
             }
-    for view in broker.consumer_groups.views.known():
-        reading = view.fresh.consumer
-        if reading is not None and may_read(broker.users, user, reading.stream):
+    for session, receiver, name in receivers(broker):
+        if may_read(broker.users, user, name.topic) or may_read(broker.users, user, str(name)):
+            yield {
+                **_receiver_facts(receiver, name),
+                "tag": shown(receiver.tag),
+                "connection": session.connection,
+                "protocol": session.protocol,
+                "user": session.user,
+            }
+    for view, reading in group_readers(broker):
+        if may_read(broker.users, user, view.stream.name):
+            counts = view.counts()
             yield {
                 **_consumer_facts(reading),
+                "lag": counts.lag,
+                "filtered_lag": reading.filtered_lag + counts.lag - counts.unseen,
+                "delivered_messages": view.counters.delivered,
+                "delivered_bytes": view.counters.delivered_bytes,
                 "tag": shown(view.group),
                 "connection": "",
                 "protocol": "consumer group",
                 "user": "",
-                "counters": view.fresh.counters.as_dict(),
+                "counters": view.scan_counters.as_dict(),
             }
+
+
+def _receiver_facts(receiver: Receiver, name: SubscriptionName) -> Row:
+    """A receiver of a subscription, as a consumer of its topic: rules and not filters choose what it gets."""
+    return {
+        "stream": name.topic,
+        "name": shown(str(name)),
+        "filter_values": [],
+        "match_unfiltered": False,
+        "dialect": None,
+        "filter": None,
+        "next_offset": None,
+        "lag": receiver.lag,
+        "filtered_lag": receiver.lag,
+        "lost": 0,
+        "credit": receiver.wanted,
+        "active": True,
+        "delivered_chunks": None,
+        "delivered_messages": receiver.delivered_messages,
+        "delivered_bytes": receiver.delivered_bytes,
+        "counters": ScanCounters().as_dict(),
+    }
 
 
 def _consumer_facts(consumer: Consumer) -> Row:
@@ -239,7 +321,7 @@ def _consumer_facts(consumer: Consumer) -> Row:
         "credit": consumer.wanted,
         "active": consumer.is_active,
         "delivered_chunks": consumer.delivered_chunks if isinstance(consumer, ChunkConsumer) else None,
-        "delivered_messages": consumer.delivered_messages if isinstance(consumer, MessageConsumer) else None,
+        "delivered_messages": consumer.delivered_messages,
         "delivered_bytes": consumer.delivered_bytes,
         "counters": consumer.counters.as_dict(),
     }

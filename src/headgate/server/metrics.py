@@ -34,7 +34,7 @@ from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
 from headgate.server.listeners import protocol_of
 from headgate.server.listening import Listeners
-from headgate.server.listings import consumers, open_streams, shown
+from headgate.server.listings import consumer_counts, consumers, largest_lags, open_streams, shown
 from headgate.server.topics import subscription_infos
 from headgate.topic import ERRORS_COUNTED
 from headgate.topic.deciding import RuleCounts
@@ -111,7 +111,7 @@ SERVER: tuple[Family[Totals], ...] = (
     ),
     Family(
         "rabbitmq_global_messages_delivered_total",
-        "Messages delivered to consumers that take messages; chunks are counted by headgate_delivered_chunks_total.",
+        "Messages delivered to consumers of streams, those in whole chunks included.",
         lambda t: t.read.delivered_messages,
     ),
     Family(
@@ -204,6 +204,7 @@ class StreamSample:
     stream: BrokerStream
     read: ReadingCounters
     messages: int
+    consumers: int
     lag: int
     index: IndexLag | None
 
@@ -215,7 +216,7 @@ READ: tuple[Family[ReadingCounters], ...] = (
     ),
     Family(
         "headgate_delivered_messages_total",
-        "Messages delivered to consumers that take messages.",
+        "Messages delivered to consumers, those in whole chunks included.",
         lambda read: read.delivered_messages,
     ),
     Family(
@@ -229,10 +230,14 @@ READ: tuple[Family[ReadingCounters], ...] = (
 
 STREAM: tuple[Family[StreamSample], ...] = (
     Family("rabbitmq_detailed_queue_messages", "Messages in the stream.", lambda s: s.messages),
-    Family("rabbitmq_detailed_queue_consumers", "Consumers of the stream.", lambda s: len(s.stream.readers)),
+    Family(
+        "rabbitmq_detailed_queue_consumers",
+        "Consumers of the stream, with receivers of its subscriptions and what reads it for consumer groups.",
+        lambda s: s.consumers,
+    ),
     Family(
         "rabbitmq_detailed_stream_consumer_max_offset_lag",
-        "Messages between the end of the stream and its slowest consumer.",
+        "The lag of its slowest consumer, as the list of consumers has it.",
         lambda s: s.lag,
     ),
     Family("headgate_stream_first_offset", "First offset kept.", lambda s: s.stream.first_offset),
@@ -552,12 +557,13 @@ def _stream_samples(
     by_stream: dict[str, list[Consumer]] = {}
     for _session, consumer in live:
         by_stream.setdefault(consumer.stream, []).append(consumer)
+    counts, lags = consumer_counts(broker), largest_lags(broker)
     samples = []
     for stream in streams:
         members = by_stream.get(stream.name, [])
-        lag = max((consumer.lag for consumer in members), default=0)
         index = broker.index_lag(stream)
-        samples.append(StreamSample(stream, stream.reading(members), stream.messages_from(0), lag, index))
+        read, messages = stream.reading(members), stream.messages_from(0)
+        samples.append(StreamSample(stream, read, messages, counts[stream.name], lags.get(stream.name, 0), index))
     return samples
 
 
@@ -566,7 +572,7 @@ def _totals(context: ServerContext, samples: list[StreamSample]) -> Totals:
     for sample in samples:
         totals.messages += sample.messages
         totals.publishers += len(sample.stream.publishers)
-        totals.consumers += len(sample.stream.readers)
+        totals.consumers += sample.consumers
         totals.largest_lag = max(totals.largest_lag, sample.lag)
         for counter in fields(StreamCounters):
             counted = getattr(totals.written, counter.name) + getattr(sample.stream.counters, counter.name)

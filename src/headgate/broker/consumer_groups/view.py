@@ -162,6 +162,11 @@ class GroupView:
         return len(self._consumption.ledger.moves().get(self._dead_letters, ()))
 
     @property
+    def reader(self) -> MessageConsumer | None:
+        """What reads for it, by itself or for a member that reads on its own; None while nothing does."""
+        return self.fresh.consumer or next(iter(self._pulled_with), None)
+
+    @property
     def scan_counters(self) -> ScanCounters:
         """What reading for it examined, skipped and kept, by itself and by members that read for themselves."""
         counters = self.fresh.counters

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headgate.broker.consumption import Settled
 from headgate.broker.topics.copies import GivenCopies
 from headgate.errors import HeadgateError
+from headgate.topic import SubscriptionName
 
 if TYPE_CHECKING:
     from headgate.broker.topics.dispatcher import Dispatcher
@@ -114,6 +115,7 @@ class Receiver(Settler):
         "delivered_messages",
         "given_before",
         "is_closed",
+        "name",
         "settles_first",
         "tag",
         "wanted",
@@ -140,6 +142,14 @@ class Receiver(Settler):
         self.given_before = -1
         """How many it was given when nothing more could be decided, and it was last looked at."""
         self.is_closed = False
+        self.name: SubscriptionName | None = None
+        """What its session received it from, for lists."""
+
+    @property
+    def lag(self) -> int:
+        """How many copies there are for its subscription that nobody has."""
+        counts = self._dispatcher.counts()
+        return counts.active + counts.waiting
 
     def want(self, count: int) -> None:
         """Its peer takes so many copies from now on; 0 while the link is full."""

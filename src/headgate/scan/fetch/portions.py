@@ -11,6 +11,9 @@ from headgate.scan.request import ScanCounters
 
 Int64Array = NDArray[np.int64]
 
+_RECORD_COUNT_BYTES = np.arange(4, 8)
+"""Where a chunk's header says how many messages it holds (`HEADER_DTYPE`)."""
+
 
 class Portion(msgspec.Struct, eq=False):
     """Messages in stream order, the offset to go on from, and what reading them cost.
@@ -39,6 +42,11 @@ class ChunkColumns(msgspec.Struct, eq=False):
 
     def __len__(self) -> int:
         return len(self.chunk_ids)
+
+    def message_count(self) -> int:
+        """How many messages they hold, as their headers say."""
+        places = self.header_starts[:, None] + _RECORD_COUNT_BYTES
+        return int(self.data[places].view(">u4").sum(dtype=np.int64))
 
 
 def _no_chunks() -> ChunkColumns:

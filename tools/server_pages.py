@@ -88,8 +88,8 @@ Each number has one meaning, in metrics, `/api`, the command line and the consol
 
 | number | what it counts |
 | --- | --- |
-| consumers of a stream | consumers of messages or chunks, receivers of its subscriptions, one for each group that reads it |
-| `delivered_messages` | messages given to consumers, those in chunks included; subscriptions and groups have counts of their own |
+| consumers of a stream | consumers of it, receivers of its subscriptions, one for each consumer group that reads it |
+| `delivered_messages` | messages given to consumers, those in chunks included; subscriptions and groups count theirs |
 | `lag` of a consumer | messages of the stream that it was neither given nor has passed over |
 | `lag` of a receiver | copies of its subscription that nobody has: `active` and `waiting` |
 | `lag` of a group | messages that it has not settled, those that members have among them |

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from brokers import START_MS, Answers, Background, SetClock, batch, open_broker, open_session, publish, stored
+from headgate.broker import Publisher
 from headgate.broker.broker import Broker, BrokerSettings
 from headgate.broker.publishing import above
 from headgate.errors import (
@@ -21,6 +22,7 @@ from headgate.errors import (
 from headgate.log import ChunkType, Durability, Entries, Stream, Writer, stream_folder
 from headgate.log.entries import SubBatch
 from headgate.log.format import Compression
+from headgate.message import Message
 from log_streams import FailingFiles
 
 
@@ -311,39 +313,117 @@ def test_a_write_that_could_not_be_taken_back_is_recovered_by_the_next_one(tmp_p
     assert open_session(open_broker(tmp_path)).stored_offset("orders", "reader") == 0
 
 
-def test_a_named_publisher_repeats_what_was_refused_but_not_behind_newer_messages(tmp_path: Path) -> None:
-    files = FailingFiles(OSError(errno.ENOSPC, "No space left on device"))
-    broker = full_disk_broker(tmp_path, files)
-    session = open_session(broker)
-    session.declare_stream("orders", {})
-    publisher = session.publisher("orders", reference="p")
-    assert publish(broker, publisher, [b"1"], sequences=[1]) is None
-    files.budget = files.written
-    assert isinstance(publish(broker, publisher, [b"2", b"3"], sequences=[2, 3]), StorageFullError)
-    assert isinstance(publish(broker, publisher, [b"4"], sequences=[4]), StorageFullError)
-    files.budget = None
-    assert publish(broker, publisher, [b"2", b"3"], sequences=[2, 3]) is None
-    assert publish(broker, publisher, [b"5"], sequences=[5]) is None
-    assert publish(broker, publisher, [b"2"], sequences=[2]) is None
-    assert isinstance(publish(broker, publisher, [b"4"], sequences=[4]), PreconditionFailedError)
-    broker.close()
-    assert stored(tmp_path, "orders") == [b"1", b"2", b"3", b"5"]
+class FullDisk:
+    """A broker with the stream `orders`, on a disk that is full when the test says so."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.files = FailingFiles(OSError(errno.ENOSPC, "No space left on device"))
+        self.restart()
+        self.session.declare_stream("orders", {})
+
+    def restart(self) -> None:
+        self.broker = full_disk_broker(self.root, self.files)
+        self.session = open_session(self.broker)
+
+    def publisher(self) -> Publisher:
+        return open_session(self.broker).publisher("orders", reference="p")
+
+    def send(self, publisher: Publisher, *numbers: int) -> type[HeadgateError] | None:
+        bodies = [b"%d" % number for number in numbers]
+        error = publish(self.broker, publisher, bodies, sequences=list(numbers))
+        return None if error is None else type(error)
+
+    def fill(self) -> None:
+        self.files.budget = self.files.written
+
+    def stored(self) -> list[int]:
+        self.broker.close()
+        return [int(body) for body in stored(self.root, "orders")]
 
 
-def test_what_was_refused_because_another_process_writes_is_no_duplicate_later(tmp_path: Path) -> None:
-    broker = open_broker(tmp_path)
-    session = open_session(broker)
-    session.declare_stream("orders", {})
-    publisher = session.publisher("orders", reference="p")
-    assert publish(broker, publisher, [b"1"], sequences=[1]) is None
-    broker.catalogue.get("orders").close_writer()
-    with Writer.open(Stream.open(stream_folder(tmp_path, "orders")), now_ms=START_MS):
-        assert isinstance(publish(broker, publisher, [b"1", b"2"], sequences=[1, 2]), StreamLockedError)
-    assert publish(broker, publisher, [b"3"], sequences=[3]) is None
-    assert publish(broker, publisher, [b"1"], sequences=[1]) is None
-    assert isinstance(publish(broker, publisher, [b"2"], sequences=[2]), PreconditionFailedError)
-    broker.close()
-    assert stored(tmp_path, "orders") == [b"1", b"3"]
+@pytest.fixture
+def disk(tmp_path: Path) -> FullDisk:
+    return FullDisk(tmp_path)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_nothing_later_is_confirmed_before_what_was_refused_is_stored(disk: FullDisk, restarts: bool) -> None:
+    publisher = disk.publisher()
+    other = disk.publisher()
+    assert disk.send(publisher, 1) is None
+    disk.fill()
+    assert disk.send(publisher, *range(2, 42)) is StorageFullError
+    disk.files.budget = None
+    for each in (publisher, other):
+        assert disk.send(each, 42) is PreconditionFailedError
+    assert disk.send(publisher, 1) is None
+    if restarts:
+        disk.broker.close()
+        disk.restart()
+        publisher = disk.publisher()
+    assert disk.session.last_sequence("orders", "p") == 1
+    assert disk.send(publisher, *range(2, 20)) is None
+    if not restarts:
+        assert disk.send(publisher, *range(20, 40), 43) is PreconditionFailedError
+        # What was refused with it is to be sent again, too.
+        assert disk.send(publisher, *range(20, 43)) is None
+        assert disk.send(publisher, 44) is PreconditionFailedError
+    assert disk.send(publisher, *range(20, 45)) is None
+    assert disk.send(publisher, 50) is None
+    assert disk.stored() == [*range(1, 45), 50]
+
+
+def test_a_publisher_that_is_declared_anew_begins_anew(disk: FullDisk) -> None:
+    publisher = disk.publisher()
+    assert disk.send(publisher, 1) is None
+    disk.fill()
+    assert disk.send(publisher, 2, 3) is StorageFullError
+    disk.files.budget = None
+    again = disk.publisher()
+    assert disk.send(again, 4) is None
+    # It was overtaken: to confirm it would be a lie, to store it out of order.
+    for each in (publisher, again):
+        assert disk.send(each, 2) is PreconditionFailedError
+        assert disk.send(each, 4) is None
+    assert disk.send(publisher, 5) is PreconditionFailedError
+    assert disk.send(again, 5) is None
+    disk.fill()
+    assert disk.send(again, 6) is StorageFullError
+    disk.files.budget = None
+    assert disk.send(again, 7) is PreconditionFailedError
+    assert disk.stored() == [1, 4, 5]
+
+
+def test_whatever_a_message_was_refused_for_holds_back_what_follows(disk: FullDisk) -> None:
+    disk.session.declare_stream("regions", {"headgate-filter-source": "application_properties.region"})
+    publisher = disk.session.publisher("regions", reference="p")
+    amer = Message(b"m", application_properties={"region": "AMER"}).encode()
+    assert publish(disk.broker, publisher, [amer], sequences=[1]) is None
+    wrong = publish(disk.broker, publisher, [amer], sequences=[2], values=[b"EMEA"])
+    assert isinstance(wrong, PreconditionFailedError) and "sequence" not in str(wrong)
+    publisher.hold_back(np.array([3], dtype=np.uint64))
+    for sequences in ([3], [4], [2, 4]):
+        held = publish(disk.broker, publisher, [amer] * len(sequences), sequences=sequences)
+        assert isinstance(held, PreconditionFailedError) and "send again from" in str(held)
+    assert publisher.is_held_back
+    for number in (2, 3, 4):
+        assert publish(disk.broker, publisher, [amer], sequences=[number]) is None
+    assert not publisher.is_held_back
+    disk.broker.close()
+    assert len(stored(disk.root, "regions")) == 4
+
+
+def test_what_was_refused_because_another_process_writes_is_no_duplicate_later(disk: FullDisk) -> None:
+    publisher = disk.publisher()
+    assert disk.send(publisher, 1) is None
+    disk.broker.catalogue.get("orders").close_writer()
+    with Writer.open(Stream.open(stream_folder(disk.root, "orders")), now_ms=START_MS):
+        assert disk.send(publisher, 1, 2) is StreamLockedError
+    assert disk.send(publisher, 3) is PreconditionFailedError
+    assert disk.send(publisher, 1) is None
+    assert disk.send(publisher, 2, 3) is None
+    assert disk.stored() == [1, 2, 3]
 
 
 def test_an_error_that_is_none_of_storage_refuses_the_batch_and_is_not_hidden(

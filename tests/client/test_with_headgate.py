@@ -257,3 +257,20 @@ def test_compressed_messages_have_the_filter_values_of_the_declared_field(client
         name, OffsetSpecification.first(), stop=100, served=ServedFilter("region = 'APJ'", "amqp")
     )
     assert offsets_of(client, filtered) == list(range(75, 100))
+
+
+def test_a_named_publisher_that_was_refused_something_sends_again_from_there(client: Client) -> None:
+    name = f"regions-{secrets.token_hex(4)}"
+    client.create_stream(name, {"headgate-filter-source": "application_properties.region"})
+    amer = Message(b"m", application_properties={"region": "AMER"})
+    with client.publisher(name, name="import") as publisher:
+        publisher.send(amer)
+        publisher.flush()
+        publisher.send(amer, filter_value="EMEA")
+        publisher.send(amer)
+        with pytest.raises(PreconditionFailedError, match="publishing id 2") as raised:
+            publisher.flush()
+        assert "send again from publishing id 2 on" in raised.value.__notes__
+        assert publisher.next_publishing_id == 2
+        assert publisher.send_many([amer] * 4) == 4
+    assert client.last_sequence(name, "import") == 5

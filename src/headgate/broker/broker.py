@@ -300,7 +300,9 @@ class Broker:
             closed(publisher)
 
         queue = functools.partial(self._queue, stream)
-        publisher = Publisher(stream.name, reference=reference, backlog=backlog, queue=queue, closed=ended)
+        publisher = Publisher(
+            stream.name, reference=reference, backlog=backlog, refused=stream.refused, queue=queue, closed=ended
+        )
         stream.publishers.append(publisher)
         self.counters.publishers_opened += 1
         self.watch(stream)

@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from headgate.broker.backlog import Backlog
 from headgate.broker.batches import PublishBatch
+from headgate.broker.refusals import RefusedSequences
 from headgate.log import Entries
 
 
 class Publisher:
     """One publisher of one stream, from `Session.publisher` to `close`; `reference` is the name that deduplicates.
 
-    `stream` is the stream's name. `backlog` is its session's, which counts what it queues.
+    `stream` is the stream's name. `backlog` is its session's, which counts what it queues. `declared` tells it from
+    publishers of its reference before and behind it.
     """
 
     __slots__ = (
@@ -24,6 +26,8 @@ class Publisher:
         "_closed",
         "_name",
         "_queue",
+        "_refused",
+        "declared",
         "entries_confirmed",
         "entries_published",
         "entries_refused",
@@ -38,6 +42,7 @@ class Publisher:
         *,
         reference: str | None,
         backlog: Backlog,
+        refused: RefusedSequences,
         queue: Callable[[Queued], None],
         closed: Callable[[Publisher], None],
     ) -> None:
@@ -47,8 +52,10 @@ class Publisher:
         self.entries_published = self.entries_confirmed = self.entries_refused = 0
         self._name = None if reference is None else reference.encode("utf-8", "surrogatepass")
         self._backlog = backlog
+        self._refused = refused
         self._queue = queue
         self._closed = closed
+        self.declared = 0 if reference is None else refused.declare()
 
     def publish(self, batch: PublishBatch) -> None:
         """Queue a batch; its `written` is called once, later, or at once where the publisher is closed.
@@ -64,6 +71,16 @@ class Publisher:
         self.entries_published += count
         self._backlog.add(count, size_bytes)
         self._queue(Queued(self, self._name, batch, entries, count, size_bytes))
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether it was refused something that is to be stored first: each of its entries is judged alone then."""
+        return self._name is not None and self._refused.holds_back(self._name, self.declared)
+
+    def hold_back(self, sequences: NDArray[np.uint64]) -> None:
+        """These were refused, here or on their way: later ones are, too, until these are stored."""
+        if self._name is not None:
+            self._refused.add(self._name, sequences)
 
     def answered(self, queued: Queued) -> None:
         """What it queued is about to be answered."""

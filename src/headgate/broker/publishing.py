@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,7 +91,6 @@ class WriteJob:
             writer = stream.open_writer(now_ms=now_ms)
         except (BrokerError, LogError) as error:
             stream.counters.write_errors += 1
-            _remember(stream, queue)
             refuse(stream, queue, error)
             return None
         stream.refused.check(writer.last_sequence)
@@ -123,7 +122,6 @@ class WriteJob:
     def abandon(self) -> None:
         """Refuse everything: the write failed with an error that storage did not cause, and nothing was confirmed."""
         self._stream.close_writer()
-        _remember(self._stream, self._batches)
         refuse(
             self._stream, self._batches, LogError("writing failed inside of the broker", path=self._stream.stream.path)
         )
@@ -139,7 +137,7 @@ class WriteJob:
 
     def _tell(self) -> None:
         """Count what is in the stream, wake its readers, confirm."""
-        stream, counters = self._stream, self._stream.counters
+        counters = self._stream.counters
         if self._ids is not None:
             self._ids.written(self._writer)
         if self._written is not None:
@@ -151,9 +149,6 @@ class WriteJob:
             counters.chunks_written += len(built.positions)
             counters.bytes_written += len(built.data)
             self._tell_readers(built, last_chunk_id)
-        if stream.refused:
-            for reference, sequences in self._named():
-                stream.refused.written(reference, sequences)
         is_asked = False
         for queued in self._batches:
             counters.messages_confirmed += queued.count
@@ -207,8 +202,6 @@ class WriteJob:
     def _tell_error(self, error: LogError) -> None:
         stream = self._stream
         stream.counters.write_errors += 1
-        for reference, sequences in self._named():
-            stream.refused.add(reference, sequences, written=self._writer.last_sequence(reference))
         broken = self._writer.is_broken
         if broken:
             stream.close_writer()
@@ -218,26 +211,15 @@ class WriteJob:
             with contextlib.suppress(LogError):  # it is in the log, and readers come to it
                 stream.refresh()
 
-    def _named(self) -> Iterator[tuple[bytes, NDArray[np.uint64]]]:
-        """References of publishers with a name, with the sequences of what was to be written for them."""
-        for queued in self._batches:
-            if queued.reference is not None and queued.sequences is not None:
-                yield queued.reference, queued.sequences
-
 
 def refuse(stream: BrokerStream, batches: Sequence[Queued], error: HeadgateError) -> None:
     """Tell the publishers of these batches that nothing of them will be written."""
     for queued in batches:
         stream.counters.messages_refused += queued.count
         queued.publisher.entries_refused += queued.count
+        if queued.batch.sequences is not None:
+            queued.publisher.hold_back(queued.batch.sequences)
     _answer(batches, error)
-
-
-def _remember(stream: BrokerStream, batches: Sequence[Queued]) -> None:
-    """Keep in mind that what named publishers queued was refused."""
-    for queued in batches:
-        if queued.reference is not None and queued.batch.sequences is not None:
-            stream.refused.add_unchecked(queued.reference, queued.batch.sequences)
 
 
 def _answer(batches: Sequence[Queued], error: HeadgateError | None) -> None:
@@ -266,18 +248,18 @@ def _prepared(stream: BrokerStream, writer: Writer, queue: list[Queued], ids: Ne
         try:
             if queued.reference is not None:
                 _leave_out_duplicates(stream, queued, last)
+                if stream.refused:
+                    _check_order(stream, queued, last)
             if field_reference is not None and len(queued.entries):
                 queued.entries = fill_from_source(queued.entries, field_reference, stream=stream.name)
             if ids is not None and len(queued.entries):
                 _leave_out(stream, queued, ids.without_duplicates(queued.entries, stream=stream.name))
         except (PreconditionFailedError, LimitExceededError) as error:
-            if queued.reference is not None and queued.batch.sequences is not None:
-                new = queued.batch.sequences[above(queued.batch.sequences, last)]
-                stream.refused.add(queued.reference, new, written=last)
             refuse(stream, [queued], error)
             continue
         if queued.reference is not None and queued.sequences is not None and len(queued.sequences):
             lasts[queued.reference] = int(queued.sequences[-1])
+            stream.refused.taken(queued.reference, queued.sequences)
         accepted.append(queued)
     return accepted
 
@@ -294,14 +276,26 @@ def _leave_out_duplicates(stream: BrokerStream, queued: Queued, last: int | None
         queued.sequences = sequences
         return
     new = above(sequences, last)
-    if stream.refused.holds(queued.reference, sequences[~new]):
+    if stream.refused.overtaken(queued.reference, sequences[~new]):
         raise PreconditionFailedError(
-            f"publisher {queued.reference.decode(errors='replace')!r} sends again what was refused, after newer "
-            "messages were written; give it a new sequence",
+            f"publisher {queued.reference.decode(errors='replace')!r} sends again what was refused, after it was "
+            "declared anew and newer messages were written; give it a new sequence",
             subject=stream.name,
         )
     queued.sequences = sequences
     _leave_out(stream, queued, new)
+
+
+def _check_order(stream: BrokerStream, queued: Queued, last: int | None) -> None:
+    """Raise PreconditionFailedError if something was refused of the publisher that has to be stored before this."""
+    assert queued.reference is not None and queued.sequences is not None
+    missing = stream.refused.missing(queued.reference, queued.publisher.declared, last, queued.sequences)
+    if missing is not None:
+        raise PreconditionFailedError(
+            f"publisher {queued.reference.decode(errors='replace')!r} was refused the sequence {missing}, and sends "
+            f"{int(queued.sequences[-1])}; send again from {missing} on, or declare the publisher anew",
+            subject=stream.name,
+        )
 
 
 def _leave_out(stream: BrokerStream, queued: Queued, new: NDArray[np.bool_]) -> None:

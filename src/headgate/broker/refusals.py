@@ -1,83 +1,144 @@
-"""Sequences of named publishers that could not be written: they must not count as duplicates later."""
+"""Sequences of named publishers that were refused: nothing later is confirmed before they are stored.
+
+A sequence that is not above the last one of its publisher counts as stored, in this process and in the next. So what
+was refused would be lost, and confirmed, if something later were stored before it. It is not: until the refused
+sequences are stored, later ones of the same publisher are refused as well. Who declares the publisher anew begins anew,
+behind the last sequence that is stored. Then nothing has to be remembered over a restart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-MAX_RANGES = 256
-"""Ranges kept per reference; beyond it the two oldest become one that holds what lies between them, too."""
+MAX_RUNS = 4096
+"""Runs kept for a reference; beyond it the two lowest become one that holds what lies between them, too."""
+
+Sequences = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Sequences `low … high` that were refused when so many publishers had been declared."""
+
+    low: int
+    high: int
+    declared: int
 
 
 class RefusedSequences:
-    """Per reference of a stream the ranges of sequences whose write failed, first and last included.
+    """What was refused of the publishers of one stream, by their references."""
 
-    A named publisher may go on with newer sequences after an error; then the refused ones lie below its last sequence
-    without being in the stream. Kept while the broker runs.
-    """
-
-    __slots__ = ("_ranges", "_unchecked")
+    __slots__ = ("_declared", "_runs", "_unchecked")
 
     def __init__(self) -> None:
-        self._ranges: dict[bytes, list[tuple[int, int]]] = {}
-        self._unchecked: dict[bytes, list[tuple[int, int]]] = {}
+        self._declared = 0
+        self._runs: dict[bytes, list[_Run]] = {}
+        self._unchecked: dict[bytes, list[_Run]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._ranges)
+        return bool(self._runs or self._unchecked)
 
-    def add(self, reference: bytes, sequences: NDArray[np.uint64], *, written: int | None) -> None:
-        """A write of these rising sequences failed; those up to `written` are in the stream nevertheless."""
-        failed = sequences if written is None else sequences[sequences > np.uint64(written)]
-        if not len(failed):
-            return
-        _keep(self._ranges, reference, (int(failed[0]), int(failed[-1])))
+    def declare(self) -> int:
+        """A publisher is declared: gives the number by which it is told from those before it."""
+        self._declared += 1
+        return self._declared
 
-    def add_unchecked(self, reference: bytes, sequences: NDArray[np.uint64]) -> None:
-        """These were refused while nobody could look which of them are in the stream; `check` finds that out."""
-        if len(sequences):
-            _keep(self._unchecked, reference, (int(sequences.min()), int(sequences.max())))
+    def add(self, reference: bytes, sequences: Sequences) -> None:
+        """These were refused. Some may be stored nevertheless: `check` finds that out."""
+        for low, high in _runs_of(np.unique(sequences)):
+            _put(self._unchecked, reference, _Run(low, high, self._declared))
 
     def check(self, last_sequence: Callable[[bytes], int | None]) -> None:
-        """A writer is there again, and nothing was written since: what is behind its last sequences was refused."""
-        if not self._unchecked:
-            return
+        """Nothing was written since the last `add`: what is not above the last sequence is stored."""
         unchecked, self._unchecked = self._unchecked, {}
-        for reference, ranges in unchecked.items():
-            written = last_sequence(reference)
-            for low, high in ranges:
-                if written is None or high > written:
-                    _keep(self._ranges, reference, (low if written is None else max(low, written + 1), high))
+        for reference, runs in unchecked.items():
+            last = last_sequence(reference)
+            for run in runs:
+                low = run.low if last is None else max(run.low, last + 1)
+                if low <= run.high:
+                    _put(self._runs, reference, _Run(low, run.high, run.declared))
 
-    def written(self, reference: bytes, sequences: NDArray[np.uint64]) -> None:
-        """These rising sequences are in the stream now. With holes among them, the ranges stay: they may be there."""
-        ranges = self._ranges.get(reference)
-        if not ranges or not len(sequences):
-            return
-        first, last = int(sequences[0]), int(sequences[-1])
-        if last - first + 1 != len(sequences):
-            return
-        left = []
-        for low, high in ranges:
-            left += [(low, min(high, first - 1)), (max(low, last + 1), high)]
-        left = [(low, high) for low, high in left if low <= high]
-        if left:
-            self._ranges[reference] = left
-        else:
-            del self._ranges[reference]
+    def taken(self, reference: bytes, sequences: Sequences) -> None:
+        """These rising sequences are about to be stored; if that fails, they are added again."""
+        if reference in self._runs:
+            for low, high in _runs_of(sequences):
+                _take(self._runs, reference, low, high)
 
-    def holds(self, reference: bytes, sequences: NDArray[np.uint64]) -> bool:
-        """Whether any of the sequences was refused."""
+    def holds_back(self, reference: bytes, declared: int) -> bool:
+        """Whether anything was refused since the publisher with that number was declared."""
+        return any(run.declared >= declared for run in self._of(reference, 0))
+
+    def missing(self, reference: bytes, declared: int, last: int | None, sequences: Sequences) -> int | None:
+        """The lowest refused sequence, if some have to be stored before all of these may be; None: these may be.
+
+        They rise, above `last`, the last one that is stored or about to be. `declared` is the number of their
+        publisher.
+        """
+        behind = 0 if last is None else last + 1
+        lowest = None
+        is_held = False
+        for run in self._of(reference, behind) if len(sequences) else ():
+            if run.declared >= declared and run.low <= int(sequences[-1]):
+                lowest = run.low if lowest is None else min(lowest, run.low)
+                high = min(run.high, int(sequences[-1]))
+                first = int(np.searchsorted(sequences, np.uint64(run.low), side="left"))
+                stop = int(np.searchsorted(sequences, np.uint64(high), side="right"))
+                is_held |= stop - first < high - run.low + 1
+        return lowest if is_held else None
+
+    def overtaken(self, reference: bytes, sequences: Sequences) -> bool:
+        """Whether any of these sequences, which are not above the last one, is known not to be stored."""
         return any(
-            bool(((sequences >= np.uint64(low)) & (sequences <= np.uint64(high))).any())
-            for low, high in self._ranges.get(reference, ())
+            bool(((sequences >= np.uint64(run.low)) & (sequences <= np.uint64(run.high))).any())
+            for run in self._runs.get(reference, ())
         )
 
+    def _of(self, reference: bytes, behind: int) -> Iterator[_Run]:
+        """All runs of a reference; of those that are not checked what begins at `behind`."""
+        yield from self._runs.get(reference, ())
+        for run in self._unchecked.get(reference, ()):
+            if run.high >= behind:
+                yield _Run(max(run.low, behind), run.high, run.declared)
 
-def _keep(kept: dict[bytes, list[tuple[int, int]]], reference: bytes, found: tuple[int, int]) -> None:
-    ranges = kept.setdefault(reference, [])
-    ranges.append(found)
-    if len(ranges) > MAX_RANGES:
-        (first, last), (other_first, other_last) = ranges[:2]
-        ranges[:2] = [(min(first, other_first), max(last, other_last))]
+
+def _runs_of(sequences: Sequences) -> list[tuple[int, int]]:
+    """The runs of consecutive numbers among rising ones, first and last included."""
+    if not len(sequences):
+        return []
+    ends = np.flatnonzero(np.diff(sequences) != 1)
+    lows, highs = sequences[np.append(0, ends + 1)], sequences[np.append(ends, len(sequences) - 1)]
+    return list(zip(lows.tolist(), highs.tolist(), strict=True))
+
+
+def _put(kept: dict[bytes, list[_Run]], reference: bytes, run: _Run) -> None:
+    _take(kept, reference, run.low, run.high)
+    runs = kept.setdefault(reference, [])
+    if runs and runs[-1].high + 1 == run.low and runs[-1].declared == run.declared:
+        # What is refused one after the other.
+        runs[-1] = _Run(runs[-1].low, run.high, run.declared)
+        return
+    runs.append(run)
+    if len(runs) > MAX_RUNS:
+        one, other, *rest = sorted(runs, key=lambda each: each.low)
+        merged = _Run(one.low, max(one.high, other.high), max(one.declared, other.declared))
+        kept[reference] = [merged, *rest]
+
+
+def _take(kept: dict[bytes, list[_Run]], reference: bytes, low: int, high: int) -> None:
+    left: list[_Run] = []
+    for run in kept.get(reference, ()):
+        if run.high < low or run.low > high:
+            left.append(run)
+            continue
+        if run.low < low:
+            left.append(_Run(run.low, low - 1, run.declared))
+        if run.high > high:
+            left.append(_Run(high + 1, run.high, run.declared))
+    if left:
+        kept[reference] = left
+    else:
+        kept.pop(reference, None)

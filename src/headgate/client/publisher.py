@@ -63,7 +63,9 @@ class Publisher:
 
     With a name, publishing ids rise over all runs of the program: the server drops what it has already. So when the
     connection breaks, a named publisher connects again and repeats what is not confirmed; each message is in the stream
-    once. Without a name nobody can know that, and ConnectionLostError says how many messages are in doubt.
+    once. When the server refused something, it refuses what was sent behind it as well: the ids go on behind what is
+    confirmed (`next_publishing_id`), and the caller sends again from there. Without a name nobody can know that, and
+    ConnectionLostError says how many messages are in doubt.
 
     With a `compression`, what one call sends is packed: 4096 messages or 1 MiB at most are one sub-batch, which the
     server confirms and drops as a whole. A message that is sent alone is packed alone, which saves nothing.
@@ -102,9 +104,11 @@ class Publisher:
         self._unconfirmed = 0
         self._refused: HeadgateError | None = None
         self._refused_count = 0
+        self._confirmed_up_to = 0
         self._connection: Connection | None = retry.run(self._open)
         if name is not None:
             self.last_sequence = self._connection.last_sequence(name, stream)
+        self._confirmed_up_to = self.last_sequence
         self._next_id = self.last_sequence + 1
 
     @property
@@ -325,6 +329,7 @@ class Publisher:
     def _handle(self, event: Event, connection: Connection) -> None:
         if isinstance(event, PublishConfirm):
             self.confirmed += self._settle(event.publishing_ids)
+            self._confirmed_up_to = max(self._confirmed_up_to, int(event.publishing_ids.max(initial=0)))
         elif isinstance(event, PublishError):
             self._refused_count += self._settle(np.array([number for number, _ in event.errors], dtype=np.uint64))
             if self._refused is None and event.errors:
@@ -354,6 +359,11 @@ class Publisher:
         return messages
 
     def _raise_refused(self) -> None:
+        if self._refused is not None and self.name is not None:
+            # What is on its way behind it is refused, too.
+            self._wait_until_at_most(0, self._timeout_s)
+            self._next_id = self._confirmed_up_to + 1
+            self._refused.add_note(f"send again from publishing id {self._next_id} on")
         error, count = self._refused, self._refused_count
         self._refused, self._refused_count = None, 0
         if error is None:

@@ -140,8 +140,11 @@ class Entries:
         """How many messages each entry has: `(entries,)`."""
         return np.ones(len(self), dtype=np.int64) if self.records is None else np.maximum(self.records, 1)
 
-    def take(self, rows: NDArray[np.bool_]) -> Entries:
-        """The entries selected by a mask, over the same bytes; call it before the values of members are known."""
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Entries:
+        """The entries selected by a mask, or by their numbers, over the same bytes.
+
+        Call it before the values of members are known.
+        """
         assert self.member_values is None
         values = self.filter_values
         taken = None if values is None else FilterValues(values.data, values.starts[rows], values.lengths[rows])

@@ -139,6 +139,26 @@ def test_messages_above_the_limit_are_refused_and_others_published(tmp_path: Pat
         assert peer.confirmed(2) == [1, 3]
 
 
+def test_a_message_that_is_refused_at_once_holds_back_what_a_named_publisher_sends_behind_it(tmp_path: Path) -> None:
+    limits = {"message_size_bytes": 10}
+    with (
+        running_server(tmp_path, handlers={"stream": StreamHandler}, limits=limits) as server,
+        opened_peer(server.ports["stream"]) as peer,
+    ):
+        assert peer.code(f.Create("s")) == peer.code(f.DeclarePublisher(0, "anna", "s")) == ResponseCode.OK
+        peer.publish([(1, b"a"), (2, b"x" * 11), (3, b"c")])
+        assert sorted(peer.refused(2)) == [(2, ResponseCode.PRECONDITION_FAILED), (3, ResponseCode.PRECONDITION_FAILED)]
+        peer.publish([(4, b"d"), (2, b"b"), (5, b"e"), (3, b"c"), (1, b"a"), (4, b"d")])
+        assert peer.refused(2) == [(4, ResponseCode.PRECONDITION_FAILED), (5, ResponseCode.PRECONDITION_FAILED)]
+        assert sorted(peer.confirmed(5)) == [1, 1, 2, 3, 4]
+        assert peer.code(f.DeletePublisher(0)) == peer.code(f.DeclarePublisher(0, "anna", "s")) == ResponseCode.OK
+        assert peer.ask(f.QueryPublisherSequence("anna", "s")).sequence == 4
+        peer.publish([(6, b"f")])
+        assert peer.confirmed(1) == [6]
+        peer.subscribe("s")
+        assert [body for _, body in peer.messages(5)] == [b"a", b"b", b"c", b"d", b"f"]
+
+
 def test_numbers_of_publishers_and_consumers_are_limited(tmp_path: Path) -> None:
     limits = {"publishers": 1, "consumers": 1}
     with (

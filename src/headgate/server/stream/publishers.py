@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from headgate.broker import PublishBatch, Publisher, Session
 from headgate.columns import largest
 from headgate.errors import HeadgateError, LimitExceededError, PreconditionFailedError, ResourceNotFoundError
+from headgate.log import Entries
 from headgate.protocols.stream import Publish, ResponseCode, response_code
 from headgate.protocols.stream import frames as f
 from headgate.server.settings import Limits
@@ -76,19 +77,32 @@ class Publishers:
             self._outlet.refuse(publish.publisher_id, everything, ResponseCode.PUBLISHER_DOES_NOT_EXIST)
             return
         if len(publish.refused_ids):
-            self._outlet.refuse(publish.publisher_id, publish.refused_ids, ResponseCode.PRECONDITION_FAILED)
+            self._refuse(declared, publish.refused_ids)
         ids, entries = publish.publishing_ids, publish.entries
         limit = self._limits.message_size_bytes
         if len(ids) and entries.size_bytes > limit and largest(entries.lengths) > limit:
             fits = entries.lengths <= limit
-            self._outlet.refuse(publish.publisher_id, ids[~fits], ResponseCode.PRECONDITION_FAILED)
+            self._refuse(declared, ids[~fits])
             ids, entries = ids[fits], entries.take(fits)
         if not len(ids):
             return
+        if declared.publisher.is_held_back:
+            # Some may be what was refused, others what has to wait for it.
+            for row in range(len(ids)):
+                self._publish(declared, ids[row : row + 1], entries.take(np.arange(row, row + 1)))
+        else:
+            self._publish(declared, ids, entries)
+
+    def _publish(self, declared: _Declared, ids: UInt64Array, entries: Entries) -> None:
         written = functools.partial(self._written, declared, ids)
         declared.publisher.publish(
             PublishBatch(entries, written, None if declared.publisher.reference is None else ids)
         )
+
+    def _refuse(self, declared: _Declared, ids: UInt64Array) -> None:
+        """Refuse what the broker is not even asked for."""
+        declared.publisher.hold_back(ids)
+        self._outlet.refuse(declared.number, ids, ResponseCode.PRECONDITION_FAILED)
 
     def _written(self, declared: _Declared, ids: UInt64Array, error: HeadgateError | None) -> None:
         holder: _Declared | None = declared

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow as pa
 from headgate.errors import ConfigError
 from headgate.message import decode_variant, plain_json
 from headgate.message.arrow import variant_type
+from headgate.parquet import ParquetWriter
 from headgate.tables.stream_table import StreamTable
 from headgate.tables.texts import text_of_bytes, texts_of_times
 
@@ -46,7 +47,7 @@ def write_table(table: StreamTable, path: str | Path, *, progress: Progress = la
     unfinished = target.with_name(target.name + _UNFINISHED)
     rows = 0
     try:
-        with unfinished.open("wb") as file, opened(file, table.schema) as write:
+        with opened(unfinished, table.schema) as write:
             for batch in table.batches():
                 write(batch)
                 rows += batch.num_rows
@@ -58,19 +59,17 @@ def write_table(table: StreamTable, path: str | Path, *, progress: Progress = la
 
 
 @contextlib.contextmanager
-def _parquet(file: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetWriter(file, schema, compression="zstd", write_page_index=True) as writer:
-        yield writer.write_batch
+def _parquet(path: Path, schema: pa.Schema) -> Iterator[Write]:
+    with ParquetWriter(path, schema, compression="zstd", write_page_index=True) as writer:
+        yield lambda batch: writer.write(pa.Table.from_batches([batch]))
 
 
 @contextlib.contextmanager
-def _arrow(file: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
+def _arrow(path: Path, schema: pa.Schema) -> Iterator[Write]:
     # A file has one dictionary a column: what differs from batch to batch goes as it is.
     plain = pa.schema([field.with_type(_without_dictionary(field.type)) for field in schema])
     options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_file(file, plain, options=options) as writer:
+    with pa.ipc.new_file(path, plain, options=options) as writer:
         yield lambda batch: writer.write_batch(batch.cast(plain))
 
 
@@ -79,7 +78,7 @@ def _without_dictionary(kind: pa.DataType) -> pa.DataType:
 
 
 @contextlib.contextmanager
-def _csv(file: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
+def _csv(path: Path, schema: pa.Schema) -> Iterator[Write]:
     import pyarrow.csv as csv
 
     shown = pa.schema([pa.field(field.name, _shown_type(field.type)) for field in schema])
@@ -88,7 +87,7 @@ def _csv(file: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
         arrays = [_shown(batch.column(number), shown.field(number).type) for number in range(batch.num_columns)]
         writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=shown))
 
-    with csv.CSVWriter(file, shown) as writer:
+    with csv.CSVWriter(path, shown) as writer:
         yield write
 
 
@@ -105,7 +104,7 @@ def _shown(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 @contextlib.contextmanager
-def _json_lines(file: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
+def _json_lines(path: Path, schema: pa.Schema) -> Iterator[Write]:
     encode = msgspec.json.Encoder(decimal_format="number").encode
 
     def write(batch: pa.RecordBatch) -> None:
@@ -113,7 +112,8 @@ def _json_lines(file: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
         names = schema.names
         file.write(b"".join(encode(dict(zip(names, row, strict=True))) + b"\n" for row in zip(*columns, strict=True)))
 
-    yield write
+    with path.open("wb") as file:
+        yield write
 
 
 def _values(array: pa.Array) -> list[Any]:
@@ -143,7 +143,7 @@ def _object(variant: dict[str, bytes]) -> Any:
 
 
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-_FORMATS: dict[str, Callable[[BinaryIO, pa.Schema], contextlib.AbstractContextManager[Write]]] = {
+_FORMATS: dict[str, Callable[[Path, pa.Schema], contextlib.AbstractContextManager[Write]]] = {
     ".parquet": _parquet,
     ".arrow": _arrow,
     ".csv": _csv,

@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from headgate import kernels
@@ -46,6 +45,7 @@ from headgate.log import (
 )
 from headgate.log.format import ENTRY_HEAD_BYTES
 from headgate.message import FieldReference, parse_field
+from headgate.parquet import ParquetWriter
 from headgate.scan.columns.declaration import ColumnDeclaration, declaration_of
 from headgate.scan.columns.files import (
     COLUMN_SUFFIX,
@@ -262,7 +262,7 @@ class _FileWriter:
         self._path = path
         self._origin = origin
         self._schema = column_schema(origin.declaration)
-        self._writer: pq.ParquetWriter | None = None
+        self._writer: ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._count = 0
         self._size_bytes = 0
@@ -293,12 +293,12 @@ class _FileWriter:
         if self._writer is None:
             self._writer = self._open(table)
         if self._count:
-            self._writer.write_table(table, row_group_size=self._count)
+            self._writer.write(table)
             self._groups.append((self._stop, stop, self._count))
             reached(BuildStep.WRITING)
         self._waiting, self._count, self._size_bytes, self._stop = [], 0, 0, stop
 
-    def _open(self, first: pa.Table) -> pq.ParquetWriter:
+    def _open(self, first: pa.Table) -> ParquetWriter:
         declared = [column.name for _, column in self._origin.declaration.columns]
         texts = [name for name in ("filter_value", *declared) if not pa.types.is_boolean(first.schema.field(name).type)]
         sample = first.slice(0, _SAMPLE_ROWS)
@@ -318,7 +318,7 @@ class _FileWriter:
             kind = first.schema.field(name).type
             return bool(pa.types.is_signed_integer(kind) or pa.types.is_timestamp(kind))
 
-        return pq.ParquetWriter(
+        return ParquetWriter(
             self._path,
             self._schema,
             version="2.6",

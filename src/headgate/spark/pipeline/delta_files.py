@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from headgate.errors import SinkError
+from headgate.parquet import ParquetWriter
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -111,16 +112,14 @@ class _File:
     path: str
     values: tuple[str | None, ...]
     schema: pa.Schema
-    writer: pq.ParquetWriter = field(init=False)
+    writer: ParquetWriter = field(init=False)
     size_bytes: int = field(default=0, init=False)
     _metadata: list[pq.FileMetaData] = field(default_factory=list, init=False)
     _waiting: list[pa.RecordBatch] = field(default_factory=list, init=False)
     _waiting_size_bytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        import pyarrow.parquet as pq
-
-        self.writer = pq.ParquetWriter(self.place, self.schema, metadata_collector=self._metadata)
+        self.writer = ParquetWriter(self.place, self.schema, metadata_collector=self._metadata)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows; `size_bytes` counts them in memory."""
@@ -131,8 +130,7 @@ class _File:
             self._write_row_group()
 
     def _write_row_group(self) -> None:
-        rows = pa.Table.from_batches(self._waiting, self.schema)
-        self.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        self.writer.write(pa.Table.from_batches(self._waiting, self.schema))
         self._waiting.clear()
         self._waiting_size_bytes = 0
 

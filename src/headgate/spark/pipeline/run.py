@@ -49,7 +49,16 @@ from headgate.spark.pipeline.delta import DeltaSink, query_id
 from headgate.spark.pipeline.inputs import check_inputs, paths_are_local
 from headgate.spark.pipeline.jdbc import JdbcTable
 from headgate.spark.pipeline.report import Failure, Report, SinkReport, TopicReport, sum_counters
-from headgate.spark.pipeline.sinks import DELTA, HEADGATE, JDBC, Guarantee, guarantee_of, local_folder
+from headgate.spark.pipeline.sinks import (
+    DELTA,
+    HEADGATE,
+    JDBC,
+    PARQUET,
+    Guarantee,
+    guarantee_of,
+    local_folder,
+    without_dictionaries_of_floats,
+)
 from headgate.spark.pipeline.topics import RoutedTopic
 from headgate.spark.route import declare_topic, route_topic, stream_exists
 from headgate.spark.session import session
@@ -343,6 +352,8 @@ class _Runner:
         if sink.format.lower() == DELTA:
             delta = DeltaSink(local_folder(str(sink.path)), partial(query_id, checkpoint), sink.partition_by)
             return queries.start(writer.foreachBatch(delta.write).start), lambda: None
+        if sink.format.lower() == PARQUET:
+            options = without_dictionaries_of_floats(frame.schema) | options
         writer = writer.format(sink.format).options(**options)
         return queries.start(partial(writer.start, sink.path)), lambda: None
 
@@ -363,7 +374,10 @@ class _Runner:
             return partial(DeltaSink(local_folder(str(sink.path)), lambda: owner, sink.partition_by).replace, frame)
         observed = Observation(_ROWS)
         counted = frame.observe(observed, count(lit(1)).alias(_ROWS))
-        writer = counted.write.format(sink.format).options(**self._pipeline.sink_options(sink)).mode("overwrite")
+        options = self._pipeline.sink_options(sink)
+        if sink.format.lower() == PARQUET:
+            options = without_dictionaries_of_floats(frame.schema) | options
+        writer = counted.write.format(sink.format).options(**options).mode("overwrite")
 
         def save() -> int:
             writer.save(sink.path) if sink.path is not None else writer.save()

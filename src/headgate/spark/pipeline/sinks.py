@@ -12,14 +12,19 @@ import importlib.util
 import os
 import pkgutil
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
 
 HEADGATE = "headgate"
 JDBC = "jdbc"
 DELTA = "delta"
+PARQUET = "parquet"
 
 
 class Guarantee(enum.Enum):
@@ -33,7 +38,7 @@ class Guarantee(enum.Enum):
 
 KINDS: Mapping[str, Guarantee] = {
     HEADGATE: Guarantee.EXACTLY_ONCE,
-    "parquet": Guarantee.EXACTLY_ONCE,
+    PARQUET: Guarantee.EXACTLY_ONCE,
     "orc": Guarantee.EXACTLY_ONCE,
     "json": Guarantee.EXACTLY_ONCE,
     "csv": Guarantee.EXACTLY_ONCE,
@@ -96,6 +101,31 @@ _OWN = "pyspark_headgate"
 def guarantee_of(name: str) -> Guarantee:
     """What a format guarantees; its name is taken without case, as Spark does."""
     return KINDS.get(name.lower(), Guarantee.UNKNOWN)
+
+
+def without_dictionaries_of_floats(schema: StructType) -> dict[str, str]:
+    """Options of Spark's Parquet writer: no dictionary for columns of floats, nested ones too.
+
+    By a dictionary that has −0.0 Spark, which takes it for 0.0, leaves out the rows that `= 0.0` asks for. What Spark
+    says of a column with NaN and −0.0 in its footers is right for every reader (`headgate.parquet` has the reasons).
+    """
+    return {f"parquet.enable.dictionary#{path}": "false" for path in _paths_of_floats(schema)}
+
+
+def _paths_of_floats(kind: DataType, path: str = "") -> Iterator[str]:
+    """The columns of floats as Parquet calls them."""
+    from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType
+
+    if isinstance(kind, DoubleType | FloatType):
+        yield path
+    elif isinstance(kind, StructType):
+        for field in kind:
+            yield from _paths_of_floats(field.dataType, f"{path}.{field.name}" if path else field.name)
+    elif isinstance(kind, ArrayType):
+        yield from _paths_of_floats(kind.elementType, f"{path}.list.element")
+    elif isinstance(kind, MapType):
+        yield from _paths_of_floats(kind.keyType, f"{path}.key_value.key")
+        yield from _paths_of_floats(kind.valueType, f"{path}.key_value.value")
 
 
 _TABLE = re.compile(r"[\w.\"`$]+")

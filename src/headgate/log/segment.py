@@ -26,6 +26,7 @@ from headgate.log import format as f
 from headgate.log.checksums import crcs_of_ranges, first_mismatch, has_checksum
 from headgate.log.ending import HELP, Ending, OpenPair, find_ending
 from headgate.log.files import file_size, read_all
+from headgate.log.mappings import MAPPINGS
 from headgate.log.pairs import seal_path
 from headgate.log.seal import Seal, read_seal
 from headgate.log.settings import check_identity
@@ -35,6 +36,9 @@ _WINDOW_BYTES = 1 << 20
 _ROWS_AT_ONCE = 16_384
 _DENSE_ROWS = 32
 """From this many headers in a window on, one read of the window is cheaper than one read per header."""
+
+_DENSE_CHUNK_BYTES = 16 << 10
+"""Headers of larger chunks are copied: around each of them a mapping would bring pages that nobody looks at."""
 
 _FEWEST_KEPT_ROWS = 2048
 """Smaller tables are read in less than a millisecond."""
@@ -161,6 +165,7 @@ class SegmentReader:
                 path=self.path,
             ) from error
         self._mapping: NDArray[np.uint8] | None = None
+        self._mapped: mmap.mmap | None = None
         self._buffer = np.empty(0, dtype=np.uint8)
         self._rows = GrowingTable()
         self._loaded = False
@@ -187,7 +192,7 @@ class SegmentReader:
             if descriptor >= 0:
                 os.close(descriptor)
         self._index_fd = self._fd = -1
-        self._mapping = None
+        self._mapping = self._mapped = None
 
     def _check_heads(self) -> None:
         """Raise CorruptChunkError for a wrong file head; in a pair that is being created it may be incomplete."""
@@ -203,12 +208,13 @@ class SegmentReader:
 
     def _map(self) -> None:
         size = os.fstat(self._fd).st_size
-        mapping = np.frombuffer(mmap.mmap(self._fd, size, prot=mmap.PROT_READ), dtype=np.uint8)
+        mapped = MAPPINGS.map(self._fd, size)
+        mapping = np.frombuffer(mapped, dtype=np.uint8)
         # In a file that may still be cut, bytes after its last chunk could disappear.
         mapping = mapping if self.segment.mappable else mapping[: self.stop_position]
         before = self._mapping
         if before is None or len(before) < len(mapping):
-            self._mapping = mapping
+            self._mapped, self._mapping = mapped, mapping
 
     def map_to(self, stop: int) -> int:
         """Map the file of one of our segments, if `stop` is not mapped yet; returns the byte up to which it is mapped.
@@ -226,6 +232,12 @@ class SegmentReader:
         mapping = self._mapping
         return 0 if mapping is None else max(0, len(mapping) - f.SLACK_BYTES)
 
+    def _use(self, start: int, stop: int, count: int | None = None) -> None:
+        """Say that a part of the mapped file is about to be read, or so many bytes of it."""
+        mapped = self._mapped
+        if mapped is not None:
+            MAPPINGS.use(mapped, start, stop, stop - start if count is None else count)
+
     def is_mapped(self, stop: int) -> bool:
         """Whether what is read up to that byte is a view of the file."""
         mapping = self._mapping
@@ -241,6 +253,7 @@ class SegmentReader:
         """Load a part of a mapped file into memory now, so that later reads of it do not wait for the disk."""
         mapping = self._mapping
         if mapping is not None and stop > start:
+            self._use(start, stop, 0)
             mapping[start:stop:_PAGE_BYTES].max()
 
     # the index
@@ -410,7 +423,7 @@ class SegmentReader:
             self._rows = GrowingTable()
             self._loaded, self._extent = False, None
             if not is_same:
-                self._mapping = None
+                self._mapping = self._mapped = None
         return os.fstat(self._index_fd)
 
     def _stream_is_there(self) -> bool:
@@ -518,7 +531,10 @@ class SegmentReader:
         last = int(positions[-1]) if len(positions) else 0
         if is_sealed and len(positions) and last + f.CHUNK_HEADER_BYTES > size:
             raise self._ends_early(last, size)
-        if mapping is not None and (is_sealed or last + _STAGE1_BYTES <= len(mapping)):
+        first = int(positions[0]) if len(positions) else 0
+        is_dense = last - first <= len(positions) * _DENSE_CHUNK_BYTES
+        if mapping is not None and is_dense and (is_sealed or last + _STAGE1_BYTES <= len(mapping)):
+            self._use(first, last + f.CHUNK_HEADER_BYTES)
             found = f.decode_headers(mapping, positions)
         else:
             # A recovery may cut the file after the last chunk at this moment.
@@ -608,6 +624,7 @@ class SegmentReader:
         # Taken once: another thread may map further meanwhile.
         mapping = self._mapping
         if mapping is not None and stop + f.SLACK_BYTES <= len(mapping):
+            self._use(start, stop)
             return mapping[start : stop + f.SLACK_BYTES]
         size = os.fstat(self._fd).st_size
         if stop > size:
@@ -624,6 +641,8 @@ class SegmentReader:
         """
         mapping = self._mapping
         if mapping is not None and (not len(stops) or int(stops[-1]) + f.SLACK_BYTES <= len(mapping)):
+            if len(stops):
+                self._use(int(positions[0]), int(stops[-1]), int((stops - positions).sum()))
             return mapping, positions
         if not len(stops):
             return self._reserve(f.SLACK_BYTES)[: f.SLACK_BYTES], positions

@@ -161,6 +161,9 @@ def check_identity(folder: Path, identity: str, *, name: str) -> None:
 def save_settings(folder: Path, settings: StreamSettings, *, flushed: bool = True) -> None:
     """Replace the settings of a stream folder by rename; if `flushed`, they also survive a power loss."""
     fields = msgspec.to_builtins(settings)
+    if not settings.arguments.initial_offset:
+        # What earlier versions do not know is there only where it says something.
+        del fields["arguments"]["initial_offset"]
     encoded = msgspec.json.format(msgspec.json.encode(fields | {_CHECKSUM: _checksum(fields)}), indent=1)
     replace_file(folder / SETTINGS_NAME, encoded + b"\n", flushed=flushed)
 

@@ -219,6 +219,37 @@ def pull(walk: Walk) -> None:
     assert ask("offsets", topic=topic, at_ms=0) == [[0, 5, 0]]
 
 
+def pull_by_expression(walk: Walk) -> None:
+    """A pull consumer knows from its first words on that the broker takes expressions; an empty queue has no place."""
+    if not walk.is_java:
+        return
+    ask, topic = walk.program.ask, walk.place.topic(walk.topic("chosen"))
+    walk.send("chosen", [{"body": f"c{n}", "queue": 0, "properties": {"n": str(n)}} for n in range(4)])
+    found = ask("pull_once", group=f"choosing-{walk.name}", topic=topic, queue=0, sql="n > 1")
+    assert bodies(found["messages"]) == ["c2", "c3"] and found["is_kept"]
+    ask("pull", id="empty", group=f"empty-{walk.name}", assign=topic)
+    assert [ask("committed", id="empty", topic=topic, queue=queue) for queue in range(2)] == [0, -1]
+    ask("shut", id="empty")
+
+
+def leave_dividing(walk: Walk) -> None:
+    """Members that leave dividing the queues to the broker are given all messages between them."""
+    if not walk.is_java:
+        return
+    walk.place.topic(walk.topic("divided"))
+    for number in range(2):
+        walk.push("divided", f"divided{number}", "divided", server_divides=True)
+    walk.send("divided", [{"body": f"d{n}", "queue": n % 4} for n in range(8)])
+    found: list[str] = []
+
+    def are_there() -> bool:
+        for number in range(2):
+            found.extend(bodies(walk.program.ask("take", id=f"divided{number}", until=[])))
+        return set(found) == {f"d{n}" for n in range(8)}
+
+    eventually(are_there, lambda: f"{found} were taken")
+
+
 def look_up(walk: Walk) -> None:
     """Messages are found by key, and by both of their ids."""
     if not walk.is_java:
@@ -273,6 +304,8 @@ STEPS = [
     bury,
     share,
     pull,
+    pull_by_expression,
+    leave_dividing,
     look_up,
     delay,
     reply,

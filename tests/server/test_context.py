@@ -11,6 +11,8 @@ from headgate.server.settings import ServerSettings
 from headgate.server.transport import Peer
 
 HERE = Peer("127.0.0.1", 1, is_loopback=True, local_host="127.0.0.1")
+HERE_WITH_TLS = Peer("127.0.0.1", 1, is_loopback=True, is_encrypted=True, local_host="127.0.0.1")
+HERE_BY_IPV6 = Peer("::1", 1, is_loopback=True, local_host="::1")
 ELSEWHERE = Peer("192.0.2.7", 1, is_loopback=False, local_host="192.0.2.1")
 WITH_TLS = Peer("192.0.2.7", 1, is_loopback=False, is_encrypted=True, local_host="192.0.2.1")
 PORTS = {"stream": 15552, "stream_tls": 15551, "http": 15672, "https": 15671}
@@ -29,6 +31,16 @@ def context(ports: dict[str, int] = PORTS, **settings: Any) -> ServerContext:
 )
 def test_clients_are_told_the_address_by_which_they_came(peer: Peer, expected: tuple[str, int]) -> None:
     assert context().advertised_address(peer) == expected
+
+
+@pytest.mark.parametrize(
+    ("peer", "expected"),
+    [(HERE, "127.0.0.1"), (HERE_WITH_TLS, "localhost"), (HERE_BY_IPV6, "localhost"), (ELSEWHERE, "192.0.2.1")],
+)
+def test_classic_clients_are_told_the_address_in_numbers(peer: Peer, expected: str) -> None:
+    assert context().advertised_classic_address(peer) == (expected, 10911)
+    told = context(advertised={"host": "broker.example"}).advertised_classic_address(peer)
+    assert told == ("broker.example", 10911)
 
 
 def test_what_is_configured_as_advertised_is_told_to_all() -> None:

@@ -69,8 +69,15 @@ class ServerContext:
         return host, advertised.port or self.ports.get("stream", 5552)
 
     def advertised_classic_address(self, peer: Peer) -> tuple[str, int]:
-        """Host and port that a client of RocketMQ's classic protocol is told to connect to."""
+        """Host and port that a client of RocketMQ's classic protocol is told to connect to.
+
+        The one for Java compares what it was told with the address of its connection, which is in numbers: where they
+        are the same it says at once that it is there, and so learns the version of the broker.
+        """
         port = self.settings.advertised.rocketmq_port or self.ports.get("rocketmq_classic", 10911)
+        # A certificate for this machine says its name; addresses of IPv6 are written in other ways there.
+        if self.settings.advertised.host is None and not peer.is_encrypted and "." in peer.local_host:
+            return peer.local_host, port
         return self._advertised_host(peer), port
 
     def _advertised_host(self, peer: Peer) -> str:

@@ -65,7 +65,8 @@ class Advertised(_Table, frozen=True):
     """The address that the server tells clients to connect to that ask for one; needed behind a forwarded port."""
 
     host: str | None = None
-    """Default: `localhost` for a client on this machine, else the address that the client used."""
+    """Default: `localhost` for a client on this machine, else the address that the client used. RocketMQ's classic
+    clients without TLS are told the address in any case, and should be told one in numbers, not a name."""
     port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     """Default: the port of the listener."""
     tls_port: Annotated[int, Meta(ge=1, le=65535)] | None = None

@@ -253,10 +253,10 @@ class Pulling:
 
     def place(self, stream: str, group: str) -> int | None:
         """Up to where a group is done with a queue; None where it was never there. Errors as `pulled`."""
-        view = self._views.find_view(stream, group)
+        view, said = self._views.find_view(stream, group), self._done.get((stream, group))
         if view is None:
-            return None
-        return max(PulledQueue(view).first_unseen, self._done.get((stream, group), 0), view.stream.first_offset)
+            return said
+        return max(PulledQueue(view).first_unseen, said or 0, view.stream.first_offset)
 
     def begins_at(self, stream: str, group: str) -> int:
         """Where a group begins in a queue that is new to it, as the settings say. Errors as `pulled`."""

@@ -17,6 +17,7 @@ from headgate.protocols.rocketmq.remoting import RequestCode, ResponseCode
 from headgate.protocols.rocketmq.stored import BatchedMessage
 from headgate.server.rocketmq.message_ids import place_of_stream
 from headgate.server.rocketmq.remoting import RemotingHandler
+from headgate.server.rocketmq.remoting.consuming import share_of
 from server.remoting_client import VERSION, RemotingClient, bodies, properties, stored
 from server.running import RunningServer, running_server
 from waiting import LIMIT_S, eventually
@@ -73,6 +74,16 @@ def send_back(client, group, topic, offset, level=1, **more):
     return client.call(RequestCode.CONSUMER_SEND_MSG_BACK, {**fields, **more})
 
 
+def given_again(client, number):
+    """What a held pull of what comes again is given; one that is answered with nothing, as something came for another
+    member, is made again, as clients do.
+    """
+    answer = client.answer(number)
+    while not answer.body:
+        answer = client.pull("group", "%RETRY%group", hold_ms=HOLD_MS)
+    return answer
+
+
 # routes
 
 
@@ -88,7 +99,7 @@ def test_topics_are_looked_up_and_made_by_their_first_message(server, client):
             {"brokerName": "headgate", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "topicSysFlag": 0}
         ]
         address = route["brokerDatas"][0]["brokerAddrs"]["0"]
-        assert address == f"localhost:{server.ports['rocketmq_classic']}"
+        assert address == f"127.0.0.1:{server.ports['rocketmq_classic']}"
 
 
 def test_a_retry_topic_is_there_before_the_first_heartbeat(client):
@@ -389,6 +400,46 @@ def test_places_are_kept_and_never_go_back(client, topic):
     assert committed(client, "placed", topic) == 4
 
 
+def test_an_empty_queue_has_no_place_and_what_is_committed_without_an_answer_counts_at_once(client, topic):
+    client.heartbeat("early", topic)
+    query = {"consumerGroup": "early", "topic": topic, "queueId": 0}
+    client.pull("early", topic)
+    assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, query).code == ResponseCode.QUERY_NOT_FOUND
+    client.send(topic)
+    assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, query).fields["offset"] == "0"
+    client.tell(RequestCode.UPDATE_CONSUMER_OFFSET, {**query, "commitOffset": 1})
+    assert committed(client, "early", topic) == 1
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+@pytest.mark.parametrize(("queues", "members"), [(4, 1), (4, 2), (5, 3), (8, 3), (2, 4), (0, 2)])
+def test_queues_are_divided_among_all_members(queues, members, in_turn):
+    names = [f"m{number}" for number in range(members)]
+    shares = [list(share_of(queues, names, name, in_turn=in_turn)) for name in names]
+    assert sorted(number for share in shares for number in share) == list(range(queues))
+    sizes = [len(share) for share in shares]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] - sizes[-1] <= 1
+    assert in_turn or all(share == list(range(share[0], share[-1] + 1)) for share in shares if share)
+    assert not share_of(queues, names, "nobody", in_turn=in_turn)
+
+
+def test_a_member_is_told_which_queues_it_has(client, other, topic):
+    client.send("divided", d=3)
+    client.heartbeat("dividing", "divided", client="one")
+    other.heartbeat("dividing", "divided", client="two")
+
+    def told(member, *, of="divided", model="CLUSTERING"):
+        asked = {"topic": of, "consumerGroup": "dividing", "clientId": member, "strategyName": "AVG"}
+        answer = client.call(RequestCode.QUERY_ASSIGNMENT, body={**asked, "messageModel": model})
+        found = json.loads(answer.body)["messageQueueAssignments"]
+        assert all(each["mode"] == "PULL" and each["messageQueue"]["brokerName"] == "headgate" for each in found)
+        return [each["messageQueue"]["queueId"] for each in found]
+
+    assert [told("one"), told("two"), told("three")] == [[0, 1], [2], []]
+    assert told("three", model="BROADCASTING") == [0, 1, 2]
+    assert told("one", of="%RETRY%dividing") == [0] and told("one", of="not-there") == []
+
+
 def test_offsets_are_found_by_time(client, topic):
     client.send(topic)
     queue = {"topic": topic, "queueId": 0}
@@ -681,11 +732,11 @@ def test_members_with_rights_of_their_own_are_given_again_and_settle_only_what_t
         mine, other = clients.values()
         # Who asks first asks for its own only, and who asks second is not made to wait for it.
         number = mine.ask_pull("group", "%RETRY%group", hold_ms=HOLD_MS)
-        again = other.pull("group", "%RETRY%group", hold_ms=HOLD_MS)
+        again = given_again(other, other.ask_pull("group", "%RETRY%group", hold_ms=HOLD_MS))
         assert bodies(again) == [b"other"]
-        assert bodies(mine.answer(number)) == [b"mine"]
+        assert bodies(given_again(mine, number)) == [b"mine"]
         commit(mine, "group", "%RETRY%group", 2**62)
-        assert bodies(other.pull("group", "%RETRY%group", hold_ms=HOLD_MS)) == [b"other"]
+        assert bodies(given_again(other, other.ask_pull("group", "%RETRY%group", hold_ms=HOLD_MS))) == [b"other"]
         commit(other, "group", "%RETRY%group", int(again.fields["nextBeginOffset"]))
         settled = other.pull("group", "%RETRY%group")
         assert settled.code == ResponseCode.PULL_NOT_FOUND

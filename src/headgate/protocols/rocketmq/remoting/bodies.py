@@ -156,6 +156,30 @@ class LockAnswer(msgspec.Struct, rename="camel"):
     locked: list[MessageQueue] = msgspec.field(name="lockOKMQSet")
 
 
+class AssignmentRequest(msgspec.Struct, rename="camel"):
+    """`QUERY_ASSIGNMENT`: a member that does not divide queues itself asks which ones it has."""
+
+    topic: str
+    consumer_group: str
+    client_id: str
+    strategy_name: str | None = None
+    message_model: str | None = None
+
+
+class QueueAssignment(msgspec.Struct, rename="camel"):
+    """A queue that a member has, and how it is to take its messages."""
+
+    message_queue: MessageQueue
+    mode: str = "PULL"
+    attachments: dict[str, str] = {}
+
+
+class AssignmentAnswer(msgspec.Struct, rename="camel"):
+    """All that a member has of a topic."""
+
+    message_queue_assignments: list[QueueAssignment]
+
+
 _encode = msgspec.json.Encoder().encode
 _SCANNER = json.JSONDecoder()
 _SUBSCRIPTIONS = msgspec.json.Decoder(list[SubscriptionData], strict=False)

@@ -30,6 +30,7 @@ from headgate.protocols.rocketmq.remoting import headers as h
 from headgate.server.context import ServerContext
 from headgate.server.rocketmq.remoting.answers import Answer, Tell, settled
 from headgate.server.rocketmq.remoting.replying import Replying
+from headgate.server.rocketmq.remoting.routes import BROKER_NAME
 from headgate.server.rocketmq.remoting.subscriptions import announcement_of, check_expression, find_place
 from headgate.server.transport import Transport
 
@@ -37,6 +38,8 @@ _ASKED_AGAIN_MS = 1_000
 
 _MOST_MEMBERSHIPS = 10_000
 _BROADCASTING = "BROADCASTING"
+_IN_TURN = "AVG_BY_CIRCLE"
+"""The way of dividing by which members take queues in turn; all others give each a part in a row."""
 
 logger = logging.getLogger("headgate.server.rocketmq")
 
@@ -68,6 +71,7 @@ class Consuming:
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._list,
             RequestCode.LOCK_BATCH_MQ: self._lock,
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
+            RequestCode.QUERY_ASSIGNMENT: self._assign,
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
         }
 
@@ -227,6 +231,26 @@ class Consuming:
                 found[topic.streams[queue.queue_id]] = queue
         return found
 
+    def _assign(self, session: Session, command: Command) -> None:
+        """The queues of a member that leaves dividing them to the server; it pulls from them as others do."""
+        request = decode_body(command.body, b.AssignmentRequest)  # type: ignore[arg-type]
+        count = self._queues_of(session, request.topic)
+        numbers: Sequence[int] = range(count)
+        if request.message_model != _BROADCASTING:
+            members = sorted(self._members.of(request.consumer_group))
+            in_turn = request.strategy_name == _IN_TURN
+            numbers = share_of(count, members, request.client_id, in_turn=in_turn)
+        queues = [b.QueueAssignment(b.MessageQueue(request.topic, number, BROKER_NAME)) for number in numbers]
+        self._answer(command, command.answer(ResponseCode.SUCCESS, body=encode_body(b.AssignmentAnswer(queues))))
+
+    def _queues_of(self, session: Session, topic: str) -> int:
+        """How many queues of a topic a member may divide: none of one that is not there."""
+        if topic.startswith(RETRY_PREFIX):
+            return int(self.has_retries(topic.removeprefix(RETRY_PREFIX)))
+        session.check_reads(topic)
+        found = self._broker.message_topics.find(topic)
+        return 0 if found is None else len(found.streams)
+
     # what could not be consumed
 
     def _send_back(self, session: Session, command: Command) -> None:
@@ -247,3 +271,18 @@ class Consuming:
         self._pulling.send_back(
             place.stream, request.group, place.offset, delay_ms=delay_after, then=settled(self._answer, command)
         )
+
+
+def share_of(count: int, members: Sequence[str], member: str, *, in_turn: bool) -> range:
+    """Which of so many queues a member has when they are divided; none for who is no member.
+
+    As clients divide them: the first members have one more where they cannot all have as many.
+    """
+    if member not in members:
+        return range(0)
+    index, each = members.index(member), len(members)
+    if in_turn:
+        return range(index, count, each)
+    least, left = divmod(count, each)
+    first = index * least + min(index, left)
+    return range(first, first + least + (index < left))

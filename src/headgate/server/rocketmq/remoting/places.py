@@ -40,8 +40,11 @@ class Places:
             self._answer_offset(command, self._places.retries(request.consumer_group).first_number)
             return
         stream = readable_stream(session, request.topic, request.queue_id)
-        place = self._places.place(stream, request.consumer_group)
-        if place is None and request.set_zero_if_not_found:
+        # Nobody can be done with anything of a queue that never had a message, whoever waits there.
+        place, is_used = None, session.bounds(stream)[1] > 0
+        if is_used:
+            place = self._places.place(stream, request.consumer_group)
+        if is_used and place is None and request.set_zero_if_not_found:
             place = 0 if self._places.begins_at(stream, request.consumer_group) == 0 else None
         if place is None:
             remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"

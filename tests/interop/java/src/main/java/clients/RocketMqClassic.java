@@ -20,6 +20,7 @@ import java.util.concurrent.TimeoutException;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -74,6 +75,7 @@ public final class RocketMqClassic {
         "take", fields -> INBOXES.get(fields.text("id")).take(fields.texts("until"), fields.number("seconds", 20)));
     commands.put("assigned", RocketMqClassic::assigned);
     commands.put("pull", RocketMqClassic::pull);
+    commands.put("pull_once", RocketMqClassic::pullOnce);
     commands.put("poll", RocketMqClassic::poll);
     commands.put("seek", RocketMqClassic::seek);
     commands.put("commit", RocketMqClassic::commit);
@@ -273,6 +275,7 @@ public final class RocketMqClassic {
     consumer.setInstanceName(fields.text("instance", instance()));
     consumer.setConsumeFromWhere(from(fields));
     consumer.setMaxReconsumeTimes(fields.number("max_retries", -1));
+    consumer.setClientRebalance(!fields.flag("server_divides"));
     consumer.setSuspendCurrentQueueTimeMillis(100);
     // The route of the retry topic is asked for before there is one: ask again before 30 seconds are over.
     consumer.setPollNameServerInterval(1_000);
@@ -369,6 +372,40 @@ public final class RocketMqClassic {
     PULLED.put(fields.text("id"), consumer);
     OPEN.put(fields.text("id"), consumer::shutdown);
     return null;
+  }
+
+  /** What a pull consumer that was just started is given of a queue by an expression, and up to where it said it was. */
+  @SuppressWarnings("deprecation")
+  private static Object pullOnce(Fields fields) throws Exception {
+    DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(fields.text("group"), hook);
+    consumer.setNamesrvAddr(names);
+    consumer.setInstanceName(instance());
+    consumer.start();
+    try {
+      MessageQueue queue =
+          consumer.fetchSubscribeMessageQueues(fields.text("topic")).stream()
+              .filter(each -> each.getQueueId() == fields.number("queue", 0))
+              .findFirst()
+              .orElseThrow();
+      // The first words with the broker; with them the client learns which version it has.
+      long first = consumer.minOffset(queue);
+      List<MessageExt> found =
+          consumer.pull(queue, MessageSelector.bySql(fields.text("sql")), first, 32, 10_000).getMsgFoundList();
+      long next = consumer.maxOffset(queue);
+      consumer.updateConsumeOffset(queue, next);
+      consumer.getOffsetStore().persistAll(Set.of(queue));
+      Map<String, Object> told = new LinkedHashMap<>();
+      told.put("messages", found.stream().map(RocketMqClassic::told).toList());
+      // It is said without an answer, and what is asked next may overtake it.
+      long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+      while (consumer.fetchConsumeOffset(queue, true) != next && System.nanoTime() < deadline) {
+        Thread.sleep(20);
+      }
+      told.put("is_kept", consumer.fetchConsumeOffset(queue, true) == next);
+      return told;
+    } finally {
+      consumer.shutdown();
+    }
   }
 
   /** Poll until all bodies of `until` were found. */

@@ -210,6 +210,10 @@ class OffsetOutOfRangeError(LogError):
     """The offset asked for is not in the stream any more: retention deleted it."""
 
 
+class MessageGivenUpError(OffsetOutOfRangeError):
+    """The message asked for was damaged, and given up by an operator: its offset stays empty."""
+
+
 class StreamLockedError(LogError):
     """Another writer holds the stream; the reason names the holder."""
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from command_line import Run
-from headgate.log import ChunkType, Writer, resolve_stream
+from headgate.log import ChunkType, Stream, Writer, resolve_stream
 from headgate.log.format import FILE_HEAD_BYTES
+from log_streams import damage_chunk
 
 OSIRIS = Path(__file__).parent.parent / "vectors" / "osiris"
 FIRST = f"{0:020d}"
@@ -186,11 +187,34 @@ def test_repair_makes_a_damaged_index_again_and_says_what_it_cannot(run: Run, tm
     (said,) = run("stream", "repair", "s", "--json").json
     assert said["stream"] == "s" and said["damaged"] == []
     assert [each["path"] for each in said["repaired"]] == [str(index)]
-    assert run("stream", "repair", "s", "--json").json == [{"stream": "s", "repaired": [], "damaged": []}]
+    nothing: dict[str, object] = {"repaired": [], "given_up": [], "would_be_given_up": [], "damaged": []}
+    assert run("stream", "repair", "s", "--json").json == [{"stream": "s", **nothing}]
     assert len(run("tail", "s", "--json").json) == 9
     flip(folder / f"{0:020d}.segment", 8 + 48 + 3, 0)
     shown = run("stream", "verify", "s")
     assert shown.status == 1 and "the Bloom filter of chunk 0 is not that of its messages" in shown.out
+
+
+def test_what_is_damaged_is_given_up_by_decision_only_and_what_lies_behind_is_read(run: Run, tmp_path: Path) -> None:
+    run("stream", "create", "s")
+    for number in range(4):
+        assert run("publish", "s", stdin=f'{{"body": "m{number}"}}\n').status == 0
+    folder = tmp_path / "root" / "streams" / "s"
+    damage_chunk(Stream.open(folder), 1, 55)
+    for _ in range(2):
+        shown = run("stream", "repair", "s")
+        assert shown.status == 1 and "--skip-damaged would give up: " in shown.out
+        assert "offsets 1 to 1 (1 messages)" in shown.out
+    assert run("stream", "repair", "s", "--skip-damaged", "--cut").status == 2
+    (said,) = run("stream", "repair", "s", "--skip-damaged", "--json").json
+    assert [(each["first_offset"], each["next_offset"], each["exact"]) for each in said["given_up"]] == [(1, 2, True)]
+    assert said["damaged"] == [] and len(list((folder / "damaged").iterdir())) == 1
+    assert [each["offset"] for each in run("tail", "s", "--json").json] == [0, 2, 3]
+    assert run("stream", "verify", "s").status == 0
+    (info,) = run("stream", "info", "s", "--json").json
+    assert (info["messages"], info["next_offset"], info["given_up_offsets"]) == (3, 4, 1)
+    assert run("publish", "s", stdin='{"body": "m4"}\n').status == 0
+    assert run("stream", "ls").status == 0
 
 
 def test_damaged_settings_are_told_as_other_damage(run: Run, tmp_path: Path) -> None:

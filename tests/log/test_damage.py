@@ -14,7 +14,7 @@ from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name,
 from headgate.log.inspect import Damage, stream_info, verify_stream
 from headgate.log.last_pair import LastPair
 from headgate.log.pairs import seal_path
-from headgate.log.repair import Repair, repair_stream
+from headgate.log.repair import Offer, Repair, repair_stream
 from headgate.log.seal import load_seal
 from headgate.log.tail import read_tail
 from headgate.log.tracking import read_tracking
@@ -259,8 +259,9 @@ def test_damage_of_more_than_the_last_chunk_is_given_up_only_on_request(tmp_path
     with pytest.raises(CorruptChunkError, match="--cut") as caught:
         Writer.open(stream, now_ms=0)
     assert caught.value.path == path
-    found = list(repair_stream(stream, now_ms=0))
+    *found, offer = repair_stream(stream, now_ms=0)
     assert all(isinstance(each, Damage) and each.path == path for each in found) and found
+    assert isinstance(offer, Offer) and (offer.given_up.first_offset, offer.given_up.next_offset) == (3, 6)
     assert [str(each) for each in repair_stream(stream, now_ms=0, cut=True)] == [
         f"{path}: cut at byte {positions[3]}, 3 chunks given up",
         f"{stream.path / index_name(0)}: the index was damaged, made again with 3 records",

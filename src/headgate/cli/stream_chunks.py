@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -17,7 +17,7 @@ from headgate.errors import ConfigError, LogError
 
 if TYPE_CHECKING:
     from headgate.client import Client, DeliveredChunk
-    from headgate.log import ChunkDump, Damage, Stream
+    from headgate.log import ChunkDump, Damage, GivenUp, Repaired, Stream
     from headgate.log.format import ChunkHeader
 
 _DUMP_COLUMNS = (
@@ -137,7 +137,7 @@ def verify(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEF
     if place.is_server:
         with place.client() as client:
             return _verify_delivered(client, stream, as_json=as_json)
-    from headgate.log import Damage, verify_stream
+    from headgate.log import Damage, streams_beside, verify_stream
     from headgate.scan import declared_values
 
     checked = _Checked(stream, as_json)
@@ -151,6 +151,15 @@ def verify(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEF
             checked.damaged(found)
         elif found.in_index:
             checked.add(found.header, found.header.size_bytes)
+    try:
+        beside = streams_beside(resolved)
+    except LogError as error:
+        checked.damaged(Damage(error.path, error.position, error.reason))
+        beside = []
+    for each in beside:
+        for found in verify_stream(each):
+            if isinstance(found, Damage):
+                checked.damaged(found)
     return checked.end()
 
 
@@ -159,36 +168,75 @@ def repair(
     /,
     *,
     cut: Annotated[bool, Parameter(help="Give up what lies behind a damaged chunk of the last segment.")] = False,
+    skip_damaged: Annotated[
+        bool, Parameter(negative=(), help="Give up what is damaged, and only that: what lies behind can be read again.")
+    ] = False,
     as_json: AsJson = False,
     place: Place = DEFAULT_PLACE,
 ) -> int:
     """Make index files that are damaged or missing again from their segments, and the seals of segments.
 
-    Nobody may write the stream meanwhile. Bytes of a segment cannot be made again: those that are damaged are named
-    and left as they are. Exit status 1 if there are any. With --json, one object says what was repaired and what is
-    damaged still.
+    So are the small streams beside it: ledgers, dead letters, and others. Nobody may have them open meanwhile. Bytes of
+    a segment cannot be made again: those that are damaged are named and left as they are, with the offsets that
+    --skip-damaged would give up. With it they are moved to the folder `damaged` of the stream, their offsets stay
+    empty, and no message gets another offset. Exit status 1 if damage is left. With --json, one object says what was
+    repaired, given up, would be given up, and is damaged still.
     """
+    if cut and skip_damaged:
+        raise ConfigError("--cut and --skip-damaged: give one of them; --skip-damaged gives up less")
     if place.is_server:
         raise ConfigError(
             "--server: files are repaired where they lie; run `headgate stream repair` on the host of the server, with "
             "--root or the folder of the stream"
         )
-    from headgate.log import Damage, repair_stream
+    from headgate.log import Damage, GivenUp, Offer, repair_stream
 
     repaired: list[dict[str, object]] = []
+    given_up: list[dict[str, object]] = []
+    offered: list[dict[str, object]] = []
     damages: list[dict[str, object]] = []
     resolved = _opened(stream, place)
-    for found in [resolved] if isinstance(resolved, Damage) else repair_stream(resolved, now_ms=now_ms(), cut=cut):
-        if isinstance(found, Damage):
-            damages.append(_described(found))
-        else:
-            repaired.append({"path": str(found.path), "change": found.change})
+    repairs: Iterable[Repaired] = (
+        [resolved]
+        if isinstance(resolved, Damage)
+        else repair_stream(resolved, now_ms=now_ms(), cut=cut, skip_damaged=skip_damaged)
+    )
+    for found in repairs:
+        match found:
+            case Damage():
+                what = "damaged"
+                damages.append(_described(found))
+            case GivenUp():
+                what = "given up"
+                given_up.append(_lost(found))
+            case Offer():
+                what = "--skip-damaged would give up"
+                offered.append(_lost(found.given_up))
+            case _:
+                what = "repaired"
+                repaired.append({"path": str(found.path), "change": found.change})
         if not as_json:
-            write_line(f"{'damaged' if isinstance(found, Damage) else 'repaired'}: {found}")
+            write_line(f"{what}: {found}")
     if as_json:
-        write_json({"stream": stream, "repaired": repaired, "damaged": damages})
+        told = {"repaired": repaired, "given_up": given_up, "would_be_given_up": offered, "damaged": damages}
+        write_json({"stream": stream, **told})
+    if given_up and not isinstance(resolved, Damage):
+        write_note(f"the damaged bytes are kept in {resolved.path / 'damaged'}, or beside the small stream named above")
     write_note(f"{counted(len(repaired), 'file')} repaired, {counted(len(damages), 'damaged place')} left")
     return 1 if damages else 0
+
+
+def _lost(found: GivenUp) -> dict[str, object]:
+    return {
+        "path": str(found.path),
+        "position": found.position,
+        "size_bytes": found.size_bytes,
+        "first_offset": found.first_offset,
+        "next_offset": found.next_offset,
+        "holds": found.holds,
+        "exact": found.is_exact,
+        "reason": found.reason,
+    }
 
 
 def _opened(stream: str, place: Place) -> Stream | Damage:

@@ -11,12 +11,13 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 
 from headgate.errors import LogError, OffsetOutOfRangeError
 from headgate.ledger.records import SnapshotBegun, SnapshotComplete, decode_message
 from headgate.ledger.state import LedgerState
-from headgate.log import Segment, Stream
+from headgate.log import ChunkType, Segment, Stream
 
 FOLDER = "ledger"
 _WINDOW_BYTES = 1 << 20
@@ -112,10 +113,11 @@ def _messages(segment: Segment) -> Iterator[tuple[memoryview, int, int]]:
             start = int(table.position[row])
             behind = max(row + 1, int(stops.searchsorted(start + _WINDOW_BYTES)))
             headers = reader.headers(row, behind)
+            is_message = headers.chunk_type == ChunkType.USER
             lengths, crcs = headers.data_length.tolist(), headers.crc.tolist()
             window = reader.read(start, int(stops[behind - 1])).tobytes()
             ids, positions = table.chunk_id[row:behind].tolist(), table.position[row:behind].tolist()
-            for offset, position, length, crc in zip(ids, positions, lengths, crcs, strict=True):
+            for offset, position, length, crc in compress(zip(ids, positions, lengths, crcs, strict=True), is_message):
                 begin = position - start + _CHUNK_HEADER_BYTES
                 data = memoryview(window)[begin : begin + length]
                 body = position + _CHUNK_HEADER_BYTES + _ENTRY_LENGTH.size

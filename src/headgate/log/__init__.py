@@ -14,6 +14,7 @@ A reader never needs the writer, the writer never waits for a reader. What other
     derive     Area, AreaParts, read_area: bytes with checksums for parts of a derived file                areas
                derived_folder, sweep_derived, headers_digest: files derived of segments                  derived
     look       stream_info, dump_chunks, verify_stream; recover, repair_stream         inspect, recovery, repair
+               given_up_offsets: what repairs gave up, by an operator's decision              giving_up, pairs
     store      DiskFile, replace_file, remove_file, storage_error: files as all of Headgate writes them    files
     in tests   without_flushing                                                                            files
 
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
         without_flushing,
     )
     from headgate.log.format import ChunkHeader, ChunkHeaders, ChunkType, decode_headers
+    from headgate.log.giving_up import GivenUp
     from headgate.log.inspect import (
         ChunkDump,
         CrcState,
@@ -97,10 +99,10 @@ if TYPE_CHECKING:
     from headgate.log.lock import StreamLock, Wait, lock_note, no_wait
     from headgate.log.manifest import ONE_TIME_PREFIX, BatchManifest, ManifestFolder, Output, root_of
     from headgate.log.offsets import OffsetKind, OffsetSpecification
-    from headgate.log.pairs import MATCH_SUFFIX
+    from headgate.log.pairs import MATCH_SUFFIX, given_up_offsets
     from headgate.log.pin import Pin, read_pin
     from headgate.log.recovery import recover
-    from headgate.log.repair import repair_stream
+    from headgate.log.repair import Offer, Repaired, repair_stream, streams_beside
     from headgate.log.retention import pinned_bytes
     from headgate.log.root import (
         HTTP_NOTE,

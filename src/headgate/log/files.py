@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from headgate.errors import LogError, StorageFullError, StreamReadOnlyError
@@ -152,14 +152,30 @@ def replace_by_start(path: Path, size: int) -> None:
     Truncating the file instead would kill a process that reads its mapping behind the cut. Raises as `replace_file`.
     """
 
+    replace_by_parts(path, [(0, size)])
+
+
+Part = bytes | tuple[int, int]
+"""Bytes, or a range of bytes of a file, start and stop."""
+
+
+def replace_by_parts(path: Path, parts: Iterable[Part]) -> None:
+    """Replace a file by bytes and parts of itself, in order. Raises as `replace_file`."""
+
     def write(descriptor: int) -> None:
         with path.open("rb") as file:
-            copied = 0
-            while copied < size:
-                sent = os.sendfile(descriptor, file.fileno(), copied, size - copied)
-                if not sent:
-                    raise OSError(errno.EIO, "the file became shorter")
-                copied += sent
+            for part in parts:
+                if isinstance(part, bytes):
+                    rest = memoryview(part)
+                    while rest:
+                        rest = rest[os.write(descriptor, rest) :]
+                    continue
+                copied, stop = part
+                while copied < stop:
+                    sent = os.sendfile(descriptor, file.fileno(), copied, stop - copied)
+                    if not sent:
+                        raise OSError(errno.EIO, "the file became shorter")
+                    copied += sent
 
     _replace(path, write, flushed=True)
 

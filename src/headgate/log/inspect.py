@@ -28,6 +28,7 @@ from headgate.log.ending import OpenPair, find_ending, rolled_forward
 from headgate.log.entries import SubBatch, entries_of
 from headgate.log.files import opened
 from headgate.log.lock import is_held
+from headgate.log.pairs import given_up_offsets
 from headgate.log.pin import Pin, read_pin
 from headgate.log.retention import pinned_bytes
 from headgate.log.seal import load_seal
@@ -90,6 +91,8 @@ class StreamInfo:
     pin: Pin | None
     pinned_bytes: int
     derived_bytes: int
+    given_up: int
+    """Offsets that `stream repair` gave up, as far as their bytes are still kept beside the stream."""
 
     @property
     def num_user_chunks(self) -> int:
@@ -135,6 +138,7 @@ class StreamInfo:
             "pin_quota_bytes": None if self.pin is None else self.pin.quota_bytes,
             "pinned_bytes": self.pinned_bytes,
             "derived_bytes": self.derived_bytes,
+            "given_up_offsets": self.given_up,
         }
 
 
@@ -188,6 +192,7 @@ def stream_info(stream: Stream) -> StreamInfo:
         pin=pin,
         pinned_bytes=0 if pin is None else pinned_bytes(stream, pin),
         derived_bytes=derived_bytes(stream),
+        given_up=sum(behind - first for first, behind in given_up_offsets(stream.path)),
     )
 
 

@@ -28,7 +28,11 @@ SEAL_SUFFIX = ".seal"
 _DELETED_SUFFIX = ".deleted"
 """Behind the name of an index that is gone for readers, while its pair is being deleted."""
 
+DAMAGED_FOLDER = "damaged"
+"""The folder in a stream folder with the bytes that were given up as damaged (`giving_up.py`)."""
+
 _FILE = re.compile(r"([0-9]{20})\.(index|segment)")
+_GIVEN_UP = re.compile(r"([0-9]{20})-([0-9]{20})\.bytes")
 
 
 def ids_among(names: Iterable[str]) -> tuple[set[int], set[int]]:
@@ -40,6 +44,15 @@ def ids_among(names: Iterable[str]) -> tuple[set[int], set[int]]:
         if match is not None:
             (indexes if match[2] == "index" else segments).add(int(match[1]))
     return indexes, segments
+
+
+def given_up_offsets(folder: Path) -> list[tuple[int, int]]:
+    """The ranges of offsets of a stream that were given up, each first and next, as the files beside it say."""
+    try:
+        names = os.listdir(folder / DAMAGED_FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted((int(match[1]), int(match[2])) for name in names if (match := _GIVEN_UP.fullmatch(name)))
 
 
 def create_pair(folder: Path, first_chunk_id: int, open_file: OpenFile) -> tuple[DiskFile, DiskFile]:

@@ -1,7 +1,7 @@
 """Making an index again from its segment, which holds all data of the index.
 
 Chunks are in a segment without gaps, and each header gives the length of its chunk. Repair cannot restore damaged
-bytes of a segment: it reports them and leaves them unchanged.
+bytes of a segment: it reports them and leaves them unchanged, or gives them up where that is asked for (`giving_up`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from headgate.errors import CorruptChunkError, CorruptSidecarError, StreamReadOn
 from headgate.log import format as f
 from headgate.log.checksums import has_checksum
 from headgate.log.files import file_size, opened, replace_by_start, replace_file
+from headgate.log.giving_up import GivenUp, give_up, survey
 from headgate.log.inspect import Damage
 from headgate.log.lock import StreamLock, Wait, no_wait
-from headgate.log.pairs import finish_deletions, ids_among, seal_path
+from headgate.log.pairs import SETTINGS_NAME, finish_deletions, ids_among, seal_path
 from headgate.log.seal import Seal, load_seal, write_seal
 from headgate.log.segment import Segment
 from headgate.log.stream import Stream
@@ -37,21 +38,67 @@ class Repair:
         return f"{self.path}: {self.change}"
 
 
-def repair_stream(stream: Stream, *, now_ms: int, cut: bool = False, wait: Wait = no_wait) -> Iterator[Repair | Damage]:
-    """Make missing or wrong indexes and seals of a stream again; holds its lock meanwhile.
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What `skip_damaged` would give up, so that what lies behind can be read again."""
 
-    Yields what was repaired, and a Damage for what cannot be. `cut` drops what lies behind a damaged chunk of the
-    last segment, in a new file; without it the chunk is a Damage. Reads every chunk. Raises StreamLockedError,
-    StreamReadOnlyError for a foreign folder, StorageFullError and LogError.
+    given_up: GivenUp
+
+    def __str__(self) -> str:
+        return str(self.given_up)
+
+
+Repaired = Repair | Damage | GivenUp | Offer
+
+
+def repair_stream(
+    stream: Stream, *, now_ms: int, cut: bool = False, skip_damaged: bool = False, wait: Wait = no_wait
+) -> Iterator[Repaired]:
+    """Make missing or wrong indexes and seals of a stream, and of the small streams beside it, again.
+
+    Yields what was repaired, and a Damage for what cannot be, with an Offer of what would be given up of it. Two ways
+    give up: `cut` drops what lies behind a damaged chunk of the last segment, in a new file; `skip_damaged` only what
+    is damaged, in any segment, see `giving_up`, and yields a GivenUp for each part. Holds the locks of all these
+    streams. Reads every chunk. Raises StreamLockedError, StreamReadOnlyError for a foreign folder, StorageFullError
+    and LogError.
     """
     if stream.is_foreign:
         raise StreamReadOnlyError("a foreign stream folder; adopt it before it is repaired", path=stream.path)
-    with StreamLock.acquire(stream.path, now_ms=now_ms, wait=wait):
-        finish_deletions(stream.path, os.listdir(stream.path))
-        ids = sorted(ids_among(os.listdir(stream.path))[1])
-        for chunk_id, successor in zip(ids, [*ids[1:], None], strict=True):
-            segment = Segment(stream.path, stream.identity, chunk_id, successor is None, True, successor)
-            yield from _repair_segment(segment, cut=cut)
+    with contextlib.ExitStack() as held:
+        streams = [stream, *streams_beside(stream)]
+        for each in streams:
+            held.enter_context(StreamLock.acquire(each.path, now_ms=now_ms, wait=wait))
+        for each in streams:
+            finish_deletions(each.path, os.listdir(each.path))
+            ids = sorted(ids_among(os.listdir(each.path))[1])
+            for chunk_id, successor in zip(ids, [*ids[1:], None], strict=True):
+                segment = Segment(each.path, each.identity, chunk_id, successor is None, True, successor)
+                yield from _repair_or_skip(segment, cut=cut, skip_damaged=skip_damaged)
+
+
+def streams_beside(stream: Stream) -> list[Stream]:
+    """The small streams in the folder of a stream: ledgers, dead letters and others, those inside of them as well."""
+    folders = sorted(Path(folder) for folder, _, names in os.walk(stream.path) if SETTINGS_NAME in names)
+    return [Stream.open(folder) for folder in folders if folder != stream.path]
+
+
+def _repair_or_skip(segment: Segment, *, cut: bool, skip_damaged: bool) -> Iterator[Repaired]:
+    if skip_damaged:
+        found = survey(segment)
+        if not found.is_whole:
+            give_up(found)
+            yield from found.given_up
+            yield from (Repair(segment.segment_path, change) for change in found.mended)
+    repaired = list(_repair_segment(segment, cut=cut))
+    is_damaged = any(isinstance(each, Damage) for each in repaired)
+    if is_damaged and skip_damaged:
+        # All chunks are whole by now: what is left is what only the seal knows of, a time or a filter.
+        seal_path(segment.segment_path).unlink(missing_ok=True)
+        yield Repair(seal_path(segment.segment_path), "given up: it knows a chunk's header that nothing can restore")
+        repaired = list(_repair_segment(segment, cut=cut))
+    yield from repaired
+    if is_damaged and not skip_damaged:
+        yield from map(Offer, survey(segment).given_up)
 
 
 def _repair_segment(segment: Segment, *, cut: bool) -> Iterator[Repair | Damage]:

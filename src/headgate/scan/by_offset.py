@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
+from headgate.errors import CorruptChunkError, MessageGivenUpError, OffsetOutOfRangeError
 from headgate.log import ChunkType, Segment, SegmentReader, Stream, crcs_of_ranges, decode_headers
 from headgate.log.format import ENTRY_HEAD_BYTES, windows
 from headgate.message import SLACK_BYTES, EncodedMessages
@@ -157,7 +157,11 @@ class MessageReader:
         rows = table.chunk_id.searchsorted(offsets, side="right") - 1
         chunks = _distinct(rows)
         if (table.type[chunks] != ChunkType.USER).any():
-            raise self._missing(int(offsets[np.argmax(table.type[rows] != ChunkType.USER)]))
+            offset = int(offsets[np.argmax(table.type[rows] != ChunkType.USER)])
+            raise MessageGivenUpError(
+                f"offset {offset} of stream {self.stream.name!r} has no message; it was damaged, and given up",
+                path=self.stream.path,
+            )
         begin, stop = int(table.position[chunks[0]]), int(reader.stops_of(chunks[-1:])[0])
         if stop - begin >= _LIVE_BYTES or stop + _LIVE_BYTES <= reader.stop_position:
             reader.map_to(stop)

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import InputPartition
 
 from headgate import clock
 from headgate.errors import ConfigError, OffsetOutOfRangeError, StreamNotFoundError, StreamReplacedError
-from headgate.log import OffsetKind, OffsetSpecification, Stream, list_streams, resolve_stream
+from headgate.log import OffsetKind, OffsetSpecification, Stream, given_up_offsets, list_streams, resolve_stream
 from headgate.scan import (
     ChunkRange,
     OffsetRange,
@@ -349,6 +349,17 @@ def check_start(
             return
     if refused:
         raise refused[0]
+
+
+def check_not_given_up(stream: ReadableStream, begin: int, stop: int) -> None:
+    """Raise OffsetOutOfRangeError if a repair gave up messages that a query has not read."""
+    for first, behind in given_up_offsets(Path(stream.path)) if isinstance(stream, Stream) else ():
+        if first < stop and behind > begin:
+            raise OffsetOutOfRangeError(
+                f"the offsets {first} to {behind - 1} of stream {stream.name!r} were damaged and given up before they "
+                "were read; to go on without them, set the option fail_on_data_loss to false",
+                path=stream.path,
+            )
 
 
 def gone(stream: ReadableStream, wanted: int, first: int) -> OffsetOutOfRangeError:

@@ -38,6 +38,7 @@ from headgate.spark.planning import (
     ReadPartition,
     batch_ranges,
     begins_anew,
+    check_not_given_up,
     check_start,
     ends_as_of,
     gone,
@@ -298,6 +299,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
                     begin = first
                 elif begin < first and not is_new and self._options.fail_on_data_loss:
                     raise gone(streams[key], begin, first)
+                elif not is_new and self._options.fail_on_data_loss:
+                    check_not_given_up(streams[key], begin, stop)
                 ranges[key] = OffsetRange(begin, max(begin, stop))
             self._scan.plan(ranges, ())
             return self._place.partitions(

@@ -8,8 +8,10 @@ messages of a stream for later   what is forwarded, and says a time to come
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,9 +25,13 @@ from headgate.broker.topics.queue import Queue
 from headgate.broker.topics.sources import FAILED_RULES, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
 from headgate.broker.topics.waiting import WaitingMessages, due_of
-from headgate.errors import HeadgateError, LogError, StreamFullError
+from headgate.errors import HeadgateError, LogError, MessageGivenUpError, StreamFullError
 from headgate.ledger import Elsewhere, Ledger, Move, offset_of, redirect_moves, rule_of
 from headgate.topic import Origin, forwarded, with_origin
+
+Message = TypeVar("Message", bound=bytes | Elsewhere)
+
+logger = logging.getLogger("headgate.broker")
 
 
 class Carrier:
@@ -120,7 +126,12 @@ class Carrier:
             ledger.moved(target, ledger.moves()[target][-1].sequence)
             return 0
         self._copies.read_ahead(ledger.moves()[target])
-        return queue.append(ledger, target, lambda move: (self._kept(move), None))
+
+        def kept(move: Move) -> tuple[bytes, None] | None:
+            message = self._unless_given_up(move, self._kept)
+            return None if message is None else (message, None)
+
+        return queue.append(ledger, target, kept)
 
     def _forward(self, name: str, target: str) -> int:
         """Append moves to another stream of the root, as one of its publishers would, or let them be dead letters."""
@@ -143,9 +154,9 @@ class Carrier:
         self._copies.read_ahead(self._ledger.moves()[target])
         now_ms, waits = self._now_ms(), TargetKind.WAITING.named(name)
 
-        def made(move: Move) -> bytes | Elsewhere:
-            message = self._forwarded(move)
-            if isinstance(message, Elsewhere) or due_of(message) <= now_ms:
+        def made(move: Move) -> bytes | Elsewhere | None:
+            message = self._unless_given_up(move, self._forwarded)
+            if message is None or isinstance(message, Elsewhere) or due_of(message) <= now_ms:
                 return message
             return Elsewhere(waits, move.change)
 
@@ -163,12 +174,20 @@ class Carrier:
         if found.refusal is not None:
             return self._redirect(target, Refused.DISABLED, waiting.last_sequence)
         self._copies.read_ahead(self._ledger.moves()[target])
-        return waiting.take(self._ledger, target, self._forwarded)
+        return waiting.take(self._ledger, target, lambda move: self._unless_given_up(move, self._forwarded))
 
     def _redirect(self, target: str, why: Refused, last_sequence: Callable[[str], int | None]) -> int:
         return redirect_moves(
             self._ledger, target, last_sequence=last_sequence, elsewhere=lambda move: _dead_letter(move, why)
         )
+
+    def _unless_given_up(self, move: Move, made: Callable[[Move], Message]) -> Message | None:
+        """The message of a move; None where it was damaged and given up, so that the move is over."""
+        try:
+            return made(move)
+        except MessageGivenUpError as error:
+            logger.warning("%s: nothing is moved to %s: %s", self._name, move.target, error)
+            return None
 
     def _kept(self, move: Move) -> bytes:
         """The message of a move to a small stream of a subscription, as it lies there."""
@@ -217,7 +236,9 @@ class TopicCopies:
         if rule_of(move.copy) == FAILED_RULES:
             if offset >= decider.next_offset:
                 raise LogError(f"offset {offset} is to be decided again", path=self._path)
-            failed = next(iter(decider.postings.failures(number, offset)))
+            failed = next(iter(decider.postings.failures(number, offset)), None)
+            if failed is None:
+                raise MessageGivenUpError(f"the message at offset {offset} is not there any more", path=self._path)
             rules = [rule for each, rule in failed.pairs() if each == offset]
             letter, arrived_ms = reader.dead_letter(number, offset, rules)
             return letter, Origin(move.copy, arrived_ms, 0)
@@ -226,7 +247,7 @@ class TopicCopies:
             source = SubscriptionSource(number, decider, reader)
             read = next(iter(source.read(np.array([move.copy], dtype=np.int64), max_bytes=1)), None)
         if read is None:
-            raise LogError(f"the message at offset {offset} was deleted", path=self._path)
+            raise MessageGivenUpError(f"the message at offset {offset} is not there any more", path=self._path)
         return read.message, Origin(move.copy, read.timestamp_ms, move.attempt)
 
 

@@ -25,7 +25,7 @@ from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN, Dispa
 from headgate.broker.topics.moving import Movement
 from headgate.broker.topics.receiver import NO_PROPERTIES, Properties
 from headgate.broker.topics.sources import CopySource
-from headgate.errors import HeadgateError, LogError, MessageError
+from headgate.errors import HeadgateError, LogError, MessageError, MessageGivenUpError
 from headgate.ledger import NO_COPY, Expired, Move, Standing, Tokens, View
 from headgate.message import FieldReference, Message, Section
 from headgate.topic import Origin, SubscriptionSettings, origin_of
@@ -145,10 +145,13 @@ class DeferredDispatcher(Dispatcher):
             with self._consumption.guarded():
                 read = self.source.read(missing, max_bytes=BYTES_A_TURN)
             if not read:
-                return
+                break
             for each in read:
                 self._index.add(each.copy, origin_of(each.message) or Origin(each.copy, each.timestamp_ms, 0))
             missing = missing[missing > read[-1].copy]
+        # They were damaged, and given up.
+        gone = [copy for copy in copies.tolist() if copy not in self._index.origins]
+        self.view.complete_ranges([(copy, copy + 1) for copy in gone])
 
     def _forget_settled(self, copies: Iterable[int]) -> None:
         places = np.array(sorted(set(copies) & self._index.origins.keys()), dtype=np.int64)
@@ -265,7 +268,8 @@ class DeferredDispatcher(Dispatcher):
 
     def _attempts_before(self, copies: NDArray[np.int64]) -> NDArray[np.int64]:
         self._read_origins(copies)
-        return np.array([self._index.origins[copy].attempts for copy in copies.tolist()], dtype=np.int64)
+        origins = map(self._index.origins.get, copies.tolist())
+        return np.array([0 if origin is None else origin.attempts for origin in origins], dtype=np.int64)
 
     def _settle(self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]) -> None:
         def settle_and_forget(given: Tokens) -> NDArray[np.bool_]:
@@ -291,6 +295,8 @@ class DeferredDispatcher(Dispatcher):
 
     def moved(self, move: Move, _movement: Movement) -> tuple[bytes, Origin]:
         """The message of a move to the dead letters, and what it was. Raises LogError."""
-        (read,) = self.source.read(np.array([move.copy], dtype=np.int64), max_bytes=1)
+        read = next(iter(self.source.read(np.array([move.copy], dtype=np.int64), max_bytes=1)), None)
+        if read is None:
+            raise MessageGivenUpError(f"the message of copy {move.copy} is not there any more", path=self.name)
         origin = origin_of(read.message) or Origin(read.copy, read.timestamp_ms, 0)
         return read.message, replace(origin, attempts=origin.attempts + move.attempt)

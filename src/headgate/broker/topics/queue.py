@@ -84,20 +84,21 @@ class Queue:
         """Whether somebody receives from it."""
         return self._dispatcher is not None and bool(self._dispatcher.receivers)
 
-    def append(self, ledger: Ledger, target: str, made: Callable[[Move], tuple[bytes, bytes | None]]) -> int:
+    def append(self, ledger: Ledger, target: str, made: Callable[[Move], tuple[bytes, bytes | None] | None]) -> int:
         """Append the pending moves of a ledger to it; how many are not pending any more. Raises LogError."""
         self._used_ms = now_ms = self._now_ms()
         if self._writer is None:
             with self._guarded():
                 self._writer = self._opened_writer(now_ms)
             self._touched(self)
+        before = self._writer.next_offset
         try:
             moved = append_moves(ledger, target, self._writer, made=made, now_ms=now_ms)
         except BaseException:
             self._count = None
             raise
         else:
-            self._count = None if self._count is None else self._count + moved
+            self._count = None if self._count is None else self._count + self._writer.next_offset - before
         finally:
             if self._writer.is_broken:
                 self._writer.close()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headgate.broker.topics.copies import ReadCopies
 from headgate.columns import total
-from headgate.errors import LogError, OffsetOutOfRangeError
+from headgate.errors import LogError, MessageGivenUpError, OffsetOutOfRangeError
 from headgate.ledger import MAX_RULE, copy_number, offset_of, rule_of
 from headgate.log import MessageCounts, Stream
 from headgate.message import EncodedMessages
@@ -305,6 +305,12 @@ def _read_some(
         part = kept = copies[begin : begin + count]
         try:
             timestamps_ms, messages = read(part)
+        except MessageGivenUpError:
+            # Those that are still there are read one by one.
+            if len(part) > 1:
+                count = 1
+                continue
+            kept, timestamps_ms, messages = part[:0], _NOTHING, EncodedMessages.of([])
         except OffsetOutOfRangeError:
             kept = part[part >= copy_number(first_offset())]
             timestamps_ms, messages = read(kept) if len(kept) else (_NOTHING, EncodedMessages.of([]))

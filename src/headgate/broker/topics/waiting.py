@@ -113,7 +113,7 @@ class WaitingMessages:
         self._may_wait = True
         self._touched()
 
-    def take(self, ledger: Ledger, target: str, made: Callable[[Move], bytes | Elsewhere]) -> int:
+    def take(self, ledger: Ledger, target: str, made: Callable[[Move], bytes | Elsewhere | None]) -> int:
         """Let the pending moves of another ledger wait, each once; how many are over. Raises LogError."""
         if not self._know_ids(self._stream):
             return 0
@@ -362,7 +362,7 @@ class _Waiting:
         self,
         ledger: Ledger,
         target: str,
-        made: Callable[[Move], bytes | Elsewhere],
+        made: Callable[[Move], bytes | Elsewhere | None],
         *,
         ids: RecentIds | None,
         now_ms: int,
@@ -374,7 +374,7 @@ class _Waiting:
 
         def numbered(move: Move) -> Made:
             message = made(move)
-            if isinstance(message, Elsewhere):
+            if message is None or isinstance(message, Elsewhere):
                 return message
             if new_ids is not None and new_ids.is_known(message):
                 return None
@@ -478,14 +478,20 @@ class _Waiting:
             return
         read = self._source.read(copies, max_bytes=_READ_BYTES)
         self._has_more |= len(read) < len(copies)
+        stop = read[-1].copy + 1 if read else int(copies[-1]) + 1
+        gone = np.setdiff1d(copies[copies < stop], [each.copy for each in read])
+        # They were damaged, and given up.
+        self._view.complete_ranges([(copy, copy + 1) for copy in gone.tolist()])
         self._read = {each.copy: each.message for each in read}
         self._view.move_available(np.array(list(self._read), dtype=np.int64), target, b"")
 
-    def message(self, move: Move) -> bytes:
-        """The message of a move. Raises LogError."""
+    def message(self, move: Move) -> bytes | None:
+        """The message of a move; None where it was damaged and given up. Raises LogError."""
         found = self._read.get(move.copy)
         if found is None:
-            (read,) = self._source.read(np.array([move.copy], dtype=np.int64), max_bytes=1)
+            read = next(iter(self._source.read(np.array([move.copy], dtype=np.int64), max_bytes=1)), None)
+            if read is None:
+                return None
             found = read.message
         return Message.decode(found).with_changes([(_NUMBER, None)]).encode()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from brokers import open_broker
 from headgate.broker import Broker
 from headgate.errors import ConfigError, StorageFullError
+from headgate.log import decode_checked_if_noted, encode_checked
 
 QUEUES = ("a", "b", "c")
 
@@ -70,6 +72,6 @@ def test_a_file_of_numbers_that_is_none_is_refused(broker: Broker) -> None:
     numbers(broker)
     broker.close()
     path = broker.root / ".headgate" / "queue-numbers.json"
-    path.write_text(path.read_text().replace('"last": 3', '"last": -3'))
+    path.write_bytes(encode_checked(json.loads(decode_checked_if_noted(path.read_bytes())) | {"last": -3}))
     with pytest.raises(ConfigError, match="not between 1 and"):
         open_broker(broker.root)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -24,7 +25,7 @@ from headgate.errors import (
     ResourceNotFoundError,
     UnsupportedError,
 )
-from headgate.log import replace_file, storage_error
+from headgate.log import decode_checked_if_noted, encode_checked, replace_file, storage_error
 
 EXCHANGES_FORMAT = 2
 _READABLE_FORMATS = (1, EXCHANGES_FORMAT)
@@ -243,7 +244,7 @@ class Exchanges:
         except FileNotFoundError:
             return _File([], [])
         try:
-            stored = msgspec.json.decode(raw, type=_File)
+            stored = msgspec.json.decode(decode_checked_if_noted(raw), type=_File)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise LogError(f"no file of exchanges: {error}", path=self._path) from error
         if stored.format not in _READABLE_FORMATS:
@@ -267,7 +268,8 @@ class Exchanges:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise storage_error(error, self._path.parent) from error
-        replace_file(self._path, msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+        fields = msgspec.json.decode(msgspec.json.encode(kept), type=dict[str, Any])
+        replace_file(self._path, encode_checked(fields))
         self._set(exchanges, bindings)
 
 

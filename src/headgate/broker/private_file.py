@@ -1,15 +1,18 @@
-"""A file of JSON that its owner alone may read, replaced as a whole; other processes may replace it, too."""
+"""A file of JSON that its owner alone may read, replaced as a whole; other processes may replace it, too.
+
+It carries a checksum: one flipped bit must not rename a user. A file without one is taken as it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from headgate.errors import ConfigError
-from headgate.log import replace_file, storage_error
+from headgate.log import decode_checked_if_noted, encode_checked, replace_file, storage_error
 
 
 class _Content(Protocol):
@@ -49,7 +52,7 @@ class PrivateFile(Generic[Content]):
             self._stamp = None
             return None
         try:
-            content = msgspec.json.decode(raw, type=self._kind)
+            content = msgspec.json.decode(decode_checked_if_noted(raw), type=self._kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{self.path} is no file of {self._what}: {error}") from error
         if content.format != self._format:
@@ -60,12 +63,12 @@ class PrivateFile(Generic[Content]):
 
     def write(self, content: Content) -> None:
         """Replace it, and make its folder if that is missing. Raises LogError and its kinds; then the old one stays."""
-        encoded = msgspec.json.format(msgspec.json.encode(content), indent=1)
+        encoded = encode_checked(msgspec.json.decode(msgspec.json.encode(content), type=dict[str, Any]))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise storage_error(error, self.path.parent) from error
-        replace_file(self.path, encoded + b"\n", mode=_OWNER_ONLY)
+        replace_file(self.path, encoded, mode=_OWNER_ONLY)
         self._stamp = self._stamp_now()
 
     def _stamp_now(self) -> tuple[int, int] | None:

@@ -16,6 +16,7 @@ A reader never needs the writer, the writer never waits for a reader. What other
     look       stream_info, dump_chunks, verify_stream; recover, repair_stream         inspect, recovery, repair
                given_up_offsets: what repairs gave up, by an operator's decision              giving_up, pairs
     store      DiskFile, replace_file, remove_file, storage_error: files as all of Headgate writes them    files
+               encode_checked, decode_checked_if_noted: small files of JSON with a checksum     checked_json
     in tests   without_flushing                                                                            files
 
 Hidden: how an append becomes visible or is taken back (`last_pair`), what a crash leaves (`recovery`, `roll_forward`),
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         chunk_boundaries,
         gather,
     )
+    from headgate.log.checked_json import decode_checked_if_noted, encode_checked
     from headgate.log.checksums import crcs_of_ranges, first_mismatch
     from headgate.log.commit import abort_batch, commit_batch, output_of
     from headgate.log.compression import COMPRESSION_NAMES, EXPANSION_LIMIT_BYTES, parse_compression

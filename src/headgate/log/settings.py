@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import ConfigError, LogError, StreamNotFoundError, StreamReplacedError
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES, check_filter_size
+from headgate.log.checked_json import decode_checked, encode_checked
 from headgate.log.files import replace_file
 from headgate.log.pairs import SETTINGS_NAME
 
@@ -22,7 +22,6 @@ DEFAULT_MAX_SEGMENT_CHUNKS = 256_000
 MAX_INITIAL_OFFSET = 2**62
 _LARGEST_SEGMENT_BYTES = 2**32 - 1
 
-_CHECKSUM = "crc"
 _REMEDY = (
     "the file is damaged, or was changed by hand, which no reader accepts: the settings of a stream are those that it "
     "was created with. Restore the file from a copy; or move it away and run `headgate stream adopt` on the folder, "
@@ -123,18 +122,16 @@ def load_settings(folder: Path) -> StreamSettings | None:
             path=path,
         )
     try:
-        fields = msgspec.json.decode(raw, type=dict[str, Any])
-        noted, format_ = fields.pop(_CHECKSUM, None), fields.get("format", SETTINGS_FORMAT)
+        fields, fault = decode_checked(raw)
+        format_ = fields.get("format", SETTINGS_FORMAT)
         if format_ != SETTINGS_FORMAT:
             raise LogError(
                 f"settings of format {format_}, expected {SETTINGS_FORMAT}: written by another version of Headgate, or "
                 "damaged",
                 path=path,
             )
-        if noted != (found := _checksum(fields)):
-            raise LogError(
-                f"not the settings of a stream: their checksum is {found}, the file says {noted}; {_REMEDY}", path=path
-            )
+        if fault is not None:
+            raise LogError(f"not the settings of a stream: {fault}; {_REMEDY}", path=path)
         return msgspec.convert(fields, StreamSettings)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LogError(f"not the settings of a stream: {error}; {_REMEDY}", path=path) from error
@@ -164,10 +161,4 @@ def save_settings(folder: Path, settings: StreamSettings, *, flushed: bool = Tru
     if not settings.arguments.initial_offset:
         # What earlier versions do not know is there only where it says something.
         del fields["arguments"]["initial_offset"]
-    encoded = msgspec.json.format(msgspec.json.encode(fields | {_CHECKSUM: _checksum(fields)}), indent=1)
-    replace_file(folder / SETTINGS_NAME, encoded + b"\n", flushed=flushed)
-
-
-def _checksum(fields: dict[str, Any]) -> int:
-    """CRC-32 of the fields as JSON without spaces, with sorted keys: the layout of the file does not matter."""
-    return zlib.crc32(msgspec.json.encode(fields, order="sorted"))
+    replace_file(folder / SETTINGS_NAME, encode_checked(fields), flushed=flushed)

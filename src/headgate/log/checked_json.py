@@ -1,0 +1,46 @@
+"""Small files of JSON that say `crc`, the CRC-32 of their other fields: no flipped bit becomes another name."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import msgspec
+
+_CHECKSUM = "crc"
+
+
+def encode_checked(fields: dict[str, Any]) -> bytes:
+    """The bytes of a file with these fields, a line for each."""
+    encoded = msgspec.json.encode(fields | {_CHECKSUM: _checksum(fields)})
+    return msgspec.json.format(encoded, indent=1) + b"\n"
+
+
+def decode_checked(raw: bytes) -> tuple[dict[str, Any], str | None]:
+    """The other fields of a file, and what is wrong with its checksum; None for nothing.
+
+    A file without one, which an earlier version or a person wrote, has that for its fault. Raises
+    msgspec.DecodeError and UnicodeDecodeError for what is no JSON of that form.
+    """
+    fields = msgspec.json.decode(raw, type=dict[str, Any])
+    noted, found = fields.pop(_CHECKSUM, None), _checksum(fields)
+    return fields, None if noted == found else f"their checksum is {found}, the file says {noted}"
+
+
+def decode_checked_if_noted(raw: bytes) -> bytes:
+    """The other fields of a file as JSON; one without a checksum is taken as it is.
+
+    Raises as `decode_checked`; msgspec.DecodeError for a wrong checksum.
+    """
+    fields, fault = decode_checked(raw)
+    if fault is not None and _CHECKSUM in msgspec.json.decode(raw, type=dict[str, Any]):
+        raise msgspec.DecodeError(
+            f"{fault}: it is damaged, or was changed by hand; restore it, or remove its line {_CHECKSUM!r} to have it "
+            "taken as it is"
+        )
+    return msgspec.json.encode(fields)
+
+
+def _checksum(fields: dict[str, Any]) -> int:
+    """CRC-32 of the fields as JSON without spaces, with sorted keys: the layout of the file does not matter."""
+    return zlib.crc32(msgspec.json.encode(fields, order="sorted"))

@@ -33,6 +33,9 @@ class FakeLink:
     def close(self) -> None:
         self.is_closed = True
 
+    def leave(self) -> None:
+        self.is_closed = True
+
     def abort(self) -> None:
         self.is_closed = True
 

@@ -8,6 +8,7 @@ The same commands serve every protocol; time comes in as an argument or through 
                                        to who asks
     Consumer, ConsumerOptions          one consumer; a `MessageConsumer` takes messages by credit, a `ChunkConsumer`
                                        whole chunks, as `ChunkBatch`
+    ReplyQueues, ReplyQueue            where requesters wait for replies without a stream: `REPLY_TO`
     BrokerStream                       one stream, with its `StreamCounters` and `ReadingCounters`
     Declared                           what a declaration found
     Binding, Headers                   a route from an exchange to a stream or an exchange; gives a message's headers
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
     from headgate.broker.message_topics import MessageKind, MessageTopic, MessageTopics, TopicCreation
     from headgate.broker.publishers import Publisher
+    from headgate.broker.replies import REPLY_TO, ReplyQueue, ReplyQueues, is_reply_queue
     from headgate.broker.routing import Binding, Headers
     from headgate.broker.session import Check, Session, StreamInfo
     from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters

@@ -37,6 +37,7 @@ from headgate.broker.message_topics import MessageTopics, TopicCreation
 from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.publishing import WriteJob, refuse
 from headgate.broker.queue_numbers import QueueNumbers
+from headgate.broker.replies import ReplyQueues
 from headgate.broker.single_active import SharedName
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
 from headgate.broker.targets import CheckTarget, any_target, check_targets
@@ -163,6 +164,7 @@ class Broker:
         )
         self.keys = AccessKeys(private / KEYS_NAME)
         self.consumers = Consumers(now_ms=now_ms, cpu_ns=cpu_ns)
+        self.replies = ReplyQueues()
         self.counters = BrokerCounters()
         self.sessions: dict[Session, None] = {}
         self.shared_names: dict[tuple[str, str], SharedName] = {}

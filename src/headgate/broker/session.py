@@ -31,6 +31,7 @@ from headgate.broker.consumer_groups import GroupView, ReceiveRequest, Receiving
 from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
 from headgate.broker.message_topics import MessageTopic
 from headgate.broker.publishers import Publisher
+from headgate.broker.replies import ReplyQueues
 from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.single_active import SharedName
 from headgate.broker.stream import BrokerStream
@@ -57,7 +58,7 @@ from headgate.errors import (
 from headgate.log import MAX_REFERENCE_BYTES, OffsetSpecification
 from headgate.message import EncodedMessages
 from headgate.scan import MessageReader, ScanBatch
-from headgate.topic import Change, SubscriptionName, TopicLimits
+from headgate.topic import Change, SubscriptionName, TopicKind, TopicLimits
 
 if TYPE_CHECKING:
     from headgate.broker.broker import Broker
@@ -194,6 +195,11 @@ class Session:
     def streams(self) -> list[str]:
         """The names of all streams, in order."""
         return self._broker.catalogue.names()
+
+    @property
+    def replies(self) -> ReplyQueues:
+        """The queues of requesters, of all sessions."""
+        return self._broker.replies
 
     # publishing
 
@@ -396,6 +402,13 @@ class Session:
             return None
         topic = self._broker.catalogue.find(name.topic)
         return name if topic is not None and self._broker.topics.is_topic(topic) else None
+
+    def topic_kind(self, name: str) -> TopicKind | None:
+        """Whether a stream is a topic or a queue of Service Bus; None where it is neither, or not there. LogError."""
+        stream = self._broker.catalogue.find(name)
+        if stream is None or not self._broker.topics.is_topic(stream):
+            return None
+        return self._broker.topics.get(name).history.settings.kind
 
     def queue_depth(self, name: SubscriptionName) -> QueueDepth:
         """A subscription, or its dead letters, as a queue; errors of `topic_of`."""

@@ -244,8 +244,27 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._flush()
         self._is_closing = True
-        linger_s = self._driver.context.settings.timeouts.linger_s
-        self._lingers = self._driver.loop.call_later(linger_s, self._transport.abort)
+        self._close()
+
+    def leave(self) -> None:
+        """Let the peer close first: its close was accepted. Nothing is received any more.
+
+        After the linger time this end closes. A client that meets the end of the connection while it still handles the
+        answer may take a clean close for a lost connection.
+        """
+        if self._is_closing:
+            return
+        self._flush()
+        self._is_closing = True
+        self.resume_reading()
+        self._lingers = self._driver.loop.call_later(self._linger_s, self._close)
+
+    @property
+    def _linger_s(self) -> float:
+        return self._driver.context.settings.timeouts.linger_s
+
+    def _close(self) -> None:
+        self._lingers = self._driver.loop.call_later(self._linger_s, self._transport.abort)
         if self._sends:
             self._ends_when_sent = True
         else:

@@ -11,8 +11,9 @@ import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from headgate.broker import DeadLetterReason, GivenCopies, Receiver
-from headgate.errors import HeadgateError, ResourceExistsError
+from headgate.broker import DeadLetterReason, GivenCopies, Receiver, Session
+from headgate.errors import HeadgateError, ResourceExistsError, UnsupportedError
+from headgate.topic import TopicKind
 
 HOLD_LIMIT_MS = 30 * 60_000
 """RabbitMQ takes back what a consumer does not settle after the same time (its `consumer_timeout`)."""
@@ -168,3 +169,22 @@ def check_subscription_declared(
         raise ResourceExistsError(
             "it is a subscription: a durable queue with x-queue-type = quorum and no other argument", subject=queue
         )
+
+
+def refused_queue(
+    session: Session, queue: str, stream_argument: str = "x-queue-type = stream"
+) -> ResourceExistsError | UnsupportedError:
+    """Why a classic or quorum queue is not declared, and what serves its purpose here."""
+    if session.topic_kind(queue) is TopicKind.QUEUE:
+        reason = f"it is a queue of Service Bus: its clients settle its messages, others read it with {stream_argument}"
+        return ResourceExistsError(reason, subject=queue)
+    if session.topic_kind(queue) is TopicKind.TOPIC:
+        reason = f"it is a topic: consume from {queue}/Subscriptions/NAME, or read all of it with {stream_argument}"
+        return ResourceExistsError(reason, subject=queue)
+    if queue in session.streams():
+        return ResourceExistsError(f"it is a stream: declare it with {stream_argument}", subject=queue)
+    return UnsupportedError(
+        f"no classic or quorum queues here: declare with {stream_argument}, or, for settlement, retries and dead "
+        "letters, consume from TOPIC/Subscriptions/NAME, a topic's subscription (headgate subscription create)",
+        subject=queue,
+    )

@@ -68,6 +68,9 @@ class Transport(Caller, Protocol):
     def close(self) -> None:
         """Close once everything written is out, within a bounded time; nothing is received any more."""
 
+    def leave(self) -> None:
+        """Let the peer close first, after a handshake that it began; as `close` if it does not within that time."""
+
     def abort(self) -> None:
         """Close at once."""
 

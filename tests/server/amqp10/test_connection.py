@@ -223,6 +223,9 @@ class _Quiet:
     def close(self) -> None:
         self.is_closed = True
 
+    def leave(self) -> None:
+        self.is_closed = True
+
     def call_soon(self, call: object) -> None:
         self.calls.append(call)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         plain_table,
         table,
     )
-    from headgate.protocols.amqp091.properties import BasicProperties
+    from headgate.protocols.amqp091.properties import BasicProperties, with_reply_to
     from headgate.protocols.amqp091.publication import publication as publication_of
     from headgate.protocols.amqp091.publication import read_publication
     from headgate.protocols.amqp091.tags import Confirms, Unacknowledged

@@ -67,6 +67,14 @@ def decode_properties(payload: bytes) -> BasicProperties:
     return properties
 
 
+def with_reply_to(payload: bytes, reply_to: str) -> bytes:
+    """A header frame's payload with another `reply_to`."""
+    body_size, _ = decode_content_header(payload)
+    properties = decode_properties(payload)
+    properties.reply_to = reply_to
+    return encode_content_header(properties, body_size)
+
+
 def split_properties(payload: bytes) -> tuple[BasicProperties, bytes | None]:
     """The properties without headers, and the headers as they are encoded.
 

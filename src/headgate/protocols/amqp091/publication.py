@@ -59,6 +59,7 @@ class Publication(msgspec.Struct, frozen=True):
     filter_value: bytes | None
     routing_keys: tuple[str, ...]
     user_id: str | None
+    reply_to: str | None
     is_sections: bool
 
     def stored(self, body: bytes) -> bytes:
@@ -170,6 +171,7 @@ def _joined(properties: BasicProperties, headers: _Headers) -> Publication:
         filter_value=headers.filter_value,
         routing_keys=headers.routing_keys,
         user_id=properties.user_id,
+        reply_to=properties.reply_to,
         is_sections=properties.type == SECTIONS_TYPE,
     )
 

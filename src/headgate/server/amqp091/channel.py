@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headgate.broker import QueueDepth, StreamInfo
+from headgate.broker import REPLY_TO, QueueDepth, StreamInfo, is_reply_queue
 from headgate.errors import (
     AccessRefusedError,
     BrokerError,
@@ -16,7 +16,6 @@ from headgate.errors import (
     LogError,
     PreconditionFailedError,
     RemoteProtocolError,
-    ResourceExistsError,
     ResourceNotFoundError,
     UnsupportedError,
 )
@@ -29,13 +28,15 @@ from headgate.protocols.amqp091 import (
     long_string,
     plain_table,
     read_publication,
+    with_reply_to,
 )
 from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp091.events import Published
 from headgate.server.amqp091.consumer import ChannelConsumer, StreamConsumer
 from headgate.server.amqp091.copies import CopyConsumer, CopyGetter, check_arguments
 from headgate.server.amqp091.options import consumer_options
-from headgate.server.holding import NOT_DELETED, Verdict, check_subscription_declared
+from headgate.server.amqp091.replies import ReplyConsumer
+from headgate.server.holding import NOT_DELETED, Verdict, check_subscription_declared, refused_queue
 from headgate.topic import SubscriptionName
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Channel:
         "_handler",
         "_last_queue",
         "_prefetch",
+        "_replies",
         "_unacknowledged",
         "confirms",
         "consumers",
@@ -70,6 +72,7 @@ class Channel:
         """Consumers of subscriptions, and cancelled ones that the client still has copies of."""
         self._gets: deque[tuple[SubscriptionName, m.BasicGet]] = deque()
         """Those that are not answered; the first one is being asked for."""
+        self._replies: ReplyConsumer | None = None
         self._prefetch = 0
         self._last_queue = ""
 
@@ -92,6 +95,8 @@ class Channel:
         """The connection takes more."""
         for consumer in list(self._copies):
             consumer.go_on()
+        if self._replies is not None:
+            self._replies.go_on()
 
     def tick(self, now_ms: int) -> None:
         """Time passes; about twice a second."""
@@ -116,6 +121,9 @@ class Channel:
             raise UnsupportedError("immediate=true")
         handler = self._handler
         publication = read_publication(method.exchange, method.routing_key, event.header)
+        if publication.reply_to == REPLY_TO:
+            header = with_reply_to(event.header, self._reply_queue())
+            publication = read_publication(method.exchange, method.routing_key, header)
         if publication.user_id is not None and publication.user_id != handler.session.user:
             raise PreconditionFailedError(
                 f"user_id property set to {publication.user_id!r} but authenticated user was {handler.session.user!r}"
@@ -129,12 +137,20 @@ class Channel:
             message = publication.stored(event.body)
             handler.publish(method.exchange, streams, message, publication.filter_value, self, tag)
             return
-        if method.mandatory:
+        is_reply = not method.exchange and is_reply_queue(method.routing_key)
+        is_taken = is_reply and handler.session.replies.put(method.routing_key, publication.stored(event.body))
+        if method.mandatory and not is_taken:
             returned = m.BasicReturn(ReplyCode.NO_ROUTE, "NO_ROUTE", method.exchange, method.routing_key)
             handler.core.send_content(self.number, encode_method(returned), event.header, event.body)
         if self.confirms is not None:
             self.confirms.settle([tag], is_kept=True)
             handler.has_confirms(self)
+
+    def _reply_queue(self) -> str:
+        """The name of the queue on which this channel waits for replies."""
+        if self._replies is None:
+            raise PreconditionFailedError("fast reply consumer does not exist")
+        return self._replies.queue
 
     def _confirm_select(self, method: m.ConfirmSelect) -> None:
         if self.confirms is None:
@@ -161,6 +177,11 @@ class Channel:
         session, name = self._handler.session, method.queue
         if method.passive:
             name = self._queue_name(name)
+        if name == REPLY_TO or is_reply_queue(name):
+            if name != REPLY_TO and session.replies.find(name) is None:
+                raise ResourceNotFoundError("the requester has gone", subject=_queue(name))
+            self._answer(method, m.QueueDeclareOk(name, 0, 1))
+            return
         info: StreamInfo | QueueDepth
         subscription = session.subscription_of(name)
         if subscription is None:
@@ -182,11 +203,9 @@ class Channel:
         session, name, arguments = self._handler.session, method.queue, method.arguments
         kind = arguments.get("x-queue-type", _CLASSIC)
         if kind != long_string("stream"):
-            if name in session.streams():
-                raise ResourceExistsError("inequivalent arg 'x-queue-type': it is a stream", subject=_queue(name))
             if kind not in _OTHER_QUEUES:
                 raise PreconditionFailedError("invalid type in x-queue-type; expected stream", subject=_queue(name))
-            raise UnsupportedError("only streams are served; declare with x-queue-type = stream", subject=_queue(name))
+            raise refused_queue(session, name)
         if not name:
             raise PreconditionFailedError("a stream has a name; the server gives none")
         if not method.durable or method.exclusive or method.auto_delete:
@@ -283,15 +302,23 @@ class Channel:
             raise RemoteProtocolError(
                 f"reached maximum ({handler.settings.limits.consumers}) of consumers", code=ReplyCode.NOT_ALLOWED
             )
-        subscription = handler.session.subscription_of(queue)
         consumer: ChannelConsumer
-        if subscription is None:
+        if queue == REPLY_TO:
+            consumer = self._replies = self._reply_consumer(method, tag)
+        elif (subscription := handler.session.subscription_of(queue)) is None:
             consumer = self._stream_consumer(method, queue, tag)
         else:
             consumer = self._copy_consumer(method, queue, tag, subscription)
         self.consumers[tag] = consumer
         self._answer(method, m.BasicConsumeOk(tag))
         handler.start_consumer(consumer)
+
+    def _reply_consumer(self, method: m.BasicConsume, tag: str) -> ReplyConsumer:
+        if self._replies is not None and self._replies.is_open:
+            raise PreconditionFailedError("reply consumer already set")
+        if not method.no_ack:
+            raise PreconditionFailedError("reply consumer cannot acknowledge")
+        return ReplyConsumer(self._handler, self._unacknowledged, channel=self.number, tag=tag)
 
     def _stream_consumer(self, method: m.BasicConsume, stream: str, tag: str) -> StreamConsumer:
         handler = self._handler
@@ -377,6 +404,8 @@ class Channel:
         consumer = self.consumers.pop(method.consumer_tag, None)
         if consumer is not None:
             self._handler.end_consumer(consumer)
+            if consumer is self._replies:
+                self._replies = None
         self._answer(method, m.BasicCancelOk(method.consumer_tag))
 
     def _ack(self, method: m.BasicAck) -> None:

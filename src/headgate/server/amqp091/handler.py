@@ -58,7 +58,7 @@ CAPABILITIES = {
     "per_consumer_qos": True,
     "exchange_exchange_bindings": True,
     "consumer_priorities": False,
-    "direct_reply_to": False,
+    "direct_reply_to": True,
 }
 """Those that RabbitMQ announces, and whether they are served."""
 
@@ -189,6 +189,8 @@ class Amqp091Handler:
             self._closing()
         elif isinstance(event, ConnectionClosed):
             self._end()
+            self.flush()
+            self._transport.leave()
 
     def _method(self, event: MethodReceived) -> None:
         if event.channel == 0:

@@ -15,6 +15,7 @@ import re
 import urllib.parse
 from dataclasses import dataclass
 
+from headgate.broker import is_reply_queue
 from headgate.errors import ConfigError
 
 MANAGEMENT = "/management"
@@ -37,6 +38,11 @@ class Route:
         """Whether the address names a queue."""
         return self.exchange == ""
 
+    @property
+    def is_reply(self) -> bool:
+        """Whether the address names the queue of a requester that waits for replies."""
+        return self.is_queue and is_reply_queue(self.key)
+
 
 def decoded(name: str) -> str:
     """A percent-encoded name. Raises ConfigError for an invalid one."""
@@ -51,6 +57,11 @@ def decoded(name: str) -> str:
 def encoded(name: str) -> str:
     """A name as addresses have it: unreserved characters of RFC 3986 stay."""
     return urllib.parse.quote(name, safe="", errors="surrogateescape")
+
+
+def queue_address(name: str) -> str:
+    """The address of a queue."""
+    return f"/queues/{encoded(name)}"
 
 
 def parse_route(address: str) -> Route:

@@ -259,7 +259,7 @@ class Amqp10Handler:
             case Closed():
                 self.flush()
                 self._end()
-                self._transport.close()
+                self._transport.leave()
             case HeadersExchanged():
                 if event.is_sasl:
                     self._connection.offer_mechanisms(self._mechanisms())
@@ -370,11 +370,12 @@ class Amqp10Handler:
     def _close(self, error: Error) -> None:
         if self._is_ended:
             return
+        end = self._transport.leave if self._connection.is_opened else self._transport.close
         if self._connection.state is not ConnectionState.CLOSED:
             self._connection.close(error)
         self.flush()
         self._end()
-        self._transport.close()
+        end()
 
     def _end(self) -> None:
         self._is_ended = True

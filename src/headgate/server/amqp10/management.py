@@ -24,7 +24,7 @@ from headgate.errors import (
 from headgate.message import AmqpArray, AmqpType, AmqpValue, Body, Message, Section, amqp_value
 from headgate.protocols.amqp10 import in_standard_order, status_of
 from headgate.server.amqp10.addresses import decoded, encoded
-from headgate.server.holding import NOT_DELETED, check_subscription_declared
+from headgate.server.holding import NOT_DELETED, check_subscription_declared, refused_queue
 
 _MAP = AmqpType.MAP
 _TEXTS = (AmqpType.STRING, AmqpType.SYMBOL)
@@ -167,7 +167,7 @@ def _declare_queue(session: Session, name: str, given: AmqpValue, node: str) -> 
         check_subscription_declared(name, arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete)
         return 200, _queue_map(session, name, node)
     if arguments.get(_PREFIX + QUEUE_TYPE) != "stream":
-        raise PreconditionFailedError("x-queue-type has to be stream: only streams are served", subject=name)
+        raise PreconditionFailedError(refused_queue(session, name).reason, subject=name)
     if not durable or exclusive or auto_delete:
         raise PreconditionFailedError("a stream is durable, not exclusive, and not deleted by itself", subject=name)
     wanted = {}

@@ -85,7 +85,10 @@ class PublishingLink(ServedLink):
         self._unanswered = 0
         self._credit = min(LINK_CREDIT, handler.context.settings.limits.unconfirmed_messages)
         if route is not None:
-            if route.is_queue:
+            if route.is_reply:
+                if handler.broker.replies.find(route.key) is None:
+                    raise ResourceNotFoundError("the requester has gone", subject=route.key)
+            elif route.is_queue:
                 self._only_publisher = self._publisher(route, route.key)
             else:
                 handler.broker.route(route.exchange, route.key)
@@ -163,6 +166,9 @@ class PublishingLink(ServedLink):
         self, route: Route, stored: EncodedMessages, values: FilterValues | None, ids: Int64Array, settled: Int64Array
     ) -> None:
         """Publish stored messages to the streams of a route; if headers say which, those in a row with the same."""
+        if route.is_reply:
+            self._reply(route, stored, ids, settled)
+            return
         if route.is_queue or not self._handler.broker.needs_headers(route.exchange):
             entries = Entries(stored.data, stored.starts, stored.lengths, values)
             self._queue_entries(route, entries, _unsettled(ids, settled), None)
@@ -179,6 +185,13 @@ class PublishingLink(ServedLink):
             taken = None if values is None else FilterValues(values.data, values.starts[rows], values.lengths[rows])
             entries = Entries(stored.data, stored.starts[rows], stored.lengths[rows], taken)
             self._queue_entries(route, entries, unsettled, streams)
+
+    def _reply(self, route: Route, stored: EncodedMessages, ids: Int64Array, settled: Int64Array) -> None:
+        """Give messages to a requester; those that it cannot take, or that find it gone, are released."""
+        for row in range(len(ids)):
+            is_taken = self._handler.broker.replies.put(route.key, stored.message(row))
+            one = slice(row, row + 1)
+            self._answer(1, _unsettled(ids[one], settled[one]), _ACCEPTED if is_taken else Released())
 
     def _streams_by_headers(self, route: Route, message: bytes) -> list[str] | HeadgateError:
         """The streams of one message, or why it is refused."""

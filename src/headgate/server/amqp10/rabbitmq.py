@@ -20,6 +20,7 @@ from headgate.server.amqp10.consuming import ConsumingLink, confirmed_attach
 from headgate.server.amqp10.filters import read_filters
 from headgate.server.amqp10.management import respond
 from headgate.server.amqp10.publishing import PublishingLink
+from headgate.server.amqp10.replies import ReplyLink, is_requester
 from headgate.server.amqp10.requests import Request, RequestNode
 from headgate.server.amqp10.service import RefusedAttachError, ServedLink, our_terminus
 from headgate.server.amqp10.subscribing import SubscribingLink, shown_message
@@ -62,11 +63,15 @@ class RabbitService:
 
     def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach]:
         """What serves a link, and the answer to its attach. Raises HeadgateError for a link that is refused."""
-        terminus = our_terminus(link, attach, second=False)
+        is_reply_link = is_requester(link, attach)
+        terminus = our_terminus(link, attach, second=False, dynamic=is_reply_link)
         address = address_text(terminus)
         answer = replace(
             attach, rcv_settle_mode=0, unsettled=None, desired_capabilities=None, offered_capabilities=None
         )
+        if is_reply_link:
+            replies = ReplyLink(self._handler, link)
+            return replies, replies.confirmed_attach(answer)
         if address == MANAGEMENT:
             _check_paired(attach)
             if link.role is SENDER:

@@ -119,10 +119,10 @@ def address_of(link: Link, attach: Attach) -> str | None:
         return None
 
 
-def our_terminus(link: Link, attach: Attach, *, second: bool) -> Source | Target:
+def our_terminus(link: Link, attach: Attach, *, second: bool, dynamic: bool = False) -> Source | Target:
     """The terminus at our end of a link that asks for nothing that nobody serves. Raises RefusedAttachError.
 
-    `second`: whether receivers may settle second.
+    `second`: whether receivers may settle second; `dynamic`: whether the node is made for the link.
     """
     if isinstance(attach.target, Coordinator):
         raise RefusedAttachError(Condition.NOT_IMPLEMENTED, "transactions are not served")
@@ -133,6 +133,6 @@ def our_terminus(link: Link, attach: Attach, *, second: bool) -> Source | Target
     terminus = attach.target if link.role is RECEIVER else attach.source
     if terminus is None:
         raise RefusedAttachError(Condition.INVALID_FIELD, "a link has a target or a source to attach to")
-    if terminus.dynamic:
+    if terminus.dynamic and not dynamic:
         raise RefusedAttachError(Condition.NOT_IMPLEMENTED, "nodes are not made for a link: dynamic")
     return terminus

@@ -15,7 +15,6 @@ from headgate.errors import (
     LogError,
     PreconditionFailedError,
     RemoteProtocolError,
-    ResourceExistsError,
     UnsupportedError,
 )
 from headgate.protocols import sasl
@@ -42,6 +41,7 @@ from headgate.protocols.stomp.events import (
 from headgate.server.amqp091 import consumer_options
 from headgate.server.context import ServerContext
 from headgate.server.conversation import Conversation, Waiting
+from headgate.server.holding import refused_queue
 from headgate.server.identity import PRODUCT, VERSION
 from headgate.server.outbox import Outbox
 from headgate.server.pump import Pump
@@ -229,12 +229,7 @@ class StompHandler:
 
     def _declare(self, name: str, headers: dict[str, str]) -> None:
         if headers.get("x-queue-type", "").strip() != "stream":
-            if name in self.session.streams():
-                raise ResourceExistsError(
-                    "inequivalent arg 'x-queue-type': it is a stream; repeat its arguments or use /amq/queue/",
-                    subject=name,
-                )
-            raise UnsupportedError("only streams are served; declare with x-queue-type:stream", subject=name)
+            raise refused_queue(self.session, name, "x-queue-type:stream (or /amq/queue/, once it is there)")
         self._outbox.flush()
         if self.core.state is ConnectionState.CLOSED:
             raise BrokerError("the connection ended with what was sent before")
@@ -348,6 +343,8 @@ class StompHandler:
             return
         if not self.session.backlog.entries:
             self.core.disconnected(self._leaving.receipt)
+            self.flush()
+            self._transport.leave()
 
     def _fail(self, error: HeadgateError, *, receipt: str | None = None) -> None:
         if self.core.state is not ConnectionState.CLOSED:

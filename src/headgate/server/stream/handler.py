@@ -57,6 +57,7 @@ class StreamHandler:
         self._user = ""
         self._mechanism = ""
         self._is_stopping = False
+        self._is_left = False
         self._step_s = context.clock.monotonic_s()
         self._step = self._connection.state
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -64,7 +65,7 @@ class StreamHandler:
             f.SaslHandshake: self._sasl_handshake,
             f.SaslAuthenticate: self._sasl_authenticate,
             f.Open: self._open,
-            f.Close: self._connection.reply,
+            f.Close: self._leave,
             ProtocolViolation: self._violated,
         }
 
@@ -120,7 +121,14 @@ class StreamHandler:
         self._conversation.limit_answers()
         if self._connection.state is ServerState.CLOSED:
             self._end_commands()
-            self._transport.close()
+            if self._is_left:
+                self._transport.leave()
+            else:
+                self._transport.close()
+
+    def _leave(self, request: f.Close) -> None:
+        self._is_left = True
+        self._connection.reply(request)
 
     def _peer_properties(self, request: f.PeerProperties) -> None:
         self._record.client.update(list(request.properties.items())[:_CLIENT_PROPERTIES])

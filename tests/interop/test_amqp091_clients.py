@@ -1,4 +1,4 @@
-"""AMQP 0.9.1 clients for Java and JavaScript, as their users use them with streams."""
+"""AMQP 0.9.1 clients for Java, JavaScript and Go, as their users use them with streams."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from interop.programs import JAVA_AMQP091, NODE_AMQP091, ClientError, Program, bodies, messages, start
+from interop.programs import GO_AMQP091, JAVA_AMQP091, NODE_AMQP091, ClientError, Program, bodies, messages, start
 from interop.servers import Served
 
 CLIENTS = (JAVA_AMQP091, NODE_AMQP091)
@@ -129,3 +129,12 @@ def test_a_wrong_password_does_not_connect(served: Served, library: Any) -> None
             program.ask("connect", host=served.host, port=served.amqp, password="wrong")
     finally:
         program.stop()
+
+
+def test_no_clean_close_is_taken_for_a_lost_connection(programs: Callable[..., Program]) -> None:
+    assert programs(GO_AMQP091, "amqp").ask("closes", count=200) == []
+
+
+def test_a_request_gets_its_reply(programs: Callable[..., Program], stream: str) -> None:
+    asked = programs(GO_AMQP091, "amqp").ask("request", stream=f"{stream}-requests", name="1 + 1?", id="c1")
+    assert asked == {"id": "c1", "body": "re: 1 + 1?"}

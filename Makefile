@@ -130,7 +130,7 @@ clients: setup .venv/.python-clients .venv/.node-clients .venv/.java-clients .ve
 
 .venv/.go-clients: $(wildcard tests/interop/go/go.* tests/interop/go/*/*.go) $(STAMP)
 	@echo "setup: Go clients are downloaded and compiled"
-	@mkdir -p $@ && $(GO) build -C tests/interop/go -trimpath -o $(CURDIR)/$@/ ./stream ./amqp10 ./amqp091 ./servicebus ./rocketmq ./rocketmqclassic || echo "no Go clients on this machine: their tests will be skipped" >&2
+	@mkdir -p $@ && $(GO) build -C tests/interop/go -trimpath -o $(CURDIR)/$@/ ./stream ./amqp10 ./amqp091 ./servicebus ./rocketmq ./rocketmqclassic ./management || echo "no Go clients on this machine: their tests will be skipped" >&2
 	@touch $@
 
 # Left out of `check`: tests of properties and of damage, those that compile kernels anew, start or end processes, and what is marked slow.

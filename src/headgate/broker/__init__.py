@@ -11,7 +11,7 @@ The same commands serve every protocol; time comes in as an argument or through 
     ReplyQueues, ReplyQueue            where requesters wait for replies without a stream: `REPLY_TO`
     BrokerStream                       one stream, with its `StreamCounters` and `ReadingCounters`
     Declared                           what a declaration found
-    Binding, Headers                   a route from an exchange to a stream or an exchange; gives a message's headers
+    Exchange, Binding, Headers         an exchange; a route from it to a stream or another one; a message's headers
     BrokerTopic, SubscriptionInfo      one topic, and what its subscriptions have; `QueueDepth`: one as a queue
     Receiver, GivenCopies, Delivery    takes the copies of a subscription, and settles them; `ReadCopies`: only read
     Entities, Entity                   topics and queues as Service Bus has them; `EntitySubscription`, `EntityRule`,
@@ -21,7 +21,7 @@ The same commands serve every protocol; time comes in as an argument or through 
     MessageTopics, MessageTopic        topics as RocketMQ has them; `MessageKind`, `TopicCreation`
     ConsumerGroups, GroupSettings      its consumer groups (`broker.consumer_groups`); `GroupStart`
     GroupView                          the place of a group in one queue: `GroupCounts`, `GroupCounters`
-    Users, Permissions, Permission     passwords and patterns; `EVERYTHING` and `NOTHING`
+    Users, Permissions, Permission     passwords and patterns (`matches`); `EVERYTHING` and `NOTHING`
     AccessKeys, AccessKey              secrets that clients share with the server, with `KeyRights`, each a `Right`
     any_target                         for who may forward copies anywhere: the operator
     IndexLag                           how far the match index of a stream is behind
@@ -65,9 +65,10 @@ if TYPE_CHECKING:
     from headgate.broker.indexing import IndexLag, run_here
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
     from headgate.broker.message_topics import MessageKind, MessageTopic, MessageTopics, TopicCreation
+    from headgate.broker.patterns import matches
     from headgate.broker.publishers import Publisher
     from headgate.broker.replies import REPLY_TO, ReplyQueue, ReplyQueues, is_reply_queue
-    from headgate.broker.routing import Binding, Headers
+    from headgate.broker.routing import EXCHANGE_KINDS, Binding, Exchange, Headers
     from headgate.broker.session import Check, Session, StreamInfo
     from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
     from headgate.broker.targets import any_target

@@ -16,7 +16,16 @@ from typing import Any
 import msgspec
 
 from headgate.broker.arguments import is_storable
-from headgate.broker.routing import ALTERNATE, DEFAULT, KINDS, Binding, Exchange, Headers, Router, check_binding
+from headgate.broker.routing import (
+    ALTERNATE,
+    DEFAULT,
+    EXCHANGE_KINDS,
+    Binding,
+    Exchange,
+    Headers,
+    Router,
+    check_binding,
+)
 from headgate.errors import (
     LogError,
     PreconditionFailedError,
@@ -89,7 +98,7 @@ class Exchanges:
         """
         if wanted.kind in _OF_THE_ORIGINAL:
             raise UnsupportedError(f"exchanges of type {wanted.kind!r} are not served", subject=wanted.name)
-        if wanted.kind not in KINDS:
+        if wanted.kind not in EXCHANGE_KINDS:
             raise PreconditionFailedError(f"unknown exchange type '{wanted.kind}'")
         existing = self._exchanges.get(wanted.name)
         if existing is not None:
@@ -249,7 +258,7 @@ class Exchanges:
             raise LogError(f"no file of exchanges: {error}", path=self._path) from error
         if stored.format not in _READABLE_FORMATS:
             raise LogError(f"exchanges of format {stored.format}, expected {EXCHANGES_FORMAT}", path=self._path)
-        unknown = sorted({exchange.kind for exchange in stored.exchanges} - KINDS)
+        unknown = sorted({exchange.kind for exchange in stored.exchanges} - EXCHANGE_KINDS)
         if unknown:
             raise LogError(f"exchanges of unknown types: {', '.join(unknown)}", path=self._path)
         names = {exchange.name for exchange in stored.exchanges} | PREDECLARED.keys()

@@ -195,7 +195,7 @@ _MATCHERS: Mapping[str, Callable[[Sequence[Binding]], Matcher]] = {
     "headers": _headers,
 }
 
-KINDS = frozenset(_MATCHERS)
+EXCHANGE_KINDS = frozenset(_MATCHERS)
 
 
 class _Node:

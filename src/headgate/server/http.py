@@ -6,7 +6,7 @@
     GET    /health/ready            200 while every listener accepts, else 503; names these and damaged streams
     GET    /health                  the same, and 503 also while a stream is damaged: for who looks, not for restarts
     GET    /metrics                 Prometheus: server and streams; /metrics/per-object adds consumers, connections
-    GET    /api/overview            the server and the user who asks
+    GET    /api/overview, /api/queues, /api/nodes, … what monitors of RabbitMQ ask for: `headgate.server.management`
     GET    /api/streams, /api/consumers, /api/offsets, /api/connections, /api/users
     GET    /api/streams/NAME        one stream with all that its files say, which are read for it
     DELETE /api/streams/NAME        delete it; 409 while it is used, or damaged, unless the query says force=true
@@ -56,10 +56,12 @@ from headgate.errors import (
 from headgate.log import stream_info
 from headgate.protocols.sasl import Plain
 from headgate.server import listings as lists
+from headgate.server import management
 from headgate.server.console import console_routes
 from headgate.server.context import ServerContext
 from headgate.server.definitions import ADMINISTRATOR
 from headgate.server.driver import Driver
+from headgate.server.management import Management
 from headgate.server.metrics import metrics_text
 from headgate.server.topics import TopicRequest, TopicRequests
 from headgate.server.transport import Peer
@@ -134,6 +136,7 @@ class _Site:
         self._context = context
         self._driver = driver
         self._topics = TopicRequests(context.broker)
+        self._management = Management(context)
         self._requests = 0
         self._has_counted = False
 
@@ -147,7 +150,8 @@ class _Site:
                 Route("/health/ready", self._ready),
                 Route("/metrics", self._metrics),
                 Route("/metrics/per-object", self._metrics),
-                Route("/api/overview", self._with_user(self._overview)),
+                *(Route(f"/api/{path}", self._with_user(self._managed)) for path in management.PATHS),
+                *(Route(f"/api/{path}/{{rest:path}}", self._with_user(self._managed)) for path in management.PATHS),
                 Route("/api/streams", self._listed(lists.stream_rows)),
                 Route("/api/streams/{name:path}", self._with_user(self._stream)),
                 Route("/api/streams/{name:path}", self._with_user(self._delete_stream), methods=["DELETE"]),
@@ -187,8 +191,13 @@ class _Site:
         per_object = request.url.path.endswith("/per-object")
         return Response(metrics_text(self._context, per_object=per_object), media_type=_METRICS_TYPE)
 
-    async def _overview(self, _request: Request, user: str) -> Response:
-        return _json(lists.overview_row(self._context, user))
+    async def _managed(self, request: Request, user: str) -> Response:
+        await self._count()
+        *path, last = _parts(request)
+        # Some clients end a path with a slash.
+        asked = (*path, last) if last else tuple(path)
+        status, value = self._management.answer(asked, request.query_params, user)
+        return _json(value, status)
 
     def _listed(self, rows: Callable[[Broker, str], Iterable[lists.Row]]) -> Callable[[Request], Awaitable[Response]]:
         """A route for a list of what the broker has."""
@@ -236,11 +245,9 @@ class _Site:
         return _json({"messages": broker.delete_stream(stream)})
 
     async def _topic_request(self, request: Request, user: str) -> Response:
-        # Names hold slashes: which of them are percent-encoded is in the path as it was sent.
-        parts = request.scope["raw_path"].decode("ascii").split("/")[2:]
         asked = TopicRequest(
             "GET" if request.method == "HEAD" else request.method,
-            tuple(unquote(part) for part in parts),
+            _parts(request),
             request.query_params,
             await _data(request, _TOPIC_BODY_BYTES),
         )
@@ -249,7 +256,7 @@ class _Site:
         return _json(answer.value, 201 if answer.is_new else 200)
 
     async def _connections(self, _request: Request, user: str) -> Response:
-        return _json(list(lists.connection_rows(self._context.connections, self._context.broker, user)))
+        return _json(list(lists.connection_rows(self._context, user)))
 
     async def _users(self, _request: Request, user: str) -> Response:
         self._check_administrator(user)
@@ -322,6 +329,11 @@ class _Site:
         if isinstance(result, AuthenticationError):
             raise _RefusedError(401, str(result), _REALM)
         return result
+
+
+def _parts(request: Request) -> tuple[str, ...]:
+    """The parts of a path behind `/api`, as it was sent: names hold slashes that are percent-encoded."""
+    return tuple(unquote(part) for part in request.scope["raw_path"].decode("ascii").split("/")[2:])
 
 
 def _basic(header: str) -> Plain | None:

@@ -30,7 +30,7 @@ from headgate.broker import (
 from headgate.errors import AccessRefusedError, HeadgateError, ResourceNotFoundError, did_you_mean
 from headgate.log import StreamInfo, read_tracking
 from headgate.scan import ScanCounters
-from headgate.server.connections import Connections
+from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
 from headgate.server.definitions import ADMINISTRATOR
 from headgate.server.identity import NODE, PRODUCT, VERSION
@@ -78,7 +78,7 @@ def overview_row(context: ServerContext, user: str) -> Row:
         "serves_as": f"{PRODUCT} {VERSION}",
         "node": NODE,
         "ready": context.is_ready,
-        "listeners": context.ports,
+        "ports": context.ports,
         "user": user,
         "tags": list(context.broker.users.get(user).tags),
     }
@@ -255,6 +255,7 @@ def consumer_rows(broker: Broker, user: str) -> Iterator[Row]:
                 "connection": session.connection,
                 "protocol": session.protocol,
                 "user": session.user,
+                **_consumer_by_other_names(session, consumer.stream, consumer),
             }
     for session, receiver, name in receivers(broker):
         if may_read(broker.users, user, name.topic) or may_read(broker.users, user, str(name)):
@@ -264,6 +265,7 @@ def consumer_rows(broker: Broker, user: str) -> Iterator[Row]:
                 "connection": session.connection,
                 "protocol": session.protocol,
                 "user": session.user,
+                **_consumer_by_other_names(session, str(name), receiver),
             }
     for view, reading in group_readers(broker):
         if may_read(broker.users, user, view.stream.name):
@@ -280,6 +282,21 @@ def consumer_rows(broker: Broker, user: str) -> Iterator[Row]:
                 "user": "",
                 "counters": view.scan_counters.as_dict(),
             }
+
+
+def _consumer_by_other_names(session: Session, queue: str, consumer: Consumer | Receiver) -> Row:
+    """What RabbitMQ's list of consumers has that is called otherwise here."""
+    is_active = isinstance(consumer, Receiver) or consumer.is_active
+    tag = consumer.tag if isinstance(consumer, Receiver) else consumer.options.tag
+    return {
+        "queue": {"name": queue, "vhost": "/"},
+        "consumer_tag": shown(tag),
+        "activity_status": "up" if is_active else "waiting",
+        "exclusive": False,
+        "ack_required": True,
+        "prefetch_count": consumer.wanted,
+        "channel_details": {"connection_name": session.connection, "name": session.connection, "user": session.user},
+    }
 
 
 def _receiver_facts(receiver: Receiver, name: SubscriptionName) -> Row:
@@ -358,15 +375,17 @@ def stored_rows(
         }
 
 
-def connection_rows(connections: Connections, broker: Broker, user: str) -> Iterator[Row]:
+def connection_rows(context: ServerContext, user: str) -> Iterator[Row]:
     """The open connections; a user that may not see all sees its own."""
-    sees_all = may_see_all(broker.users, user)
-    for record in connections:
+    sees_all = may_see_all(context.broker.users, user)
+    for record in context.connections:
         if sees_all or record.user == user:
             yield {
                 "name": record.name,
-                "host": record.peer.host,
-                "port": record.peer.port,
+                "peer_host": record.peer.host,
+                "peer_port": record.peer.port,
+                "host": record.peer.local_host,
+                "port": context.ports.get(record.listener),
                 "listener": record.listener,
                 "encrypted": record.peer.is_encrypted,
                 "protocol": record.protocol,
@@ -376,7 +395,22 @@ def connection_rows(connections: Connections, broker: Broker, user: str) -> Iter
                 "bytes_received": record.bytes_received,
                 "bytes_sent": record.bytes_sent,
                 "state": "running" if record.is_read else "flow",
+                **_connection_by_other_names(record),
             }
+
+
+def _connection_by_other_names(record: ConnectionRecord) -> Row:
+    """What RabbitMQ's list of connections has that is not here, or called otherwise."""
+    return {
+        "vhost": "/",
+        "node": NODE,
+        "type": "network",
+        "ssl": record.peer.is_encrypted,
+        "connected_at": record.opened_ms,
+        "recv_oct": record.bytes_received,
+        "send_oct": record.bytes_sent,
+        "client_properties": {shown(key): shown(text) for key, text in record.client.items()},
+    }
 
 
 def user_rows(users: Users) -> Iterator[Row]:

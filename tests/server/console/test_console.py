@@ -147,7 +147,7 @@ def test_the_overview_says_what_the_server_is_and_who_asks(running: RunningServe
         "anna",
         [],
     )
-    assert overview["listeners"] == {"http": running.ports["http"]}
+    assert overview["ports"] == {"http": running.ports["http"]}
     assert answer(running, "/api/overview")[0] == 401
 
 
@@ -297,7 +297,7 @@ def facts(table: dict[str, Any]) -> dict[str, str]:
 def test_a_server_is_shown_in_every_view(running: RunningServer) -> None:
     lists = served(running)
     server, totals, read = tables_of("overview", lists)
-    assert facts(server)["ready"] == "yes" and facts(server)["listeners"] == f"http: {running.ports['http']}"
+    assert facts(server)["ready"] == "yes" and facts(server)["ports"] == f"http: {running.ports['http']}"
     assert (facts(totals)["streams"], facts(totals)["consumers"], facts(totals)["connections"]) == ("1", "1", "1")
     assert facts(totals)["offsets/s"] == "" and facts(read)["chunks_skipped"] == "0"
     consumers, _ = tables_of("consumers", lists)

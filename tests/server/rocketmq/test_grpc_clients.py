@@ -82,10 +82,10 @@ def test_clients_are_in_the_list_of_connections_until_they_end(open_site: OpenSi
     context = site.running.context
     peer = site.peer(client_id="me", x_mq_client_version="5.1")
     peer.call(ROUTE)
-    [row] = site.running.call(lambda: list(connection_rows(context.connections, context.broker, "guest")))
-    told = {name: row[name] for name in ("host", "listener", "encrypted", "protocol", "user", "client", "state")}
+    [row] = site.running.call(lambda: list(connection_rows(context, "guest")))
+    told = {name: row[name] for name in ("peer_host", "listener", "encrypted", "protocol", "user", "client", "state")}
     assert told == {
-        "host": "127.0.0.1",
+        "peer_host": "127.0.0.1",
         "listener": "rocketmq",
         "encrypted": False,
         "protocol": "RocketMQ gRPC v2",

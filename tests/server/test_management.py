@@ -136,6 +136,9 @@ def test_checks_of_health_say_what_is_wrong(running: RunningServer, monkeypatch:
         assert checked(check)[0] == 200
     running.context.is_started = False
     assert checked("ready-to-serve-clients")[0] == checked("is-in-service")[0] == 503
+    monkeypatch.setattr(running.context.listeners, "ended", lambda: ["http"])
+    assert checked(f"port-listener/{port}") == (503, no_listener | {"missing": port, "ports": []})
+    assert checked("protocol-listener/http")[0] == 503
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(1 << 30, 1 << 30, 1000))
     status, answer = checked("alarms")

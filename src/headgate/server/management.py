@@ -324,6 +324,11 @@ class Management:
     def _sees(self, user: str, other: str) -> bool:
         return user == other or lists.may_see_all(self._broker.users, user)
 
+    def _ports(self) -> dict[str, int]:
+        """The ports of the listeners that accept."""
+        ended = self._context.listeners.ended()
+        return {listener: port for listener, port in self._context.ports.items() if listener not in ended}
+
     def _listeners(self) -> list[Row]:
         host = self._context.settings.listeners.host
         return [
@@ -335,7 +340,7 @@ class Management:
                 "socket_opts": {},
                 "tls": listener in ENCRYPTED,
             }
-            for listener, port in sorted(self._context.ports.items())
+            for listener, port in sorted(self._ports().items())
         ]
 
     def _contexts(self) -> list[Row]:
@@ -413,12 +418,12 @@ class Management:
                     return _well()
                 return _failed("connection limit is reached", limit=limit, current=current)
             case ["port-listener", port]:
-                ports = sorted(context.ports.values())
+                ports = sorted(self._ports().values())
                 if port.isascii() and port.isdigit() and int(port) in ports:
                     return _well(port=int(port))
                 return _failed("No active listener", missing=int(port) if port.isdecimal() else port, ports=ports)
             case ["protocol-listener", name]:
-                protocols = sorted({_protocol(listener) for listener in context.ports})
+                protocols = sorted({_protocol(listener) for listener in self._ports()})
                 if _ALSO_CALLED.get(name.lower(), name.lower()) in protocols:
                     return _well(protocols=protocols)
                 return _failed("No active listener", missing=[name], protocols=protocols)

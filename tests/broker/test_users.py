@@ -215,10 +215,14 @@ COMMANDS: list[tuple[str, Permissions, Callable[[Session], object]]] = [
     ),
     (
         "create super stream",
-        Permissions(configure="^(p|p-0)$"),
+        Permissions(configure="^(p|p-0)$", write="^p-0$", read="^p$"),
         lambda session: session.create_super_stream("p", ["p-0"], ["0"], {}),
     ),
-    ("delete super stream", Permissions(configure="^(q|q-0)$"), lambda session: session.delete_super_stream("q")),
+    (
+        "delete super stream",
+        Permissions(configure="^(q|q-0)$", write="^q-0$", read="^q$"),
+        lambda session: session.delete_super_stream("q"),
+    ),
 ]
 
 

@@ -40,7 +40,9 @@ _NUMBERS = {
     CLUSTER_SIZE: (1, 2**31 - 1),
     INITIAL_OFFSET: (0, MAX_INITIAL_OFFSET),
 }
-_COMPARED = frozenset({*_NUMBERS, MAX_AGE, LEADER_LOCATOR, FILTER_SOURCE, COLUMNS, DROP_SETTLED, MAX_SEGMENT_AGE})
+OF_STREAMS = frozenset({*_NUMBERS, MAX_AGE, LEADER_LOCATOR, FILTER_SOURCE, COLUMNS, DROP_SETTLED, MAX_SEGMENT_AGE})
+"""Arguments that mean something for a stream; two declarations are equal if these are."""
+
 _LOCATORS = ("client-local", "balanced", "least-leaders", "random")
 _AGE = re.compile(r"([0-9]+)([YMDhms])")
 _AGE_UNIT_S = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
@@ -135,7 +137,7 @@ def different_arguments(existing: Mapping[str, object], declared: Mapping[str, o
         value = arguments.get(name)
         return _age_ms(name, value, "") if name in (MAX_AGE, MAX_SEGMENT_AGE) and value is not None else value
 
-    return sorted(name for name in _COMPARED if meant(existing, name) != meant(declared, name))
+    return sorted(name for name in OF_STREAMS if meant(existing, name) != meant(declared, name))
 
 
 def _filter_source(declared: Mapping[str, object], stream: str) -> str | None:

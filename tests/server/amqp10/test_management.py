@@ -77,6 +77,17 @@ def test_numbers_of_all_types_are_the_same_argument(management: Management, name
     assert management.request("PUT", f"/queues/{name}", {"arguments": symbols})[0] == 200
 
 
+def test_a_stream_begins_at_the_offset_that_its_declaration_says(
+    server: RunningServer, management: Management, name: str
+) -> None:
+    arguments = {**STREAM, "x-stream-initial-offset": 1000}
+    status, shown = management.request("PUT", f"/queues/{name}", {"arguments": arguments})
+    assert (status, shown["arguments"], shown["message_count"]) == (201, arguments, 0)
+    assert server.call(lambda: server.context.broker.catalogue.get(name).next_offset) == 1000
+    for other in ({**STREAM, "x-stream-initial-offset": 1001}, STREAM):
+        assert management.request("PUT", f"/queues/{name}", {"arguments": other})[0] == 409
+
+
 def test_names_are_percent_encoded(management: Management, name: str) -> None:
     assert management.request("PUT", f"/queues/{name}%2F%C3%A4%20b", {"arguments": STREAM})[1]["name"] == f"{name}/ä b"
     assert management.request("GET", f"/queues/{name}%2f%c3%a4%20b")[0] == 200
@@ -101,6 +112,8 @@ def test_names_are_percent_encoded(management: Management, name: str) -> None:
         ({"arguments": {**STREAM, "x-stream-filter-size-bytes": 15}}, 400),
         ({"arguments": {**STREAM, "x-stream-filter-size-bytes": "20"}}, 400),
         ({"arguments": {**STREAM, "x-max-length-bytes": -1}}, 400),
+        ({"arguments": {**STREAM, "x-stream-initial-offset": -1}}, 400),
+        ({"arguments": {**STREAM, "x-stream-initial-offset": "1000"}}, 400),
         ({"arguments": {**STREAM, "x-other": b"bytes"}}, 400),
         ({"arguments": {**STREAM, "max-age": "7D"}}, 400),
         ({"arguments": {**STREAM, "x-max-length": 5}}, 409),

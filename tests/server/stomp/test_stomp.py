@@ -124,6 +124,12 @@ def test_a_stream_is_declared_once_by_a_connection(connect, client, stream):
     other.error("precondition_failed", "x-max-age")
 
 
+def test_a_stream_begins_at_the_offset_that_its_declaration_says(server, client, stream):
+    client.send(stream, "first", headers=f"{STREAM}x-stream-initial-offset:1000\n")
+    found = server.call(lambda: server.context.broker.catalogue.get(stream))
+    assert (found.first_offset, found.next_offset) == (1000, 1001)
+
+
 def test_nothing_is_declared_behind_a_message_that_could_not_be_written(server, client, stream):
     with amqp091_client.Client(server.ports["amqp"]).open(1) as other:
         other.declare(1, stream)

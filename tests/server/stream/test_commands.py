@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.broker import arguments_declared
 from headgate.log import Stream, stream_folder
 from headgate.log.offsets import OffsetSpecification
 from headgate.protocols.stream import frames as f
@@ -108,6 +109,10 @@ def test_credentials_of_another_user_end_the_connection(peer: StreamPeer) -> Non
         ("new", {"stream-filter-size-bytes": "15"}, ResponseCode.PRECONDITION_FAILED),
         ("new", {"stream-filter-size-bytes": "256"}, ResponseCode.PRECONDITION_FAILED),
         ("new", {"max-length-bytes": "many"}, ResponseCode.PRECONDITION_FAILED),
+        ("new", {"stream-initial-offset": "-1"}, ResponseCode.PRECONDITION_FAILED),
+        ("new", {"stream-initial-offset": "first"}, ResponseCode.PRECONDITION_FAILED),
+        ("new", {"stream-initial-offset": str(2**62 + 1)}, ResponseCode.PRECONDITION_FAILED),
+        ("created", {"max-age": "1h", "stream-initial-offset": "1"}, ResponseCode.PRECONDITION_FAILED),
         ("new", {"initial-cluster-size": "0"}, ResponseCode.PRECONDITION_FAILED),
         ("new", {"queue-leader-locator": "nowhere"}, ResponseCode.PRECONDITION_FAILED),
         (
@@ -122,6 +127,23 @@ def test_streams_are_created_with_arguments_that_are_checked(
 ) -> None:
     peer.code(f.Create("created", {"max-age": "1h"}))
     assert peer.code(f.Create(name, arguments)) == code
+
+
+def test_no_argument_of_a_stream_is_ignored(server: RunningServer, peer: StreamPeer) -> None:
+    own = {
+        "headgate-columns": "subject string",
+        "headgate-max-segment-age": "1h",
+        "headgate-filter-source": "properties.subject",
+    }
+    given = own | {"stream-initial-offset": "1000", "headgate-drop-settled": "true", "max-age": "1h"}
+    assert peer.code(f.Create("late", given)) == ResponseCode.OK
+    assert peer.code(f.Create("late", given)) == ResponseCode.STREAM_EXISTS
+    found = server.call(lambda: server.context.broker.catalogue.get("late"))
+    assert found.next_offset == 1000
+    assert arguments_declared(found).keys() == given.keys()
+    for name in given:
+        fewer = {other: value for other, value in given.items() if other != name}
+        assert peer.code(f.Create("late", fewer)) == ResponseCode.PRECONDITION_FAILED, name
 
 
 def test_metadata_says_where_a_stream_is_and_which_are_not_there(

@@ -25,6 +25,7 @@ _NUMBER_ARGUMENTS = (
     "x-max-length-bytes",
     "x-stream-max-segment-size-bytes",
     "x-stream-filter-size-bytes",
+    "x-stream-initial-offset",
     "x-expires",
     "x-max-length",
     "x-max-priority",

@@ -15,20 +15,6 @@ from headgate.server.context import ServerContext
 from headgate.server.listings import may_read
 from headgate.server.transport import Peer
 
-KNOWN_ARGUMENTS = frozenset(
-    {
-        arguments.MAX_LENGTH,
-        arguments.MAX_AGE,
-        arguments.SEGMENT_SIZE,
-        arguments.FILTER_SIZE,
-        arguments.CLUSTER_SIZE,
-        arguments.LEADER_LOCATOR,
-        arguments.FILTER_SOURCE,
-        arguments.DROP_SETTLED,
-    }
-)
-"""Arguments of a stream that this protocol has, and our own; it ignores all others, as the original does."""
-
 _NO_LEADER = 0xFFFF
 
 logger = logging.getLogger("headgate.server.stream")
@@ -151,7 +137,8 @@ class Administration:
 
 
 def _known(stream: str, given: Any) -> dict[str, object]:
-    unknown = set(given) - KNOWN_ARGUMENTS
+    """The arguments that a stream has; this protocol ignores all others, as in the original."""
+    unknown = set(given) - arguments.OF_STREAMS
     if unknown:
         logger.info("stream %r: arguments that the protocol does not have are ignored: %s", stream, sorted(unknown))
-    return {key: value for key, value in given.items() if key in KNOWN_ARGUMENTS}
+    return {key: value for key, value in given.items() if key in arguments.OF_STREAMS}

@@ -99,6 +99,13 @@ def test_of_equal_names_the_first_counts():
     assert decode_table(encoded, 0, len(encoded))[0] == {"a": long(1)}
 
 
+def test_an_integer_of_64_bits_is_read_by_either_octet_and_written_by_one():
+    given = encode_table({"a": long(-5_000_000_000)})
+    other = given.replace(b"al", b"aL")
+    assert other != given
+    assert decode_table(other, 0, len(other)) == ({"a": long(-5_000_000_000)}, len(given))
+
+
 def test_an_unknown_type_octet_is_a_syntax_error():
     with pytest.raises(RemoteProtocolError, match="unknown field type 0x3f") as refused:
         decode_table(b"\0\0\0\3\1a?", 0, 7)

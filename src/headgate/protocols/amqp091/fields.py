@@ -85,7 +85,8 @@ _NUMBERS: dict[int, struct.Struct] = {
     FieldType.TIMESTAMP: struct.Struct(">Q"),
 }
 _DECIMAL = struct.Struct(">BI")
-_TYPES: dict[int, FieldType] = {int(kind): kind for kind in FieldType}
+_TYPES: dict[int, FieldType] = {int(kind): kind for kind in FieldType} | {ord("L"): FieldType.LONG}
+"""`L` is what the standard calls `l`; py-amqp (kombu, Celery) writes it beyond 32 bits. RabbitMQ reads it, too."""
 _SIZE = struct.Struct(">I")
 
 
@@ -161,9 +162,9 @@ def _decode_field(data: bytes, position: int, stop: int, depth: int) -> tuple[Fi
     if kind is FieldType.LONG_STRING or kind is FieldType.BINARY:
         position, end = _sized(data, position, stop, depth)
         return Field(kind, data[position:end]), end
-    numbers = _NUMBERS.get(octet)
     if kind is None:
         raise _syntax_error(f"unknown field type {octet:#04x}")
+    numbers = _NUMBERS.get(kind)
     if numbers is not None:
         end = _within(position, numbers.size, stop)
         return Field(kind, numbers.unpack_from(data, position)[0]), end

@@ -29,6 +29,8 @@ COMMANDS = [
     ["stream", "dump"],
     ["stream", "verify"],
     ["stream", "adopt"],
+    ["stream", "change"],
+    ["backup"],
     ["stream", "bloom"],
     ["tail"],
     ["publish"],

@@ -36,7 +36,9 @@ are the table `headgate.broker.arguments`.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.broker.arguments import arguments_of, changed_arguments
     from headgate.broker.backlog import Backlog
+    from headgate.broker.backup import BackupReport, back_up
     from headgate.broker.batches import ChunkBatch, PublishBatch, Written
     from headgate.broker.broker import Broker, BrokerSettings
     from headgate.broker.catalogue import Declared, arguments_declared

@@ -127,6 +127,33 @@ def arguments_of(settings: StreamSettings) -> dict[str, object]:
     return arguments
 
 
+CHANGEABLE = (MAX_LENGTH, MAX_AGE, SEGMENT_SIZE, MAX_SEGMENT_AGE, DROP_SETTLED)
+"""What may be changed of a stream that is there; its messages were written with the rest."""
+
+
+def changed_arguments(
+    settings: StreamSettings, changes: Mapping[str, object], *, numbers_as_text: bool = False
+) -> tuple[dict[str, object], StreamArguments]:
+    """The declaration of a stream with other values for some arguments, None: without them; and what it means.
+
+    Raises PreconditionFailedError for a wrong value, and for an argument that cannot be changed.
+    """
+    fixed = sorted(changes.keys() - set(CHANGEABLE))
+    if fixed:
+        allowed = ", ".join(f"x-{name}" for name in CHANGEABLE)
+        reason = f"x-{fixed[0]} cannot be changed after the stream was made; what can are {allowed}"
+        raise PreconditionFailedError(reason, subject=settings.name)
+    wanted = {name: value for name, value in {**arguments_of(settings), **changes}.items() if value is not None}
+    declaration, meaning, _ = check_arguments(wanted, stream=settings.name, numbers_as_text=numbers_as_text)
+    # What no argument says stays.
+    return declaration, msgspec.structs.replace(
+        meaning,
+        filter_size_bytes=settings.arguments.filter_size_bytes,
+        max_segment_chunks=settings.arguments.max_segment_chunks,
+        initial_offset=settings.arguments.initial_offset,
+    )
+
+
 def different_arguments(existing: Mapping[str, object], declared: Mapping[str, object]) -> list[str]:
     """Names of the arguments that two declarations do not share, in order; ages are equal where they last as long.
 

@@ -12,10 +12,11 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from headgate.broker.arguments import changed_arguments
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Catalogue, Declared
 from headgate.broker.consumer_groups import (
@@ -559,6 +560,22 @@ class Broker:
         self.topics.forget(stream, ResourceNotFoundError("the topic was removed", subject=name))
         stream.recent_ids = None
         remove_topic(self.root, name, now_ms=self.now_ms())
+
+    def change_stream(self, name: str, changes: Mapping[str, object]) -> None:
+        """Give a stream other limits, by the names of arguments without `x-`; None takes one away.
+
+        In force, and on disk, when it returns; what lies beyond the limits is deleted. Raises ResourceNotFoundError,
+        PreconditionFailedError, StreamLockedError where another process writes the stream, LogError.
+        """
+        stream = self.catalogue.get(name)
+        self._finish_job(stream)
+        self.watch(stream)
+        writer, now_ms = stream.open_writer(now_ms=self.now_ms()), self.now_ms()
+        declaration, arguments = changed_arguments(writer.settings, changes)
+        known = None if writer.settings.declaration is None else declaration
+        writer.change_arguments(arguments, known, now_ms=now_ms)
+        stream.stream = replace(stream.stream, settings=writer.settings)
+        stream.refresh()
 
     def change_topic(self, name: str, changes: Sequence[Change], then: Changed, *, check_target: CheckTarget) -> None:
         """Change subscriptions and rules of a topic; `then` gets the offset from which that is in force.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 
-from headgate.broker.arguments import COLUMNS, arguments_of, check_arguments, different_arguments
+from headgate.broker.arguments import CHANGEABLE, COLUMNS, arguments_of, check_arguments, different_arguments
 from headgate.broker.stream import BrokerStream, Storage
 from headgate.broker.troubles import Troubles
 from headgate.errors import (
@@ -207,13 +207,18 @@ def _is_unfinished(stream: Stream) -> bool:
     return all(path.stat().st_size <= FILE_HEAD_BYTES for path in stream.path.glob("*.segment"))
 
 
+def _spoken(value: object) -> str:
+    return "none" if value is None else repr(value)
+
+
 def _check_equal(stream: BrokerStream, declaration: Mapping[str, object]) -> None:
     existing = arguments_declared(stream)
     different = different_arguments(existing, declaration)
     if different:
         name = different[0]
+        advice = "; `headgate stream change` changes it" if name in CHANGEABLE else ""
         raise ResourceExistsError(
-            f"the stream is there with other arguments: x-{name} is {existing.get(name)!r}, "
-            f"declared with {declaration.get(name)!r}",
+            f"inequivalent arg 'x-{name}' for a stream that is there: received {_spoken(declaration.get(name))} but "
+            f"current is {_spoken(existing.get(name))}{advice}",
             subject=stream.name,
         )

@@ -25,6 +25,7 @@ from headgate.cli import subscription as subscription_commands
 from headgate.cli import table as table_commands
 from headgate.cli import topic as topic_commands
 from headgate.cli import user as user_commands
+from headgate.cli.backup import backup
 from headgate.cli.completion import add_completion
 from headgate.cli.export import export
 from headgate.cli.generate import generate
@@ -57,6 +58,7 @@ application = App(
 application.command(stream_commands.commands)
 application.command(tail)
 application.command(export)
+application.command(backup)
 application.command(publish)
 application.command(filter_commands.commands)
 application.command(topic_commands.commands)

@@ -13,6 +13,7 @@ from headgate.cli.options import DEFAULT_ROOT, Root, naming_option
 from headgate.cli.output import write_note
 from headgate.clock import now_ms, patient
 from headgate.errors import (
+    BrokerError,
     ConfigError,
     ConnectionLostError,
     PreconditionFailedError,
@@ -127,10 +128,48 @@ class Place:
 DEFAULT_PLACE = Place()
 
 
-def create_stream(client: Client, name: str, arguments: dict[str, object]) -> None:
-    """Make a stream; ResourceExistsError where it is there."""
-    if not client.create_stream(name, arguments):
+def create_stream(client: Client, name: str, arguments: dict[str, object], place: Place) -> None:
+    """Make a stream; ResourceExistsError where it is there, which names arguments that differ."""
+    try:
+        is_made = client.create_stream(name, arguments)
+    except PreconditionFailedError as error:
+        # The protocol has a code and no reason; the list of streams has the arguments.
+        there: dict[str, object] = {}
+        with contextlib.suppress(BrokerError, ConnectionLostError):
+            there = place.management().stream(name)["arguments"]
+        different = [key for key in {**arguments, **there} if str(arguments.get(key)) != str(there.get(key))]
+        if not there or not different:
+            raise
+        found = ", ".join(
+            f"{key} is {there.get(key, 'not set')}, given {arguments.get(key, 'none')}" for key in different
+        )
+        raise ResourceExistsError(
+            f"a stream of that name is there with other arguments: {found}; headgate stream change changes limits",
+            subject=name,
+        ) from error
+    if not is_made:
         raise ResourceExistsError("a stream of that name is there already", subject=name)
+
+
+def change_stream(place: Place, stream: str, changes: dict[str, object], *, lock_timeout_s: float) -> dict[str, object]:
+    """Give a stream other limits, at the server, at the one that has the root, or in its files; gives its arguments."""
+    if place.is_server:
+        return place.management().change_stream(stream, changes)
+    from headgate.broker import arguments_of, changed_arguments
+    from headgate.log import Writer, resolve_stream, root_of
+
+    found = resolve_stream(stream, place.root)
+    held = _locked(root_of(found.path), patient(lock_timeout_s))
+    if isinstance(held, StreamLockedError):
+        root = root_of(found.path)
+        with _asking_server(replace(place, root=root), _served(root), held) as management:
+            return management.change_stream(found.name, changes)
+    with held, Writer.open(found, now_ms=now_ms(), wait=patient(lock_timeout_s)) as writer:
+        declaration, arguments = changed_arguments(writer.settings, changes)
+        writer.change_arguments(
+            arguments, None if writer.settings.declaration is None else declaration, now_ms=now_ms()
+        )
+        return arguments_of(writer.settings)
 
 
 def listed_streams(client: Client, place: Place) -> tuple[list[dict[str, object]], list[str]]:

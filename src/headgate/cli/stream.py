@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter, validators
 
-from headgate.cli.options import AsJson, SegmentSize, StreamText, naming_option, naming_settings
+from headgate.cli.options import AsJson, LockTimeout, SegmentSize, StreamText, naming_option, naming_settings
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows, write_table
 from headgate.cli.remote import (
     DEFAULT_PLACE,
     Place,
+    change_stream,
     create_stream,
     delete_at_server,
     delete_where_served,
@@ -98,13 +99,63 @@ def create(
             "headgate-drop-settled": "true" if drop_settled else None,
         }
         with place.client() as client:
-            create_stream(client, name, {key: value for key, value in given.items() if value is not None})
+            create_stream(client, name, {key: value for key, value in given.items() if value is not None}, place)
         write_line(name)
         return 0
     made = Stream.create(
         stream_folder(place.root, name), name=name, now_ms=now_ms(), arguments=arguments, filter_source=filter_source
     )
     write_line(str(made.path))
+    return 0
+
+
+_NONE = "none"
+
+
+@commands.command
+def change(
+    stream: StreamText,
+    /,
+    *,
+    max_length: Annotated[
+        str | None, Parameter(help="Keep about this much, such as 20GB, or `none`: no limit.")
+    ] = None,
+    max_age: Annotated[str | None, Parameter(help="Keep messages this long, such as 7d, or `none`: for ever.")] = None,
+    max_segment_size: SegmentSize = None,
+    max_segment_age: Annotated[
+        str | None, Parameter(help="Seal a segment that began so long ago, such as 1h, or `none`: never.")
+    ] = None,
+    drop_settled: Annotated[bool | None, Parameter(help="Delete segments that no subscription needs any more.")] = None,
+    lock_timeout: LockTimeout = 5.0,
+    place: Place = DEFAULT_PLACE,
+) -> int:
+    """Change how much of a stream is kept, and how large its segments are; what lies beyond is deleted at once.
+
+    Clients that declare the stream with arguments have to declare it with these from then on. While a server serves
+    --root, it is asked to, as --user with --password.
+    """
+
+    def age(text: str | None, option: str) -> str | None:
+        return None if text in (None, _NONE) else f"{max(1, duration_ms(str(text), option=option) // 1000)}s"
+
+    def size(text: str | None, option: str) -> int | None:
+        return None if text in (None, _NONE) else size_bytes(str(text), option=option)
+
+    given: dict[str, object] = {}
+    if max_length is not None:
+        given["max-length-bytes"] = size(max_length, "--max-length")
+    if max_age is not None:
+        given["max-age"] = age(max_age, "--max-age")
+    if max_segment_size is not None:
+        given["stream-max-segment-size-bytes"] = size(max_segment_size, "--max-segment-size")
+    if max_segment_age is not None:
+        given["headgate-max-segment-age"] = age(max_segment_age, "--max-segment-age")
+    if drop_settled is not None:
+        given["headgate-drop-settled"] = drop_settled
+    if not given:
+        raise ConfigError("found nothing to change: give --max-length, --max-age or another option")
+    arguments = change_stream(place, stream, given, lock_timeout_s=lock_timeout)
+    write_facts({name: arguments.get(name, "none") for name in given})
     return 0
 
 

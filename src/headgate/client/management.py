@@ -97,6 +97,12 @@ class Management:
         """One stream with all that its files say: sizes, times, stored offsets, publishers."""
         return msgspec.json.decode(self._request("GET", f"streams/{quote(name, safe='')}"), type=Row)
 
+    def change_stream(self, name: str, arguments: Mapping[str, object]) -> Row:
+        """Give a stream other limits, by the names of arguments without `x-`, None: no limit; gives all arguments."""
+        body = msgspec.json.encode({"arguments": arguments})
+        told: Row = msgspec.json.decode(self._request("PUT", f"streams/{quote(name, safe='')}", body))["arguments"]
+        return told
+
     def delete_stream(self, name: str, *, force: bool) -> None:
         """Delete a stream; PreconditionFailedError that names its consumers if it has any, unless `force`."""
         self._request("DELETE", f"streams/{quote(name, safe='')}" + ("?force=true" if force else ""))

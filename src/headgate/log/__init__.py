@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         remove_file,
         replace_file,
         storage_error,
+        sync_file,
         sync_folder,
         without_flushing,
     )

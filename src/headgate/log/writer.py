@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -472,6 +473,15 @@ class Writer:
         if filter_source is not msgspec.UNSET and filter_source != self._settings.filter_source:
             self._trim_declaration()
             self._save(filter_source=filter_source)
+
+    def change_arguments(self, arguments: StreamArguments, declaration: dict[str, Any] | None, *, now_ms: int) -> None:
+        """Other limits from now on; `declaration` is what a client would have declared for them. Applies retention.
+
+        On disk when it returns; size of filters and first offset stay as they are. Raises ConfigError, LogError.
+        """
+        arguments.check()
+        self._save(arguments=arguments, declaration=declaration)
+        self.apply_retention(now_ms=now_ms)
 
     def apply_retention(self, *, now_ms: int) -> None:
         """Delete segments beyond the stream's limits, up to the pin; call it once an hour if nothing is written."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -37,7 +37,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from headgate.broker import Broker, BrokerStream, Permission, is_damage
+from headgate.broker import Broker, BrokerStream, Permission, arguments_declared, is_damage
 from headgate.errors import (
     AccessRefusedError,
     AuthenticationError,
@@ -66,6 +66,8 @@ from headgate.server.metrics import metrics_text
 from headgate.server.topics import TopicRequest, TopicRequests
 from headgate.server.transport import Peer
 from headgate.server.web import body_of, peer_of
+
+T = TypeVar("T")
 
 _METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8; escaping=underscores"
 _BODY_BYTES = 65_536
@@ -154,6 +156,7 @@ class _Site:
                 *(Route(f"/api/{path}/{{rest:path}}", self._with_user(self._managed)) for path in management.PATHS),
                 Route("/api/streams", self._listed(lists.stream_rows)),
                 Route("/api/streams/{name:path}", self._with_user(self._stream)),
+                Route("/api/streams/{name:path}", self._with_user(self._change_stream), methods=["PUT"]),
                 Route("/api/streams/{name:path}", self._with_user(self._delete_stream), methods=["DELETE"]),
                 Route("/api/consumers", self._listed(lists.consumer_rows)),
                 Route("/api/offsets", self._listed(lists.offset_rows)),
@@ -227,6 +230,13 @@ class _Site:
             near = lists.near_names(broker, user, error)
             raise ResourceNotFoundError(f"{error.reason}{near}", subject=error.subject) from error
 
+    async def _change_stream(self, request: Request, user: str) -> Response:
+        broker, name = self._context.broker, request.path_params["name"]
+        broker.users.check(user, Permission.CONFIGURE, name)
+        stream = self._found_stream(name, user)
+        broker.change_stream(stream.name, (await _body(request, lists.StreamChange)).arguments)
+        return _json({"name": stream.name, "arguments": arguments_declared(broker.catalogue.get(stream.name))})
+
     async def _delete_stream(self, request: Request, user: str) -> Response:
         broker, name = self._context.broker, request.path_params["name"]
         broker.users.check(user, Permission.CONFIGURE, name)
@@ -266,7 +276,7 @@ class _Site:
         self._check_administrator(user)
         users = self._context.broker.users
         name = request.path_params["name"]
-        change = await _body(request)
+        change = await _body(request, lists.UserChange)
         is_new = lists.change_user(users, name, change)
         return _json({"name": name}, 201 if is_new else 200)
 
@@ -363,10 +373,10 @@ async def _data(request: Request, most_bytes: int) -> bytes:
     return data
 
 
-async def _body(request: Request) -> lists.UserChange:
+async def _body(request: Request, kind: type[T]) -> T:
     data = await _data(request, _BODY_BYTES)
     try:
-        return msgspec.json.decode(data, type=lists.UserChange)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _RefusedError(400, f"the body: {error}") from error
 

@@ -428,6 +428,12 @@ def user_rows(users: Users) -> Iterator[Row]:
         }
 
 
+class StreamChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of a stream with other values, by their names without `x-`; null takes one away."""
+
+    arguments: dict[str, object]
+
+
 class UserChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is changed of a user; what is left out stays, and is empty for a new one."""
 

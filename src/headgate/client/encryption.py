@@ -15,6 +15,9 @@ _UNTRUSTED = (18, 19, 20, 21)
 """X509_V_ERR_…: self-signed, self-signed in the chain, no issuer that is known here, no first certificate checked."""
 _EXPIRED = (9, 10)
 _OTHER_NAME = (62, 64)
+_REFUSED = "SSLV3_ALERT_HANDSHAKE_FAILURE"
+"""A Headgate's port without TLS answers a handshake so."""
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", _REFUSED)
 
 
 def tls_refusal(error: BaseException, server: str, *, plain: str) -> EncryptionError | None:
@@ -24,7 +27,7 @@ def tls_refusal(error: BaseException, server: str, *, plain: str) -> EncryptionE
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return EncryptionError(f"{error.verify_message.rstrip('.')}{_advice(error.verify_code)}", server=server)
-    if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+    if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
         return EncryptionError(f"this port does not speak TLS; use {plain}", server=server)
     return None
 
@@ -50,7 +53,7 @@ def speaks_tls(host: str, port: int) -> bool:
             return True
     except ssl.SSLError as error:
         # One that asks for a certificate of this side speaks it, too.
-        return "ALERT" in (error.reason or "")
+        return "ALERT" in (error.reason or "") and error.reason != _REFUSED
     except OSError:
         return False
 

@@ -161,7 +161,8 @@ class Management:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
             with error:
-                raise (refusal or _refusal)(error.code, error.read(), path) from error
+                answered = error.read()
+            raise self._other_encryption(error) or (refusal or _refusal)(error.code, answered, path) from error
         except (OSError, http.client.HTTPException) as error:
             reason = str(getattr(error, "reason", None) or error)
             raise self._other_encryption(error) or ConnectionLostError(reason, server=self._url) from error
@@ -176,8 +177,9 @@ class Management:
             return tls_refusal(
                 reason if isinstance(reason, OSError) else error, self._url, plain=f"http://{parts.netloc}"
             )
-        if isinstance(error, http.client.HTTPException | ConnectionResetError):
-            # A server that speaks TLS ends the connection, or answers with bytes that are no HTTP.
+        is_misdirected = isinstance(error, urllib.error.HTTPError) and error.headers.get_content_type() == "text/plain"
+        if is_misdirected or isinstance(error, http.client.HTTPException | ConnectionResetError):
+            # A server that speaks TLS ends the connection, or answers with bytes that are no HTTP, or in plain text.
             return plain_refusal(parts.hostname or "", parts.port or 80, self._url, encrypted=f"https://{parts.netloc}")
         return None
 

@@ -18,7 +18,7 @@ _RANGES = {
     FieldType.INT: (-(2**31), 2**31 - 1),
     FieldType.UNSIGNED_INT: (0, 2**32 - 1),
     FieldType.LONG: (-(2**63), 2**63 - 1),
-    FieldType.TIMESTAMP: (0, 2**63 // 1000 - 1),
+    FieldType.TIMESTAMP: (-(2**63) // 1000 + 1, 2**63 // 1000 - 1),
 }
 _BOUNDARIES = (0, 1, -1, 127, 128, -128, 255, 256, 2**31 - 1, 2**62)
 
@@ -88,7 +88,7 @@ def properties_with(headers: st.SearchStrategy[dict[str, Field]]) -> st.SearchSt
         reply_to=optional_text,
         expiration=st.none() | st.integers(0, 2**32 - 1).map(str),
         message_id=optional_text,
-        timestamp=st.none() | st.integers(0, 2**63 // 1000 - 1),
+        timestamp=st.none() | st.integers(-(2**63) // 1000 + 1, 2**63 // 1000 - 1),
         type=optional_text,
         user_id=optional_text,
         app_id=optional_text,

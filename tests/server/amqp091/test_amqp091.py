@@ -575,7 +575,8 @@ def test_a_consumer_may_begin_with_what_comes(client, stream, arguments):
         long(-1),
         Field(FieldType.DOUBLE, 1.0),
         boolean(True),
-        Field(FieldType.TIMESTAMP, 2**64 - 1),
+        Field(FieldType.TIMESTAMP, -1),
+        Field(FieldType.TIMESTAMP, 2**63 - 1),
     ],
 )
 def test_other_offsets_close_the_channel(client, stream, offset):

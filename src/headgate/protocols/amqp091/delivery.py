@@ -437,8 +437,9 @@ def _read_properties(
             octets = _octets(data, begin, end) if constructor in _OCTETS else None
             if octets is not None and _is_user_id(octets):
                 found["user_id"] = _short(octets)
-        elif number == 9 and constructor == 0x83 and data[begin + 1] < 0x80:
-            found["timestamp"] = (int.from_bytes(data[begin + 1 : end], "big") // 1000).to_bytes(8, "big")
+        elif number == 9 and constructor == 0x83:
+            seconds = _seconds(int.from_bytes(data[begin + 1 : end], "big", signed=True))
+            found["timestamp"] = seconds.to_bytes(8, "big", signed=True)
     return parts
 
 
@@ -477,6 +478,11 @@ def _id_text(data: bytes, begin: int, end: int) -> bytes | None:
     if constructor in (0x44, 0x53, 0x80):
         return b"%d" % int.from_bytes(data[begin + 1 : end], "big")
     return _short_string(data, begin, end)
+
+
+def _seconds(milliseconds: int) -> int:
+    """Towards 1970, as RabbitMQ: a time before it is negative, in 64 bits."""
+    return milliseconds // 1000 if milliseconds >= 0 else -(-milliseconds // 1000)
 
 
 def _is_user_id(octets: bytes) -> bool:
@@ -561,9 +567,10 @@ def _field(value: AmqpValue, depth: int) -> Field | None:
     if kind in (AmqpType.STRING, AmqpType.SYMBOL, AmqpType.BINARY):
         return long_string(held)
     if kind is AmqpType.ULONG:
-        return Field(FieldType.LONG, held) if held < 2**63 else long_string(str(held))
+        # Its 64 bits, as RabbitMQ: headers have no unsigned type for them, and a text would be another type.
+        return Field(FieldType.LONG, held if held < 2**63 else held - 2**64)
     if kind is AmqpType.TIMESTAMP:
-        return Field(FieldType.TIMESTAMP if held >= 0 else FieldType.LONG, held // 1000)
+        return Field(FieldType.TIMESTAMP, _seconds(held))
     if kind is AmqpType.UUID:
         return long_string(f"urn:uuid:{held}")
     if depth >= MAX_DEPTH:

@@ -3,10 +3,10 @@
     table   size uint32, then per field: name (short string), type octet, value
     array   size uint32, then per value: type octet, value
 
-What `Field.value` holds, by type: bool; int for integers and `timestamp` (seconds since 1970); float; bytes for
-`longstr` and `binary`; (scale, unscaled) for `decimal`; None for `void`; a tuple of fields for `array`, a `Table` for
-`table`. Names are text; bytes that are not UTF-8 are surrogate escapes. Decoding keeps the exact types, so that what
-was published is what is delivered.
+What `Field.value` holds, by type: bool; int for integers and `timestamp` (seconds since 1970, signed as in RabbitMQ);
+float; bytes for `longstr` and `binary`; (scale, unscaled) for `decimal`; None for `void`; a tuple of fields for
+`array`, a `Table` for `table`. Names are text; bytes that are not UTF-8 are surrogate escapes. Decoding keeps the exact
+types, so that what was published is what is delivered.
 
 Source: AMQP 0-9-1, section 4.2.5, with the type octets that RabbitMQ has.
 """
@@ -82,7 +82,7 @@ _NUMBERS: dict[int, struct.Struct] = {
     FieldType.LONG: struct.Struct(">q"),
     FieldType.FLOAT: struct.Struct(">f"),
     FieldType.DOUBLE: struct.Struct(">d"),
-    FieldType.TIMESTAMP: struct.Struct(">Q"),
+    FieldType.TIMESTAMP: struct.Struct(">q"),
 }
 _DECIMAL = struct.Struct(">BI")
 _TYPES: dict[int, FieldType] = {int(kind): kind for kind in FieldType} | {ord("L"): FieldType.LONG}

@@ -17,11 +17,14 @@ from headgate.protocols.amqp091.fields import Table, decode_table, encode_table,
 
 BASIC_CLASS = 60
 _HEADER = struct.Struct(">HHQH")
-_TIMESTAMP = struct.Struct(">Q")
+_TIMESTAMP = struct.Struct(">q")
 
 
 class BasicProperties(msgspec.Struct):
-    """What a message carries besides its body; None = not given. `timestamp` is in seconds, `expiration` text in ms."""
+    """What a message carries besides its body; None = not given.
+
+    `timestamp` is in seconds, signed as in RabbitMQ; `expiration` is text in ms.
+    """
 
     content_type: str | None = None
     content_encoding: str | None = None

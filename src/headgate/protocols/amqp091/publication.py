@@ -253,9 +253,9 @@ def _reply_to(text: str) -> bytes:
 
 
 def _timestamp(name: str, seconds: int) -> bytes:
-    if seconds >= 2**63 // 1000:
+    if not -(2**63) <= seconds * 1000 < 2**63:
         raise PreconditionFailedError(f"{name} {seconds} is beyond all timestamps in milliseconds")
-    return b"\x83" + (seconds * 1000).to_bytes(8, "big")
+    return b"\x83" + (seconds * 1000).to_bytes(8, "big", signed=True)
 
 
 def _unsigned_int(value: int) -> bytes:

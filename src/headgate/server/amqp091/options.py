@@ -51,7 +51,7 @@ def _offset(field: Field | None) -> OffsetSpecification:
     if field is None:
         return OffsetSpecification.next()
     value = field.value
-    if field.type is FieldType.TIMESTAMP and value <= _MAX_TIMESTAMP_S:
+    if field.type is FieldType.TIMESTAMP and 0 <= value <= _MAX_TIMESTAMP_S:
         return OffsetSpecification.timestamp(value * 1000)
     if field.type in INTEGERS and value >= 0:
         return OffsetSpecification.offset(value)

@@ -123,6 +123,39 @@ def test_filters_are_evaluated_by_the_server(
     assert [message.properties["number"] for message in received] == numbers
 
 
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("h.priority > 4", ["urgent"]),
+        ("header.durable", ["urgent", "brief"]),
+        ("h.durable = FALSE", ["transient"]),
+        ("h.ttl <= 60000", ["brief"]),
+        ("h.ttl IS NULL", ["urgent", "transient"]),
+        ("h.first_acquirer AND h.delivery_count = 0", ["urgent", "brief"]),
+        ("h.delivery_count > 0", []),
+    ],
+)
+def test_header_fields_beyond_the_priority_are_filtered_by_here_alone(
+    served: Served, connection: Any, stream: str, sql: str, names: list[str]
+) -> None:
+    import pika
+
+    def message(name: str, **fields: object) -> Any:
+        return proton.Message(body="body", properties={"name": name}, **fields)
+
+    _publish(connection, stream, message("urgent", priority=9), message("brief", ttl=60))
+    with served.channel() as channel:
+        channel.confirm_delivery()
+        channel.basic_publish("", stream, b"", pika.BasicProperties(headers={"name": "transient"}))
+    _publish(connection, stream, message("last"))
+    is_applied = "priority" in sql or not served.is_original
+    wanted = [*(names if is_applied else ["urgent", "brief", "transient"]), "last"]
+    filters = {"sql_filter": ("amqp:sql-filter", f"{sql} OR name = 'last'")}
+    receiver = connection.create_receiver(f"/queues/{stream}", options=_Filters(**filters), credit=10)
+    assert _in_force(receiver) == ["start"] + ["sql-filter"] * is_applied
+    assert [found.properties["name"] for found in _receive(receiver, len(wanted))] == wanted
+
+
 def test_settled_deliveries_need_no_answer(connection: Any, stream: str) -> None:
     _publish(connection, stream, *[_event(number) for number in range(5)])
     receiver = connection.create_receiver(f"/queues/{stream}", options=_Filters(settled=True), credit=10)

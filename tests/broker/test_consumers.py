@@ -296,7 +296,9 @@ def test_nothing_of_a_write_that_failed_is_handed_over(
         assert not consumer.has_pending
     files.budget, files.fail_truncate = None, False
     assert publish(broker, session.publisher("s"), [body(7)]) is None
-    assert _read(consumer) == [2, 3][: visible + 1]
+    # What could not be taken back is whole: the recovery that the next writer begins with keeps it.
+    kept = visible if is_taken_back else 2
+    assert _read(consumer) == list(range(2, 2 + kept + 1))
     broker.close()
 
 

@@ -387,10 +387,9 @@ public final class RocketMqClassic {
               .filter(each -> each.getQueueId() == fields.number("queue", 0))
               .findFirst()
               .orElseThrow();
-      // The first words with the broker; with them the client learns which version it has.
+      // The first words with the broker: the client learns in a thread of its own which version it has.
       long first = consumer.minOffset(queue);
-      List<MessageExt> found =
-          consumer.pull(queue, MessageSelector.bySql(fields.text("sql")), first, 32, 10_000).getMsgFoundList();
+      List<MessageExt> found = chosen(consumer, queue, fields.text("sql"), first);
       long next = consumer.maxOffset(queue);
       consumer.updateConsumeOffset(queue, next);
       consumer.getOffsetStore().persistAll(Set.of(queue));
@@ -405,6 +404,22 @@ public final class RocketMqClassic {
       return told;
     } finally {
       consumer.shutdown();
+    }
+  }
+
+  /** Pull by an expression as soon as the client knows that the broker takes them, long before its next heartbeat. */
+  private static List<MessageExt> chosen(DefaultMQPullConsumer consumer, MessageQueue queue, String sql, long first)
+      throws Exception {
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(15);
+    while (true) {
+      try {
+        return consumer.pull(queue, MessageSelector.bySql(sql), first, 32, 10_000).getMsgFoundList();
+      } catch (MQClientException notKnown) {
+        if (System.nanoTime() > deadline) {
+          throw notKnown;
+        }
+        Thread.sleep(20);
+      }
     }
   }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# DuckDB over a Parquet file: rows with NaN are lost where minimum and maximum, which pass over NaN as the format
-# asks for, rule the filter out. Over the same rows in memory they are found.
+# DuckDB over a Parquet file loses rows with NaN: it skips row groups by minimum and maximum, which do not count NaN, as
+# the format asks. Over the same rows in memory they are found.
 # Exit status: 0 = as stated, another one = the behaviour is different.
 set -eu
 folder=$(mktemp -d)

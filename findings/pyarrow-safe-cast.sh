@@ -1,6 +1,6 @@
 #!/bin/sh
-# pyarrow: a cast that is safe by default rounds 1.5 to a decimal without fraction, makes 1e300 an infinite float,
-# cuts text to another number: '0xFFFFFFFF' as int32 is -1.
+# pyarrow: a cast, which is safe by default, rounds 1.5 to a decimal without fraction, makes 1e300 an infinite float,
+# and reads a text as another number: '0xFFFFFFFF' as int32 is -1.
 # Exit status: 0 = as stated, another one = the behaviour is different.
 set -eu
 folder=$(mktemp -d)

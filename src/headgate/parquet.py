@@ -1,9 +1,9 @@
-"""Parquet files that other readers may prune: none of their rows is left out for what a footer says of a column.
+"""Parquet files that other readers may prune by the footer without losing rows.
 
-A reader leaves a row group out by the least and greatest value of a column, by its dictionary or its Bloom filter. With
-two values of floating-point numbers that loses rows. NaN is above all numbers for Spark, DuckDB and polars, while
+A reader skips a row group by the least and greatest value of a column, its dictionary or its Bloom filter. With two
+floating-point values, NaN and −0.0, that loses rows. NaN is above all numbers for Spark, DuckDB and polars, while
 minimum and maximum pass over it: `price > 5` or `isnan(price)` do not find it. −0.0 equals 0.0, and is another entry of
-a dictionary and another hash: `price = 0.0` does not find it. So a column with such a value has none of the three here.
+a dictionary and another hash: `price = 0.0` does not find it. So here a column with such a value has none of the three.
 
 The constant −0.0 itself, by which Spark does not find 0.0 in a dictionary, is left alone: 0.0 is too common a value.
 """

@@ -3,7 +3,7 @@
     <temporary folder>/<prefix>…/lock       locked by the process that made the folder, as long as it lives
     <temporary folder>/<prefix>…/files/     its content
 
-Who makes a folder first removes those of the same user and prefix whose lock nobody holds. The operating system
+Before a folder is made, those of the same user and prefix whose lock nobody holds are removed. The operating system
 releases a lock when its holder ends, so a folder in use is never removed.
 """
 

@@ -128,7 +128,7 @@ def arguments_of(settings: StreamSettings) -> dict[str, object]:
 
 
 CHANGEABLE = (MAX_LENGTH, MAX_AGE, SEGMENT_SIZE, MAX_SEGMENT_AGE, DROP_SETTLED)
-"""What may be changed of a stream that is there; its messages were written with the rest."""
+"""Arguments that may be changed of an existing stream; the others are those that its messages were written with."""
 
 
 def changed_arguments(
@@ -141,7 +141,7 @@ def changed_arguments(
     fixed = sorted(changes.keys() - set(CHANGEABLE))
     if fixed:
         allowed = ", ".join(f"x-{name}" for name in CHANGEABLE)
-        reason = f"x-{fixed[0]} cannot be changed after the stream was made; what can are {allowed}"
+        reason = f"x-{fixed[0]} cannot be changed after the stream was made; these can: {allowed}"
         raise PreconditionFailedError(reason, subject=settings.name)
     wanted = {name: value for name, value in {**arguments_of(settings), **changes}.items() if value is not None}
     declaration, meaning, _ = check_arguments(wanted, stream=settings.name, numbers_as_text=numbers_as_text)

@@ -26,7 +26,7 @@ MAX_STATES = 5000
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise PreconditionFailedError for a pattern that is no regular expression, or none that is served here."""
+    """Raise PreconditionFailedError for a pattern that is no regular expression, or has what is not served here."""
     compiled(pattern)
 
 

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_RUNS = 4096
-"""Runs kept for a reference; beyond it the two lowest become one that holds what lies between them, too."""
+"""At most this many runs are kept for a reference; the two lowest are then joined, with all that lies between."""
 
 Sequences = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Sequences `low … high` that were refused when so many publishers had been declared."""
+    """Sequences `low … high` that were refused, and how many publishers had been declared by then."""
 
     low: int
     high: int
@@ -48,7 +48,7 @@ class RefusedSequences:
         return self._declared
 
     def add(self, reference: bytes, sequences: Sequences) -> None:
-        """These were refused. Some may be stored nevertheless: `check` finds that out."""
+        """Note refused sequences. Some may be stored nevertheless: `check` finds that out."""
         for low, high in _runs_of(np.unique(sequences)):
             _put(self._unchecked, reference, _Run(low, high, self._declared))
 

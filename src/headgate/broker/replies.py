@@ -1,7 +1,7 @@
 """Reply queues: where requesters wait for replies without a stream (RabbitMQ's direct reply-to). Nothing is stored.
 
-A requester opens a queue and puts its name into its requests; whoever knows the name may reply, by any protocol that
-publishes to queues. A reply that finds no queue, or a full one, is not taken. A queue ends with its requester.
+A requester opens a queue and puts its name into its requests. Any client that knows the name may reply, by any protocol
+that publishes to queues. A reply that finds no queue, or a full one, is not taken. A queue ends with its requester.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TOKEN_BYTES = 24
 
 
 def is_reply_queue(name: str) -> bool:
-    """Whether that would be the name of a reply queue."""
+    """Whether a name has the form of a reply queue's."""
     return name.startswith(_PREFIX)
 
 

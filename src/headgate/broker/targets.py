@@ -1,4 +1,4 @@
-"""Where a change of a topic lets copies go: whoever names a target must be allowed to send to it.
+"""Targets of forwarding: a user who names one must be allowed to send to it.
 
 Every change of subscriptions passes here (`Broker.change_topic`), whatever it came by, and says whom to ask. A target
 that the subscription has already is not asked for again: it stays when something else of the subscription changes.

@@ -42,7 +42,7 @@ class ExitStatus(enum.IntEnum):
 
     DONE = 0
     FAILED = 1
-    """The command was right, and what it met was not: data, streams, rules, a server, the machine."""
+    """A correct command failed: because of data, streams, rules, a server or the machine."""
     WRONG_USAGE = 2
     """The command line, or a file of configuration that it names, is wrong whatever it meets."""
     INTERRUPTED = 130

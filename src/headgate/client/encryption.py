@@ -1,4 +1,4 @@
-"""Connections that do not come about because of TLS: spoken on one side only, or with a certificate nobody vouches for.
+"""Connections that fail because of TLS: only one side speaks it, or the certificate is not trusted.
 
 No such error is worth another attempt; each says what to give instead.
 """

@@ -1,4 +1,4 @@
-"""Small files of JSON that say `crc`, the CRC-32 of their other fields: no flipped bit becomes another name."""
+"""Small JSON files with a checksum: `crc` is the CRC-32 of the other fields, so a flipped bit renames nothing."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class GivenUp:
 
 @dataclass(slots=True)
 class Survey:
-    """What a segment is made of: `parts` of the file as it should be, and what is given up or was mended in them."""
+    """What a segment should consist of: the `parts` of the new file, and what in them is given up or mended."""
 
     segment: Segment
     parts: list[Part] = field(default_factory=list)
@@ -267,7 +267,7 @@ class _Surveyor:
     # damaged parts
 
     def _goes_on(self, position: int, expected: int) -> bool:
-        """Whether there was something at a position that readers saw: its index record, or what lies behind."""
+        """Whether readers saw a chunk at a position, as its index record or the chunks behind it say."""
         return (
             self._segment.is_sealed
             or any(record.position >= position for record in self._records)
@@ -289,7 +289,7 @@ class _Surveyor:
         return self._size, stop_offset
 
     def _bound(self, position: int, expected: int) -> tuple[int, bool]:
-        """The offset behind damage at the end of a stream, and whether it is known: none is given out twice."""
+        """The offset behind damage at the end of a stream, and whether it is exact. None is given out twice."""
         last, last_id = position, expected
         for record in self._records:
             is_next = record.position >= last and record.chunk_id >= last_id
@@ -379,7 +379,7 @@ class _Surveyor:
         return chunk
 
     def _first_time(self) -> int:
-        """The time of the segment's first chunk, as the index says: times do not go back."""
+        """The time of the segment's first chunk, as the index says. Times in a stream never decrease."""
         return self._records[0].timestamp_ms if self._records else 0
 
     def _snapshot_before(self, chunk_id: int) -> bytes | None:
@@ -407,7 +407,7 @@ class _Surveyor:
 
 
 def _is_plausible(offsets: int, size_bytes: int) -> bool:
-    """Whether so many bytes may have held so many offsets."""
+    """Whether a number of bytes can have held a number of offsets."""
     return offsets <= _MOST_OFFSETS_A_BYTE * size_bytes + _MOST_OFFSETS
 
 

@@ -1,9 +1,9 @@
-"""Mapped files, whose pages are given back to the system behind their readers.
+"""Mapped files. Pages that readers have passed are given back to the system.
 
 A page of a mapped file counts as memory of the process from its first use on, although the system may take it away at
 any time. So a reader of a long stream would seem to need as much memory as it has read. Therefore all readers of the
-process say what they use, and each time that is half of `MOST_USED_BYTES`, all other pages are given back. They stay
-in the system's cache, and whoever still uses one gets it again by a short fault.
+process report what they use, and after each half of `MOST_USED_BYTES` all other pages are given back. They stay in the
+system's cache, and the next use of one brings it back by a short fault.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Mappings:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._used: weakref.WeakKeyDictionary[mmap.mmap, tuple[int, int]] = weakref.WeakKeyDictionary()
-        """Of each mapping the range in which everything lies that was used since pages were given back."""
+        """The range of each mapping that was used since pages were last given back."""
         self._used_bytes = 0
 
     def map(self, descriptor: int, size: int) -> mmap.mmap:
@@ -34,7 +34,7 @@ class Mappings:
         return made
 
     def use(self, mapped: mmap.mmap, start: int, stop: int, count: int) -> None:
-        """So many bytes in a part of a mapping are about to be read."""
+        """A number of bytes in a part of a mapping are about to be read."""
         with self._lock:
             first, last = self._used[mapped]
             self._used[mapped] = (min(first, start), max(last, stop)) if last else (start, stop)

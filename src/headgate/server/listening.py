@@ -1,7 +1,7 @@
-"""Whether every listener accepts. One that has ended is started again at its port, and counted.
+"""Watches the listeners: one that no longer accepts is started again at its port, and counted.
 
-Nothing that a client sends should end a listener; what does all the same is not known beforehand, so it is looked for:
-once a second, and whenever somebody asks for the health of the server.
+Nothing that a client sends should end a listener, but unknown faults may. So every listener is checked once a second,
+and whenever somebody asks for the health of the server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger("headgate.server")
 
 
 class Listener(Protocol):
-    """What accepts the connections of one socket."""
+    """A listener: it accepts the connections of one socket."""
 
     @property
     def is_accepting(self) -> bool:

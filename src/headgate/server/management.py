@@ -97,7 +97,7 @@ class Rates:
         return row
 
     def forget(self) -> None:
-        """Drop what nobody has asked for since long ago."""
+        """Drop the counts that nobody has asked for in a long time."""
         oldest_s = self._monotonic_s() - _FORGOTTEN_AFTER_S
         self._samples = {key: samples for key, samples in self._samples.items() if samples[-1][0] >= oldest_s}
 

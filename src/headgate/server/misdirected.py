@@ -1,7 +1,7 @@
-"""Clients that speak another protocol than their port: which one, by their first bytes, and what they are told.
+"""Clients that speak another protocol than their port does: which one, by their first bytes, and the answer to it.
 
-What a client is told is what its own protocol has for it: an alert of TLS, an answer of HTTP, a header of AMQP. The log
-says it in words.
+The answer is in the client's own protocol: an alert of TLS, an answer of HTTP, a header of AMQP. The log says it in
+words.
 """
 
 from __future__ import annotations

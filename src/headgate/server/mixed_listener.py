@@ -18,7 +18,7 @@ from collections.abc import Callable
 from headgate.server.listening import is_listening
 
 CONNECTIONS = 256
-"""Clients that have said nothing yet, and as many whose handshakes are not over, unless a listener says more."""
+"""At most this many clients may have said nothing yet, and as many be in a handshake; listeners may say otherwise."""
 
 GOODBYE_S = 0.5
 """A client with TLS that is not there any more, or does not read, keeps a server that stops no longer than this."""

@@ -1,4 +1,4 @@
-"""Streaming queries on a busy machine: their sources start one after the other, and a start that was too slow is known.
+"""Streaming queries on a busy machine: starts sources one after the other, and recognizes a start that was too slow.
 
 Spark 4.3 gives the process of a Python source of a query ten seconds to connect, a constant of its
 `PythonWorkerFactory.createSimpleWorker`. Importing PySpark takes one or two seconds of a core, so several that start at

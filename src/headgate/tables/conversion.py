@@ -1,9 +1,9 @@
 """Columns of files in the types of fields: which types a field takes, and that a value stays what it is.
 
-The one rule: a field takes a value that its type holds exactly, and nothing else. Who wants the nearest one says
-`rounded`. A decimal number, as text or in a decimal column, is held by a float whose digits, as many as the number has,
-are those of the number: 0.1 by both, 16777217 by a double only. The numbers of a float column are exact by themselves,
-so a double column with 0.1 is no column for a float.
+The one rule: a field takes a value that its type holds exactly, and nothing else, unless the map says `rounded`. A
+decimal number, as text or in a decimal column, is taken by a float that gives its digits back: 0.1 by `float` and
+`double`, 16777217 by `double` only. The numbers of a float column are exact by themselves, so a double column with 0.1
+is not taken by `float`.
 
 | field             | takes                                                                                     |
 | ----------------- | ----------------------------------------------------------------------------------------- |
@@ -14,8 +14,8 @@ so a double column with 0.1 is no column for a float.
 | float, double     | numbers; text of one, `NaN`, `Infinity`                                                    |
 | timestamp         | times, without a zone in UTC; dates; whole numbers as ms since 1970; text of one, ISO 8601 |
 
-`TAKEN` has it by type; every other type is refused before the first row. Rounding gives the nearest number, of two the
-even one, and the millisecond that a time lies in. It never makes a number infinite.
+`TAKEN` has it by type; every other type is refused before the first row. Rounding gives the nearest number, the even
+one if two are equally near, and the millisecond in which a time lies. It never makes a number infinite.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class Receiver(Settler):
 
     @property
     def lag(self) -> int:
-        """How many copies there are for its subscription that nobody has."""
+        """How many copies of its subscription are free for a receiver."""
         counts = self._dispatcher.counts()
         return counts.active + counts.waiting
 

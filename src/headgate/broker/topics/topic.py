@@ -64,7 +64,7 @@ from headgate.topic.deciding import Decider, RuleCounts, Step
 logger = logging.getLogger("headgate.broker")
 
 _FAILURES_TOLD = 10
-"""At most so many rules that failed are named in the log at once."""
+"""At most this many failed rules are named in the log at once."""
 
 
 @dataclass(slots=True)
@@ -423,7 +423,7 @@ class BrokerTopic:
     def _peek(
         self, found: ServedSubscription, from_copy: int, limit: int, *, dead_letters: bool
     ) -> tuple[list[ReadCopy], int]:
-        """The copies of `peek`, and up to which one there are no others."""
+        """The copies that `peek` gives, and the copy before which there are no others."""
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
         with self._following.step_lock:
             parts = [dispatcher.peek(from_copy, limit)]

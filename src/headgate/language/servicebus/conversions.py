@@ -1,4 +1,4 @@
-"""What a string becomes where it replaces a value of another type: the value that it writes, as .NET reads it.
+"""Conversion of a string that replaces a value of another type: it becomes the value that it writes, as .NET reads it.
 
 Source: the answer of the service's team, Azure/azure-service-bus issue 180; which texts convert is Headgate's choice:
 docs/reference/servicebus-open-points.md.

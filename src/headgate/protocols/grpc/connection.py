@@ -6,9 +6,9 @@
     CallWritable   all that was written to a call has left
     CallEnded      the peer gave it up, or broke the rules: nothing of it is taken any more
 
-A call's messages are taken when somebody wants them: until then the peer may send one window, 64 KiB. What ends
-`receive` with a ViolationError ends the connection; what is wrong with one call ends that call. Whatever the peer
-sends, nothing else is raised.
+A call's messages are taken when somebody wants them: until then the peer may send one window, 64 KiB. A
+ViolationError of `receive` ends the connection; a fault of one call ends that call. No bytes of a peer raise anything
+else.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MOST_BLOCK_BYTES = 32_768
 """Of a block of header fields as it is sent; expanded, the limit is that of the connection."""
 _MOST_CONTINUATIONS = 8
 _MOST_IDLE_FRAMES = 10_000
-"""So many frames may come in a row that bring no call on: a peer that sends more costs more than it asks for."""
+"""At most this many frames in a row may bring no call on: more of them are a burden and no request."""
 _FIXED_SIZES = {Frame.PRIORITY: 5, Frame.RST_STREAM: 4, Frame.PING: 8, Frame.WINDOW_UPDATE: 4}
 _NUMBER = struct.Struct(">I")
 _SETTING = struct.Struct(">HI")
@@ -217,7 +217,7 @@ class GrpcConnection:
         position = 0
         if not self._has_preface:
             if not PREFACE.startswith(bytes(data[: len(PREFACE)])):
-                raise ViolationError("no HTTP/2: a connection begins with its preface")
+                raise ViolationError("found bytes that are not HTTP/2, expected its connection preface")
             if len(data) < len(PREFACE):
                 return
             self._has_preface = True
@@ -242,7 +242,7 @@ class GrpcConnection:
 
     def _frame(self, kind: int, flags: int, stream: int, content: bytes) -> None:
         if self._block is not None and (kind != Frame.CONTINUATION or stream != self._block[0]):
-            raise ViolationError("another frame between those of header fields")
+            raise ViolationError("found another frame, expected CONTINUATION of the header fields")
         if not self._has_settings and (kind != Frame.SETTINGS or flags & ACK):
             raise ViolationError("the first frame does not tell settings")
         if _FIXED_SIZES.get(kind, len(content)) != len(content):  # type: ignore[call-overload]

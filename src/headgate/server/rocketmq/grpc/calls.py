@@ -23,10 +23,10 @@ from headgate.server.context import ServerContext
 from headgate.server.transport import Peer, Transport
 
 _REQUEST_ROOM = 4
-"""A request may be so many times as large as the largest body: what is a little too large is refused with a reason."""
+"""A request may be this many times as large as the largest body; so a body that is a little too large gets a reason."""
 
 _PING_S, _PING_LIMIT_S = 30.0, 50.0
-"""After so long without a word a peer is asked whether it is there; after so long it has gone."""
+"""After this silence a peer is asked whether it is there; after the second time it counts as gone."""
 
 _LEAST_RATE = 32_768
 """Bytes a second that a request brings on average, once the time for its beginning is over."""

@@ -55,6 +55,16 @@ def test_tail_begins_and_ends_where_it_is_told(orders: Run, options: list[str], 
     assert [int(line) for line in orders("tail", "orders", "--offsets", *options).lines] == list(expected)
 
 
+def test_tail_says_that_it_begins_behind_what_is_not_there_any_more(run: Run) -> None:
+    assert run("stream", "create", "late", "--initial-offset", "10").status == 0
+    assert run("publish", "late", stdin='{"body": "x"}\n').status == 0
+    shown = run("tail", "late", "--offsets", "--from", "5")
+    assert shown.lines == ["10"] and "offsets 5 to 9 are not there any more" in shown.err
+    for start in ("0", "first", "10"):
+        shown = run("tail", "late", "--offsets", "--from", start)
+        assert shown.lines == ["10"] and "not there" not in shown.err
+
+
 def test_tail_counts_what_the_stages_skipped(orders: Run) -> None:
     shown = orders("tail", "orders", "--filter-value", "AMER", "--filter", "price > 70", "--counters", "--json")
     counters = json.loads(shown.err)

@@ -7,7 +7,7 @@ The same commands serve every protocol; time comes in as an argument or through 
     Publisher                          one publisher: takes a `PublishBatch`, gives confirms, and offsets (`Written`)
                                        to who asks
     Consumer, ConsumerOptions          one consumer; a `MessageConsumer` takes messages by credit, a `ChunkConsumer`
-                                       whole chunks, as `ChunkBatch`
+                                       whole chunks, as `ChunkBatch`; `LOST`: what it is told of what retention took
     ReplyQueues, ReplyQueue            where requesters wait for replies without a stream: `REPLY_TO`
     BrokerStream                       one stream, with its `StreamCounters` and `ReadingCounters`
     Declared                           what a declaration found
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         GroupStart,
         GroupView,
     )
-    from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
+    from headgate.broker.consumers import LOST, ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
     from headgate.broker.entities import (
         Answered,
         Entities,

@@ -15,7 +15,7 @@ from headgate.broker.batches import ChunkBatch
 from headgate.columns import total
 from headgate.errors import HeadgateError, LogError
 from headgate.evaluate import Filter
-from headgate.log import OffsetSpecification
+from headgate.log import OffsetKind, OffsetSpecification
 from headgate.scan import ScanBatch, ScanCounters, ScanRequest
 from headgate.scan.engine import Phase, Reader, ReadingEngine, Scan, held_bytes
 from headgate.scan.fetch import ChunkColumns, CpuTime, SharedLog, SharedReads, unmeasured
@@ -35,6 +35,10 @@ TRIM_MS = 10_000
 
 PENDING_BYTES = 64 << 20
 """At most so many bytes are pending in memory; above, what consumers without credit leave is dropped at once."""
+
+
+LOST = "x-headgate-lost"
+"""How a message says that retention deleted so many before it that its consumer has not come to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class Consumer:
         "_engine",
         "_reader",
         "_stream",
+        "_told_lost",
         "delivered_bytes",
         "delivered_messages",
         "options",
@@ -91,7 +96,7 @@ class Consumer:
     ) -> None:
         self.options = options
         self.shared: SharedName | None = None
-        self.delivered_messages = self.delivered_bytes = 0
+        self.delivered_messages = self.delivered_bytes = self._told_lost = 0
         self._consumers = consumers
         self._stream = stream
         self._engine = engine
@@ -137,6 +142,12 @@ class Consumer:
     def lost(self) -> int:
         """How many offsets retention deleted before it came to them."""
         return self._reader.lost
+
+    def newly_lost(self) -> int:
+        """How many offsets retention deleted between the message taken before and the next one, since it was asked."""
+        found = self.lost - self._told_lost
+        self._told_lost += found
+        return found
 
     @property
     def is_active(self) -> bool:
@@ -235,6 +246,21 @@ class Consumer:
         with self._stream.guarded():
             offset = engine.log.attach(start, end=engine.end, now_ms=self._consumers.now_ms())
         engine.begin(self._reader, offset)
+        self._count_lost_before(start)
+
+    def _count_lost_before(self, start: OffsetSpecification) -> None:
+        """Count what was deleted while nobody read: a consumer comes back with an offset that is kept no more.
+
+        Offset 0 means the beginning to many clients, whatever was deleted before.
+        """
+        if start.kind is OffsetKind.OFFSET and start.value:
+            settings = self._stream.stream.settings
+            asked = max(start.value, 0 if settings is None else settings.arguments.initial_offset)
+            lost = self._stream.first_offset - asked
+            if lost > 0:
+                self._reader.lost += lost
+                if self._reader.on_lost is not None:
+                    self._reader.on_lost(lost)
 
     # memory
 

@@ -264,7 +264,7 @@ class Session:
             return ScanBatch(EncodedMessages.of([batch.messages.message(0)]), batch.offsets, batch.timestamps_ms)
 
     def _lost(self, stream: BrokerStream, offsets: int) -> None:
-        """Retention was faster than a consumer, whose protocol has no word for it."""
+        """Retention was faster than a consumer, which is told with the next message where its protocol can say it."""
         logger.warning(
             "user %r on %s: %d messages of stream %r were deleted before a consumer came to them",
             self.user,
@@ -283,6 +283,8 @@ class Session:
         broker = self._broker
         self._consumers[consumer] = stream
         consumer.when_lost(functools.partial(self._lost, stream))
+        if consumer.lost:
+            self._lost(stream, consumer.lost)
         broker.counters.consumers_opened += 1
         broker.watch(stream)
         shared: SharedName | None = None

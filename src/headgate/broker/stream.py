@@ -101,6 +101,8 @@ class ReadingCounters:
     delivered_chunks: int = 0
     """By consumers that take chunks."""
     delivered_bytes: int = 0
+    messages_lost: int = 0
+    """Deleted by retention before a consumer came to them."""
     scan: ScanCounters = field(default_factory=ScanCounters)
 
     @staticmethod
@@ -117,6 +119,7 @@ class ReadingCounters:
         self.delivered_messages += consumer.delivered_messages
         self.delivered_chunks += getattr(consumer, "delivered_chunks", 0)
         self.delivered_bytes += consumer.delivered_bytes
+        self.messages_lost += consumer.lost
         self.scan.add(consumer.counters)
 
     def include(self, other: ReadingCounters) -> None:
@@ -125,6 +128,7 @@ class ReadingCounters:
         self.delivered_messages += other.delivered_messages
         self.delivered_chunks += other.delivered_chunks
         self.delivered_bytes += other.delivered_bytes
+        self.messages_lost += other.messages_lost
         self.scan.add(other.scan)
 
 

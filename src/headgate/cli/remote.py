@@ -379,6 +379,16 @@ def note_behind(start: OffsetSpecification, behind: int) -> None:
         write_note(f"--from: offset {start} is still to come; shown is what comes next, from offset {behind} on")
 
 
+def note_deleted(start: OffsetSpecification, first: int) -> None:
+    """Say where a read begins if its offset is kept no more; 0 means the beginning, wherever that is."""
+    from headgate.log import OffsetKind
+
+    if start.kind is OffsetKind.OFFSET and 0 < start.value < first:
+        write_note(
+            f"--from: offsets {start.value} to {first - 1} are not there any more; shown is what is from {first} on"
+        )
+
+
 def open_cursor(
     client: Client,
     stream: str,
@@ -400,6 +410,7 @@ def open_cursor(
     begin = stop = None
     if follow and start.kind is OffsetKind.OFFSET and client.can_resolve_offsets:
         note_behind(start, client.resolve_offset(stream, OffsetSpecification.next()))
+        note_deleted(start, client.resolve_offset(stream, OffsetSpecification.first()))
     if end is not None or not follow:
         behind = client.resolve_offset(stream, OffsetSpecification.next())
         begin = client.resolve_offset(stream, start)
@@ -408,6 +419,7 @@ def open_cursor(
             first = client.resolve_offset(stream, OffsetSpecification.first())
             with naming_option("--from", advice=FOLLOW_ADVICE):
                 start.check_not_behind(first, behind, begin=begin, now_ms=request.now_ms)
+            note_deleted(start, first)
             stop = min(stop, behind)
         elif end is not None and end.kind is not OffsetKind.OFFSET:
             raise ConfigError(f"--until: found {end}, expected an offset, because --follow waits for what is not there")

@@ -25,7 +25,7 @@ from headgate.cli.options import (
     places_of,
 )
 from headgate.cli.output import write_json, write_line, write_note
-from headgate.cli.remote import DEFAULT_PLACE, FOLLOW_ADVICE, Place, note_behind, open_cursor
+from headgate.cli.remote import DEFAULT_PLACE, FOLLOW_ADVICE, Place, note_behind, note_deleted, open_cursor
 from headgate.cli.tail_copies import CopyCursor, ServerCopyCursor, open_copies
 from headgate.cli.units import counted, shown_count, shown_size, shown_time
 from headgate.clock import now_ms
@@ -162,6 +162,7 @@ def _open_folder(
     else:
         with naming_option("--from", advice=FOLLOW_ADVICE):
             check_start(source, start, now_ms=request.now_ms)
+    note_deleted(start, source.first_offset())
     stop_offset = _stop_offset(source, end, now=request.now_ms, follow=follow)
     return Cursor(source, request, start=start, now_ms=request.now_ms, stop_offset=stop_offset)
 

@@ -148,6 +148,7 @@ def stream_row(broker: Broker, stream: BrokerStream, members: Iterable[Consumer]
             "delivered_messages": read.delivered_messages,
             "delivered_chunks": read.delivered_chunks,
             "delivered_bytes": read.delivered_bytes,
+            "messages_lost": read.messages_lost,
         },
         **error_of(stream),
     }

@@ -225,6 +225,11 @@ READ: tuple[Family[ReadingCounters], ...] = (
         lambda read: read.delivered_chunks,
     ),
     Family("headgate_delivered_bytes_total", "Bytes delivered.", lambda read: read.delivered_bytes),
+    Family(
+        "headgate_messages_lost_total",
+        "Messages that retention deleted before a consumer came to them.",
+        lambda read: read.messages_lost,
+    ),
 )
 """Metrics of reading: per stream (label `stream`), per consumer (`stream`, `consumer`, `tag`, `connection`)."""
 
@@ -367,11 +372,6 @@ CONSUMER: tuple[Family[Consumer], ...] = (
         "headgate_consumer_filtered_lag",
         "About how many messages of the lag the consumer will be given: the share that its filters have kept so far.",
         lambda c: c.filtered_lag,
-    ),
-    Family(
-        "headgate_consumer_messages_lost_total",
-        "Messages that retention deleted before the consumer came to them.",
-        lambda c: c.lost,
     ),
     Family("headgate_consumer_credit", "What it may still be sent.", lambda c: c.wanted),
 )

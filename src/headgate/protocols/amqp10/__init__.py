@@ -7,7 +7,7 @@
     store_messages, StoredMessages              what a publisher's message is stored as
     BROKER_ANNOTATIONS                          what RabbitMQ's clients see there of a message's way
     EMPTY_BODY                                  the body that messages without one are stored with
-    delivered_message, in_standard_order        what a consumer of a stream gets; `annotated_message`: any other
+    delivered_message, in_standard_order        what a consumer of a stream gets (`OFFSET`); `annotated_message`: other
     Condition, SaslCode, condition_of           what each error is answered with; `status_of` for management
 
 What a peer did is in the table `events`, the performatives are in `performatives`. Hidden: encoding, the states of
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headgate.protocols.amqp10.messages import (
         BROKER_ANNOTATIONS,
         EMPTY_BODY,
+        OFFSET,
         StoredMessages,
         annotated_message,
         delivered_message,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING
 
-from headgate.broker import ConsumerOptions
-from headgate.protocols.amqp091 import Unacknowledged, encode_short_string, read_deliveries
+from headgate.broker import LOST, ConsumerOptions
+from headgate.protocols.amqp091 import OFFSET_HEADER, Unacknowledged, encode_short_string, long, read_deliveries
 from headgate.protocols.amqp091.methods import BasicDeliver
 from headgate.server.holding import Verdict
 
@@ -94,11 +94,15 @@ class StreamConsumer(ChannelConsumer):
         if batch is None:
             return None
         send, delivered = core.send_content, self._unacknowledged.delivered
-        size = 0
+        size, lost = 0, self._consumer.newly_lost()
         for message, body, offset in read_deliveries(batch.messages, batch.offsets):
             before, behind = self._method(message.exchange, message.routing_key, redelivered=False)
             method = b"%b%b%b" % (before, delivered(self).to_bytes(8, "big"), behind)
-            size += send(self.channel, method, message.content_header(offset, len(body)), body)
+            header = message.content_header(offset, len(body))
+            if lost:
+                header = message.plain_header({OFFSET_HEADER: long(offset), LOST: long(lost)}, len(body))
+                lost = 0
+            size += send(self.channel, method, header, body)
         self._handler.flush()
         return size
 

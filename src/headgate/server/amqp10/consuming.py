@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker import ConsumerOptions, MessageConsumer
+from headgate.broker import LOST, ConsumerOptions, MessageConsumer
 from headgate.columns import largest
 from headgate.errors import HeadgateError
-from headgate.message import EncodedMessages
-from headgate.protocols.amqp10 import Condition, Error, Link, Released, delivered_message
+from headgate.message import AmqpType, AmqpValue, EncodedMessages
+from headgate.protocols.amqp10 import OFFSET, Condition, Error, Link, Released, annotated_message, delivered_message
 from headgate.protocols.amqp10.performatives import Attach
 from headgate.scan import ScanBatch
 from headgate.server.amqp10.filters import RequestedFilters
@@ -93,11 +93,27 @@ class ConsumingLink(ServedLink):
         too_large = self._too_large(messages, offsets)
         if too_large is not None:
             messages, offsets = messages.take(slice(too_large)), offsets[:too_large]
-        written = link.send_messages(messages, offsets)
+        written = 0
+        if len(messages) and (lost := self._consumer.newly_lost()):
+            written = self._tell(messages.message(0), int(offsets[0]), lost)
+            messages, offsets = messages.take(slice(1, None)), offsets[1:]
+        written += link.send_messages(messages, offsets)
         if too_large is not None:
             reason = f"the receiver takes no message as large as the one at {batch.offsets[too_large]}"
             self._handler.detach(link, Error(Condition.MESSAGE_SIZE_EXCEEDED, reason))
         return written
+
+    def _tell(self, message: bytes, offset: int, lost: int) -> int:
+        """Send the first message behind those that retention deleted, which says how many they were."""
+        annotations = {OFFSET: offset, LOST: lost}
+        told = annotated_message(
+            message, {name: AmqpValue(AmqpType.LONG, value) for name, value in annotations.items()}, delivery_count=0
+        )
+        limit = self._link.attach.max_message_size
+        if limit and len(told) > limit:
+            told = delivered_message(message, offset)
+        self._link.send(told)
+        return len(told)
 
     def _too_large(self, messages: EncodedMessages, offsets: NDArray[np.int64]) -> int | None:
         """The row of the first message longer than the peer takes, or None; a limit of 0 is no limit."""

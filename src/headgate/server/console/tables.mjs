@@ -47,7 +47,7 @@ const SCANNED = [
   count("cpu_ns"),
 ]
 const DELIVERED = [count("delivered_messages"), count("delivered_chunks"), bytes("delivered_bytes")]
-const READING = within("reading", [...SCANNED, ...DELIVERED])
+const READING = within("reading", [...SCANNED, ...DELIVERED, count("messages_lost")])
 
 const GROUP = within("counters", [
   count("delivered"),

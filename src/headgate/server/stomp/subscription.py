@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from headgate.broker import MessageConsumer
+from headgate.broker import LOST, MessageConsumer
 from headgate.protocols.amqp091 import OFFSET_HEADER, Delivery, Unacknowledged, decode_table, read_deliveries
 from headgate.protocols.stomp import (
     ConnectionState,
@@ -70,9 +70,11 @@ class Subscription:
         batch = self.consumer.take(MAX_MESSAGES, budget_bytes)
         if batch is None:
             return None
-        size = 0
+        size, lost = 0, self.consumer.newly_lost()
         for message, body, offset in read_deliveries(batch.messages, batch.offsets):
-            size += self._core.message(self._headers(message, offset), body)
+            told = b"%b:%d\n" % (LOST.encode(), lost) if lost else b""
+            size += self._core.message(told + self._headers(message, offset), body)
+            lost = 0
         self._flush()
         return size
 

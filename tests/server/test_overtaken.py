@@ -77,9 +77,12 @@ def test_who_comes_back_with_an_offset_that_is_gone_is_told_with_the_first_messa
     assert row["reading"]["messages_lost"] == 3 * lost
 
 
-@pytest.mark.parametrize("start", [long(0), long(2), long_string("first"), long_string("1h")])
-def test_who_asks_for_the_beginning_has_lost_nothing(server: RunningServer, start: Any) -> None:
+@pytest.mark.parametrize(
+    ("start", "more"), [(long(0), 100), (long(2), 0), (long_string("first"), 100), (long_string("1h"), 100)]
+)
+def test_who_asks_for_the_beginning_has_lost_nothing(server: RunningServer, start: Any, more: int) -> None:
     # Nothing was ever before the initial offset.
+    publish(server, more)
     with amqp091_client.Client(server.ports["amqp"]).open(1) as client:
         client.consume(1, "short", stream_offset=start)
         assert set(client.receive(1).properties.headers) == {"x-stream-offset"}
@@ -103,3 +106,5 @@ def test_who_is_overtaken_while_it_is_connected_is_told_behind_the_gap(server: R
         assert offset == first and lost.value == offset - before - 1
         (row,) = listed(server, "consumers")
         assert row["lost"] == lost.value
+        client.say(1, m.BasicAck(seen.method.delivery_tag))
+        assert "x-headgate-lost" not in client.receive(1).properties.headers

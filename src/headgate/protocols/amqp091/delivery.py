@@ -11,8 +11,8 @@
     data sections                       body, joined; any other body: its sections, with the type `amqp-1.0`
 
 The rest of the properties, the footer and delivery annotations have no place. Values without a type in 0.9.1: a ulong
-beyond 63 bits becomes its digits, a uuid its URN, a character its code point; decimals and described values are left
-out.
+becomes a signed integer of the same bits, a uuid its URN, a character its code point; decimals and described values are
+left out.
 
 The bytes of the content header are made from the encoded sections directly, most values by copying them: this runs once
 per delivered message, and, where sections repeat, once per distinct ones.

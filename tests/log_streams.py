@@ -166,9 +166,9 @@ def file_bytes(folder: Path) -> dict[str, bytes]:
     }
 
 
-def damage_chunk(stream: Stream, chunk: int, at: int) -> None:
-    """Change one bit: of byte `at` of the chunk of that number, in the first segment of a stream that is not open."""
-    segment = stream.segments()[0]
+def damage_chunk(stream: Stream, chunk: int, at: int, *, segment_number: int = 0) -> None:
+    """Change one bit: of byte `at` of the chunk of that number, in a segment of a stream that is not open."""
+    segment = stream.segments()[segment_number]
     with segment.open() as reader:
         position = int(reader.chunks().position[chunk])
     with open(segment.segment_path, "r+b") as file:

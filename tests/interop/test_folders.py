@@ -17,11 +17,15 @@ from pathlib import Path
 import pytest
 
 from headgate.client import Client
+from headgate.clock import now_ms
+from headgate.log import GivenUp, OffsetSpecification, Stream, StreamArguments, Writer, repair_stream
 from headgate.message import Message
 from interop.servers import ServerProcess
+from log_streams import damage_chunk, read_messages
 
 LAB = "HEADGATE_RABBITMQ_LAB"
 VALUES = ("emea", "amer", "apac")
+BEGIN_MS = now_ms() - 3_600_000
 
 pytestmark = [
     pytest.mark.long,
@@ -137,19 +141,86 @@ def test_a_folder_of_ours_goes_on_with_rabbitmq(lab: Lab, process: ServerProcess
         sequence = client.last_sequence("from-us", "producer")
         assert client.query_offset("from-us", "reader") == 123
     assert process.stop() == 0
-    with lab.client() as client:
-        if client.has_stream("from-us"):
-            client.delete_stream("from-us")
-        client.create_stream("from-us")
-    lab.turn(on=False)
-    folder = lab.folder("from-us")
-    owner = folder.stat()
-    for file in [*folder.glob("*.segment"), *folder.glob("*.index")]:
-        file.unlink()
-    for file in sorted((process.root / "streams" / "from-us").glob("*")):
-        if file.suffix in (".segment", ".index"):
-            os.chown(shutil.copy(file, folder), owner.st_uid, owner.st_gid)
-    lab.turn(on=True)
+    hand_over(lab, {"from-us": process.root / "streams" / "from-us"})
     with lab.client() as client:
         assert client.last_sequence("from-us", "producer") == sequence
         check(client, "from-us", 310)
+
+
+def hand_over(lab: Lab, folders: dict[str, Path]) -> None:
+    """Put the files of streams in place of RabbitMQ's, and start it again."""
+    lab.turn(on=True)
+    with lab.client() as client:
+        for stream in folders:
+            if client.has_stream(stream):
+                client.delete_stream(stream)
+            client.create_stream(stream)
+    lab.turn(on=False)
+    for stream, ours in folders.items():
+        folder = lab.folder(stream)
+        owner = folder.stat()
+        for file in [*folder.glob("*.segment"), *folder.glob("*.index")]:
+            file.unlink()
+        for file in sorted(ours.glob("*")):
+            if file.suffix in (".segment", ".index"):
+                os.chown(shutil.copy(file, folder), owner.st_uid, owner.st_gid)
+    lab.turn(on=True)
+
+
+def written(folder: Path, *, size_bytes: int = 500_000_000, initial_offset: int = 0) -> Stream:
+    """Thirty chunks of ten messages, a second apart; each message says its offset."""
+    arguments = StreamArguments(max_segment_size_bytes=size_bytes, initial_offset=initial_offset)
+    stream = Stream.create(folder, name=folder.name, now_ms=BEGIN_MS, arguments=arguments)
+    with Writer.open(stream, now_ms=BEGIN_MS) as writer:
+        for row in range(30):
+            numbers = range(initial_offset + 10 * row, initial_offset + 10 * row + 10)
+            writer.append(
+                [(Message(b"%d" % number).encode(), None) for number in numbers], now_ms=BEGIN_MS + 1000 * row
+            )
+    return stream
+
+
+def test_rabbitmq_reads_what_was_repaired_as_we_do(lab: Lab, tmp_path: Path) -> None:
+    given_up = written(tmp_path / "given-up", size_bytes=4000)
+    for segment_number in (0, -1):
+        damage_chunk(given_up, 3, 100, segment_number=segment_number)
+    repaired = repair_stream(given_up, now_ms=BEGIN_MS, skip_damaged=True)
+    gaps = [each.first_offset for each in repaired if isinstance(each, GivenUp)]
+    short = written(tmp_path / "short-index")
+    (index,) = short.path.glob("*.index")
+    whole = index.read_bytes()
+    os.truncate(index, len(whole) // 2)
+    Writer.open(short, now_ms=BEGIN_MS).close()
+    assert index.read_bytes() == whole
+    later = written(tmp_path / "begins-later", initial_offset=1000)
+    hand_over(lab, {stream.path.name: stream.path for stream in (given_up, short, later)})
+
+    for stream, first in ((given_up, 0), (short, 0), (later, 1000)):
+        name = stream.path.name
+        offsets = [offset for offset, _ in read_messages(stream)]
+        missing = {number for gap in gaps for number in range(gap, gap + 10)} if stream is given_up else set()
+        assert offsets == [number for number in range(first, first + 300) if number not in missing]
+        with lab.client() as client:
+            for start in [first, *(gap + inside for gap in gaps for inside in (-1, 0, 5, 10))]:
+                there = [number for number in offsets if number >= start]
+                assert taken(client, name, OffsetSpecification.offset(start), len(there)) == there
+                since = OffsetSpecification.timestamp(BEGIN_MS + 1000 * ((start - first) // 10))
+                there = [number for number in offsets if number >= start // 10 * 10]
+                assert taken(client, name, since, len(there)) == there
+            with client.publisher(name) as publisher:
+                publisher.send(Message(b"%d" % (first + 300)))
+            assert taken(client, name, OffsetSpecification.first(), len(offsets) + 1) == [*offsets, first + 300]
+
+
+def taken(client: Client, stream: str, start: OffsetSpecification, count: int) -> list[int]:
+    """The offsets of so many messages, each of which says its own."""
+    found: list[int] = []
+    with client.consumer(stream, start=start) as consumer:
+        while len(found) < count:
+            received = consumer.next(30)
+            assert received is not None, found[-3:]
+            offset, message = received
+            assert message.body is not None
+            assert int(b"".join(message.body.parts)) == offset
+            found.append(offset)
+    return found

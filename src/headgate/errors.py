@@ -384,9 +384,9 @@ class ConfigError(HeadgateError):
 
 
 class DataError(HeadgateError):
-    """A line, a row or a place that a right command finds otherwise than it takes it; the message names it.
+    """A correct command met a line, a row or a place that it cannot take; the message names it.
 
-    The same command may succeed on other data, which a ConfigError rules out.
+    The same command may succeed on other data; after a ConfigError it cannot.
     """
 
 

@@ -1,14 +1,14 @@
 """Copying a root while it is written, so that the copy has all that was confirmed before the copying began.
 
-Three orders make that hold whatever is written meanwhile:
+Three rules of order make that hold, whatever is written meanwhile:
 
-- who has what (ledgers), and everything of the root itself, is copied before any message: what a ledger says was moved
-  elsewhere is there by then, and what was settled meanwhile is at worst given out again;
+- ledgers, and all files of the root itself, are copied before any message. A message that a ledger says was moved is
+  in its new place by then; one that is settled meanwhile is at worst given out again;
 - of a folder, the files beside segments first, then pairs from the newest to the oldest: retention, which deletes from
   the oldest on, leaves no gap;
 - of a pair, the index first: it names no chunk that the segment, which only grows, does not have.
 
-What recovery cuts off a copy was not confirmed before, and what is derived anew is left out.
+Recovery may cut bytes off a copy, but none that were confirmed before. Files that can be derived anew are left out.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class BackupReport:
 
 
 def back_up(root: Path, target: Path) -> BackupReport:
-    """Copy a root, served or not, into a folder that is not there; until all is on disk, it is called otherwise.
+    """Copy a root, served or not, into a new folder, which has another name until all of it is on disk.
 
     Raises LogError for a target that is there, StorageFullError and LogError for files that cannot be read or written.
     """
     if target.exists():
-        raise LogError("it is there already; name a folder that is not", path=target)
+        raise LogError("it is there already; name a folder that does not exist", path=target)
     if target.resolve().is_relative_to(root.resolve()):
         raise LogError(f"it lies in the root {root} itself; name a folder outside", path=target)
     if not root.is_dir():

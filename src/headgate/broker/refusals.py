@@ -1,9 +1,9 @@
 """Sequences of named publishers that were refused: nothing later is confirmed before they are stored.
 
-A sequence that is not above the last one of its publisher counts as stored, in this process and in the next. So what
-was refused would be lost, and confirmed, if something later were stored before it. It is not: until the refused
-sequences are stored, later ones of the same publisher are refused as well. Who declares the publisher anew begins anew,
-behind the last sequence that is stored. Then nothing has to be remembered over a restart.
+A sequence that is not above the last one of its publisher counts as stored, in this process and in the next. So a
+refused message would be lost, and confirmed, if a later one were stored before it. Therefore later sequences of a
+publisher are refused until its refused ones are stored. A publisher that is declared anew begins anew, behind the last
+sequence that is stored. So nothing has to be remembered over a restart.
 """
 
 from __future__ import annotations

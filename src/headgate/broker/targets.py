@@ -1,7 +1,7 @@
 """Targets of forwarding: a user who names one must be allowed to send to it.
 
-Every change of subscriptions passes here (`Broker.change_topic`), whatever it came by, and says whom to ask. A target
-that the subscription has already is not asked for again: it stays when something else of the subscription changes.
+Every change of subscriptions passes here (`Broker.change_topic`), by whatever protocol it came, with a function that
+checks the right. A target that the subscription has already is not checked again when something else changes.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TypeAlias
 from headgate.topic import Change, ChangeSubscription, CreateSubscription, RuleHistory, SubscriptionVersion
 
 CheckTarget: TypeAlias = Callable[[str], None]
-"""Raises AccessRefusedError unless whoever asks may send to the topic or stream of that name."""
+"""Raises AccessRefusedError unless the user may send to the topic or stream of that name."""
 
 
 def any_target(_name: str) -> None:
-    """For the operator's configuration, and for changes that name no target: nobody is asked."""
+    """Allow any target: for the operator's configuration, and for changes that name none."""
 
 
 def check_targets(history: RuleHistory, changes: Sequence[Change], check: CheckTarget) -> None:
-    """Ask for every target that changes give a subscription; names are spelled as targets were created.
+    """Check every new target that changes give a subscription; names are spelled as targets were created.
 
     Raises what `check` raises.
     """

@@ -1,4 +1,4 @@
-"""What is wrong with the files of streams: found by whoever reads or writes one, said in the log once, kept for lists.
+"""Damage of streams: found when one is read or written, written to the log once, kept for lists.
 
 An error of the file system counts as an error of the stream whose files are read.
 """
@@ -113,7 +113,7 @@ class Troubles:
         return {stream: text for stream in streams if (text := self.of(stream)) is not None}
 
     def forget(self, stream: str) -> None:
-        """A stream is gone, or well again: what is wrong from now on is said again."""
+        """A stream is gone, or well again: damage that is met from now on is logged again."""
         with self._lock:
             self._said.pop(stream, None)
 

@@ -19,7 +19,7 @@ def backup(
     as_json: AsJson = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Copy the streams under --root with all that belongs to them, while a server serves it, or nobody.
+    """Copy the streams under --root with all that belongs to them, also while a server serves them.
 
     The copy has everything that was confirmed before the command began. To restore it, serve it, or a copy of it, as
     --root. What can be made anew is left out: which subscription has which copies is decided again at the first start.

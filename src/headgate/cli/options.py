@@ -89,9 +89,9 @@ def naming_option(option: str, *, advice: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming_settings(options: Mapping[str, str]) -> Iterator[None]:
-    """Put the name of an option in front of an error of a block that says of its setting that it is out of range.
+    """Put the name of an option in front of an error of a block, if the error says that a setting is out of range.
 
-    `options` are the names of options by those of settings, here and at a server. Raises ConfigError.
+    `options` has the name of the option for each setting, here and at a server. Raises ConfigError.
     """
     try:
         yield

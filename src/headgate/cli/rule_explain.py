@@ -28,7 +28,7 @@ def explain(
 ) -> int:
     """Say what a rule makes of a message: each clause of its filter, in its own language, and its action.
 
-    Of a stored message: by the rule as it was in force for it, with the time at which it arrived as `UTC()`.
+    A stored message is judged by the rule that was in force for it, with the time of its arrival as `UTC()`.
     """
     from headgate.evaluate import Verdict, explain_message
     from headgate.topic import RuleHistory, failure_of, topic_stream

@@ -381,9 +381,9 @@ def _copied_property(tree: t.Node, message: Message, now_ms: int) -> FieldRefere
 
 
 def _converted(value: AmqpValue, existing: AmqpValue | None) -> AmqpValue:
-    """The value in the type of what it replaces, if C# converts implicitly or a string writes such a value; else as is.
+    """The value in the type of the one that it replaces, if C# converts implicitly or a string writes one; else as is.
 
-    A string converts however it was made: what sets a property of the service sees a value, not its expression.
+    Every string converts, not only literals: an assignment sees a value, not its expression.
     """
     if existing is None:
         return value

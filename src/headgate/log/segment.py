@@ -233,7 +233,7 @@ class SegmentReader:
         return 0 if mapping is None else max(0, len(mapping) - f.SLACK_BYTES)
 
     def _use(self, start: int, stop: int, count: int | None = None) -> None:
-        """Say that a part of the mapped file is about to be read, or so many bytes of it."""
+        """Note that a part of the mapped file is about to be read, or `count` bytes of it."""
         mapped = self._mapped
         if mapped is not None:
             MAPPINGS.use(mapped, start, stop, stop - start if count is None else count)

@@ -4,7 +4,7 @@
     GET    /favicon.ico             its icon
     GET    /health/live             200 while the loop turns
     GET    /health/ready            200 while every listener accepts, else 503; names these and damaged streams
-    GET    /health                  the same, and 503 also while a stream is damaged: for who looks, not for restarts
+    GET    /health                  the same, and 503 also while a stream is damaged: for alerts, not for restarts
     GET    /metrics                 Prometheus: server and streams; /metrics/per-object adds consumers, connections
     GET    /api/overview, /api/queues, /api/nodes, … what monitors of RabbitMQ ask for: `headgate.server.management`
     GET    /api/streams, /api/consumers, /api/offsets, /api/connections, /api/users

@@ -244,9 +244,9 @@ def shown(name: str | bytes) -> str:
 def consumer_rows(broker: Broker, user: str) -> Iterator[Row]:
     """The consumers of streams that a user may read, with the filters in force.
 
-    Behind them come receivers of subscriptions, with the name of the subscription, whose lag are copies that nobody
-    has. Then those that read for consumer groups: they have the name of the group as their tag, no connection and no
-    user, counters since the group was first used, and as lag what the group has not settled.
+    Receivers of subscriptions come next, with the name of the subscription; their lag is the copies that nobody has.
+    Readers for consumer groups come last: their tag is the name of the group, they have no connection and no user,
+    their counters begin when the group was first used, and their lag is the messages that the group has not settled.
     """
     for session, consumer in consumers(broker):
         if may_read(broker.users, user, consumer.stream):

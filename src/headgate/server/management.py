@@ -1,4 +1,4 @@
-"""What monitors of RabbitMQ ask its management plug-in for, in its form: read-only, at its paths under `/api`.
+"""What monitors ask RabbitMQ's management plug-in for: answered in its form and at its paths under `/api`, read-only.
 
     GET overview, cluster-name, whoami, aliveness-test/VHOST
     GET queues, queues/VHOST, queues/VHOST/NAME          also exchanges and bindings of VHOST; vhosts, vhosts/VHOST

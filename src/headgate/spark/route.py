@@ -397,7 +397,7 @@ def _rule_results(
 
 
 def _reason(stream: Stream, history: RuleHistory, subscription: str, rule: str, offset: int) -> str | None:
-    """Why a rule failed for the message at an offset; None where the history does not know any more which it was."""
+    """Why a rule failed for the message at an offset; None if the history no longer knows the rule."""
     with contextlib.suppress(LogError):
         for found in history.at(offset).subscriptions:
             for each in found.rules:

@@ -1,8 +1,8 @@
-"""What Spark tells of an error that Headgate raises in a Python worker: its sentence, without the worker's traceback.
+"""Errors that Headgate raises in a Python worker: Spark shows their sentence, without the worker's traceback.
 
-Spark writes the traceback of what a worker raised in front of it, dozens of lines about files of Headgate, unless
-`SPARK_HIDE_TRACEBACK` is set in that process. It is set here when such an error leaves Headgate: the worker ends with
-it, so errors of other code keep their tracebacks, as errors do that are no `HeadgateError` or `OSError`.
+Before an error of a worker Spark writes its traceback, dozens of lines about files of Headgate, unless
+`SPARK_HIDE_TRACEBACK` is set in the worker's process. It is set here when a `HeadgateError` or `OSError` leaves
+Headgate. That error ends the worker, so all other errors, and those of other code, keep their tracebacks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """All entities of a broker: finding them without case, and making, changing and removing them.
 
-Whoever asks has checked the rights on the entity, and says by `check_target` who may forward where: those rights are
-asked for here, of names spelled as they were created. Answers come in the broker's thread, at once or later; then what
-was asked for is on disk, and receivers and publishers meet it.
+Callers have checked the rights on the entity. `check_target` is their check of the right on a target of forwarding; it
+is called here, with names spelled as they were created. Answers come in the broker's thread, at once or later; by then
+the change is on disk, and receivers and publishers meet it.
 """
 
 from __future__ import annotations

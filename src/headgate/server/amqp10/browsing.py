@@ -1,7 +1,7 @@
 """Links of receivers that only look, which ask for the distribution mode `copy`, as JMS's browsers do.
 
-Such a link gives the copies that are not settled, whoever has them, in their order and each once; none is claimed, and
-what the peer says of one changes nothing. Source: OASIS AMQP 1.0 part 3 (messaging), section 3.5.3.
+Such a link gives the copies that are not settled, also those that a receiver has, in order and each once. It claims
+none, and the peer's answers change nothing. Source: OASIS AMQP 1.0 part 3 (messaging), section 3.5.3.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_browsing(attach: Attach) -> bool:
 class BrowsingLink(ServedLink):
     """One link of a browser.
 
-    `peek` gives at most so many copies at or above a copy, `encoded` one as the peer gets it.
+    `peek` takes a copy and a limit, and gives copies from there on; `encoded` makes the bytes of one for the peer.
     """
 
     def __init__(

@@ -106,8 +106,8 @@ def guarantee_of(name: str) -> Guarantee:
 def without_dictionaries_of_floats(schema: StructType) -> dict[str, str]:
     """Options of Spark's Parquet writer: no dictionary for columns of floats, nested ones too.
 
-    By a dictionary that has −0.0 Spark, which takes it for 0.0, leaves out the rows that `= 0.0` asks for. What Spark
-    says of a column with NaN and −0.0 in its footers is right for every reader (`headgate.parquet` has the reasons).
+    Where a dictionary has −0.0 and no 0.0, Spark leaves out rows that `= 0.0` asks for. All else that Spark's footers
+    say of a column with NaN and −0.0 is right for every reader (`headgate.parquet` has the reasons).
     """
     return {f"parquet.enable.dictionary#{path}": "false" for path in _paths_of_floats(schema)}
 

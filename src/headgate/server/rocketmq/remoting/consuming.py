@@ -274,9 +274,9 @@ class Consuming:
 
 
 def share_of(count: int, members: Sequence[str], member: str, *, in_turn: bool) -> range:
-    """Which of so many queues a member has when they are divided; none for who is no member.
+    """The queues of one member when `count` are divided; none for a client that is not a member.
 
-    As clients divide them: the first members have one more where they cannot all have as many.
+    As clients divide them: if the members cannot all have as many, the first ones have one more.
     """
     if member not in members:
         return range(0)

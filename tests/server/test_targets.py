@@ -150,9 +150,9 @@ NAMES_NONE = {
     "bindings", "bounds", "check_reads", "chunk_consumer", "close", "consumers", "create_topic", "declare_stream",
     "delete_exchange", "delete_stream", "exchange", "group_view", "message_consumer", "message_topic",
     "needs_headers", "partitions", "publishers", "purge", "queue_depth", "read_message", "reads", "recall_message",
-    "receive_from", "receiver", "receivers", "remove_topic", "resolve_offset", "route_super_stream",
+    "receive_from", "receiver", "receivers", "remove_topic", "replies", "resolve_offset", "route_super_stream",
     "session_receiver", "store_offset", "stored_offset", "stream_info", "streams", "subscription_of", "tell_deleted",
-    "topic_of", "uses",
+    "topic_kind", "topic_of", "uses",
 }  # fmt: skip
 """Commands of a session that lead nothing anywhere."""
 ASKED_FOR_TARGETS = {"create", "create_subscription", "declare", "update", "update_subscription"}

@@ -51,7 +51,7 @@ from headgate.spark.pushdown import Pushed
 from headgate.spark.scans import Scan
 from headgate.spark.schema import check_schema, options_in, stream_schema, with_options
 from headgate.spark.sink import BatchSink, StreamSink, sink_for
-from headgate.spark.worker_errors import told_briefly
+from headgate.spark.worker_errors import stream_reader, told_briefly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +88,7 @@ class HeadgateSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read."""
-        return StreamReader(schema, self.options or options_in(schema), Scan(self.scans))
+        return stream_reader(lambda: StreamReader(schema, self.options or options_in(schema), Scan(self.scans)))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """A batch write. Raises ConfigError."""

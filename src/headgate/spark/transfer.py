@@ -54,7 +54,7 @@ from headgate.spark.schema import batch_of_bytes, stream_schema
 from headgate.spark.sink import stream_query_id
 from headgate.spark.source import BatchReader, StreamReader
 from headgate.spark.target import WAIT, Target
-from headgate.spark.worker_errors import told_briefly
+from headgate.spark.worker_errors import stream_reader, told_briefly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -260,7 +260,7 @@ class TransferSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reading half of a streaming transfer."""
-        return _StreamTransfer(self.options, self._transfer())
+        return stream_reader(lambda: _StreamTransfer(self.options, self._transfer()))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """The committing half of a streaming transfer."""

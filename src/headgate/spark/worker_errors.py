@@ -5,15 +5,20 @@ Before an error of a worker Spark writes its traceback, dozens of lines about fi
 Headgate. That error ends the worker, so all other errors, and those of other code, keep their tracebacks.
 """
 
+# ruff: noqa: N802 - Spark gives the methods their names
+
 from __future__ import annotations
 
 import functools
 import inspect
 import os
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 
 from headgate.errors import HeadgateError
 
@@ -60,3 +65,38 @@ def _hiding() -> Iterator[None]:
         if any(name.startswith(_WORKERS) for name in os.environ):
             os.environ[_HIDING] = "1"
         raise
+
+
+@told_briefly
+class _RefusedStream(DataSourceStreamReader):
+    """In place of a streaming reader that cannot be made: says why as soon as it is asked for an offset."""
+
+    def __init__(self, error: HeadgateError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raises the error."""
+        raise self._error
+
+    def latestOffset(self, start: dict[Any, Any], limit: ReadLimit) -> dict[Any, Any]:
+        """Raises the error: a query that continues does not ask where it begins."""
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Raises the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Raises the error."""
+        raise self._error
+
+
+def stream_reader(make: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
+    """A streaming reader, or one that says why there is none.
+
+    An error while a reader is made would be lost: Spark 4.3's worker then stops the reader that it does not have.
+    """
+    try:
+        return make()
+    except HeadgateError as error:
+        return _RefusedStream(error)

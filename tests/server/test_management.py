@@ -97,7 +97,14 @@ def test_pages_are_those_of_the_names_asked_for(running: RunningServer) -> None:
     assert numbers(page, *counted) == (2, 1, 1, 1, 1, 100)
     page = listed(running, "queues/%2F?page=2&page_size=1&name=D")
     assert [row["name"] for row in page["items"]] == ["orders"] and numbers(page, *counted) == (2, 2, 1, 2, 2, 1)
-    for wrong in ("page=0", "page=3", "page=x", "page=1&page_size=501", "page=1&use_regex=true&name=("):
+    for wrong in (
+        "page=0",
+        "page=3",
+        "page=x",
+        "page=1&page_size=501",
+        "page=1&use_regex=true&name=(",
+        "page=1&use_regex=true&name=)(",
+    ):
         assert request(running, f"/api/queues?{wrong}", user=GUEST)[0] == 400, wrong
 
 
@@ -132,6 +139,7 @@ def test_checks_of_health_say_what_is_wrong(running: RunningServer, monkeypatch:
     no_listener = {"status": "failed", "reason": "No active listener"}
     assert checked("port-listener/1") == (503, no_listener | {"missing": 1, "ports": [port]})
     assert checked("protocol-listener/amqp10") == (503, no_listener | {"missing": ["amqp10"], "protocols": ["http"]})
+    assert checked("port-listener/http")[0] == checked(f"port-listener/{'9' * 5000}")[0] == 400
     for check in ("alarms", "local-alarms", "virtual-hosts", "node-is-quorum-critical", "ready-to-serve-clients"):
         assert checked(check)[0] == 200
     running.context.is_started = False

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from headgate.broker.indexing import IndexLag, run_here
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
     from headgate.broker.message_topics import MessageKind, MessageTopic, MessageTopics, TopicCreation
-    from headgate.broker.patterns import matches
+    from headgate.broker.patterns import check_pattern, matches
     from headgate.broker.publishers import Publisher
     from headgate.broker.replies import REPLY_TO, ReplyQueue, ReplyQueues, is_reply_queue
     from headgate.broker.routing import EXCHANGE_KINDS, Binding, Exchange, Headers

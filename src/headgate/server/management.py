@@ -29,6 +29,7 @@ from headgate.broker import (
     Exchange,
     SubscriptionInfo,
     arguments_declared,
+    check_pattern,
     matches,
 )
 from headgate.errors import AccessRefusedError, HeadgateError, PreconditionFailedError, ResourceNotFoundError
@@ -419,9 +420,11 @@ class Management:
                 return _failed("connection limit is reached", limit=limit, current=current)
             case ["port-listener", port]:
                 ports = sorted(self._ports().values())
-                if port.isascii() and port.isdigit() and int(port) in ports:
+                if not (port.isascii() and port.isdigit() and len(port) <= 5):
+                    raise PreconditionFailedError(f"{port[:40]!r} is no port")
+                if int(port) in ports:
                     return _well(port=int(port))
-                return _failed("No active listener", missing=int(port) if port.isdecimal() else port, ports=ports)
+                return _failed("No active listener", missing=int(port), ports=ports)
             case ["protocol-listener", name]:
                 protocols = sorted({_protocol(listener) for listener in self._ports()})
                 if _ALSO_CALLED.get(name.lower(), name.lower()) in protocols:
@@ -517,6 +520,7 @@ def _page(rows: Iterable[Row], query: Mapping[str, str]) -> object:
         raise PreconditionFailedError(f"page_size {size}; expected at most {_MOST_PAGE_ROWS}")
     wanted = query.get("name", "")
     if query.get("use_regex") == "true":
+        check_pattern(wanted)
         kept = [row for row in found if matches(f"(?i:{wanted})", row["name"])]
     else:
         kept = [row for row in found if wanted.lower() in row["name"].lower()]

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, HeadgateError
 from headgate.log import decode_checked_if_noted, encode_checked, replace_file, storage_error
 
 
@@ -44,7 +44,7 @@ class PrivateFile(Generic[Content]):
         return self._stamp_now() != self._stamp
 
     def read(self) -> Content | None:
-        """What it holds; None without a file. Raises ConfigError, which shows nothing of the content, or as `check`."""
+        """What it holds; None without a file. Raises ConfigError, which names the file."""
         stamp = self._stamp_now()
         try:
             raw = self.path.read_bytes()
@@ -57,7 +57,10 @@ class PrivateFile(Generic[Content]):
             raise ConfigError(f"{self.path} is no file of {self._what}: {error}") from error
         if content.format != self._format:
             raise ConfigError(f"{self.path} has format {content.format}; expected {self._format}")
-        self._check(content)
+        try:
+            self._check(content)
+        except HeadgateError as error:
+            raise ConfigError(f"{self.path} cannot be taken over: {error}") from error
         self._stamp = stamp
         return content
 

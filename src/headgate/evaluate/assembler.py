@@ -302,7 +302,7 @@ def first_mask(text: bytes) -> int:
 
 
 _FEW_MEMBERS = 32
-"""So many are compared one after the other as fast as a bucket is found."""
+"""Limit: members that are compared one after the other. More are found faster in a hash table."""
 
 
 def in_buckets(texts: Sequence[bytes]) -> tuple[list[bytes], list[int]]:

@@ -125,10 +125,8 @@ def test_a_receiver_of_a_session_and_one_that_waits_for_any_are_told(lab: DiskLa
     assert len(ends) == 2 and all(ADVICE in str(each) for each in ends)
 
 
-@pytest.mark.parametrize("kind", ["dead-letters", "deferred"])
-def test_damaged_dead_letters_and_deferred_copies_are_named_each_time(
-    lab: DiskLab, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def damaged_beside(lab: DiskLab, kind: str, byte: int) -> None:
+    """Three copies as dead letters or deferred ones, the second with a damaged byte."""
     lab.topic(*RED_ONLY)
     lab.publish(RED, RED, RED)
     link = lab.link(want=3)
@@ -139,7 +137,14 @@ def test_damaged_dead_letters_and_deferred_copies_are_named_each_time(
             link.receiver.dead_letter([token], why=DeadLetterReason("R"))
         lab.turn()
     (folder,) = stream_folder(lab.root, "orders").glob(f"subscriptions/*/{kind}")
-    damage(lab, 1, 5, beside=str(folder.relative_to(stream_folder(lab.root, "orders"))))
+    damage(lab, 1, byte, beside=str(folder.relative_to(stream_folder(lab.root, "orders"))))
+
+
+@pytest.mark.parametrize("kind", ["dead-letters", "deferred"])
+def test_damaged_dead_letters_and_deferred_copies_are_named_each_time(
+    lab: DiskLab, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    damaged_beside(lab, kind, 5)
     topic = lab.broker.topics.get("orders")
     for _ in range(2):
         with pytest.raises(CorruptChunkError, match=f"{kind}.*segment.*{ADVICE}"):
@@ -218,17 +223,7 @@ def test_a_move_of_a_message_that_was_given_up_is_over(lab: DiskLab, how: str) -
 
 @pytest.mark.parametrize("kind", ["dead-letters", "deferred"])
 def test_dead_letters_and_deferred_copies_go_on_behind_what_was_given_up(lab: DiskLab, kind: str) -> None:
-    lab.topic(*RED_ONLY)
-    lab.publish(RED, RED, RED)
-    link = lab.link(want=3)
-    for token in link.tokens:
-        if kind == "deferred":
-            link.receiver.defer([token])
-        else:
-            link.receiver.dead_letter([token], why=DeadLetterReason("R"))
-        lab.turn()
-    (folder,) = stream_folder(lab.root, "orders").glob(f"subscriptions/*/{kind}")
-    damage(lab, 1, 60, beside=str(folder.relative_to(stream_folder(lab.root, "orders"))))
+    damaged_beside(lab, kind, 60)
     (found,) = repair(lab)
     assert (found.first_offset, found.next_offset, found.path.parent.name) == (1, 2, kind)
     topic = lab.broker.topics.get("orders")

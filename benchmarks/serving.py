@@ -9,9 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 LISTENERS = ("amqp", "stream", "stomp", "http", "servicebus", "rocketmq", "rocketmq_names", "rocketmq_classic")
 """All that are on unless told otherwise."""
@@ -19,10 +20,11 @@ LISTENERS = ("amqp", "stream", "stomp", "http", "servicebus", "rocketmq", "rocke
 
 @dataclass(frozen=True)
 class Served:
-    """`headgate serve`; `ports` by the listeners that were asked for."""
+    """`headgate serve`; `ports` by the listeners that were asked for, `output` is what it writes after it is ready."""
 
     pid: int
     ports: dict[str, int]
+    output: IO[str]
 
     def cpu_s(self) -> float:
         """Processor time that it has used."""
@@ -42,10 +44,16 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(*listeners: str, root: Path | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Served]:
+def served(
+    *listeners: str,
+    root: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    program: Sequence[str] = ("-m", "headgate.cli"),
+) -> Iterator[Served]:
     """A broker with these listeners (`amqp`, `stream` …) on free ports, over `root` or a temporary folder.
 
-    `settings` are further ones, by their names in the environment without `HEADGATE_`.
+    `settings` are further ones, by their names in the environment without `HEADGATE_`; `program` is what
+    the interpreter runs.
     """
     ports = {name: "0" if name in listeners else "off" for name in LISTENERS}
     environment = os.environ | {f"HEADGATE_SERVER__LISTENERS__{name.upper()}": port for name, port in ports.items()}
@@ -53,13 +61,14 @@ def served(*listeners: str, root: Path | None = None, settings: Mapping[str, str
     environment["HEADGATE_SERVER__LISTENERS__HOST"] = "127.0.0.1"
     with tempfile.TemporaryDirectory() as temporary:
         folder = temporary if root is None else str(root)
-        command = [sys.executable, "-m", "headgate.cli", "serve", "--root", folder]
+        command = [sys.executable, *program, "serve", "--root", folder]
         quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         # Linux shares processors out by session first, and other servers have one of their own.
         with subprocess.Popen(command, env=environment, text=True, start_new_session=True, **quiet) as process:
             try:
                 ready = process.stdout.readline()
-                yield Served(process.pid, {name: int(re.search(rf"\b{name}=(\d+)", ready)[1]) for name in listeners})
+                ports = {name: int(re.search(rf"\b{name}=(\d+)", ready)[1]) for name in listeners}
+                yield Served(process.pid, ports, process.stdout)
             finally:
                 process.terminate()
 

@@ -1,0 +1,301 @@
+"""Python calls of one message on its way through Headgate: calls, modules, and moves between modules.
+
+Each trip is made a hundred times, one message at a time; the table has medians. Calls are counted by the
+interpreter's profiling hook in all threads of the server. They do not depend on the machine's speed or on what else it
+does, so two commits can be compared by one run of each. Counted are functions of Headgate, each generator again when it
+goes on; comprehensions are not, as newer versions of Python put them into their function. A move is a call
+that comes from another module of Headgate, or from outside.
+
+Clients are lean ones over the protocols' cores. Arguments: the trips to make (default: all).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import itertools
+import json
+import os
+import signal
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+
+from broker_amqp10 import Peer, connected, sql
+from broker_topics import topic_with
+from harness import report_table
+from live_peers import ENOUGH_CREDIT, Amqp10Publisher
+from servicebus import EVERYTHING, client_of
+from serving import Served, served
+
+import headgate
+from headgate.cli import main as main_of_headgate
+from headgate.log import Stream, Writer, stream_folder
+from headgate.message import Message
+from headgate.protocols.amqp10.performatives import UNSETTLED
+from headgate.protocols.rocketmq.remoting import Command, RemotingConnection, RequestCode
+
+COUNTED, WARM_UP = 100, 20
+PACKAGE = f"{Path(headgate.__file__).parent}{os.sep}"
+FILTER = "region = 'AMER'"
+BODY = Message(b"twenty bytes of body", application_properties={"region": "AMER"}).encode()
+
+
+class Counter:
+    """Counts calls in the threads of a process from `install` on."""
+
+    def __init__(self) -> None:
+        self._modules: dict[CodeType, str | None] = {}
+        self._calls: list[tuple[str, bool]] = []
+
+    def taken(self) -> dict[str, int]:
+        """What was counted since this was asked last."""
+        calls, self._calls = self._calls, []
+        return {
+            "calls": len(calls),
+            "modules": len({module for module, _ in calls}),
+            "moves": sum(is_move for _, is_move in calls),
+        }
+
+    def profile(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and (module := self._module_of(frame.f_code)) is not None:
+            self._calls.append((module, self._caller(frame) != module))
+
+    def _module_of(self, code: CodeType) -> str | None:
+        """None outside of Headgate, and for comprehensions."""
+        if code not in self._modules:
+            path = code.co_filename
+            is_counted = path.startswith(PACKAGE) and code.co_name not in ("<listcomp>", "<dictcomp>", "<setcomp>")
+            self._modules[code] = path.removeprefix(PACKAGE) if is_counted else None
+        return self._modules[code]
+
+    def _caller(self, frame: FrameType) -> str | None:
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(PACKAGE):
+            caller = caller.f_back
+        return None if caller is None else caller.f_code.co_filename.removeprefix(PACKAGE)
+
+
+class Traced:
+    """A server that counts."""
+
+    def __init__(self, server: Served) -> None:
+        self.server = server
+        self.address = "127.0.0.1", server.ports["amqp"]
+
+    def calls_of(self, trip: Callable[[], object]) -> dict[str, int]:
+        """What a trip takes, which is over when it returns."""
+        self._taken()
+        trip()
+        return self._taken()
+
+    def _taken(self) -> dict[str, int]:
+        os.kill(self.server.pid, signal.SIGUSR1)
+        return json.loads(self.server.output.readline())
+
+
+Trip = Iterator[Callable[[], object]]
+"""Gives one action again and again, and may prepare the next one between; what the action does is counted."""
+
+
+def sender_of(peer: Peer, body: bytes = BODY) -> Callable[[], None]:
+    """Sends one message on the connection's only link."""
+    publisher, numbers = Amqp10Publisher(peer), itertools.count()
+    assert len(body) < 256
+
+    def send() -> None:
+        number = next(numbers)
+        frame = publisher.message(number, body)
+        # The publisher makes data sections; this is a whole message in its place.
+        size = len(frame) - 5
+        peer.socket.sendall(size.to_bytes(4, "big") + frame[4 : -5 - len(body)] + body)
+
+    return send
+
+
+def publish(traced: Traced) -> Trip:
+    """AMQP 1.0: published, stored, accepted."""
+    with connected(traced.address) as peer:
+        peer.declare("published")
+        peer.sender("published")
+        send = sender_of(peer)
+        while True:
+            answered = peer.answered
+            yield lambda: (send(), peer.pump(lambda: peer.answered > answered))  # noqa: B023
+
+
+def live(traced: Traced) -> Trip:
+    """AMQP 1.0: published, and delivered to a consumer with an SQL filter that waits, which settled the one before."""
+    with connected(traced.address) as publisher, connected(traced.address) as consumer:
+        publisher.declare("live")
+        publisher.sender("live")
+        send = sender_of(publisher)
+        consumer.receiver("live", [sql(FILTER)], snd_settle_mode=UNSETTLED).grant(ENOUGH_CREDIT)
+        while True:
+            answered, received = publisher.answered, consumer.received
+            yield lambda: (
+                send(),
+                publisher.pump(lambda: publisher.answered > answered),  # noqa: B023
+                consumer.pump(lambda: consumer.received > received),  # noqa: B023
+            )
+
+
+def attach(traced: Traced) -> Trip:
+    """AMQP 1.0: a link with an SQL filter attached to a stream on disk, up to its first message."""
+    with connected(traced.address) as peer:
+        while True:
+
+            def first() -> None:
+                received = peer.received
+                peer.receiver("stored", [sql(FILTER)]).grant(1)
+                peer.pump(lambda: peer.received > received)
+
+            yield first
+
+
+def service_bus(traced: Traced, step: str) -> Trip:
+    """A topic with one subscription without a filter: `send`, `receive` with a lock, or `complete`."""
+    with client_of(traced.address) as sender, client_of(traced.address) as receiver:
+        sender.sending("topic")
+        send = sender_of(sender)
+        link = receiver.receiving("topic/Subscriptions/s", deletes=False)
+        for number in itertools.count():
+
+            def sent() -> None:
+                answered = sender.answered
+                send()
+                sender.pump(lambda: sender.answered > answered)
+
+            def received() -> None:
+                before = receiver.received
+                link.grant(1)
+                receiver.pump(lambda: receiver.received > before)
+
+            def completed() -> None:
+                settled = receiver.settled
+                receiver.accept(number, number)  # noqa: B023
+                receiver.pump(lambda: receiver.settled > settled)
+
+            for name, action in (("send", sent), ("receive", received), ("complete", completed)):
+                if name == step:
+                    yield action
+                else:
+                    action()
+
+
+def pull(traced: Traced) -> Trip:
+    """RocketMQ's classic protocol: one message pulled by a group that takes everything."""
+    port = traced.server.ports["rocketmq_classic"]
+    with socket.create_connection(("127.0.0.1", port)) as opened:
+        connection = RemotingConnection()
+        numbers = itertools.count(1)
+
+        def ask(code: int, fields: dict[str, object], body: bytes = b"") -> Command:
+            texts = {name: str(value) for name, value in fields.items()}
+            connection.send(Command(code=code, opaque=next(numbers), fields=texts, body=body))
+            opened.sendall(b"".join(connection.take_output()))
+            answers: list[Command] = []
+            while not answers:
+                answers += connection.receive(opened.recv(1 << 20))
+            if answers[0].code:
+                raise SystemExit(f"{RequestCode(code).name}: {answers[0].remark}")
+            return answers[0]
+
+        subscription = {"topic": "pulled", "subString": "*", "expressionType": "TAG", "subVersion": 1}
+        consumer = {
+            "groupName": "group",
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "subscriptionDataSet": [subscription],
+        }
+        beat = {"clientID": "client", "consumerDataSet": [consumer], "producerDataSet": []}
+        sent = {"a": "producers", "b": "pulled", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 0, "h": 0, "i": ""}
+        pulled = {"consumerGroup": "group", "topic": "pulled", "queueId": 0, "maxMsgNums": 1, "sysFlag": 0}
+        pulled |= {"commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 1, "maxMsgBytes": 262_144}
+        ask(RequestCode.SEND_MESSAGE_V2, sent, b"body")
+        ask(RequestCode.HEART_BEAT, {}, json.dumps(beat).encode())
+        for offset in itertools.count():
+            ask(RequestCode.SEND_MESSAGE_V2, sent, b"body")
+            yield functools.partial(ask, RequestCode.PULL_MESSAGE, pulled | {"queueOffset": offset})
+
+
+TRIPS = {
+    "AMQP 1.0: publish, stored, accepted": publish,
+    "AMQP 1.0: publish, filter, delivered": live,
+    "AMQP 1.0: attach with SQL, first message": attach,
+    "Service Bus: send": functools.partial(service_bus, step="send"),
+    "Service Bus: receive": functools.partial(service_bus, step="receive"),
+    "Service Bus: complete": functools.partial(service_bus, step="complete"),
+    "RocketMQ: classic pull": pull,
+}
+SPARK = "Spark: a partition read, without the JVM"
+
+
+def spark_partition(root: Path) -> dict[str, int]:
+    """The calls in the worker that reads a partition with a filter, the second time in its process."""
+    from headgate.spark.schema import stream_schema
+    from headgate.spark.source import BatchReader
+
+    options = {"stream": str(stream_folder(root, "stored")), "partitions": "1", "filter": FILTER}
+    reader = BatchReader(stream_schema(("offset", "message"), ()), options)
+    (partition,) = reader.partitions()
+    counter = Counter()
+    for _ in range(2):
+        counter.taken()
+        sys.setprofile(counter.profile)
+        rows = sum(batch.num_rows for batch in reader.read(partition))
+        sys.setprofile(None)
+    assert rows
+    return counter.taken()
+
+
+def serve(arguments: Sequence[str]) -> None:
+    """The server's process: counts, and writes what it counted as a line whenever it gets the signal."""
+    counter = Counter()
+    signal.signal(signal.SIGUSR1, lambda *_: print(json.dumps(counter.taken()), flush=True))
+    threading.setprofile(counter.profile)
+    sys.setprofile(counter.profile)
+    sys.argv[1:] = arguments
+    main_of_headgate()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trips", nargs="*", default=[*TRIPS, SPARK], help="what to count (default: all)")
+    names = parser.parse_args().trips
+    found: dict[str, dict[str, int]] = {}
+    with tempfile.TemporaryDirectory(prefix="headgate-benchmark-") as folder:
+        root = Path(folder)
+        topic_with(root, "topic", [EVERYTHING], None)
+        stored = Stream.create(stream_folder(root, "stored"), name="stored", now_ms=0)
+        with Writer.open(stored, now_ms=0) as writer:
+            writer.append([(BODY, None)] * 1_000, now_ms=0)
+        script = (str(Path(__file__).resolve()), "--serve")
+        with served("amqp", "rocketmq_classic", root=root, program=script) as server:
+            server.wait_for_children()
+            for name in names:
+                if name == SPARK:
+                    continue
+                traced = Traced(server)
+                with contextlib.closing(TRIPS[name](traced)) as actions:
+                    taken = [traced.calls_of(next(actions)) for _ in range(WARM_UP + COUNTED)][WARM_UP:]
+                found[name] = {key: round(statistics.median(each[key] for each in taken)) for key in taken[0]}
+        if SPARK in names:
+            found[SPARK] = spark_partition(root)
+    rows = [[name, *map(str, counts.values())] for name, counts in found.items()]
+    header = ["trip", "Python calls", "modules", "moves between modules"]
+    report_table("trips", "One message through Headgate", header, rows, [{"name": n, **c} for n, c in found.items()])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--serve"]:
+        serve(sys.argv[2:])
+    else:
+        main()

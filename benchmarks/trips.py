@@ -1,8 +1,8 @@
 """Python calls of one message on its way through Headgate: calls, modules, and moves between modules.
 
-Each trip is made a hundred times, one message at a time; the table has medians. Calls are counted by the
-interpreter's profiling hook in all threads of the server. They do not depend on the machine's speed or on what else it
-does, so two commits can be compared by one run of each. Counted are functions of Headgate, each generator again when it
+Each trip is made a hundred times, one message at a time; the table has the trip with the median of calls. They are
+counted by the interpreter's profiling hook in all threads of the server, and do not depend on the machine's speed, so
+two commits can be compared by one run of each. Counted are functions of Headgate, each generator again when it
 goes on; comprehensions are not, as newer versions of Python put them into their function. A move is a call
 that comes from another module of Headgate, or from outside.
 
@@ -19,7 +19,6 @@ import json
 import os
 import signal
 import socket
-import statistics
 import sys
 import tempfile
 import threading
@@ -47,25 +46,31 @@ FILTER = "region = 'AMER'"
 BODY = Message(b"twenty bytes of body", application_properties={"region": "AMER"}).encode()
 
 
+Call = tuple[str, str, bool]
+"""A module, a function of it, and whether the call came from another module."""
+
+
+def counts_of(calls: Sequence[Call]) -> dict[str, int]:
+    """The numbers of a trip."""
+    modules = {module for module, _, _ in calls}
+    return {"calls": len(calls), "modules": len(modules), "moves": sum(is_move for _, _, is_move in calls)}
+
+
 class Counter:
     """Counts calls in the threads of a process from `install` on."""
 
     def __init__(self) -> None:
         self._modules: dict[CodeType, str | None] = {}
-        self._calls: list[tuple[str, bool]] = []
+        self._calls: list[Call] = []
 
-    def taken(self) -> dict[str, int]:
-        """What was counted since this was asked last."""
+    def taken(self) -> list[Call]:
+        """What was called since this was asked last."""
         calls, self._calls = self._calls, []
-        return {
-            "calls": len(calls),
-            "modules": len({module for module, _ in calls}),
-            "moves": sum(is_move for _, is_move in calls),
-        }
+        return calls
 
     def profile(self, frame: FrameType, event: str, _: object) -> None:
         if event == "call" and (module := self._module_of(frame.f_code)) is not None:
-            self._calls.append((module, self._caller(frame) != module))
+            self._calls.append((module, frame.f_code.co_qualname, self._caller(frame) != module))
 
     def _module_of(self, code: CodeType) -> str | None:
         """None outside of Headgate, and for comprehensions."""
@@ -89,13 +94,13 @@ class Traced:
         self.server = server
         self.address = "127.0.0.1", server.ports["amqp"]
 
-    def calls_of(self, trip: Callable[[], object]) -> dict[str, int]:
-        """What a trip takes, which is over when it returns."""
+    def calls_of(self, trip: Callable[[], object]) -> list[Call]:
+        """The calls of a trip, which is over when it returns."""
         self._taken()
         trip()
         return self._taken()
 
-    def _taken(self) -> dict[str, int]:
+    def _taken(self) -> list[Call]:
         os.kill(self.server.pid, signal.SIGUSR1)
         return json.loads(self.server.output.readline())
 
@@ -202,7 +207,8 @@ def pull(traced: Traced) -> Trip:
             opened.sendall(b"".join(connection.take_output()))
             answers: list[Command] = []
             while not answers:
-                answers += connection.receive(opened.recv(1 << 20))
+                # The server asks, too: it tells the members of a group of each other.
+                answers += [each for each in connection.receive(opened.recv(1 << 20)) if each.is_response]
             if answers[0].code:
                 raise SystemExit(f"{RequestCode(code).name}: {answers[0].remark}")
             return answers[0]
@@ -238,7 +244,7 @@ TRIPS = {
 SPARK = "Spark: a partition read, without the JVM"
 
 
-def spark_partition(root: Path) -> dict[str, int]:
+def spark_partition(root: Path) -> list[Call]:
     """The calls in the worker that reads a partition with a filter, the second time in its process."""
     from headgate.spark.schema import stream_schema
     from headgate.spark.source import BatchReader
@@ -269,8 +275,10 @@ def serve(arguments: Sequence[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trips", nargs="*", default=[*TRIPS, SPARK], help="what to count (default: all)")
-    names = parser.parse_args().trips
-    found: dict[str, dict[str, int]] = {}
+    parser.add_argument("--functions", action="store_true", help="name the functions that are called, in order")
+    options = parser.parse_args()
+    names = options.trips
+    found: dict[str, list[Call]] = {}
     with tempfile.TemporaryDirectory(prefix="headgate-benchmark-") as folder:
         root = Path(folder)
         topic_with(root, "topic", [EVERYTHING], None)
@@ -286,12 +294,19 @@ def main() -> None:
                 traced = Traced(server)
                 with contextlib.closing(TRIPS[name](traced)) as actions:
                     taken = [traced.calls_of(next(actions)) for _ in range(WARM_UP + COUNTED)][WARM_UP:]
-                found[name] = {key: round(statistics.median(each[key] for each in taken)) for key in taken[0]}
+                found[name] = sorted(taken, key=len)[COUNTED // 2]
         if SPARK in names:
             found[SPARK] = spark_partition(root)
-    rows = [[name, *map(str, counts.values())] for name, counts in found.items()]
+    if options.functions:
+        for name, calls in found.items():
+            print(f"\n{name}")
+            for module, function, is_move in calls:
+                print(f"{'→' if is_move else ' '} {module} {function}")
+    counted = {name: counts_of(calls) for name, calls in found.items()}
     header = ["trip", "Python calls", "modules", "moves between modules"]
-    report_table("trips", "One message through Headgate", header, rows, [{"name": n, **c} for n, c in found.items()])
+    rows = [[name, *map(str, counts.values())] for name, counts in counted.items()]
+    content = [{"name": name, **counts} for name, counts in counted.items()]
+    report_table("trips", "One message through Headgate", header, rows, content)
 
 
 if __name__ == "__main__":

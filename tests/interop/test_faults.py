@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import gc
 import os
 import random
 import resource
@@ -25,7 +23,6 @@ from waiting import LIMIT_S, eventually
 pytestmark = pytest.mark.faults
 
 STREAM = "orders"
-USER = {"username": "guest", "password": "guest"}
 RETRY = Retry(first_s=0.05, most_s=0.2, give_up_after_s=LIMIT_S)
 
 
@@ -127,69 +124,17 @@ def test_our_publisher_and_consumer_go_on_after_kill_9(process: ServerProcess) -
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_named_producer_of_rstream_repeats_what_was_not_confirmed_after_kill_9(process: ServerProcess) -> None:
-    rstream = pytest.importorskip("rstream", reason="the Python clients are not installed: `make clients`")
+    from interop.named_producer import NamedProducer
+
     served = process.start()
-    confirmed: set[int] = set()
-    sent = 0
-    stop = threading.Event()
-
-    async def connection() -> None:
-        """Publish over one connection until it breaks or the test stops; what is not confirmed is sent first."""
-        nonlocal sent
-        broken, moved = asyncio.Event(), asyncio.Event()
-
-        async def closed(_: object) -> None:
-            broken.set()
-            moved.set()
-
-        def confirm(status: Any) -> None:
-            if status.is_confirmed:
-                confirmed.add(status.message_id)
-            moved.set()
-
-        async def at_most(unconfirmed: int) -> None:
-            while sent - len(confirmed) > unconfirmed and not broken.is_set():
-                moved.clear()
-                await moved.wait()
-
-        def batch(ids: list[int]) -> list[Any]:
-            bodies = (bytes(rstream.AMQPMessage(body=str(number).encode())) for number in ids)
-            return [rstream.RawMessage(body, publishing_id=number) for number, body in zip(ids, bodies, strict=True)]
-
-        producer = rstream.Producer("127.0.0.1", served.stream, **USER, on_close_handler=closed)
-        async with producer:
-            unconfirmed = [number for number in range(1, sent + 1) if number not in confirmed]
-            for start in range(0, len(unconfirmed), 100):
-                part = batch(unconfirmed[start : start + 100])
-                await producer.send_batch(STREAM, part, publisher_name="producer", on_publish_confirm=confirm)
-            while not broken.is_set() and not stop.is_set():
-                part = batch(list(range(sent + 1, sent + 101)))
-                sent += 100
-                await producer.send_batch(STREAM, part, publisher_name="producer", on_publish_confirm=confirm)
-                # A window of two batches: rstream does not limit itself.
-                await at_most(200)
-            await at_most(0)
-
-    async def publish() -> None:
-        while not stop.is_set() or len(confirmed) < sent:
-            with contextlib.suppress(OSError, asyncio.TimeoutError, rstream.exceptions.ServerError):
-                await asyncio.wait_for(connection(), LIMIT_S)
-
     with connect(served) as client:
         client.create_stream(STREAM)
-    thread = threading.Thread(target=lambda: asyncio.run(publish()))
-    thread.start()
+    producer = NamedProducer(served.stream, STREAM)
     try:
-        kill_and_start_again(process, served, lambda: len(confirmed), times=2)
+        kill_and_start_again(process, served, lambda: len(producer.confirmed), times=2)
     finally:
-        stop.set()
-        thread.join(LIMIT_S)
-        # What the client leaves behind complains now, while that is ignored.
-        gc.collect()
-    assert not thread.is_alive()
-    assert len(confirmed) == sent
-    expected = [str(number).encode() for number in range(1, sent + 1)]
-    assert everything(served, STREAM, expected[-1]) == expected
+        producer.stop()
+    assert everything(served, STREAM, producer.bodies[-1]) == producer.bodies
 
 
 def test_a_full_disk_refuses_publishers_keeps_readers_and_is_recovered_from(tmp_path: Path) -> None:
@@ -215,14 +160,14 @@ def test_a_full_disk_refuses_publishers_keeps_readers_and_is_recovered_from(tmp_
             with pytest.raises(HeadgateError):
                 fill()
             publisher.abandon()
-            offsets = [offset for offset, _ in _available(client)]
+            offsets = [offset for offset, _ in available(client)]
             assert offsets == list(range(len(offsets)))
             assert 0.8 * room < len(offsets) * len(body) < room
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             with client.publisher(STREAM) as again:
                 again.send(Message(b"there is room again"))
                 again.flush()
-            received = list(_available(client))
+            received = list(available(client))
         assert [offset for offset, _ in received] == list(range(len(offsets) + 1))
         assert received[-1][1] == b"there is room again"
         assert process.stop() == 0
@@ -230,12 +175,12 @@ def test_a_full_disk_refuses_publishers_keeps_readers_and_is_recovered_from(tmp_
         process.close()
 
 
-def _available(client: Client) -> Iterator[tuple[int, bytes]]:
+def available(client: Client, stream: str = STREAM) -> Iterator[tuple[int, bytes]]:
     """What a stream has now."""
-    statistics = client.statistics(STREAM)
-    behind = client.resolve_offset(STREAM, _next())
+    statistics = client.statistics(stream)
+    behind = client.resolve_offset(stream, _next())
     assert statistics.first_chunk_id == 0
-    with client.consumer(STREAM, start="first") as consumer:
+    with client.consumer(stream, start="first") as consumer:
         for _ in range(behind):
             received = consumer.next(LIMIT_S)
             assert received is not None

@@ -9,18 +9,27 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+import trustme
 
 from headgate.server import listening
+from headgate.server.listeners import PLAIN
 from server.running import RunningServer, running_server
-from waiting import LIMIT_S, eventually
+from waiting import LIMIT_S
 
-NAMES = ("amqp", "stream", "stomp", "servicebus", "rocketmq", "rocketmq_names", "rocketmq_classic", "http")
+NAMES = (*PLAIN, "rocketmq_tls")
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with running_server(tmp_path_factory.mktemp("server"), listeners={"servicebus": 0}) as running:
-        yield running
+    """A server with all listeners, which are looked at all the time."""
+    folder = tmp_path_factory.mktemp("server")
+    certificate = trustme.CA().issue_cert("localhost")
+    certificate.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
+    tls = {"certificate": str(folder / "server.pem"), "key": str(folder / "server.pem")}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(listening, "_LOOKED_S", 0.02)
+        with running_server(folder, listeners={"servicebus": 0}, tls=tls) as running:
+            yield running
 
 
 def asked(running: RunningServer, path: str) -> tuple[int, str]:
@@ -65,8 +74,8 @@ def test_a_listener_that_ended_is_started_again(
                     503,
                     f"{asked(running, path)[1].splitlines()[0]}\nlistener {name} does not accept\n",
                 )
-    eventually(lambda: accepts(port))
-    assert running.context.listeners.restarts[name] == before + 1
+    running.until(lambda: running.context.listeners.restarts[name] == before + 1)
+    assert accepts(port)
     assert asked(running, "/health")[0] == 200
     metrics = asked(running, "/metrics")[1]
     assert f'headgate_listener_restarts_total{{listener="{name}"}} {before + 1}' in metrics

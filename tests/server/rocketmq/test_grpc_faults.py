@@ -288,14 +288,18 @@ def test_who_brings_enough_stays_and_is_asked_whether_it_is_there(
         tick()
         connected.sendall(grpc_frames.frame(Frame.DATA, 1, 3, MESSAGE[16_000:32_000]))
         said = b""
-        while b"grpc-status" not in said:
-            said += connected.recv(1 << 16)
+
+        def hears(expected: bytes) -> None:
+            nonlocal said
+            while expected not in said:
+                piece = connected.recv(1 << 16)
+                assert piece, "the server closed the connection"
+                said += piece
+
+        hears(b"grpc-status")
         passed_s += 31.0
         tick()
-        while grpc_frames.frame(Frame.PING, 0, 0, bytes(8)) not in said:
-            piece = connected.recv(1 << 16)
-            assert piece
-            said += piece
+        hears(grpc_frames.frame(Frame.PING, 0, 0, bytes(8)))
         passed_s += 30.0
         tick()
         until_closed(connected)

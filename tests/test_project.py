@@ -143,6 +143,18 @@ def test_every_package_says_what_it_hides() -> None:
     assert silent == []
 
 
+def test_the_first_paragraph_of_a_docstring_is_whole() -> None:
+    """A sentence that goes on behind an empty line reads as if it were cut."""
+    cut = [
+        f"{path.relative_to(PACKAGE)}: {first[-60:]}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and not (first := (ast.get_docstring(node) or ".").partition("\n\n")[0]).endswith((".", ":", "?", "…"))
+    ]
+    assert cut == []
+
+
 def test_version_is_the_same_everywhere() -> None:
     import headgate
 

@@ -106,9 +106,10 @@ class GroupView:
         claimed: Callable[[GroupView], int],
         now_ms: Callable[[], int],
     ) -> None:
-        """`fresh` makes what reads on for it; `offer` is told when it has something for who waits, `claimed` when that
+        """`fresh` makes the reader of messages that were not given yet.
 
-        is to be committed; it numbers what was claimed, over all views.
+        `offer` is called when there is something for a waiting member. `claimed` is called when a claim is to be
+        committed, and gives its number, over all views.
         """
         self.group = group
         self.stream = stream
@@ -517,9 +518,10 @@ class GroupView:
     # settling
 
     def settle(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
-        """The messages with these tokens are consumed; `then` gets for each whether its claim still stood, or why
+        """Settle the messages with these tokens as consumed.
 
-        nothing was settled: LogError, PreconditionFailedError, ResourceNotFoundError.
+        `then` gets for each token whether its claim still stood, or the error for which nothing was settled: LogError,
+        PreconditionFailedError, ResourceNotFoundError.
         """
 
         def settle(given: Tokens) -> NDArray[np.bool_]:

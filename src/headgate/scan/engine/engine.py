@@ -253,9 +253,9 @@ class ReadingEngine:
     # what is found
 
     def take(self, reader: Reader[Batch], at_most: int, max_bytes: int) -> Batch | None:
-        """The next messages or chunks, as many as are wanted, within both limits, but at least one; None if there are
+        """The next messages or chunks that the reader wants; None if there are none now.
 
-        none now. The bytes stay as they are as long as they are referenced.
+        They keep to both limits, but are at least one. The bytes stay as they are while they are referenced.
         """
         # Only a reader that has a place has something pending.
         if reader.wanted <= 0 or not reader.pending:

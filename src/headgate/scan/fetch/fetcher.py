@@ -429,10 +429,10 @@ class Fetcher:
     def _step(
         self, place: Place, window_bytes: int, mapped_to: int | None = None, *, stop_row: int | None = None
     ) -> _Step:
-        """The chunks to read next; `place` moves to the first of them. With `stop_row` they end before that row, unless
+        """The chunks to read next; `place` moves to the first of them.
 
-        stage 1 has chosen them, which is done for many at a time.
-        With `mapped_to` they end before that byte of the file, if the first one does, and lie in few parts of it.
+        With `stop_row` they end before that row, unless stage 1 has chosen them, which is done for many at a time. With
+        `mapped_to` they end before that byte of the file, if the first one does, and lie in few parts of it.
         """
         counters = ScanCounters()
         view = place.view

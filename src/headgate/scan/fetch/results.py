@@ -56,10 +56,10 @@ _TILE_BYTES = 4096
 
 @dataclass(slots=True)
 class _Decided:
-    """`kept`, the messages that some filter keeps, and which: those of the filter at place i of the rule set are
+    """The messages that at least one filter of a rule set keeps, and which filter keeps which.
 
-    `rows[borders[i]:borders[i + 1]]`, in `chunks_hit[i]` chunks. `places` is number of filter → place. `malformed` are
-    the offsets of what is no AMQP message, found by evaluating any of them.
+    The filter at place i keeps the messages `rows[borders[i]:borders[i + 1]]` of `kept`, in `chunks_hit[i]` chunks;
+    `places` maps the number of a filter to its place. `malformed` holds the offsets of what is no AMQP message.
     """
 
     places: dict[int, int]
@@ -151,9 +151,9 @@ class SharedResults(Tile):
             return took_ns
 
     def portion(self, number: int, wanted: Filter | None, selector: ChunkSelector, offset: int) -> tuple[Portion, Pick]:
-        """What the filter of this number, for which it is decided, keeps from an offset on of the chunks that stage 1
+        """What one filter keeps from an offset on, and the chunks that stage 1 left to it.
 
-        leaves; and those chunks.
+        `number` is that of the filter, whose results must be decided.
         """
         decided = self._decided
         assert decided is not None
@@ -231,9 +231,9 @@ def _steps(view: SegmentView, rows: Int64Array) -> Iterator[Int64Array]:
 
 
 def _kept(batch: ScanBatch, matching: Int64Array) -> tuple[ScanBatch, Int64Array]:
-    """The messages of some rows, and the rows, which may repeat, among those. They are copied, without slack behind
+    """The messages of some rows, each once, and for each given row its place among them; rows may repeat.
 
-    them, unless they are views of the file.
+    Messages are copied, without slack behind them, unless they are views of the file.
     """
     rows = np.flatnonzero(np.bincount(matching, minlength=len(batch)))
     kept = ScanBatch(batch.messages.take(rows), batch.offsets[rows], batch.timestamps_ms[rows])

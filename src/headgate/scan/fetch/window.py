@@ -311,9 +311,9 @@ class SharedWindow(Tile):
         self._share_ns = 0
 
     def chunks(self, place: Place, filters: SharedFilters) -> tuple[SharedChunks, int]:
-        """Its chunks with messages, and the reader's share of the time it took to bring them into memory, less what it
+        """Its chunks with messages, and the nanoseconds of loading them that the reader still owes.
 
-        takes itself for all. Raises CorruptChunkError for an invalid header.
+        That is its share, less what this call took for all readers. Raises CorruptChunkError for an invalid header.
         """
         with self._lock:
             took_ns = 0

@@ -111,6 +111,7 @@ def test_unknown_requests_are_answered_with_a_code_and_transactions_refused(clie
     unknown = client.call(9_999)
     assert unknown.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert unknown.remark == " request type 9999 not supported"
+    assert "`headgate rocketmq topic ls`" in client.call(206).remark
     assert client.send(topic, properties="TRAN_MSG\x01true\x02").code == ResponseCode.NO_PERMISSION
     assert client.call(RequestCode.GET_MAX_OFFSET, {"topic": topic}).code == ResponseCode.SYSTEM_ERROR
     assert client.call(RequestCode.HEART_BEAT, body=b"{").code == ResponseCode.SYSTEM_ERROR
@@ -398,6 +399,18 @@ def test_places_are_kept_and_never_go_back(client, topic):
     assert committed(client, "placed", topic) == 3
     client.pull("placed", topic, 4, sysFlag=1, commitOffset=4)
     assert committed(client, "placed", topic) == 4
+
+
+def test_who_is_no_member_is_told_that_a_group_is_not_set_back(client, other, topic):
+    for number in range(4):
+        client.send(topic, b"%d" % number)
+    client.heartbeat("ahead", topic)
+    commit(client, "ahead", topic, 3)
+    fields = {"consumerGroup": "ahead", "topic": topic, "queueId": 0, "commitOffset": 1}
+    refused = other.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    assert refused.code == ResponseCode.INVALID_PARAMETER and "headgate rocketmq group reset" in refused.remark
+    commit(other, "ahead", topic, 4)
+    assert committed(client, "ahead", topic) == 4
 
 
 def test_an_empty_queue_has_no_place_and_what_is_committed_without_an_answer_counts_at_once(client, topic):

@@ -4,6 +4,7 @@
     RequestCode, ResponseCode, response_code          numbers of the protocol, and what each error is answered with
     read_header, read_send, pull_fields               typed headers (the table `headers`)
     encode_body, decode_body                          bodies in JSON (the table `bodies`); `subscriptions_of`
+    not_supported                                     what an unserved request is answered: what to use instead
     is_signed, sign, ACCESS_KEY                       how clients with an access key sign their requests
 
 Hidden: how headers are written, and the liberties that clients take with JSON.
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         read_send,
     )
     from headgate.protocols.rocketmq.remoting.signatures import ACCESS_KEY, is_signed, sign
+    from headgate.protocols.rocketmq.remoting.substitutes import not_supported
 else:
     from headgate.faces import lazy
 

@@ -83,6 +83,10 @@ class Consuming:
         groups = self._broker.consumer_groups
         return bool(group) and (groups.find(group) is not None or groups.may_create)
 
+    def is_member(self, group: str) -> bool:
+        """Whether the client of this connection is a member of a group."""
+        return any(of_group == group for of_group, _ in self._memberships)
+
     def end(self) -> None:
         """The connection is gone."""
         memberships, self._memberships = self._memberships, {}

@@ -22,6 +22,7 @@ from headgate.protocols.rocketmq.remoting import (
     RequestCode,
     ResponseCode,
     encode_body,
+    not_supported,
     read_header,
 )
 from headgate.protocols.rocketmq.remoting import headers as h
@@ -76,7 +77,7 @@ class RemotingHandler:
         )
         self._consuming = Consuming(transport, context, self._answer, self._tell, self._replying)
         self._pulling = Pulling(transport, context, self._answer, self._consuming.refresh, store_host=store_host)
-        self._places = Places(context, self._answer, self._pulling)
+        self._places = Places(context, self._answer, self._pulling, self._consuming.is_member)
         self._queries = Queries(transport, context, self._answer, store_host=store_host)
         self._is_open = True
         self._flush_is_due = False
@@ -152,7 +153,7 @@ class RemotingHandler:
     def _handle(self, command: Command) -> None:
         call = self._requests.get(command.code)
         if call is None:
-            remark = f" request type {command.code} not supported"
+            remark = not_supported(command.code)
             self._answer(command, command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
             return
         try:

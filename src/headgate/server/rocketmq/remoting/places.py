@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from headgate.broker import Session
 from headgate.broker.consumer_groups import RetryQueue
+from headgate.errors import PreconditionFailedError
 from headgate.log import OffsetSpecification
 from headgate.protocols.rocketmq import RETRY_PREFIX
 from headgate.protocols.rocketmq.remoting import Command, RequestCode, ResponseCode, read_header
@@ -20,12 +21,15 @@ from headgate.server.rocketmq.remoting.subscriptions import readable_stream, rea
 class Places:
     """What the clients of one connection ask and say about offsets."""
 
-    def __init__(self, context: ServerContext, answer: Answer, pulling: Pulling) -> None:
-        """`pulling` is what its members read."""
+    def __init__(
+        self, context: ServerContext, answer: Answer, pulling: Pulling, is_member: Callable[[str], bool]
+    ) -> None:
+        """`pulling` is what its members read; `is_member` says whether the client is in a group."""
         self._broker = context.broker
         self._places = context.broker.consumer_groups.pulling
         self._answer = answer
         self._pulling = pulling
+        self._is_member = is_member
         self.requests: Mapping[int, Callable[[Session, Command], None]] = {
             RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
@@ -70,7 +74,18 @@ class Places:
         if not self._pulling.counts_offsets_of(group, request.topic, request.queue_id):
             told([True])
             return
+        if not self._is_member(group):
+            self._check_ahead(stream, request)
         self._places.done(stream, group, request.commit_offset, None if command.is_one_way else told)
+
+    def _check_ahead(self, stream: str, request: h.UpdateOffsetRequest) -> None:
+        """Refuse to set a group back for who is not in it: from a member it may be a late word, and is passed over."""
+        place = self._places.place(stream, request.consumer_group)
+        if place is not None and request.commit_offset < place:
+            raise PreconditionFailedError(
+                f"group {request.consumer_group} is at {place} in queue {request.queue_id} of {request.topic}, and is"
+                f" not set back to {request.commit_offset} so: `headgate rocketmq group reset` does that"
+            )
 
     def _max_offset(self, session: Session, command: Command) -> None:
         request = read_header(command, h.QueueRequest)

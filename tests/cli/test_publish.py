@@ -107,3 +107,10 @@ def test_a_filter_value_without_room_is_refused_behind_the_rows_before_it(run: R
     assert done.status == 1
     assert "1 message published; next offset 1" in done.err
     assert "row 2: found filter value 'a'; the stream protocol has no room" in done.err
+
+
+def test_a_line_without_a_body_is_stored_with_an_empty_one_that_is_noted(run: Run, place: list[str]) -> None:
+    run("stream", "create", "orders", *place)
+    assert run("publish", "orders", *place, stdin='{"subject": "a"}\n{"subject": "a", "body": null}\n').status == 0
+    for shown in run("tail", "orders", "--json", *place).json:
+        assert (shown["message_annotations"], shown["body"]) == ({"x-headgate-no-body": True}, {"data": ""})

@@ -289,3 +289,13 @@ def test_filter_values_cannot_be_compressed_and_other_codecs_are_refused(client:
     assert [messages for _, _, messages in sub_batches(server)] == [[b"two"]]
     with pytest.raises(ConfigError, match="'brotli', expected one of none, gzip, snappy, lz4, zstd"):
         client.publisher("orders", compression="brotli")
+
+
+def test_a_message_without_a_body_is_sent_with_an_empty_one_that_is_noted(client: Client, server: FakeServer) -> None:
+    client.create_stream("orders")
+    stored = Message(message_annotations={"x-headgate-no-body": True}, subject="ping").encode()
+    with client.publisher("orders") as publisher:
+        publisher.send(Message(None, subject="ping"))
+    with client.publisher("orders", filter_value=lambda message: "a") as publisher:
+        publisher.send_many([Message(None, subject="ping")])
+    assert [message for _, message, _ in published(server)] == [stored, stored]

@@ -462,3 +462,13 @@ def test_a_decoded_message_keeps_its_bytes_and_not_the_buffer() -> None:
     assert message.body == Body.data(b"abc")
     wide = b"\0\x53\x75\xb0" + struct.pack(">I", 1) + b"x"
     assert Message.decode(wide).encode() == wide
+
+
+@pytest.mark.parametrize("footer", [None, {"x": 1}])
+def test_a_message_without_a_body_is_stored_with_an_empty_one_that_is_noted(footer: dict[str, Any] | None) -> None:
+    stored = Message(None, message_annotations={"x-opt-tag": 1}, footer=footer, subject="ping").with_body()
+    assert stored == Message(
+        b"", message_annotations={"x-opt-tag": 1, "x-headgate-no-body": True}, footer=footer, subject="ping"
+    )
+    assert stored.with_body() is stored
+    assert Message(Body.value(None)).with_body() == Message(Body.value(None))

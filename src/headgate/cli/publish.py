@@ -378,7 +378,8 @@ def taken_filter_value(description: dict[str, Any]) -> str | None:
 
 
 def message_of_json(description: dict[str, Any]) -> Message:
-    """The message that an object describes: the form of `Message.describe`, with `subject` as a short way.
+    """The message that an object describes: the form of `Message.describe`, with `subject` as a short way;
+    as streams store it where it has no body.
 
     Raises ConfigError that names the key that is wrong.
     """
@@ -394,7 +395,7 @@ def message_of_json(description: dict[str, Any]) -> Message:
     body = description.get("body")
     if isinstance(body, list) or (isinstance(body, dict) and body.keys() not in ({"data"}, {"sequence"}, {"value"})):
         description["body"] = msgspec.json.encode(body).decode()
-    return Message.of_description(description)
+    return Message.of_description(description).with_body()
 
 
 def _octets(message: Message, source: FieldReference) -> bytes | None:

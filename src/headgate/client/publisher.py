@@ -130,6 +130,7 @@ class Publisher:
     ) -> int:
         """Send one message at once; gives its publishing id.
 
+        A `Message` without a body is sent as `Message.with_body` makes it; bytes are sent as they are.
         `filter_value` takes the place of what the publisher's function says. `publishing_id` has to be above those
         before it. Errors as for `send_encoded`.
         """
@@ -224,8 +225,8 @@ class Publisher:
 
     def _encoded(self, message: Message | bytes) -> tuple[bytes, bytes | None]:
         if self._filter_value is None:
-            return (message if isinstance(message, bytes) else message.encode()), None
-        decoded = Message.decode(message) if isinstance(message, bytes) else message
+            return (message if isinstance(message, bytes) else message.with_body().encode()), None
+        decoded = Message.decode(message) if isinstance(message, bytes) else message.with_body()
         value = self._filter_value(decoded)
         return decoded.encode(), None if value is None else _octets(value)
 

@@ -3,6 +3,7 @@
     Message, Body, Change             one message, decoded when it is used; how it is made and edited
     EncodedMessages, check            a batch for kernels and evaluators; when bytes are not a message
                                       (docs/design/message-validity.md)
+    NO_BODY, EMPTY_BODY               how a message without a body is stored
     FieldReference, Section           names of fields; `parse_field` reads one
     AmqpValue, AmqpType, AmqpArray    values with their types; `amqp_value` finds the type of a Python value
     encode_value, decode_value        values as bytes; `section_spans`, `skip_value` and `read_…` go through bytes
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
         section_spans,
         skip_value,
     )
-    from headgate.message.message import Message
+    from headgate.message.message import EMPTY_BODY, NO_BODY, Message
     from headgate.message.rocketmq import SYSTEM_PROPERTIES, TAG, stored_message
     from headgate.message.typed_json import from_json, from_plain_or_typed, plain_json, to_json
     from headgate.message.types import (

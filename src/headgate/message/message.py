@@ -22,6 +22,13 @@ from headgate.message.types import AmqpValue
 _NOT_LOOKED_INTO = {
     kind: AmqpValue(kind, None) for kind in (AmqpType.LIST, AmqpType.MAP, AmqpType.ARRAY, AmqpType.DESCRIBED)
 }
+NO_BODY = "x-headgate-no-body"
+"""The annotation, true, of a stored message that came without a body."""
+
+EMPTY_BODY = bytes([0x00, 0x53, Section.DATA, 0xA0, 0])
+"""One data section of no bytes: the body that messages without one are stored with."""
+
+_NO_BODY = FieldReference(Section.MESSAGE_ANNOTATIONS, key=NO_BODY.encode())
 _STRINGS = frozenset({0xA1, 0xB1})
 _STRINGS_AND_SYMBOLS = _STRINGS | {0xA3, 0xB3}
 _FIELD_NAMES = {Section.HEADER: HEADER_FIELDS, Section.PROPERTIES: PROPERTIES_FIELDS}
@@ -167,6 +174,18 @@ class Message:
         change is not framed as it says.
         """
         return Message.decode(changed_bytes(self._data, self._spans, self._body_position, changes))
+
+    def with_body(self) -> Message:
+        """The message as streams store it: one without a body gets an empty data section, and the annotation `NO_BODY`.
+
+        RabbitMQ ends the connection of a consumer that meets a message without a body.
+        """
+        position = self._body_position
+        if position < len(self._data) and read_descriptor(self._data, position)[0] is not Section.FOOTER:
+            return self
+        noted = self.with_changes([(_NO_BODY, AmqpValue(AmqpType.BOOLEAN, True))])
+        position = noted._body_position
+        return Message.decode(noted._data[:position] + EMPTY_BODY + noted._data[position:])
 
     def _field_positions(self, section: Section) -> dict[int | bytes, int]:
         """Where the values of a section's fields begin, by position in a list, by key in a map."""

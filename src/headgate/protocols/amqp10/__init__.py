@@ -6,7 +6,6 @@
     Accepted, Rejected, Released, Modified      outcomes, `Received` before; `Error` says why, `NO_INFO`: no more
     store_messages, StoredMessages              what a publisher's message is stored as
     BROKER_ANNOTATIONS                          what RabbitMQ's clients see there of a message's way
-    EMPTY_BODY                                  the body that messages without one are stored with
     delivered_message, in_standard_order        what a consumer of a stream gets (`OFFSET`); `annotated_message`: other
     Condition, SaslCode, condition_of           what each error is answered with; `status_of` for management
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from headgate.protocols.amqp10.link import Link
     from headgate.protocols.amqp10.messages import (
         BROKER_ANNOTATIONS,
-        EMPTY_BODY,
         OFFSET,
         StoredMessages,
         annotated_message,

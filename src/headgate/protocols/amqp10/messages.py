@@ -24,6 +24,7 @@ from headgate.errors import AccessRefusedError, HeadgateError, MessageError, Pre
 from headgate.log import FilterValues
 from headgate.message import (
     CONSTRUCTOR_WIDTHS,
+    EMPTY_BODY,
     NULL,
     SLACK_BYTES,
     AmqpType,
@@ -51,8 +52,6 @@ BROKER_ANNOTATIONS = (EXCHANGE, ROUTING_KEY, OFFSET, FILTER_VALUE)
 _NULL = b"\x40"
 _TRUE = b"\x41"
 _FALSE = b"\x42"
-EMPTY_BODY = bytes([0x00, 0x53, Section.DATA, 0xA0, 0])
-"""One data section of no bytes: the body that messages without one are stored with."""
 
 _DEFAULT_HEADER = (_TRUE, _NULL, _NULL)
 _HEADER_TAIL = b"\x41\x43"

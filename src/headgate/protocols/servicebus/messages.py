@@ -22,6 +22,8 @@ from headgate.columns import rows_of, smallest, total
 from headgate.errors import HeadgateError, MessageError, PreconditionFailedError
 from headgate.language.servicebus import Limits
 from headgate.message import (
+    EMPTY_BODY,
+    NO_BODY,
     SLACK_BYTES,
     AmqpType,
     AmqpValue,
@@ -34,7 +36,7 @@ from headgate.message import (
     skip_value,
 )
 from headgate.message.lookup import locate_bytes
-from headgate.protocols.amqp10 import BROKER_ANNOTATIONS, EMPTY_BODY, StoredMessages, annotated_message, store_messages
+from headgate.protocols.amqp10 import BROKER_ANNOTATIONS, StoredMessages, annotated_message, store_messages
 from headgate.protocols.servicebus.batches import ID_BYTES, KERNEL, widths
 
 SEQUENCE_NUMBER = "x-opt-sequence-number"
@@ -46,9 +48,6 @@ DEAD_LETTER_SOURCE = "x-opt-deadletter-source"
 LOCK_TOKEN = "x-opt-lock-token"
 """A delivery annotation: the lock of a message that came by its number, as the response says beside it, too."""
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
-
-NO_BODY = "x-headgate-no-body"
-"""The annotation, true, of a stored message that came without a body."""
 
 _TOLD = (SEQUENCE_NUMBER, ENQUEUED_SEQUENCE_NUMBER, ENQUEUED_TIME, STATE)
 """What each delivery says, in the order of the kernel; behind them that it is locked."""

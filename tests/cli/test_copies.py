@@ -15,6 +15,7 @@ import pytest
 from command_line import Outcome, Run
 from headgate import Message
 from headgate.cli import local_topics
+from headgate.cli.topic import rule_failures
 from headgate.client import Client
 from headgate.log import Writer, resolve_stream
 from headgate.log.root import lock_root
@@ -239,6 +240,7 @@ def test_a_filter_and_a_rule_of_a_topic_are_explained_in_their_own_language(run:
     results = [run("rule", "explain", "orders", "red", "Halved", "--offset", str(n), "--json").json[0] for n in (0, 1)]
     assert [each["verdict"] for each in results] == ["true", "true"]
     assert results[0]["result"] == "a copy that the action changes" and "action fails" in results[1]["result"]
+    assert results[0]["failure"] is None and "string" in results[1]["failure"]
     of_json = run("rule", "explain", "orders", "red", "low", "--message", lines[0])
     assert of_json.lines[-1] == "gives the message as it is"
     refused = run("rule", "explain", "orders", "red", "halve", "--offset", "0")
@@ -356,3 +358,39 @@ def test_commands_on_files_make_no_users_and_no_folders_for_what_is_not_there(ru
     assert not (tmp_path / "root").exists()
     assert run("topic", "create", "orders").status == 0
     assert not (tmp_path / "root" / ".headgate" / "users.json").exists()
+
+
+def test_all_rules_of_a_topic_are_explained_with_what_their_actions_change_or_why_they_fail(run: Run) -> None:
+    run("topic", "create", "orders")
+    dated = {"name": "dated", "sql": "n > 1", "action": "SET n = '12'; SET new = 'x'; REMOVE color"}
+    wrong = {"name": "wrong", "sql": "n > 1", "action": "SET n = color / 2"}
+    run("subscription", "create", "orders", "a", "--rule", json.dumps(dated), "--rule", json.dumps(wrong))
+    run("subscription", "create", "orders", "b", "--rule", json.dumps({"name": "none", "sql": "n > 100"}))
+    line = json.dumps({"application_properties": {"n": {"t": "int", "v": 5}, "color": "red"}})
+    rows = run("rule", "explain", "orders", "--message", line, "--json").json
+    assert [(row["subscription"], row["rule"], row["verdict"]) for row in rows] == [
+        ("a", "dated", "true"),
+        ("a", "wrong", "true"),
+        ("b", "none", "false"),
+    ]
+    changes = {each["field"]: (each["before"], each["after"]) for each in rows[0]["changes"]}
+    assert changes == {
+        "application_properties.n": ({"t": "int", "v": 5}, {"t": "int", "v": 12}),
+        "application_properties.new": (None, {"t": "string", "v": "x"}),
+        "application_properties.color": ({"t": "string", "v": "red"}, None),
+        "application_properties.RuleName": (None, {"t": "string", "v": "dated"}),
+    }
+    assert "string" in rows[1]["failure"]
+    assert rows[1]["changes"] is None and rows[2]["changes"] is None
+    shown = run("rule", "explain", "orders", "a", "--message", line).lines
+    assert "a/dated: n > 1" in shown
+    assert 'application_properties.n\t{"t":"int","v":5}\t{"t":"int","v":12}' in shown
+    assert [each for each in shown if each.startswith("gives no copy by this rule: its action fails: ")]
+
+
+def test_failures_that_are_not_counted_are_not_shown_as_none() -> None:
+    uncounted, counted = {"errors": None, "failed_actions": 0}, {"errors": 0, "failed_actions": 0}
+    failed = {"errors": None, "failed_actions": 2}
+    assert rule_failures({"rules": [uncounted, counted]}) == {"rule_failures": None}
+    assert rule_failures({"rules": [uncounted, failed]}) == {"rule_failures": 2}
+    assert rule_failures({"rules": [counted]}) == {"rule_failures": 0}

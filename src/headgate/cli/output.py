@@ -24,6 +24,11 @@ def _jsonable(value: Any) -> object:
     return str(value)
 
 
+def json_cell(value: object) -> str:
+    """A value on one line, for a table; nothing where there is none."""
+    return "" if value is None else msgspec.json.encode(value).decode()
+
+
 def write_line(text: str = "") -> None:
     """One line of result."""
     sys.stdout.write(text + "\n")

@@ -18,7 +18,7 @@ from headgate.cli.options import (
     json_of,
     parameters_of,
 )
-from headgate.cli.output import write_facts, write_json, write_line, write_rows, write_table
+from headgate.cli.output import json_cell, write_facts, write_json, write_line, write_rows, write_table
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.cli.rule_explain import explain
 from headgate.cli.rule_test import rule_test
@@ -360,23 +360,18 @@ def _write_dry_run(found: dict[str, Any]) -> None:
     if samples:
         write_line()
         cells = [
-            (what, each["offset"], shown_time(each["timestamp_ms"]), each["note"], _json(each["message"]))
+            (what, each["offset"], shown_time(each["timestamp_ms"]), each["note"], json_cell(each["message"]))
             for what, each in samples
         ]
         write_table(("sample", "offset", "arrived", "why", "message"), cells)
     if found["changes"]:
         write_line()
         changes = [
-            (each["offset"], change["field"], _json(change["before"]), _json(change["after"]))
+            (each["offset"], change["field"], json_cell(change["before"]), json_cell(change["after"]))
             for each in found["changes"]
             for change in each["changes"]
         ]
         write_table(("offset", "field", "before", "after"), changes)
-
-
-def _json(value: object) -> str:
-    """A value on one line; nothing where there is none."""
-    return "" if value is None else msgspec.json.encode(value).decode()
 
 
 def _object(text: str | None, option: str) -> dict[str, Any] | None:

@@ -1,22 +1,26 @@
-"""`headgate rule explain`: why a rule gave a copy of a message, or none."""
+"""`headgate rule explain`: why the rules of a topic gave a copy of a message, or none, and what their actions do."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from headgate.cli.explanation import explanation_row, given_message, message_at, write_explanation
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Root, RuleName, SubscriptionName, TopicName
-from headgate.cli.output import write_json, write_line
+from headgate.cli.output import json_cell, write_json, write_line, write_table
 from headgate.clock import now_ms
 from headgate.errors import ConfigError, RuleNotFoundError, did_you_mean
+
+if TYPE_CHECKING:
+    from headgate.topic import Rule, RuleHistory, Subscription, Topic
+    from headgate.topic.trial import RuleExplanation
 
 
 def explain(
     topic: TopicName,
-    subscription: SubscriptionName,
-    name: RuleName,
+    subscription: SubscriptionName | None = None,
+    name: RuleName | None = None,
     /,
     *,
     offset: Annotated[int | None, Parameter(help="Offset of the message in the topic.")] = None,
@@ -26,46 +30,76 @@ def explain(
     as_json: AsJson = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Say what a rule makes of a message: each clause of its filter, in its own language, and its action.
+    """Say what rules make of a message: each clause of the filter, in its own language, and what the action changes.
+
+    All rules of a topic are asked, those of one subscription, or one rule.
 
     A stored message is judged by the rule that was in force for it, with the time of its arrival as `UTC()`.
     """
-    from headgate.evaluate import Verdict, explain_message
-    from headgate.topic import RuleHistory, failure_of, topic_stream
-    from headgate.topic import copy_identity as identity_of
+    from headgate.topic import RuleHistory, copy_identity, topic_stream
+    from headgate.topic.trial import explain_rule
 
     if (message is None) == (offset is None):
         raise ConfigError("expected a message: either --offset N, or --message JSON")
     stream = topic_stream(root, topic)
     history = RuleHistory.load(stream)
-    number = history.subscription(subscription).number
+    in_force = history.at(stream.next_offset() if offset is None else offset)
     if offset is None:
-        rules = {each.number: each for each in history.at(stream.next_offset()).subscriptions if each.number == number}
-        in_force = {rule.number: rule for each in rules.values() for rule in each.rules}
         (encoded, _), arrived_ms = given_message(str(message)), now_ms()
     else:
         encoded, arrived_ms = message_at(stream, offset)
-        in_force = history.rules_at(number, offset)
-    rule = next((rule for rule in in_force.values() if rule.name.casefold() == name.casefold()), None)
-    if rule is None:
-        at = "now" if offset is None else f"for offset {offset}, see headgate rule history {topic}"
-        near = did_you_mean(name, [rule.name for rule in in_force.values()])
-        raise RuleNotFoundError(
-            f"no such rule is in force {at}{near}", topic=topic, subscription=subscription, rule=name
-        )
-    explanation = explain_message(rule.filter, encoded, now_ms=arrived_ms)
-    identity = identity_of(stream.name, offset or 0, number, rule.number)
-    does = "no copy by this rule"
-    if explanation.verdict is Verdict.TRUE:
-        failure = failure_of(rule, encoded, now_ms=arrived_ms, identity=identity)
-        if failure is not None:
-            does = f"no copy by this rule: its action fails: {failure}"
-        else:
-            does = "a copy that the action changes" if rule.has_action else "the message as it is"
-    if as_json:
-        write_json({"rule": rule.name, "result": does, **explanation_row(explanation, explanation.stage.value, [])})
-        return 0
-    write_line(f"{rule.name}: {rule.definition.filter_text}")
-    write_explanation(explanation, explanation.stage.value, [])
-    write_line(f"gives {does}")
+    found = [
+        (each.name, explain_rule(rule, encoded, now_ms=arrived_ms, identity=identity))
+        for each, rule in _asked(history, in_force, subscription, name, offset)
+        for identity in [copy_identity(stream.name, offset or 0, each.number, rule.number)]
+    ]
+    for number, (of, explained) in enumerate(found):
+        shown, stage = explained.filter, explained.filter.stage.value
+        if as_json:
+            does = {"result": _result(explained), "failure": explained.failure, "changes": _changes(explained)}
+            write_json({"subscription": of, "rule": explained.rule.name, **does, **explanation_row(shown, stage, [])})
+            continue
+        if number:
+            write_line()
+        write_line(f"{of + '/' if name is None else ''}{explained.rule.name}: {explained.rule.definition.filter_text}")
+        write_explanation(shown, stage, [])
+        if explained.changes:
+            rows = [(each.field, json_cell(each.before), json_cell(each.after)) for each in explained.changes]
+            write_table(("field", "before", "after"), rows)
+        write_line(f"gives {_result(explained)}")
     return 0
+
+
+def _asked(
+    history: RuleHistory, in_force: Topic, subscription: str | None, name: str | None, offset: int | None
+) -> list[tuple[Subscription, Rule]]:
+    """The rules that are asked for, with their subscriptions. Raises RuleNotFoundError."""
+    number = None if subscription is None else history.subscription(subscription).number
+    asked = [each for each in in_force.subscriptions if number is None or each.number == number]
+    rules = [(each, rule) for each in asked for rule in each.rules]
+    if name is None:
+        return rules
+    named = [(each, rule) for each, rule in rules if rule.name.casefold() == name.casefold()]
+    if not named:
+        at = "now" if offset is None else f"for offset {offset}, see headgate rule history {in_force.name}"
+        near = did_you_mean(name, [rule.name for _, rule in rules])
+        raise RuleNotFoundError(
+            f"no such rule is in force {at}{near}", topic=in_force.name, subscription=subscription, rule=name
+        )
+    return named
+
+
+def _result(explained: RuleExplanation) -> str:
+    from headgate.evaluate import Verdict
+
+    if explained.failure is not None:
+        return f"no copy by this rule: its action fails: {explained.failure}"
+    if explained.filter.verdict is not Verdict.TRUE:
+        return "no copy by this rule"
+    return "the message as it is" if explained.changes is None else "a copy that the action changes"
+
+
+def _changes(explained: RuleExplanation) -> list[dict[str, object]] | None:
+    if explained.changes is None:
+        return None
+    return [{"field": each.field, "before": each.before, "after": each.after} for each in explained.changes]

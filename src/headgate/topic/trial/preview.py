@@ -81,10 +81,9 @@ def dry_run(
             trial.add(messages, offsets, times)
             if router is not None and len(changes) < samples:
                 copies = router.route(messages, offsets, times)
-                changes += [
-                    ChangeSample(int(offsets[row]), int(times[row]), _differences(messages.message(row), encoded))
-                    for row, _, encoded in copies.changed(0)[: samples - len(changes)]
-                ]
+                for row, _, encoded in copies.changed(0)[: samples - len(changes)]:
+                    changed = differences(described(messages.message(row)), described(encoded))
+                    changes.append(ChangeSample(int(offsets[row]), int(times[row]), changed))
     findings = trial.take()
     (found,) = TrialReport(request, findings, start, stop).rules
     return DryRun(
@@ -109,9 +108,9 @@ def _batches(stream: Stream, start: int, stop: int) -> Iterator[ScanBatch]:
             yield batch
 
 
-def _differences(before: bytes, after: bytes) -> list[FieldChange]:
-    """The fields that differ, by name."""
-    old, new = _fields(described(before)), _fields(described(after))
+def differences(before: dict[str, Any], after: dict[str, Any]) -> list[FieldChange]:
+    """The fields that differ, by name, of two messages as JSON."""
+    old, new = _fields(before), _fields(after)
     return [
         FieldChange(name, old.get(name), new.get(name))
         for name in sorted(old.keys() | new.keys())

@@ -1,0 +1,47 @@
+"""What a rule makes of one message: what each clause of its filter says, what its action changes or why it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.errors import MessageError
+from headgate.evaluate import Explanation, Verdict, explain_message
+from headgate.language import EvaluationFailed
+from headgate.message import Message
+from headgate.topic.rule import Rule
+from headgate.topic.trial.preview import FieldChange, differences
+
+
+@dataclass(frozen=True, slots=True)
+class RuleExplanation:
+    """What a rule makes of one message.
+
+    `failure` is why its action fails. `changes` are what its action changes, values as typed JSON; None where it does
+    not act: the rule has no action, the message does not match, or the action fails.
+    """
+
+    rule: Rule
+    filter: Explanation
+    failure: str | None = None
+    changes: list[FieldChange] | None = None
+
+
+def explain_rule(rule: Rule, encoded: bytes, *, now_ms: int, identity: bytes) -> RuleExplanation:
+    """What a rule makes of a message that arrived at `now_ms`; `identity` is that of the copy (`copy_identity`)."""
+    explanation = explain_message(rule.filter, encoded, now_ms=now_ms)
+    if rule.action is None or explanation.verdict is not Verdict.TRUE:
+        return RuleExplanation(rule, explanation)
+    try:
+        message = Message.decode(encoded)
+        changed = rule.action.apply(message, now_ms=now_ms, identity=identity, rule=rule.name)
+    except (EvaluationFailed, MessageError) as failed:
+        return RuleExplanation(rule, explanation, failure=str(failed))
+    return RuleExplanation(rule, explanation, changes=differences(_typed(message), _typed(changed)))
+
+
+def _typed(message: Message) -> dict[str, Any]:
+    try:
+        return message.describe(typed=True)
+    except MessageError as error:
+        return {"malformed": str(error)}

@@ -12,8 +12,8 @@ from headgate.log import Stream, StreamArguments, stream_folder
 from headgate.message import Message
 from headgate.spark.pipeline import Report, run
 from headgate.spark.pipeline.configuration import check
-from headgate.spark.route import declare_topic, output_of_copies, route_topic
-from headgate.topic import Rule, Subscription, Topic
+from headgate.spark.route import declare_topic, output_of_copies, route_topic, rule_results
+from headgate.topic import ERRORS_COUNTED, Rule, RuleHistory, Subscription, Topic
 
 from ..log_streams import read_messages
 from .conftest import write_stream
@@ -187,3 +187,14 @@ def test_new_ids_and_times_of_a_copy_do_not_depend_on_when_it_is_made(spark: Spa
     first, second = messages(orders, "first"), messages(orders, "second")
     assert [message.encode() for message in first] == [message.encode() for message in second]
     assert len({message.properties["message-id"].value for message in first if message.properties}) == COUNT
+
+
+def test_errors_that_are_not_looked_for_in_many_rules_are_not_told_as_none(orders: Path) -> None:
+    many = tuple(Rule(f"r{number}", f"quantity > {number}") for number in range(ERRORS_COUNTED))
+    kept = Subscription("kept", (Rule("one", "quantity > 5"),), dead_letter_on_errors=True)
+    for rules, errors in ((many[1:], 0), (many, None)):
+        declare_topic(orders, Topic("orders", (Subscription("many", rules), kept)))
+        stream = Stream.open(stream_folder(orders, "orders"))
+        told = {(each.subscription, each.rule): each for each in rule_results(stream, RuleHistory.load(stream), {})}
+        assert told["many", "r7"].errors == errors
+        assert told["kept", "one"].errors == told["many", ""].errors == 0

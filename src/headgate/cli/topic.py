@@ -175,12 +175,17 @@ def write_subscriptions(topic: str, rows: Sequence[dict[str, Any]], *, as_json: 
     write_rows(table, as_json=False)
 
 
-def rule_failures(row: dict[str, Any]) -> dict[str, int]:
-    """For how many messages the rules of a subscription failed since a server opened the topic; empty if none told."""
+def rule_failures(row: dict[str, Any]) -> dict[str, int | None]:
+    """For how many messages the rules of a subscription failed since a server opened the topic; empty if none told.
+
+    None if no failure is known, and errors of filters are not counted.
+    """
     rules = row["rules"]
     if not isinstance(rules, list) or not all("failed_actions" in rule for rule in rules):
         return {}
-    return {"rule_failures": sum((rule["errors"] or 0) + rule["failed_actions"] for rule in rules)}
+    failures = sum((rule["errors"] or 0) + rule["failed_actions"] for rule in rules)
+    is_known = failures > 0 or all(rule["errors"] is not None for rule in rules)
+    return {"rule_failures": failures if is_known else None}
 
 
 def _rules(row: dict[str, Any]) -> int:

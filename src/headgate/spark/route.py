@@ -32,6 +32,7 @@ from headgate.spark.transfer import Outlet, TransferSource, run_transfer
 from headgate.spark.values import target_field
 from headgate.tables import ANNOTATION, field_values
 from headgate.topic import (
+    ERRORS_COUNTED,
     Copies,
     Counters,
     DeadLetter,
@@ -71,7 +72,9 @@ def output_of_dead_letters(subscription: str) -> str:
 class RuleResult:
     """What one rule did: `matched` messages, `copies` of its own, `errors` of its filter, `failed_actions`.
 
-    `last_failure_offset` is that of the last message that filter or action failed for, `last_failure_reason` says why.
+    `errors` is None where none are looked for: in a topic of more than `ERRORS_COUNTED` rules, unless the subscription
+    keeps dead letters of them. `last_failure_offset` is that of the last message that filter or action failed for,
+    `last_failure_reason` says why.
     Rules without an action share one copy per message, which is counted for the rule with the empty name; so are the
     copies of a fall-through, and dead letters under the name `(dead letters)`.
     """
@@ -80,7 +83,7 @@ class RuleResult:
     rule: str
     matched: int
     copies: int
-    errors: int
+    errors: int | None
     failed_actions: int
     last_failure_offset: int | None = None
     last_failure_reason: str | None = None
@@ -157,7 +160,7 @@ def route_topic(
         copies=done.messages_written,
         written=done.written,
         counters=counted,
-        rules=list(_rule_results(stream, RuleHistory.load(stream), rules)),
+        rules=list(rule_results(stream, RuleHistory.load(stream), rules)),
     )
 
 
@@ -351,7 +354,6 @@ def _merged(parts: list[tuple[Int64Array, EncodedMessages]]) -> EncodedMessages:
 
 
 _DEAD_LETTERS = "(dead letters)"
-_RULE_COUNTERS = ("matched", "copies", "errors", "failed_actions")
 _FAILED_AT = "failed at "
 
 
@@ -368,7 +370,7 @@ def _split(counted: Mapping[str, int]) -> tuple[dict[str, int], dict[tuple[str, 
     return reading, rules
 
 
-def _rule_results(
+def rule_results(
     stream: Stream, history: RuleHistory, counted: Mapping[tuple[str, str, str], int]
 ) -> Iterator[RuleResult]:
     """Rules that are in force in their order, then those that were before and have counted something."""
@@ -387,10 +389,17 @@ def _rule_results(
         if counter.startswith(_FAILED_AT):
             offset, of = int(counter.removeprefix(_FAILED_AT)), (subscription_name, rule_name)
             last_failures[of] = max(offset, last_failures.get(of, 0))
+    uncounted = set[str]()
+    if sum(len(each.rules) for each in history.current.subscriptions) > ERRORS_COUNTED:
+        uncounted = {each.name for each in history.current.subscriptions if not each.dead_letter_on_errors}
     for subscription_name, rule_name in names:
-        matched, copies, errors, failed_actions = (
-            counted.get((counter, subscription_name, rule_name), 0) for counter in _RULE_COUNTERS
+        matched, copies, failed_actions = (
+            counted.get((counter, subscription_name, rule_name), 0)
+            for counter in ("matched", "copies", "failed_actions")
         )
+        errors = counted.get(("errors", subscription_name, rule_name))
+        if errors is None and (subscription_name not in uncounted or rule_name in ("", _DEAD_LETTERS)):
+            errors = 0
         last = last_failures.get((subscription_name, rule_name))
         reason = None if last is None else _reason(stream, history, subscription_name, rule_name, last)
         yield RuleResult(subscription_name, rule_name, matched, copies, errors, failed_actions, last, reason)

@@ -87,7 +87,8 @@ class TopicReport:
         for rule in self.rules:
             matched = _share(rule.matched, self.messages)
             name = rule.rule or "(messages as they are)"
-            failures = (f"{rule.errors:,}", f"{rule.failed_actions:,}", _last_failure(rule))
+            errors = "–" if rule.errors is None else f"{rule.errors:,}"
+            failures = (errors, f"{rule.failed_actions:,}", _last_failure(rule))
             table.add_row(rule.subscription, name, matched, f"{rule.copies:,}", *failures[: len(table.columns) - 4])
         return table
 

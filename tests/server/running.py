@@ -14,7 +14,7 @@ import msgspec
 
 from headgate.log import without_flushing
 from headgate.server.context import HandlerFactory, ServerContext
-from headgate.server.listeners import ENCRYPTED, PLAIN, protocol_of
+from headgate.server.listening_sockets import ENCRYPTED, PLAIN, protocol_of
 from headgate.server.serving import HANDLERS, OVER_GRPC, Server
 from headgate.server.settings import ServerSettings
 from headgate.testing import ServerInThread, served

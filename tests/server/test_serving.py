@@ -18,7 +18,7 @@ from headgate.protocols.stream import frames
 from headgate.protocols.stream.publishing import PublishConfirm
 from headgate.scan.match_index.settings import Layout
 from headgate.server.context import ServerContext
-from headgate.server.listeners import open_listeners
+from headgate.server.listening_sockets import open_listeners
 from headgate.server.settings import Listeners
 from headgate.server.transport import Transport
 from server.running import running_server

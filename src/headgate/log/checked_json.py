@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 _CHECKSUM = "crc"
+_MISSING = object()
 
 
 def encode_checked(fields: dict[str, Any]) -> bytes:
@@ -22,9 +23,8 @@ def decode_checked(raw: bytes) -> tuple[dict[str, Any], str | None]:
     A file without one, which an earlier version or a person wrote, has that for its fault. Raises
     msgspec.DecodeError and UnicodeDecodeError for what is no JSON of that form.
     """
-    fields = msgspec.json.decode(raw, type=dict[str, Any])
-    noted, found = fields.pop(_CHECKSUM, None), _checksum(fields)
-    return fields, None if noted == found else f"their checksum is {found}, the file says {noted}"
+    fields, noted = _decoded(raw)
+    return fields, _fault(fields, noted)
 
 
 def decode_checked_if_noted(raw: bytes) -> bytes:
@@ -32,13 +32,26 @@ def decode_checked_if_noted(raw: bytes) -> bytes:
 
     Raises as `decode_checked`; msgspec.DecodeError for a wrong checksum.
     """
-    fields, fault = decode_checked(raw)
-    if fault is not None and _CHECKSUM in msgspec.json.decode(raw, type=dict[str, Any]):
+    fields, noted = _decoded(raw)
+    if noted is not _MISSING and (fault := _fault(fields, noted)) is not None:
         raise msgspec.DecodeError(
             f"{fault}: it is damaged, or was changed by hand; restore it, or remove its line {_CHECKSUM!r} to have it "
             "taken as it is"
         )
     return msgspec.json.encode(fields)
+
+
+def _decoded(raw: bytes) -> tuple[dict[str, Any], object]:
+    """The other fields, and the checksum that is noted, or `_MISSING`."""
+    fields = msgspec.json.decode(raw, type=dict[str, Any])
+    return fields, fields.pop(_CHECKSUM, _MISSING)
+
+
+def _fault(fields: dict[str, Any], noted: object) -> str | None:
+    found = _checksum(fields)
+    if noted == found:
+        return None
+    return f"their checksum is {found}, the file says {'none' if noted is _MISSING else noted}"
 
 
 def _checksum(fields: dict[str, Any]) -> int:

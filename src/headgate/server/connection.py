@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headgate.server.connections import ConnectionRecord, ip_address
 from headgate.server.context import HandlerFactory
-from headgate.server.listeners import protocol_of
+from headgate.server.listening_sockets import protocol_of
 from headgate.server.misdirected import Spoken, refused, spoken_by
 from headgate.server.sending import Sender
 from headgate.server.transport import Buffer, Handler, Peer, T

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headgate import clock
 from headgate.server.connections import Connections
-from headgate.server.listening import Listeners
+from headgate.server.listener_watch import Listeners
 from headgate.server.settings import ServerSettings
 from headgate.server.transport import Buffer, Handler, Peer, Transport
 

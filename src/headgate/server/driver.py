@@ -24,7 +24,7 @@ from typing import Any
 from headgate.server.connection import Connection
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import HandlerFactory, ServerContext
-from headgate.server.listening import Listener, SocketListener
+from headgate.server.listener_watch import Listener, SocketListener
 from headgate.server.misdirected import MisdirectedClient
 from headgate.server.mixed_listener import MixedListener
 from headgate.server.transport import T

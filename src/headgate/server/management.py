@@ -37,7 +37,7 @@ from headgate.protocols.sasl import Mechanism
 from headgate.server import listings as lists
 from headgate.server.context import ServerContext
 from headgate.server.identity import NODE, VERSION
-from headgate.server.listeners import ENCRYPTED, protocol_of
+from headgate.server.listening_sockets import ENCRYPTED, protocol_of
 from headgate.server.metrics import open_descriptors, resident_bytes
 from headgate.topic import QUEUE_SUBSCRIPTION, SubscriptionName
 

@@ -32,8 +32,8 @@ from headgate.broker import (
 from headgate.scan import ScanCounters
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
-from headgate.server.listeners import protocol_of
-from headgate.server.listening import Listeners
+from headgate.server.listener_watch import Listeners
+from headgate.server.listening_sockets import protocol_of
 from headgate.server.listings import consumer_counts, consumers, largest_lags, open_streams, shown
 from headgate.server.topics import subscription_infos
 from headgate.topic import ERRORS_COUNTED

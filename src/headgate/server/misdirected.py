@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import cast
 
-from headgate.server.listeners import ENCRYPTED, protocol_of
+from headgate.server.listening_sockets import ENCRYPTED, protocol_of
 
 logger = logging.getLogger("headgate.server")
 

@@ -15,7 +15,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from headgate.server.listening import is_listening
+from headgate.server.listener_watch import is_listening
 
 CONNECTIONS = 256
 """At most this many clients may have said nothing yet, and as many be in a handshake; listeners may say otherwise."""

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 
 from headgate import kernels
-from headgate.server.listeners import protocol_of
+from headgate.server.listening_sockets import protocol_of
 from headgate.server.logs import configure_logs
 from headgate.server.serving import Server
 from headgate.server.settings import ServerSettings

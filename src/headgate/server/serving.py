@@ -25,8 +25,8 @@ from headgate.server.definitions import apply_definitions, declare_entities, dec
 from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.driver import Driver
 from headgate.server.http import site
-from headgate.server.listeners import ENCRYPTED, MIXED, grpc_context, open_listeners, protocol_of, tls_context
-from headgate.server.listening import Listener
+from headgate.server.listener_watch import Listener
+from headgate.server.listening_sockets import ENCRYPTED, MIXED, grpc_context, open_listeners, protocol_of, tls_context
 from headgate.server.misdirected import MisdirectedClient, Spoken, refused, spoken_by
 from headgate.server.rocketmq.message_ids import message_ids
 from headgate.server.servicebus import administration_site

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate.server.connection import Connection
 from headgate.server.connections import ip_address
-from headgate.server.listening import is_listening
+from headgate.server.listener_watch import is_listening
 from headgate.server.mixed_listener import CONNECTIONS, MixedListener
 from headgate.server.transport import Peer
 from headgate.server.websocket import Upper, WebSocketTransport, answer_handshake, hand_up

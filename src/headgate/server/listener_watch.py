@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.errors import ConfigError
-from headgate.server.listeners import open_listener
+from headgate.server.listening_sockets import open_listener
 
 _LOOKED_S = 1.0
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 import trustme
 
-from headgate.server import listening
-from headgate.server.listeners import PLAIN
+from headgate.server import listener_watch
+from headgate.server.listening_sockets import PLAIN
 from server.running import RunningServer, running_server
 from waiting import LIMIT_S
 
@@ -27,7 +27,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]
     certificate.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
     tls = {"certificate": str(folder / "server.pem"), "key": str(folder / "server.pem")}
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(listening, "_LOOKED_S", 0.02)
+        patched.setattr(listener_watch, "_LOOKED_S", 0.02)
         with running_server(folder, listeners={"servicebus": 0}, tls=tls) as running:
             yield running
 
@@ -48,7 +48,7 @@ def accepts(port: int) -> bool:
     return False
 
 
-def watched(running: RunningServer, name: str) -> listening.Listener:
+def watched(running: RunningServer, name: str) -> listener_watch.Listener:
     return running.context.listeners._watched[name].listener
 
 
@@ -64,7 +64,7 @@ def test_a_listener_that_ended_is_started_again(
         raise refused
 
     with monkeypatch.context() as patched:
-        patched.setattr(listening, "open_listener", refuse)
+        patched.setattr(listener_watch, "open_listener", refuse)
         running.call(watched(running, name).close)
         assert not accepts(port)
         assert running.call(running.context.listeners.ended) == [name]
@@ -87,7 +87,7 @@ def test_a_socket_that_listens_no_more_is_seen(running: RunningServer) -> None:
     name = "stomp"
     before = running.context.listeners.restarts[name]
     listener = watched(running, name)
-    assert isinstance(listener, listening.SocketListener)
+    assert isinstance(listener, listener_watch.SocketListener)
     running.call(lambda: listener._socket.shutdown(socket.SHUT_RDWR))
     running.until(lambda: running.context.listeners.restarts[name] == before + 1)
     assert accepts(running.ports[name])

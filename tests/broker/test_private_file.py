@@ -53,3 +53,13 @@ def test_what_was_changed_by_hand_says_how_it_is_taken() -> None:
     changed = encode_checked({"name": "anna"}).replace(b"anna", b"bert")
     with pytest.raises(msgspec.DecodeError, match="remove its line 'crc'"):
         decode_checked_if_noted(changed)
+
+
+def test_a_content_that_is_refused_names_its_file(tmp_path: Path) -> None:
+    def refuse(_content: Content) -> None:
+        raise ConfigError("a number is too large")
+
+    file = PrivateFile(tmp_path / "numbers.json", Content, what="numbers", format=1, check=refuse)
+    file.write(Content({}, {}))
+    with pytest.raises(ConfigError, match=r"numbers\.json"):
+        file.read()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,7 +41,7 @@ class Unshown:
     names_nothing: bool = False
 
 
-def _whole_chunks(mutation: Mutation) -> int:
+def whole_chunks(mutation: Mutation) -> int:
     """How many chunks lie before everything that was changed in the last pair, all chunks before it included.
 
     The index of a stream of ours is made again from its segment.
@@ -61,7 +62,7 @@ def _shorter_ends(mutation: Mutation) -> list[Truth]:
     return [
         chunks[:count]
         for chunks in (mutation.original.chunks, *_unchecked(mutation))
-        for count in range(_whole_chunks(mutation), len(chunks))
+        for count in range(whole_chunks(mutation), len(chunks))
     ]
 
 
@@ -204,11 +205,10 @@ def truths_of_writers(mutation: Mutation) -> list[Truth]:
 
 
 def names_file(mutation: Mutation, error: HeadgateError) -> bool:
-    """Whether an error says which file is damaged; of a file that is gone, any file of the log beside it."""
-    text = str(error)
+    """Whether an error says which file is damaged, with its folder; of one that is gone, any file beside it."""
     if any(unshown.names_nothing and unshown.applies(mutation) for unshown in CANNOT_SHOW):
         return True
-    if any(name in text or (name[:20].isdecimal() and name[:20] in text) for name in mutation.names):
-        return True
+    folder = re.escape(mutation.original.name.removesuffix("_1")) + r"-\d+(_1)?/"
+    said = {name for name in (*mutation.files, *mutation.names) if re.search(folder + re.escape(name[:20]), str(error))}
     is_gone = any(name not in mutation.files for name in mutation.names)
-    return is_gone and any(stem in text for stem in stems(mutation.files))
+    return any(name in said for name in mutation.names) or (is_gone and bool(said))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .originals import Original
@@ -77,6 +77,8 @@ class Mutation:
     @property
     def is_in_last_chunk(self) -> bool:
         """Whether what was damaged is of the last chunk only, so that a recovery may cut that chunk."""
+        if not self.original.chunks:
+            return False
         last = self.original.chunks[-1]
         begins = {
             f"{last.stem}.index": FILE_HEAD_BYTES + last.number * INDEX_RECORD.size,
@@ -87,17 +89,19 @@ class Mutation:
     @property
     def changes_last_chunk(self) -> bool:
         """Whether bytes of the last chunk changed: a recovery may cut that chunk, whatever else is damaged."""
+        if not self.original.chunks:
+            return False
         last = self.original.chunks[-1]
         name = f"{last.stem}.segment"
         part = slice(last.position, last.end)
         return self.files.get(name, b"")[part] != self.original.files[name][part]
 
 
-def draw(originals: list[Original], seed: int, number: int) -> Mutation:
+def draw(originals: Sequence[Original], seed: int, number: int) -> Mutation:
     """The mutation of that number."""
     chance = random.Random(f"{seed}/{number}")
     while True:
-        original = chance.choices(originals, weights=[4, 2, 3, 1, 1])[0]
+        original = chance.choices(originals, weights=[each.weight for each in originals])[0]
         kind = chance.choices(list(_KINDS), weights=[weight for _, weight in _KINDS.values()])[0]
         mutation = _KINDS[kind][0](original, chance, kind)
         if mutation.files != original.files:
@@ -108,7 +112,7 @@ def _pick(original: Original, chance: random.Random) -> str:
     """A file; segments and indexes more often than what else is there."""
     names = sorted(original.files)
     weights = [
-        {"index": 6.0, "segment": 6.0}.get(name.rpartition(".")[2], 0.5 if name == "writer.lock" else 3.0)
+        {"index": 6.0, "segment": 6.0}.get(name.rpartition(".")[2], 0.5 if name.endswith(".lock") else 3.0)
         for name in names
     ]
     return chance.choices(names, weights=weights)[0]
@@ -188,6 +192,8 @@ def _border(original: Original, name: str, chance: random.Random) -> int:
 
 def _cut_pair(original: Original, chance: random.Random, kind: str) -> Mutation:
     """Index and segment at one border of chunks: what the files were a moment before."""
+    if not original.chunks:
+        return _changed(original, kind, "")
     chunk = chance.choice(original.chunks)
     index, segment = f"{chunk.stem}.index", f"{chunk.stem}.segment"
     return _changed(
@@ -234,12 +240,16 @@ def _swap(original: Original, chance: random.Random, kind: str) -> Mutation:
 
 def _swap_files(original: Original, chance: random.Random, kind: str) -> Mutation:
     """The contents of two files of one kind."""
-    ending = chance.choice([".index", ".segment"])
-    names = [f"{stem}{ending}" for stem in stems(original.files)]
+    ending = chance.choice([".index", ".segment"] if original.chunks else sorted(map(_ending, original.files)))
+    names = sorted(name for name in original.files if _ending(name) == ending)
     if len(names) < 2:
         return _changed(original, kind, "")
     one, two = chance.sample(names, 2)
     return _changed(original, kind, "", **{one: original.files[two], two: original.files[one]})
+
+
+def _ending(name: str) -> str:
+    return name[name.rindex(".") :] if "." in name else name
 
 
 def _delete(original: Original, chance: random.Random, kind: str) -> Mutation:
@@ -248,6 +258,8 @@ def _delete(original: Original, chance: random.Random, kind: str) -> Mutation:
 
 def _delete_pair(original: Original, chance: random.Random, kind: str) -> Mutation:
     """A pair with its sidecars, as retention does."""
+    if not original.chunks:
+        return _changed(original, kind, "")
     stem = chance.choice(stems(original.files))
     return _changed(original, kind, "", **{name: None for name in original.files if name.startswith(stem)})
 

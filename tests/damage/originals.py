@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headgate.log import Stream, StreamArguments, Writer, stream_folder
@@ -18,7 +18,7 @@ from headgate.topic import Subscription, TopicEditor, create_topic
 from headgate.topic.history import RuleHistory
 from topic_streams import shape, sql_rule
 
-from .plain_log import FILE_HEAD_BYTES, INDEX_RECORD, PlainChunk, read_chunks
+from .plain_log import FILE_HEAD_BYTES, INDEX_RECORD, PlainChunk, read_chunks, stems
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "osiris"
 START_MS = 1_760_000_000_000
@@ -44,6 +44,8 @@ class Original:
     amer: frozenset[bytes] = frozenset()
     rules: Rules | None = None
     chunks: list[PlainChunk] = field(default_factory=list)
+    weight: float = 1.0
+    """How often it is damaged, beside others."""
 
     def is_amer(self, message: bytes) -> bool:
         return message in self.amer
@@ -53,7 +55,8 @@ class Original:
 
     @property
     def last_stem(self) -> str:
-        return self.chunks[-1].stem
+        """That of the last pair with a chunk, else of the last pair; empty without any."""
+        return self.chunks[-1].stem if self.chunks else max(stems(self.files), default="")
 
     @property
     def has_regions(self) -> bool:
@@ -99,12 +102,12 @@ class _Numbers:
         return frozenset(body for body, number in self.bodies.items() if _region(number) == b"AMER")
 
 
-def _files(folder: Path) -> dict[str, bytes]:
+def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def _original(stream: Stream, *, has_source: bool, amer: frozenset[bytes], rules: Rules | None = None) -> Original:
-    files = _files(stream.path)
+    files = files_of(stream.path)
     return Original(stream.name, files, True, has_source, amer, rules, read_chunks(files))
 
 
@@ -205,4 +208,5 @@ def _sample(folder: Path) -> Original:
 def make_originals(root: Path, rabbitmq_streams: Path) -> list[Original]:
     """All of them; `root` is a folder for the own ones."""
     sample = next(rabbitmq_streams.glob("__regional-events_*"))
-    return [_topic(root), _packed(root), _single(root), _rollover(), _sample(sample)]
+    own = [replace(_topic(root), weight=4), replace(_packed(root), weight=2), replace(_single(root), weight=3)]
+    return [*own, _rollover(), _sample(sample)]

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import shutil
-import signal
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -32,12 +30,12 @@ from server.running import RunningServer, running_server
 
 from . import readers
 from .judging import Truth, message_counts, names_file, truths, truths_of_writers
+from .limits import no_hang, quiet
 from .mutations import Mutation, draw
 from .originals import NEW_BODY, Original, make_originals
 from .plain_log import Request, Row, expected, tracking
 
 SEED = 20_261_123
-HANG_S = 180
 
 
 @dataclass(frozen=True)
@@ -317,36 +315,6 @@ def campaign(root: Path, originals: list[Original]) -> Iterator[Campaign]:
     with running_server(root / "server", handlers={"stream": StreamHandler}) as served:
         yield Campaign(root, originals, broker, open_session(broker), served)
     broker.close()
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """The report of a failed run is not to be looked for above thousands of logged errors."""
-    handlers = list(logging.getLogger().handlers)
-    before = [handler.level for handler in handlers]
-    for handler in handlers:
-        handler.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        for handler, level in zip(handlers, before, strict=True):
-            handler.setLevel(level)
-
-
-@contextmanager
-def no_hang() -> Iterator[None]:
-    """End what takes too long."""
-
-    def hang(*_: object) -> None:
-        raise TimeoutError(f"a reader hangs, or all together took more than {HANG_S} s")
-
-    before = signal.signal(signal.SIGALRM, hang)
-    signal.alarm(HANG_S)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def run(campaign: Campaign, seed: int, count: int) -> None:

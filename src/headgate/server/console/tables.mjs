@@ -213,6 +213,7 @@ export const VIEWS = {
         count("failed_actions"),
         count("last_failure_offset"),
         text("last_failure_reason"),
+        { ...text("error"), isRare: true },
       ],
     },
   ],

@@ -131,10 +131,11 @@ def subscription_row(topic: BrokerTopic, info: SubscriptionInfo, held: HeldBack)
 
 
 def rule_rows(broker: Broker, user: str) -> Iterator[Row]:
-    """The first rules in force of all topics that a user may read."""
+    """The first rules in force of all topics that a user may read; one row for a topic that cannot be opened."""
     left = RULES_LISTED
-    for _name, topic in readable_topics(broker, user):
+    for name, topic in readable_topics(broker, user):
         if isinstance(topic, HeadgateError):
+            yield {"topic": name, "error": str(topic)}
             continue
         history = topic.history
         for version in history.subscriptions():
@@ -149,6 +150,7 @@ def rule_rows(broker: Broker, user: str) -> Iterator[Row]:
                     "number": rule.number,
                     "from_offset": rule.from_offset,
                     **_counted(topic, version.name, rule, counts[rule.number]),
+                    **error_of(topic.stream),
                 }
                 left -= 1
             if left <= 0:

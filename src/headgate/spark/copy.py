@@ -42,12 +42,14 @@ def copy_stream(
     target: Mapping[str, str] | Sequence[Mapping[str, str]],
     *,
     checkpoint: str | Path | None = None,
+    retries: bool = True,
 ) -> TransferResult:
     """Copy what `source` selects into one or more streams, exactly once.
 
     `source` has the options of a read; each `target` those of a write, and `filter` + `dialect` or `property_filter` of
     its own. With a `checkpoint` the copy goes on where an earlier one with the same checkpoint stopped, to the end of
-    what there is now; without one it is a batch. Blocks until all is committed. Raises ConfigError and FilterError
+    what there is now; without one it is a batch. With `retries` a run whose Python worker did not connect in time is
+    made once more. Blocks until all is committed. Raises ConfigError and FilterError
     before Spark is asked; errors of tasks come as Spark's.
     """
     targets = [dict(target)] if isinstance(target, Mapping) else [dict(each) for each in target]
@@ -56,7 +58,9 @@ def copy_stream(
         refuse_streaming_options(reading)
     find_streams(reading)
     prepared = Copy(_prepare(targets))
-    return run_transfer(spark, source, prepared, format_name=NAME, content=targets, checkpoint=checkpoint)
+    return run_transfer(
+        spark, source, prepared, format_name=NAME, content=targets, checkpoint=checkpoint, retries=retries
+    )
 
 
 class HeadgateCopy(TransferSource):

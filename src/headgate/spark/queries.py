@@ -7,11 +7,16 @@ once beside other load exceed it. All other workers are forked, or have the time
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
 
 HANDSHAKE = ("spark.python.authenticate.socketTimeout", "120s")
 """The setting for the time within which a worker and the JVM must have connected; Spark's default is 15 s."""
@@ -37,6 +42,17 @@ def start(begin: Callable[[], StreamingQuery]) -> StreamingQuery:
         while query.isActive and query.status["message"] == _INITIALIZING and time.monotonic() < end:
             time.sleep(_POLL_S)
         return query
+
+
+def tried_again_when_late(attempt: Callable[[], None]) -> None:
+    """Make an attempt, and one more if a Python worker was late: for what writes nothing twice when it runs again."""
+    try:
+        attempt()
+    except (PySparkException, Py4JJavaError) as error:
+        if not worker_was_late(str(error)):
+            raise
+        log.warning("a Python worker of Spark did not start in time; trying once more")
+        attempt()
 
 
 def worker_was_late(text: str) -> bool:

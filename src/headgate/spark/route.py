@@ -137,13 +137,15 @@ def route_topic(
     start: str = "first",
     checkpoint: str | Path | None = None,
     options: Mapping[str, str] | None = None,
+    retries: bool = True,
 ) -> RouteResult:
     """Route the messages of a topic to the end of what there is now, exactly once.
 
     `outputs` has, for `output_of_copies` and `output_of_dead_letters` of each subscription, the options of a write; a
     subscription whose output is missing gets nothing, which is for subscriptions that are served elsewhere. Several may
     write one stream. `options` are options of a read, such as max_messages_per_batch. With a `checkpoint` routing goes
-    on where it stopped. Blocks until all is committed. Raises ConfigError, RuleNotFoundError before Spark is asked.
+    on where it stopped. With `retries` a run whose Python worker did not connect in time is made once more. Blocks
+    until all is committed. Raises ConfigError, RuleNotFoundError before Spark is asked.
     """
     stream = topic_stream(root, name)
     content = {
@@ -153,7 +155,7 @@ def route_topic(
     }
     route = _route_of(content)
     source = {**(options or {}), "root": str(root), "stream": name, "start": start}
-    done = run_transfer(spark, source, route, format_name=NAME, content=content, checkpoint=checkpoint)
+    done = run_transfer(spark, source, route, format_name=NAME, content=content, checkpoint=checkpoint, retries=retries)
     counted, rules = _split(done.counters)
     return RouteResult(
         messages=counted.get("messages_evaluated", 0),

@@ -14,6 +14,7 @@ import secrets
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -181,12 +182,14 @@ def run_transfer(
     format_name: str,
     content: object,
     checkpoint: str | Path | None,
+    retries: bool,
 ) -> TransferResult:
     """Run a transfer to its end and give its counts.
 
     `source` are the options of the read, which the caller has checked. `format_name` is the `TransferSource` that makes
     the same transfer of `content`, plain JSON, in Spark's own processes. With a `checkpoint` it goes on where an
-    earlier one stopped, to the end of what there is now; without one it is a batch.
+    earlier one stopped, to the end of what there is now; without one it is a batch. With `retries` it is run once more
+    if a Python worker did not connect in time: what was committed is not written again.
     """
     reading = SourceOptions.parse(source)
     token = reading.counters or f"{format_name.removeprefix('headgate_')}-{secrets.token_hex(8)}"
@@ -197,9 +200,13 @@ def run_transfer(
     before = counters(token, root=place)
     try:
         if checkpoint is None:
-            _run_batch(spark, format_name, options, transfer, Counting(place, token))
+            run = partial(_run_batch, spark, format_name, options, transfer, Counting(place, token))
         else:
-            _run_available(spark, format_name, options, checkpoint)
+            run = partial(_run_available, spark, format_name, options, checkpoint)
+        if retries:
+            queries.tried_again_when_late(run)
+        else:
+            run()
         counted = counters(token, root=place)
     finally:
         if reading.counters is None:

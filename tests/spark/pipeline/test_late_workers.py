@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate.errors import PipelineError
-from headgate.spark import register
+from headgate.spark import copy_stream, register
 from headgate.spark.pipeline import Report, run
 from headgate.spark.pipeline.configuration import check
 from headgate.spark.queries import HANDSHAKE
@@ -39,7 +39,7 @@ def test_a_sink_whose_worker_is_late_is_tried_once_more_and_the_next_run_continu
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python"
-    python.write_text(_PYTHON.format(python=sys.executable, starts=str(tmp_path / "starts"), late=(1, 3, 4)))
+    python.write_text(_PYTHON.format(python=sys.executable, starts=str(tmp_path / "starts"), late=(1, 3, 5, 6)))
     python.chmod(0o755)
     with monkeypatch.context() as patched:
         patched.setattr(spark.sparkContext, "pythonExec", str(python))
@@ -57,7 +57,12 @@ def test_a_sink_whose_worker_is_late_is_tried_once_more_and_the_next_run_continu
         }
     )
     watching = Watching()
+    place = {"root": str(tmp_path / "root")}
     try:
+        done = copy_stream(
+            spark, {**place, "stream": "in"}, {**place, "stream": "direct"}, checkpoint=tmp_path / "direct"
+        )
+        assert done.messages_written == 100
         with pytest.raises(
             PipelineError, match=r"^sink 'rows': .*busy; run the pipeline again, it continues"
         ) as failed:

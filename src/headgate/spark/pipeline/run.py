@@ -273,6 +273,7 @@ class _Runner:
                 start=routed.start,
                 checkpoint=self._checkpoint(routed),
                 options={} if most is None else {"max_messages_per_batch": str(most)},
+                retries=False,
             )
         return TopicReport(
             name=routed.name,
@@ -319,6 +320,7 @@ class _Runner:
             self._pipeline.source_options(source),
             self._pipeline.sink_options(sink),
             checkpoint=checkpoint,
+            retries=False,
         )
         return result.messages_written, [result.counters]
 

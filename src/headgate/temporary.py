@@ -27,7 +27,7 @@ class TemporaryFolder:
         _sweep(prefix)
         while True:
             self._folder = Path(tempfile.mkdtemp(prefix=prefix))
-            locked = _lock(self._folder, create=True)
+            locked = locked_file(self._folder / _LOCK, create=True)
             # Another process may have swept the folder in the moment before it was locked.
             if locked is not None:
                 break
@@ -49,9 +49,8 @@ class TemporaryFolder:
         self.remove()
 
 
-def _lock(folder: Path, *, create: bool) -> int | None:
-    """The descriptor of the folder's lock, held; None if another process holds it, or it is not there (any more)."""
-    path = folder / _LOCK
+def locked_file(path: Path, *, create: bool) -> int | None:
+    """The descriptor of a lock file, held; None if another process holds it, or it is not there (any more)."""
     try:
         descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
     except FileNotFoundError:
@@ -74,7 +73,7 @@ def _sweep(prefix: str) -> None:
             if not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.getuid():
                 continue
             folder = Path(entry.path)
-            lock = _lock(folder, create=False)
+            lock = locked_file(folder / _LOCK, create=False)
             if lock is not None:
                 _remove(folder)
                 os.close(lock)

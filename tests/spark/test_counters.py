@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from examples import examples
 from headgate.spark import counters as counters_of
 from headgate.spark import forget_counters
-from headgate.spark.counters import fold_counters, record_counters
+from headgate.spark.counters import OwnCounters, fold_counters, record_counters
 
 
 def test_counters_are_summed_by_name_and_a_repeated_task_replaces_its_own(root: Path) -> None:
@@ -53,3 +55,34 @@ def test_a_fold_that_died_before_it_removed_the_files_counts_nothing_twice(
     record_counters(root, "query", "1-0", {"messages": 1})
     fold_counters(root, "query")
     assert counters_of("query", root=root) == {"messages": 71}
+
+
+_COUNT_AND_WAIT = """
+import sys
+import subprocess
+import sys
+from pathlib import Path
+from headgate.spark.counters import OwnCounters, record_counters
+root = Path(sys.argv[1])
+with OwnCounters(root) as own:
+    own.claim("killed.run")
+    record_counters(root, "killed.run", "0", {"messages": 1})
+    print(own.sums(), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_run_counted_for_itself_is_removed_by_the_next(root: Path) -> None:
+    record_counters(root, "asked", "0", {"messages": 1})
+    command = [sys.executable, "-c", _COUNT_AND_WAIT, str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "[{'messages': 1}]\n"
+        OwnCounters(root)
+        assert counters_of("killed.run", root=root) == {"messages": 1}
+        other.kill()
+    with OwnCounters(root) as own:
+        own.claim("this")
+        record_counters(root, "this", "0", {"messages": 2})
+        assert own.sums() == [{"messages": 2}]
+    assert [path.name for path in (root / ".headgate/counters").iterdir()] == ["asked"]

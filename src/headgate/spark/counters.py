@@ -2,9 +2,11 @@
 
     <root>/.headgate/counters/<token>/<name>.json      what one task or one planning counted
     <root>/.headgate/counters/<token>/folded.json      sums of files that were folded, and their names
+    <root>/.headgate/counters/<token>.lock             locked by the run that counts for itself and forgets in the end
 
 Spark has no way for a Python source to report counts of its own. A task that is repeated writes the same file again, so
-nothing is counted twice; a streaming query folds what finished batches left, so files do not pile up.
+nothing is counted twice; a streaming query folds what finished batches left, so files do not pile up. What a killed run
+counted for itself is removed by the next one; what was asked for by a user's token stays until it is forgotten.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.tables import default_root
+from headgate.temporary import locked_file
 
 _FOLDED = "folded.json"
 _FOLD_FROM = 64
@@ -37,6 +40,57 @@ def counters(token: str, *, root: str | Path | None = None) -> dict[str, int]:
 def forget_counters(token: str, *, root: str | Path | None = None) -> None:
     """Remove what a query counted."""
     shutil.rmtree(_folder(default_root() if root is None else Path(root), token), ignore_errors=True)
+
+
+class OwnCounters:
+    """Counters of a run for itself, forgotten when its block ends; those of killed runs are removed as it begins."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._locks: dict[str, int | None] = {}
+        with contextlib.suppress(OSError):
+            _sweep(root)
+
+    def claim(self, token: str) -> None:
+        """Begin to count under a token that nobody else has."""
+        self._locks[token] = None
+        path = _lock_path(self._root, token)
+        # Where the folder cannot be written nothing is counted either. A lock that was swept at once is made again.
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            while self._locks[token] is None:
+                self._locks[token] = locked_file(path, create=True)
+
+    def sums(self) -> list[dict[str, int]]:
+        """What was counted so far, in the order of the claims."""
+        return [counters(token, root=self._root) for token in self._locks]
+
+    def __enter__(self) -> OwnCounters:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for token, lock in self._locks.items():
+            _forget_own(self._root, token, lock)
+
+
+def _sweep(root: Path) -> None:
+    for path in _folder(root, "").glob("*.lock"):
+        lock = locked_file(path, create=False) if path.is_file() else None
+        if lock is not None:
+            _forget_own(root, path.stem, lock)
+
+
+def _forget_own(root: Path, token: str, lock: int | None) -> None:
+    """The lock goes last: as long as it is there it says that the rest may go."""
+    forget_counters(token, root=root)
+    if lock is not None:
+        with contextlib.suppress(OSError):
+            _lock_path(root, token).unlink()
+        os.close(lock)
+
+
+def _lock_path(root: Path, token: str) -> Path:
+    return _folder(root, f"{token}.lock")
 
 
 def record_counters(root: Path, token: str, name: str, values: Mapping[str, int]) -> None:

@@ -48,7 +48,7 @@ from headgate.log import (
 from headgate.message import EncodedMessages, FieldReference, parse_field
 from headgate.scan import ScanBatch, ScanCounters
 from headgate.spark import queries
-from headgate.spark.counters import counters, forget_counters
+from headgate.spark.counters import OwnCounters, counters
 from headgate.spark.options import SourceOptions
 from headgate.spark.planning import Counting, FolderPlace, ScanPartition, find_streams
 from headgate.spark.schema import batch_of_bytes, stream_schema
@@ -198,7 +198,9 @@ def run_transfer(
     if reading.partitions is None and len(transfer.targets) >= _MANY_TARGETS:
         options["partitions"] = str(_few_partitions(reading))
     before = counters(token, root=place)
-    try:
+    with OwnCounters(place) as own:
+        if reading.counters is None:
+            own.claim(token)
         if checkpoint is None:
             run = partial(_run_batch, spark, format_name, options, transfer, Counting(place, token))
         else:
@@ -208,9 +210,6 @@ def run_transfer(
         else:
             run()
         counted = counters(token, root=place)
-    finally:
-        if reading.counters is None:
-            forget_counters(token, root=place)
     done = {name: value - before.get(name, 0) for name, value in counted.items()}
     written = {target.path.name: done.pop(_written_to(number), 0) for number, target in enumerate(transfer.targets)}
     return TransferResult(sum(written.values()), written, done)

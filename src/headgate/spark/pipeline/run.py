@@ -31,7 +31,7 @@ from headgate.scan import ScanCounters
 from headgate.spark import queries
 from headgate.spark.column_files import build_column_files
 from headgate.spark.copy import copy_stream
-from headgate.spark.counters import counters, forget_counters
+from headgate.spark.counters import OwnCounters
 from headgate.spark.options import SinkOptions
 from headgate.spark.pipeline.configuration import (
     Job,
@@ -325,12 +325,12 @@ class _Runner:
         return result.messages_written, [result.counters]
 
     def _append(self, sink: Sink, checkpoint: Path) -> tuple[int, list[dict[str, int]]]:
-        with self._counting() as tokens:
-            with self._views(sink, tokens, streaming=True) as frame:
+        with OwnCounters(self._pipeline.root) as counted:
+            with self._views(sink, counted, streaming=True) as frame:
                 query, finish = self._start(sink, frame, checkpoint)
             written = self._wait(sink, query)
             finish()
-            return written, [counters(token, root=self._pipeline.root) for token in tokens]
+            return written, counted.sums()
 
     def _start(self, sink: Sink, frame: DataFrame, checkpoint: Path) -> tuple[StreamingQuery, Callable[[], None]]:
         """The query of a sink, and what is to be done when it has come to its end."""
@@ -360,14 +360,14 @@ class _Runner:
         return queries.start(partial(writer.start, sink.path)), lambda: None
 
     def _compute(self, sink: Sink) -> tuple[int, list[dict[str, int]]]:
-        with self._counting() as tokens:
-            with self._views(sink, tokens, streaming=False) as frame:
+        with OwnCounters(self._pipeline.root) as counted:
+            with self._views(sink, counted, streaming=False) as frame:
                 replace = self._replacement(sink, frame)
                 # A client of Spark Connect has plans analysed anew when they run, and needs the views until then.
                 rows = replace() if is_remote() else None
             if rows is None:
                 rows = replace()
-            return rows, [counters(token, root=self._pipeline.root) for token in tokens]
+            return rows, counted.sums()
 
     def _replacement(self, sink: Sink, frame: DataFrame) -> Callable[[], int]:
         """What puts rows in the place of all that a sink has; gives their number."""
@@ -411,17 +411,7 @@ class _Runner:
         return sum(written.values())
 
     @contextmanager
-    def _counting(self) -> Iterator[list[str]]:
-        """A list for the counter tokens of the streams that a query reads; they are forgotten in the end."""
-        tokens: list[str] = []
-        try:
-            yield tokens
-        finally:
-            for token in tokens:
-                forget_counters(token, root=self._pipeline.root)
-
-    @contextmanager
-    def _views(self, sink: Sink, tokens: list[str], *, streaming: bool) -> Iterator[DataFrame]:
+    def _views(self, sink: Sink, counted: OwnCounters, *, streaming: bool) -> Iterator[DataFrame]:
         """The rows that go into a sink, made from views with the names of sources and steps.
 
         Names belong to the session, so one sink at a time; a plan that is analysed needs its views no longer.
@@ -429,24 +419,24 @@ class _Runner:
         frames: dict[str, DataFrame] = {}
         with self._views_lock:
             try:
-                yield self._frame(sink.input, sink, streaming, frames, tokens)
+                yield self._frame(sink.input, sink, streaming, frames, counted)
             finally:
                 for name in frames:
                     self._spark.catalog.dropTempView(name)
 
     def _frame(
-        self, name: str, sink: Sink, streaming: bool, frames: dict[str, DataFrame], tokens: list[str]
+        self, name: str, sink: Sink, streaming: bool, frames: dict[str, DataFrame], counted: OwnCounters
     ) -> DataFrame:
         if name in frames:
             return frames[name]
         source = self._pipeline.sources.get(name)
         if source is not None:
-            frame = self._read(source, sink, streaming, tokens)
+            frame = self._read(source, sink, streaming, counted)
             watermark = source.watermark
         else:
             step = self._pipeline.steps[name]
             for needed in step.inputs:
-                self._frame(needed, sink, streaming, frames, tokens)
+                self._frame(needed, sink, streaming, frames, counted)
             with _naming(step):
                 frame = self._spark.sql(step.sql)
             watermark = step.watermark
@@ -454,11 +444,11 @@ class _Runner:
         frames[name].createOrReplaceTempView(name)
         return frames[name]
 
-    def _read(self, source: Source, sink: Sink, streaming: bool, tokens: list[str]) -> DataFrame:
+    def _read(self, source: Source, sink: Sink, streaming: bool, counted: OwnCounters) -> DataFrame:
         options = self._pipeline.source_options(source)
         if source.format == HEADGATE:
             token = f"{self._pipeline.name[:40]}.{sink.name[:20]}.{source.name[:20]}.{self._run}"
-            tokens.append(token)
+            counted.claim(token)
             options["counters"] = token
             options.setdefault("start", "first")
         reader = self._spark.read.format(source.format).options(**options)

@@ -247,3 +247,27 @@ def test_a_ledger_with_a_part_given_up_gives_messages_again_and_loses_none(lab: 
     link = lab.link(want=3)
     lab.pass_time(lab.broker.topics.get("orders").subscription("red").settings.lock_ms + 1_000)
     assert link.offsets[:1] == [1] and not link.ends
+
+
+def test_scheduled_messages_that_were_given_up_are_named_and_the_others_are_published(
+    lab: DiskLab, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.topic(*RED_ONLY)
+    due_ms = lab.clock.now + 5_000
+    for _ in range(4):
+        lab.broker.topics.get("orders").schedule([RED], [due_ms], lambda _answer: None)
+        lab.turn()
+    damage(lab, 2, 60, beside="waiting")
+    link = lab.link(want=10)
+    lab.pass_time(6_000)
+    assert link.offsets == [0, 1] and link.ends == [], "what lies before the damage is published"
+    assert "/waiting/" in (lab.broker.catalogue.get("orders").damage or "")
+    assert [each for each in caplog.records if "waiting messages" in each.message and ADVICE in each.message]
+    caplog.clear()
+    assert [(each.first_offset, each.path.parent.name) for each in repair(lab)] == [(2, "waiting")]
+    link = lab.link(want=10)
+    lab.pass_time(1_000)
+    assert link.offsets == [2] and link.ends == []
+    assert lab.broker.topics.get("orders").waiting_count == 0
+    assert lab.broker.catalogue.get("orders").damage is None
+    assert [each for each in caplog.records if "1 scheduled messages were damaged" in each.message]

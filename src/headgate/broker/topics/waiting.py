@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,8 @@ from headgate.message import AmqpType, AmqpValue, EncodedMessages, FieldReferenc
 from headgate.scan import MessageReader
 from headgate.topic import COPY_ANNOTATION, MAX_TIME_MS, QUEUE_VIEW, waiting_folder
 
+logger = logging.getLogger("headgate.broker")
+
 Scheduled = Callable[[list[int] | HeadgateError], None]
 """Called once, in the broker's thread: the number of each message, or why none is scheduled."""
 
@@ -54,6 +57,7 @@ _FIRST_RULE = 1 << 19
 """Numbers lie above those of copies that are there, below those of later ones; no topic makes so many rules."""
 
 _MOVED_A_TURN = 512
+_GONE_TOLD = 10
 _READ_BYTES = 1 << 20
 
 
@@ -480,7 +484,12 @@ class _Waiting:
         self._has_more |= len(read) < len(copies)
         stop = read[-1].copy + 1 if read else int(copies[-1]) + 1
         gone = np.setdiff1d(copies[copies < stop], [each.copy for each in read])
-        # They were damaged, and given up.
+        if len(gone):
+            numbers = ", ".join(str(offset_of(copy)) for copy in gone[:_GONE_TOLD].tolist())
+            logger.warning(
+                "%s: %d scheduled messages were damaged and given up, and are not published: offsets %s%s",
+                *(self._writer.stream.path, len(gone), numbers, " and more" if len(gone) > _GONE_TOLD else ""),
+            )
         self._view.complete_ranges([(copy, copy + 1) for copy in gone.tolist()])
         self._read = {each.copy: each.message for each in read}
         self._view.move_available(np.array(list(self._read), dtype=np.int64), target, b"")

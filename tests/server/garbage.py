@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hpack
 import msgspec
 
 from headgate.log.offsets import OffsetSpecification
@@ -34,6 +35,7 @@ from headgate.protocols.stream.codec import encode
 from server.amqp091_client import STREAM as ARGUMENTS
 from server.amqp10_client import Client as Client10
 from server.amqp10_client import Management, client_of
+from server.websocket_client import PATH
 from stream_frames import publish, sub_batch
 from waiting import LIMIT_S
 
@@ -58,6 +60,8 @@ class Corpus:
     frames: Sequence[bytes]
     reframed: Callable[[bytes], bytes]
     torn: Callable[[bytes], bytes]
+    is_http: bool = False
+    """Whose client is answered nothing once it has said its last, and may be reset while it still sends."""
 
 
 # The stream protocol.
@@ -426,6 +430,7 @@ def grpc_corpus(port: int) -> Corpus:
         grpc_frames.frame(Frame.CONTINUATION, 4, 11, grpc_headers("QueryRoute")[20:]),
         grpc_frames.frame(Frame.DATA, 9, 3, b"\x02abcd\x00\x00"),
         grpc_frames.go_away(0, ErrorCode.NO_ERROR),
+        *_extremes(requests["QueryRoute"]),
     ]
 
     def reframed(frame: bytes) -> bytes:
@@ -441,6 +446,40 @@ def grpc_corpus(port: int) -> Corpus:
         return answers[position:]
 
     return Corpus("rocketmq", "rocketmq", opening, b"grpc-status", frames, reframed, torn)
+
+
+def _extremes(request: Any) -> list[bytes]:
+    """What HTTP/2 allows and no client does: odd blocks of fields, settings and windows at their ends, floods."""
+    encoder = hpack.Encoder()
+    fields = [(":method", "POST"), (":path", f"/{pb.SERVICE}/QueryRoute"), ("content-type", "application/grpc")]
+    # The first block fills the table of fields, the second is numbers in it.
+    blocks = [bytes(encoder.encode(fields)) for _ in range(2)]
+    pieces = [bytes((octet,)) for octet in blocks[0][:8]] + [blocks[0][8:]]
+    split = [grpc_frames.frame(Frame.CONTINUATION, 0, 21, piece) for piece in pieces[1:-1]]
+    data = prefixed(request.SerializeToString())
+    calls = [grpc_frames.frame(Frame.HEADERS, 4, number, grpc_headers("QueryRoute")) for number in range(101, 501, 2)]
+    resets = [grpc_frames.reset(number, ErrorCode.CANCEL) for number in range(101, 501, 2)]
+    return [
+        grpc_frames.frame(Frame.HEADERS, 0, 21, pieces[0])
+        + b"".join(split)
+        + grpc_frames.frame(Frame.CONTINUATION, 4, 21, pieces[-1]),
+        grpc_frames.frame(Frame.HEADERS, 4, 23, blocks[1])
+        + b"".join(grpc_frames.frame(Frame.DATA, 0, 23, data[at : at + 1]) for at in range(len(data)))
+        + grpc_frames.frame(Frame.HEADERS, 5, 23, b""),
+        grpc_frames.frame(Frame.HEADERS, 4, 25, b"\x3f\xe1\x1f" + blocks[0]),
+        *(
+            grpc_frames.settings({Setting.INITIAL_WINDOW_SIZE: window, Setting.MAX_FRAME_SIZE: size})
+            for window in (0, 1, grpc_frames.LARGEST_WINDOW)
+            for size in (16_384, (1 << 24) - 1)
+        ),
+        grpc_frames.settings({Setting.HEADER_TABLE_SIZE: 0xFFFFFFFF, Setting.MAX_CONCURRENT_STREAMS: 0}),
+        grpc_frames.window_update(0, grpc_frames.LARGEST_WINDOW - grpc_frames.WINDOW_BYTES),
+        b"".join(one for pair in zip(calls, resets, strict=True) for one in pair),
+        b"".join(calls) + b"".join(resets),
+        grpc_frames.frame(Frame.PING, 0, 0, bytes(8)) * 500,
+        grpc_frames.settings({}) * 500,
+        grpc_frames.frame(Frame.DATA, 0, 3) * 500,
+    ]
 
 
 def grpc_headers(method: str, **more: str) -> bytes:
@@ -465,6 +504,55 @@ def grpc_call(number: int, method: str, request: Any) -> list[bytes]:
     ]
 
 
+# HTTP: the console's and monitors' listener, and the administration of Service Bus.
+
+
+def _http_corpus(name: str, *requests: str) -> Corpus:
+    """Requests of one listener. Whole answers have their length, so nothing of them is judged here."""
+    frames = [request.replace("\n", "\r\n").encode() for request in requests]
+    opening = b"GET /$namespaceinfo HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    return Corpus(name, name, opening, b"HTTP/1.1 ", frames, lambda frame: frame, lambda answers: b"", is_http=True)
+
+
+_LOGIN = "Authorization: Basic Z3Vlc3Q6Z3Vlc3Q="
+
+
+def http_corpus(port: int) -> Corpus:
+    entity = '{"settings": {"kind": "queue"}, "delivery": {"lock_ms": 5000}}'
+    return _http_corpus(
+        "http",
+        "GET /health HTTP/1.1\nHost: localhost\n\n",
+        f"GET /api/streams?page=1 HTTP/1.1\nHost: localhost\n{_LOGIN}\n\n",
+        f"GET /api/queues/%2F/{STREAM} HTTP/1.0\nConnection: keep-alive\n{_LOGIN}\n\n",
+        f"PUT /api/entities/attacked%2Dhttp HTTP/1.1\nHost: localhost\n{_LOGIN}\nContent-Length: {len(entity)}\n\n"
+        f"{entity}",
+        f"PUT /api/rocketmq/topics/attacked-topic HTTP/1.1\nHost: localhost\n{_LOGIN}\nTransfer-Encoding: chunked\n\n"
+        'd\n{"queues": 2,\n16\n "accepts": ["normal"]\n1\n}\n0\n\n',
+        f"DELETE /api/entities/attacked-http HTTP/1.1\nHost: localhost\nExpect: 100-continue\n{_LOGIN}\n\n",
+    )
+
+
+def administration_corpus(port: int) -> Corpus:
+    entry = (
+        '<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml">'
+        '<QueueDescription xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect">'
+        "<LockDuration>PT1M</LockDuration><MaxDeliveryCount>10</MaxDeliveryCount></QueueDescription></content></entry>"
+    )
+    head = "?api-version=2021-05 HTTP/1.1\nHost: localhost\n"
+    xml = "Content-Type: application/atom+xml\n"
+    return _http_corpus(
+        "servicebus",
+        f"PUT /attacked-http{head}{xml}Content-Length: {len(entry)}\n\n{entry}",
+        f"PUT /attacked-http{head}{xml}If-Match: *\nTransfer-Encoding: chunked\n\n{len(entry):x}\n{entry}\n0\n\n",
+        f"GET /attacked-http{head}\n",
+        f"GET /$Resources/queues{head}\n",
+        f"GET /orders/subscriptions/a/rules{head}\n",
+        f"DELETE /attacked-http{head}\n",
+        f"GET {PATH} HTTP/1.1\nHost: localhost\nUpgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Version: 13\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\nSec-WebSocket-Protocol: AMQPWSB10\n\n",
+    )
+
+
 CORPORA: dict[str, Callable[[int], Corpus]] = {
     "stream": stream_corpus,
     "amqp091": amqp091_corpus,
@@ -472,6 +560,8 @@ CORPORA: dict[str, Callable[[int], Corpus]] = {
     "stomp": stomp_corpus,
     "rocketmq_classic": remoting_corpus,
     "rocketmq": grpc_corpus,
+    "http": http_corpus,
+    "servicebus": administration_corpus,
 }
 
 
@@ -548,7 +638,31 @@ def throw(port: int, corpus: Corpus, data: bytes, *, reset: bool) -> bytes:
                 client.sendall(data)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
             return b""
+        if corpus.is_http:
+            return said + _http_answer(client, data)
         return said + answer(client, data)
+
+
+_LAST = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+_UNANSWERED_S = 0.05
+"""After this time a client of HTTP has said its last: the server waits for more of its request."""
+
+
+def _http_answer(client: socket.socket, data: bytes) -> bytes:
+    """What the server says until it closes: after a last request, unless that is part of another one."""
+    said = b""
+    with contextlib.suppress(ConnectionError):
+        client.sendall(data + _LAST)
+        client.settimeout(_UNANSWERED_S)
+        try:
+            while piece := client.recv(1 << 16):
+                said += piece
+        except TimeoutError:
+            client.settimeout(LIMIT_S)
+            client.shutdown(socket.SHUT_WR)
+            while piece := client.recv(1 << 16):
+                said += piece
+    return said
 
 
 def answer(client: socket.socket, data: bytes, *, says_more: bool = False) -> bytes:

@@ -555,15 +555,28 @@ class Session:
     def bind(self, source: str, queue: str, key: str, arguments: Mapping[str, object] | None = None) -> None:
         """Bind a stream to an exchange; the same again changes nothing.
 
-        Raises ResourceNotFoundError for either end, ReservedNameError for the exchange without a name,
+        A subscription is bound where its topic is: then nothing changes, else PreconditionFailedError says so. Raises
+        ResourceNotFoundError for either end, ReservedNameError for the exchange without a name,
         PreconditionFailedError for a key or arguments that the exchange does not take, AccessRefusedError, LogError.
         """
         self._check_binding(source, queue)
         if self._broker.exchanges.is_super_stream(source):
             self._check(Permission.CONFIGURE, queue)
             self._check(Permission.READ, queue)
+        subscription = self.subscription_of(queue)
+        if subscription is not None:
+            self._check_topic_is_bound(Binding(source, subscription.topic, key, dict(arguments or {})))
+            return
         self._broker.catalogue.get(queue)
         self._broker.exchanges.bind(Binding(source, queue, key, dict(arguments or {})))
+
+    def _check_topic_is_bound(self, wanted: Binding) -> None:
+        self._broker.exchanges.get(wanted.source)
+        if wanted not in self._broker.exchanges.bindings(source=wanted.source, queue=wanted.queue, key=wanted.key):
+            raise PreconditionFailedError(
+                f"a subscription receives what its topic receives: bind the queue {wanted.queue} to the exchange"
+                f" {wanted.source!r} with this key and these arguments first, and choose by the subscription's rules"
+            )
 
     def unbind(self, source: str, queue: str, key: str, arguments: Mapping[str, object] | None = None) -> None:
         """Undo a binding; one that is not there is no error. Raises ReservedNameError, AccessRefusedError, LogError."""

@@ -315,3 +315,13 @@ def test_a_subscription_is_purged_but_not_deleted_as_a_queue(client, topic):
 def test_nothing_is_published_to_a_subscription(client, topic):
     client.publish(1, topic.queue, b"stray", mandatory=True)
     assert client.receive(1).method == m.BasicReturn(312, "NO_ROUTE", "", topic.queue)
+
+
+def test_a_subscription_is_bound_where_its_topic_is(client, topic):
+    """Frameworks declare their queue and bind it to an exchange."""
+    exchange = f"of-{topic.name}"
+    client.call(1, m.ExchangeDeclare(exchange=exchange, type="fanout", durable=True))
+    assert client.call(1, m.QueueBind(queue=topic.name, exchange=exchange)) == m.QueueBindOk()
+    assert client.call(1, m.QueueBind(queue=topic.queue, exchange=exchange)) == m.QueueBindOk()
+    refused = client.call(1, m.QueueBind(queue=topic.queue, exchange=exchange, routing_key="red"))
+    closed(refused, m.ChannelClose, 406, f"bind the queue {topic.name} to the exchange")

@@ -74,7 +74,7 @@ def _is_oldest_gone(mutation: Mutation) -> bool:
     return is_gone and all(name.startswith(oldest) for name in mutation.names)
 
 
-def _reaches_beyond_end(mutation: Mutation) -> bool:
+def reaches_beyond_end(mutation: Mutation) -> bool:
     last = mutation.original.chunks[-1]
     if mutation.names != (f"{last.stem}.segment",) or not mutation.changes_last_chunk:
         return False
@@ -139,7 +139,7 @@ CANNOT_SHOW = (
     ),
     Unshown(
         "the header of the last chunk says more bytes than the file has: so does a chunk that a crash cut off",
-        _reaches_beyond_end,
+        reaches_beyond_end,
         lambda mutation: [mutation.original.chunks[:-1]],
     ),
     Unshown(

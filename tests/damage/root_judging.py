@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .judging import whole_chunks
+from .judging import reaches_beyond_end, whole_chunks
 from .mutations import Mutation
 from .roots import Answer, Refused, Root, ask_of
 
@@ -144,7 +144,11 @@ def examine(original: Root, mutation: Mutation, number: int, result: Result) -> 
     if found and gone and all(each.question.startswith(gone[0].questions) for each in found):
         found, verdict = [], "could not show"
     if found and looks_like_a_crash(mutation):
-        is_named = mutation.is_cut_tail or any(names_file(original.path, mutation, text) for text in logged)
+        is_named = (
+            mutation.is_cut_tail
+            or reaches_beyond_end(mutation)
+            or any(names_file(original.path, mutation, text) for text in logged)
+        )
         chunks = len(mutation.original.chunks)
         for count in range(min(whole_chunks(mutation), chunks - 1), chunks if is_named else 0):
             earlier = original.earlier(mutation.original, count)

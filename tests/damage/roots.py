@@ -254,6 +254,10 @@ class RootLab(Lab):
             )
         yield "declared of plain", lambda: self._declared("plain")
         yield "red ones of plain", lambda: self._selected("plain")
+        # Damage is looked at a few times before a topic calls it that; until then a peek ends before it.
+        for topic in ("jobs", "orders"):
+            yield f"open {topic}", lambda topic=topic: self._opened(topic) and None
+        self.pass_time(3_000)
         for topic, name in SUBSCRIPTIONS:
             yield f"peek {topic} {name}", lambda topic=topic, name=name: self._peeked(topic, name, dead_letters=False)
             yield (

@@ -359,7 +359,8 @@ def offset_rows(broker: Broker, user: str) -> Iterator[Row]:
             except HeadgateError as error:
                 yield {"stream": name, "error": str(error)}
             else:
-                yield from stored_rows(stream.name, stored, stream.next_offset, stream.messages_from)
+                rows = stored_rows(stream.name, stored, stream.next_offset, stream.messages_from)
+                yield from ({**row, **error_of(stream)} for row in rows)
 
 
 def stored_rows(

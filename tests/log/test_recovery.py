@@ -198,7 +198,7 @@ def test_an_oldest_segment_that_lost_its_index_is_an_error(rolled: Stream) -> No
 
 def test_a_last_pair_of_which_no_chunk_is_good_is_given_up(rolled: Stream) -> None:
     cut(rolled.path / index_name(4), FILE_HEAD_BYTES)
-    flip(rolled.path / segment_name(4), FILE_HEAD_BYTES + CHUNK_HEADER_BYTES)
+    cut(rolled.path / segment_name(4), FILE_HEAD_BYTES + CHUNK_HEADER_BYTES + 1)
     assert reopened(rolled) == expected(0, 1, 2, 3)
 
 
@@ -270,18 +270,46 @@ NOT_WHOLE: dict[str, tuple[int, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("part", NOT_WHOLE)
-def test_only_whole_chunks_in_sequence_are_kept_behind_the_index(eight: Stream, part: str) -> None:
+def break_chunk_5(stream: Stream, part: str) -> int:
+    """Damage a part of it behind an index that is cut to two records; gives where the chunk begins."""
     at, content = NOT_WHOLE[part]
-    with eight.segments()[0].open() as reader:
+    with stream.segments()[0].open() as reader:
         position = int(reader.chunks().position[5])
-    raw = bytearray((eight.path / segment_name(0)).read_bytes())
+    raw = bytearray((stream.path / segment_name(0)).read_bytes())
     assert raw[position + at : position + at + len(content)] != content
     raw[position + at : position + at + len(content)] = content
-    (eight.path / segment_name(0)).write_bytes(raw)
-    cut(eight.path / index_name(0), FILE_HEAD_BYTES + 2 * INDEX_RECORD_BYTES)
+    (stream.path / segment_name(0)).write_bytes(raw)
+    cut(stream.path / index_name(0), FILE_HEAD_BYTES + 2 * INDEX_RECORD_BYTES)
+    return position
+
+
+@pytest.mark.parametrize("part", NOT_WHOLE)
+def test_only_whole_chunks_in_sequence_are_kept_behind_the_index(eight: Stream, part: str) -> None:
+    with eight.segments()[0].open() as reader:
+        stop = int(reader.chunks().position[6])
+    break_chunk_5(eight, part)
+    cut(eight.path / segment_name(0), stop)
     assert chunk_ids(eight) == list(range(5))
     assert reopened(eight) == expected(0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("part", NOT_WHOLE)
+def test_whole_chunks_behind_a_damaged_one_are_not_cut_off_with_it(eight: Stream, part: str) -> None:
+    position = break_chunk_5(eight, part)
+    before = file_bytes(eight.path)
+    for look in (read_messages, reopened):
+        with pytest.raises(CorruptChunkError, match=r"chunk 6 .* is whole; .*--skip-damaged") as caught:
+            look(eight)
+        assert (caught.value.path, caught.value.position) == (eight.path / segment_name(0), position)
+    assert any(isinstance(found, Damage) and found.position == position for found in verify_stream(eight))
+    after = file_bytes(eight.path)
+    assert {name: after[name] for name in before if name != "writer.lock"} == {
+        name: content for name, content in before.items() if name != "writer.lock"
+    }
+    list(repair_stream(eight, now_ms=9, skip_damaged=True))
+    left = read_messages(eight)
+    assert [number for number, _ in left if number != 5] == [0, 1, 2, 3, 4, 6, 7]
+    assert reopened(eight) == [*(body for _, body in left), b"after"]
 
 
 @pytest.mark.parametrize("size", [0, 3, 8])

@@ -4,24 +4,29 @@ The writer puts chunks into the segment before their records into the index. So 
 bytes without a record, or a part of a record. A damaged index that became shorter looks the same. So whole chunks
 behind the last record count wherever nobody is writing: a recovery gives them their records again. A power loss may
 remove the end of either file, or replace it by zero bytes: then records at the end of the index have no chunk, and are
-ignored. Anything else is damage, and an error: a record that is wrong although its chunk is at its position, and a
-chunk whose header contradicts its record. Recovery: osiris_log.md section 8.
+ignored. Anything else is damage, and an error: a record that is wrong although its chunk is at its position, a chunk
+whose header contradicts its record, and bytes without a record that are no chunk but have a whole one behind them.
+Recovery: osiris_log.md section 8.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from headgate.errors import CorruptChunkError
 from headgate.log.checksums import has_checksum
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
+    CHUNK_MAGIC,
     FILE_HEAD_BYTES,
     INDEX_RECORD_BYTES,
     ChunkHeader,
+    ChunkType,
     IndexRecord,
     encode_index_record,
 )
@@ -30,6 +35,7 @@ from headgate.log.tracking_records import decode_records
 
 HELP = "headgate stream verify FOLDER looks at the whole stream, headgate stream repair FOLDER makes an index again"
 _PIECE_BYTES = 1 << 16
+_SCAN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +126,29 @@ def find_ending(
         return rolled_forward(pair, ending)
     folder = pair.segment_path.parent
     if pair.is_open_end and pair.segment_size > ending.stop_position and not is_held(folder):
-        rolled = rolled_forward(pair, ending)
+        try:
+            rolled = rolled_forward(pair, ending)
+        except CorruptChunkError:
+            if not is_held(folder):
+                raise
+            return ending
         # A writer that came meanwhile may be writing there.
         return ending if is_held(folder) else rolled
     return ending
 
 
 def rolled_forward(pair: OpenPair, ending: Ending) -> Ending:
-    """The end of a segment behind all whole chunks that follow an ending without a gap. Cost: reading their data."""
+    """The end of a segment behind all whole chunks that follow an ending without a gap. Cost: reading their data.
+
+    Raises CorruptChunkError where a damaged chunk, and a whole one behind it, follow.
+    """
     records = bytearray()
     while (header := _whole_chunk_behind(pair, ending)) is not None:
         start = ending.stop_position
         records += encode_index_record(header.chunk_id, header.timestamp_ms, header.epoch, start, header.chunk_type)
         ending = Ending(ending.num_named, start + header.size_bytes, header.next_chunk_id, header)
+    if pair.segment_size > ending.stop_position:
+        _check_beyond(pair, ending)
     return replace(ending, behind=bytes(records))
 
 
@@ -155,6 +171,36 @@ def _whole_chunk_behind(pair: OpenPair, ending: Ending) -> ChunkHeader | None:
     if (bloom and not any(bloom)) or not _are_tracking_records(trailer):
         return None
     return header
+
+
+def _check_beyond(pair: OpenPair, ending: Ending) -> None:
+    """Raise CorruptChunkError if a whole chunk lies behind an ending, but not next to it: no crash leaves that.
+
+    Cost: reading what lies behind the ending, up to that chunk.
+    """
+    for place in header_places(pair.segment_fd, ending.stop_position + 1, pair.segment_size):
+        raw = os.pread(pair.segment_fd, CHUNK_HEADER_BYTES, place)
+        try:
+            header = ChunkHeader.decode(raw, path=pair.segment_path, position=place)
+        except CorruptChunkError:
+            continue
+        is_later = header.chunk_id > ending.next_chunk_id and header.num_records > 0
+        if is_later and place + header.size_bytes <= pair.segment_size and has_checksum(pair.segment_fd, place, header):
+            raise CorruptChunkError(
+                f"expected chunk {ending.next_chunk_id} here, behind the index, and it is damaged: chunk "
+                f"{header.chunk_id} at byte {place} is whole; headgate stream repair FOLDER --skip-damaged gives up "
+                "only what is damaged",
+                path=pair.segment_path,
+                position=ending.stop_position,
+            )
+
+
+def header_places(segment_fd: int, start: int, stop: int) -> Iterator[int]:
+    """The places of a file between two of its bytes where the header of a chunk may begin, by its first two bytes."""
+    for piece_start in range(start, stop, _SCAN_BYTES):
+        piece = np.frombuffer(os.pread(segment_fd, _SCAN_BYTES + 1, piece_start), dtype=np.uint8)
+        heads = np.flatnonzero((piece[:-1] == CHUNK_MAGIC) & (piece[1:] <= ChunkType.TRACKING_SNAPSHOT))
+        yield from (heads + piece_start).tolist()
 
 
 def _are_tracking_records(trailer: bytes) -> bool:

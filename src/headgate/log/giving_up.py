@@ -19,11 +19,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from headgate.errors import CorruptChunkError, CorruptSidecarError
 from headgate.log import format as f
 from headgate.log.checksums import has_checksum
+from headgate.log.ending import header_places
 from headgate.log.files import Part, opened, replace_by_parts, replace_file, storage_error
 from headgate.log.inspect import check_data
 from headgate.log.pairs import DAMAGED_FOLDER, seal_path
@@ -37,7 +36,6 @@ _LEAST_ENTRY_BYTES = f.ENTRY_HEAD_BYTES
 _MOST_OFFSETS_A_BYTE = 64
 _MOST_OFFSETS = 1 << 16
 """Limit: a number that says that more offsets than both of these together lie in some bytes is damaged itself."""
-_SCAN_BYTES = 1 << 20
 _WHOLE_CHUNK_BYTES = 256 << 20
 _RECORD_FIELDS = struct.Struct(">qQ")
 """Time and epoch, at byte 8 of a header."""
@@ -317,20 +315,15 @@ class _Surveyor:
             is_behind = is_behind and _is_plausible(record.chunk_id - expected, record.position - position)
             if is_behind and self._whole(record.position, record.chunk_id) is not None:
                 return record.position, record.chunk_id
-        for start in range(position + 1, self._size, _SCAN_BYTES):
-            piece = np.frombuffer(os.pread(self._descriptor, _SCAN_BYTES + 1, start), dtype=np.uint8)
-            if len(piece) < 2:
-                break
-            heads = np.flatnonzero((piece[:-1] == f.CHUNK_MAGIC) & (piece[1:] <= f.ChunkType.TRACKING_SNAPSHOT))
-            for place in (heads + start).tolist():
-                raw = os.pread(self._descriptor, f.CHUNK_HEADER_BYTES, place)
-                chunk_id = int.from_bytes(raw[24:32], "big")
-                if chunk_id < expected or (limit is not None and chunk_id >= limit):
-                    continue
-                if not _is_plausible(chunk_id - expected, place - position):
-                    continue
-                if self._sound(raw, place, chunk_id) is not None:
-                    return place, chunk_id
+        for place in header_places(self._descriptor, position + 1, self._size):
+            raw = os.pread(self._descriptor, f.CHUNK_HEADER_BYTES, place)
+            chunk_id = int.from_bytes(raw[24:32], "big")
+            if chunk_id < expected or (limit is not None and chunk_id >= limit):
+                continue
+            if not _is_plausible(chunk_id - expected, place - position):
+                continue
+            if self._sound(raw, place, chunk_id) is not None:
+                return place, chunk_id
         return None
 
     def _reason(self, position: int, expected: int) -> str:

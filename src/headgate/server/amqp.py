@@ -1,4 +1,4 @@
-"""The port of AMQP: the first eight bytes say which of the two protocols a client speaks.
+"""The port of AMQP: the first eight bytes show which of the two protocols a client speaks.
 
     AMQP 0 0 9 1              AMQP 0.9.1
     AMQP 3 1 0 0              AMQP 1.0, its SASL layer
@@ -17,14 +17,14 @@ from headgate.server.servicebus import ServiceBusService
 from headgate.server.transport import Handler, Transport
 
 SERVICES = (RabbitService, ServiceBusService)
-"""Those that a connection of AMQP 1.0 carries."""
+"""The services that a connection of AMQP 1.0 carries."""
 
 AMQP_091_HEADER = b"AMQP\x00\x00\x09\x01"
 _HEADER_BYTES = 8
 
 
 class AmqpHandler:
-    """Waits for the header, and hands over to one of the two handlers."""
+    """Waits for the header, and hands the connection over to one of the two handlers."""
 
     def __init__(self, transport: Transport, context: ServerContext) -> None:
         self._transport = transport

@@ -6,7 +6,7 @@
     ANONYMOUS         the default user, from this machine only
     MSSBCBS           nobody: services that take tokens know what such a client may do
 
-No log line and no error says a password, or whether it was the name or the password that was wrong.
+No log line and no error contains a password, or tells whether the name or the password was wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.server.transport import Caller
 _WINDOW_S = 60.0
 _REMEMBERED_ADDRESSES = 10_000
 _REFUSED = "Login was refused"
-"""What every client with wrong credentials is told, whatever was wrong."""
+"""The answer to wrong credentials; it is the same for every cause."""
 _ELSEWHERE = "the default user may come from this machine only"
 
 logger = logging.getLogger("headgate.server.login")
@@ -55,7 +55,7 @@ class Authenticator:
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
     def mechanisms(self, caller: Caller) -> tuple[str, ...]:
-        """The SASL mechanisms that are offered to this caller, the preferred first."""
+        """The SASL mechanisms for this caller, the preferred one first."""
         offered: list[str] = [Mechanism.PLAIN, Mechanism.AMQPLAIN]
         if caller.peer.certificate_name is not None:
             offered.insert(0, Mechanism.EXTERNAL)
@@ -64,10 +64,10 @@ class Authenticator:
         return tuple(map(str, offered))
 
     def authenticate(self, caller: Caller, credentials: Credentials, then: Answer) -> None:
-        """Check credentials; `then` gets the user's name or an error that says no secret, later, in the loop's thread.
+        """Check credentials; `then` gets the user's name or an error without secrets, later, in the loop's thread.
 
-        The answer to wrong ones is held back for `timeouts.login_failure_s`. From an address with too many failures
-        in a minute nothing is checked any more.
+        The answer to wrong credentials is delayed by `timeouts.login_failure_s`. Credentials from an address with too
+        many failures in a minute are refused without a check.
         """
         if self._is_blocked(caller.peer.host):
             self._refuse(caller, "", "too many failures from this address in a minute", then)
@@ -98,13 +98,13 @@ class Authenticator:
                 self._refuse(caller, "", "there is no service that takes tokens", then)
 
     def _is_from_elsewhere(self, caller: Caller, user: str) -> bool:
-        """Whether a user that may come from this machine only comes from another."""
+        """Whether a user that may log in from this machine only comes from another machine."""
         settings = self._settings.authentication
         is_for_this_machine = user == settings.default_user and settings.default_password is None
         return is_for_this_machine and not caller.peer.is_loopback
 
     def takes_anonymous(self, caller: Caller) -> bool:
-        """Whether an anonymous client there is the default user."""
+        """Whether an anonymous client is accepted from there, as the default user."""
         settings = self._settings.authentication
         return settings.anonymous and caller.peer.is_loopback and settings.default_user in self._users
 
@@ -122,7 +122,7 @@ class Authenticator:
         record = self._connections.of(caller)
         record.user = user
         if record.number:
-            # Each task of a Spark query logs in: more lines than anything else that is worth a line.
+            # Each task of a Spark query logs in: at a higher level these lines would outnumber all others.
             logger.debug("%s: user %r logged in", record.name, user)
         caller.call_soon(lambda: then(user))
 
@@ -137,9 +137,9 @@ class Authenticator:
         caller.call_later(self._settings.timeouts.login_failure_s, lambda: then(answer))
 
     def note_refusal(self, caller: Caller, user: str, reason: str) -> None:
-        """A request of a protocol without logins has wrong credentials: it counts as a login that failed.
+        """Count a request with wrong credentials, in a protocol without logins, as a failed login.
 
-        From an address with too many of them nothing is logged until the minute is over.
+        From an address with too many failures nothing is logged until the minute is over.
         """
         host = caller.peer.host
         if not self._is_blocked(host):

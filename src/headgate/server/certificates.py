@@ -1,10 +1,10 @@
-"""A certificate of the server's own, for clients on this machine that insist on TLS.
+"""The server's own certificate, for clients on this machine that insist on TLS.
 
     <root>/.headgate/tls/authority.pem     what clients are told to believe
     <root>/.headgate/tls/server.pem        the certificate that it signed, with its key; for the owner only
 
-The authority may sign for this machine's own names only, and its key is thrown away when it has signed once: whoever
-believes it believes this one certificate.
+The authority may sign for this machine's own names only, and its key is thrown away after one signature: a client that
+trusts it trusts this one certificate.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ ADDRESSES = ("127.0.0.1", "::1")
 _VALID = datetime.timedelta(days=3650)
 _RENEWED_BEFORE = datetime.timedelta(days=30)
 _TOLERANCE = datetime.timedelta(days=1)
-"""Clocks of clients may be behind."""
+"""How far the clocks of clients may be behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnCertificate:
-    """Where certificate and authority lie."""
+    """The files of the certificate and of its authority."""
 
     certificate: Path
     authority: Path
 
     def context(self) -> ssl.SSLContext:
-        """What serves with it. Raises ConfigError for files that do not serve."""
+        """The TLS context with this certificate. Raises ConfigError for files that do not serve."""
         return server_context(self.certificate, self.certificate)
 
 
 def server_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
-    """TLS for clients that show no certificates. Raises ConfigError that names the files."""
+    """The TLS context for clients without certificates. Raises ConfigError that names the files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(certificate, key)
@@ -51,9 +51,9 @@ def server_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
 
 
 def own_certificate(folder: Path, *, now_ms: int) -> OwnCertificate:
-    """The certificate in a folder, made anew if there is none that is valid for a while.
+    """The certificate in a folder; a new one is made if there is none, or if it expires soon.
 
-    Raises ConfigError where the folder cannot be written, LogError. Cost: some 50 ms.
+    Raises ConfigError if the folder cannot be written, LogError. Cost: some 50 ms.
     """
     found = OwnCertificate(folder / "server.pem", folder / "authority.pem")
     now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)

@@ -1,6 +1,6 @@
 """Settings from a TOML file and from environment variables, checked before anything starts.
 
-A variable `HEADGATE_SERVER__TABLE__KEY` (upper case, two underscores between the parts) stands before the file:
+A variable `HEADGATE_SERVER__TABLE__KEY` (upper case, two underscores between the parts) takes precedence over the file:
 `HEADGATE_SERVER__LISTENERS__AMQP=5673`, `HEADGATE_SERVER__ROOT=/var/lib/headgate`. Arrays of tables (`[[user]]`,
 `[[stream]]`, `[[super_stream]]`, `[[topic]]`, `[[queue]]`, `[[rocketmq.topic]]`, `[[rocketmq.group]]`) are in the file
 only.
@@ -29,7 +29,7 @@ _UNKNOWN_KEY = re.compile(r"Object contains unknown field `(?P<key>.*)`")
 
 
 def load_settings(path: Path | None, environment: Mapping[str, str], *, root: Path | None = None) -> ServerSettings:
-    """The settings of a file, with what the environment says otherwise; `root`, where given, stands before both.
+    """The settings of a file, overridden by the environment; `root`, if given, overrides both.
 
     Raises ConfigError that names the file or the variable, the key, and what was found.
     """
@@ -46,7 +46,7 @@ def load_settings(path: Path | None, environment: Mapping[str, str], *, root: Pa
 
 
 def settings_of(tables: Mapping[str, Any], *, source: str) -> ServerSettings:
-    """The settings in tables as the file has them; raises ConfigError that begins with `source`."""
+    """The settings in tables, as in the file; raises ConfigError that begins with `source`."""
     settings = _converted(tables, source)
     _check(settings, source)
     return settings
@@ -92,7 +92,7 @@ def _table_at(keys: str) -> Any:
 
 
 def _expected(kind: Any) -> str:
-    """The words that a type takes, and whether a number: `a number or off`."""
+    """The values that a type takes, for an error: `a number or off`."""
     if kind is int:
         return "a number"
     if get_origin(kind) is Annotated:
@@ -101,7 +101,7 @@ def _expected(kind: Any) -> str:
 
 
 def table_of(kind: Any) -> type[msgspec.Struct] | None:
-    """The table inside a type: itself, of an optional table, or of an array of tables; None for a plain value."""
+    """The table in a type: the type itself, or that of an optional or an array of tables; None for a plain value."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return kind
     if get_origin(kind) in (list, Union, types.UnionType):
@@ -110,7 +110,7 @@ def table_of(kind: Any) -> type[msgspec.Struct] | None:
 
 
 def _overlay(content: dict[str, Any], variable: str, text: str) -> None:
-    """Put the value of a variable where its name says. Raises ConfigError for a name that leads nowhere."""
+    """Set the value of a variable at the key in its name. Raises ConfigError for an unknown key."""
     keys = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
     table: Any = ServerSettings
     at = content
@@ -142,7 +142,7 @@ def _value(variable: str, text: str, kind: Any) -> object:
 
 
 def _check(settings: ServerSettings, source: str) -> None:
-    """What types do not say."""
+    """Check the constraints that types do not express."""
     from headgate.language import dialect_named
     from headgate.server.definitions import check_message_topics, declared_entities
 

@@ -1,6 +1,6 @@
 """One accepted connection: between the loop's transport and the handler of a protocol.
 
-What a handler writes in one turn of the loop leaves together at its end. `is_writable` is false from
+The output of a handler in one turn of the loop leaves together at its end. `is_writable` is false from
 `HIGH_WATER_BYTES` not yet taken by the system until `LOW_WATER_BYTES` are left.
 """
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 HIGH_WATER_BYTES = 512 * 1024
 LOW_WATER_BYTES = 128 * 1024
 _CARRY_AMQP = ("amqp", "servicebus")
-"""What is spoken at the listeners whose connections carry AMQP; clients of Service Bus do that over WebSockets, too."""
+"""Protocols of the listeners whose connections carry AMQP; Service Bus clients also do so over WebSockets."""
 
 _ONE_PIECE = (bytes, bytearray, memoryview)
 _JOINED_BYTES = 128 * 1024
-"""Up to this many bytes, pieces are copied into one: that costs less than handing over many small ones."""
+"""Up to this many bytes, pieces are copied into one: that is cheaper than handing over many small pieces."""
 _LARGE_PIECE_BYTES = 16 * 1024
-"""Pieces of this size on average are handed over as they are."""
+"""From this average size on, pieces are handed over as they are."""
 _SENT_IN_THREAD_BYTES = 256 * 1024
-"""From this many bytes on, what a turn wrote is sent by a thread."""
+"""From this many bytes on, a thread sends the output of a turn."""
 
 logger = logging.getLogger("headgate.server")
 
@@ -63,7 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         self._failure: Exception | None = None
         self._lingers: asyncio.TimerHandle | None = None
         self.calls_due = 0
-        """How many calls of `call_soon` are not made yet: they may write more."""
+        """How many calls of `call_soon` are still to be made: they may write more."""
 
     # What the loop calls.
 
@@ -102,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
             self._failed(error)
 
     def _is_elsewhere(self, first: bytes) -> bool:
-        """Whether the client speaks another protocol than its port: it is served by that, or told so and closed."""
+        """Whether the client speaks another protocol than its port: then that serves it, or it is told and closed."""
         is_amqp = protocol_of(self._listener) in _CARRY_AMQP
         administration = self._driver.administration if protocol_of(self._listener) == "amqp" else None
         if administration is not None and spoken_by(first) is Spoken.HTTP:
@@ -119,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
     def _leave_to(self, protocol: asyncio.Protocol, first: bytes) -> None:
         """Let another protocol serve the client from its first bytes on."""
         transport = self._transport
-        # What reads is chosen when reading begins.
+        # The loop chooses how to read when reading begins.
         transport.pause_reading()
         self.connection_lost(None)
         transport.set_protocol(protocol)
@@ -128,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """The peer says no more: what was written goes out, then the transport closes."""
+        """The peer sends no more: pending output goes out, then the transport closes."""
         self._flush()
         self._has_heard_end = True
         if self._sends and not self._is_closing:
@@ -165,16 +165,16 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def record(self) -> ConnectionRecord:
-        """What is noted of the connection."""
+        """The record of the connection."""
         return self._record
 
     @property
     def is_closing(self) -> bool:
-        """Whether it takes no more from the peer."""
+        """Whether nothing more is received from the peer."""
         return self._is_closing
 
     def flush(self) -> None:
-        """Hand what was written in this turn to the transport."""
+        """Hand the output of this turn to the transport."""
         self._flush()
         if self._owes_writable:
             self._tell_writable()
@@ -237,8 +237,8 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close once everything written is out, within the linger time; nothing is received any more.
 
-        The peer is read and ignored until it closes, too: a socket closed with unread bytes would be reset, and the
-        peer lose what it was told last.
+        The peer is read and ignored until it closes as well: a socket closed with unread bytes would be reset, and the
+        peer would lose the last output.
         """
         if self._is_closing:
             return
@@ -294,9 +294,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._driver.loop.call_later(delay_s, self._alive, call).cancel
 
     def run_in_worker(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
-        """Run what takes long in a thread of the pool; `then` gets its result or error in the loop's thread.
+        """Run long work in a thread of the pool; `then` gets its result or error in the loop's thread.
 
-        Also when the connection is gone by then.
+        It is called even if the connection is gone by then.
         """
         self._driver.run_in_worker(work, lambda result: self._guarded(then, result))
 
@@ -332,11 +332,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _sends(self) -> bool:
-        """Whether a thread has something to send: what is written goes after it."""
+        """Whether a thread has something to send: later output goes after it."""
         return self._sender is not None and self._sender.is_busy
 
     def _is_for_thread(self, count: int) -> bool:
-        """Whether a thread sends these bytes: behind others of its own, or many where the transport has none left and
+        """Whether a thread sends these bytes: it is still sending, or they are many, and the transport holds none and
         does not encrypt.
         """
         if self._sends:
@@ -348,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._sender is None:
             socket = self._transport.get_extra_info("socket")
             if socket is None:
-                # A layer between puts what is written into frames.
+                # A layer below puts the output into frames.
                 return False
             self._sender = Sender(
                 socket.fileno(),
@@ -365,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
         self._tell_writable()
 
     def _not_sent(self, error: BaseException) -> None:
-        """The thread could not send: the peer is gone, or it is an error in our own code."""
+        """The thread could not send: the peer is gone, or our own code has an error."""
         if isinstance(error, OSError):
             self.abort()
         else:
@@ -377,7 +377,7 @@ class Connection(asyncio.BufferedProtocol):
             self._guarded(self._handler.writable)
 
     def _guarded(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call into the handler; whatever it raises is an error in our own code, and ends this connection only."""
+        """Call into the handler; any exception is an error in our own code, and ends this connection only."""
         try:
             call(*arguments)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The connections that are open, and counts of those that were: what lists and metrics show of them."""
+"""Records of open connections, and counts of all connections, for lists and metrics."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headgate.server.transport import Known, Peer
 
 
 def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An address as its peer knows it: IPv4 through a socket for both families is IPv4."""
+    """An address in the peer's own form: an IPv4 address through a socket for both families is IPv4."""
     address = ipaddress.ip_address(host)
     return getattr(address, "ipv4_mapped", None) or address
 
 
 @dataclass(slots=True)
 class ConnectionRecord:
-    """One connection. The driver fills what it knows; `protocol` and `client` are the handler's to fill."""
+    """One connection. The driver fills in the record; the handler fills in `protocol` and `client`."""
 
     number: int
     """Counted from 1; 0 for a caller without a connection, such as a request over HTTP."""
@@ -31,16 +31,16 @@ class ConnectionRecord:
     user: str | None = None
     """None until the client is known."""
     client: dict[str, str] = field(default_factory=dict)
-    """What the client says of itself: product, version, connection name."""
+    """The client's own properties: product, version, connection name."""
     bytes_received: int = 0
     bytes_sent: int = 0
     is_read: bool = True
-    """False while nothing is taken from it: it publishes faster than streams are written, takes no answers, or its
+    """False while the connection is not read: it publishes faster than streams are written, takes no answers, or its
     login is being checked."""
 
     @property
     def name(self) -> str:
-        """How logs and lists call it."""
+        """The name of the connection in logs and lists."""
         host = f"[{self.peer.host}]" if ":" in self.peer.host else self.peer.host
         return f"{host}:{self.peer.port}#{self.number}"
 
@@ -52,11 +52,11 @@ class ConnectionTotals:
     opened: int = 0
     closed: int = 0
     refused: int = 0
-    """Beyond the limit of connections."""
+    """Connections beyond the limit."""
     failed: int = 0
     """Ended by an error in the server itself."""
     timed_out: int = 0
-    """Not known in time."""
+    """Ended by a time limit: not known in time, too slow, or silent."""
     logins: int = 0
     logins_failed: int = 0
 
@@ -78,25 +78,25 @@ class Connections:
         return iter(tuple(self._records.values()))
 
     def opened(self, caller: Known, *, listener: str, now_ms: int) -> ConnectionRecord:
-        """Note a connection that was accepted."""
+        """Record an accepted connection."""
         record = ConnectionRecord(next(self._numbers), caller.peer, listener, now_ms)
         self._records[caller] = record
         self.totals.opened += 1
         return record
 
     def of(self, caller: Known) -> ConnectionRecord:
-        """The record of a caller, to read or to fill; one that nobody lists for a caller that is not open."""
+        """The record of a caller, to read or to fill in; for a caller that is not open, a record in no list."""
         return self._records.get(caller) or ConnectionRecord(0, caller.peer)
 
     def unlisted(self, caller: Known) -> ConnectionRecord:
-        """The record of a connection whose clients are listed each by itself: it is in no list any more."""
+        """Take a connection out of the lists, which show its clients one by one; returns its record."""
         record = self.of(caller)
         if self._records.pop(caller, None) is not None:
             self.totals.opened -= 1
         return record
 
     def closed(self, caller: Known) -> None:
-        """Note that a connection is gone."""
+        """Record the end of a connection."""
         record = self._records.pop(caller, None)
         if record is not None:
             self.totals.closed += 1

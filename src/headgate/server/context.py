@@ -1,4 +1,4 @@
-"""What every handler is given besides its transport."""
+"""The context that every handler gets besides its transport."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """Time, as the server sees it."""
+    """The server's source of time."""
 
     def now_ms(self) -> int:
         """The wall clock, milliseconds since 1970."""
@@ -36,12 +36,12 @@ class SystemClock:
 
 
 GiveReply = Callable[[dict[str, str], Buffer, Callable[[bool], None]], None]
-"""Gives a client a reply, its fields and body, and then says whether it took it."""
+"""Gives a client a reply, by fields and body; the callback then gets whether the client took it."""
 
 
 @dataclass(slots=True)
 class ServerContext:
-    """Everything of the server that a handler may use."""
+    """The parts of the server that a handler may use."""
 
     broker: Broker
     settings: ServerSettings
@@ -51,31 +51,31 @@ class ServerContext:
     ports: dict[str, int] = field(default_factory=dict)
     """The port of each open listener by its key in the configuration, such as `stream_tls`."""
     requesters: dict[str, GiveReply] = field(default_factory=dict)
-    """Who may wait for replies, by the id that a client of RocketMQ's classic protocol gives itself."""
+    """Clients of RocketMQ's classic protocol that may wait for replies, by the ids that they give themselves."""
     listeners: Listeners = field(default_factory=Listeners)
     is_started: bool = False
-    """Whether the server has started and does not stop."""
+    """Whether the server has started and is not stopping."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has started, does not stop, and every listener accepts."""
+        """Whether the server has started, is not stopping, and every listener accepts."""
         return self.is_started and not self.listeners.ended()
 
     def advertised_address(self, peer: Peer) -> tuple[str, int]:
-        """Host and port that a stream client is told to connect to."""
+        """The host and port that a stream client is to connect to."""
         advertised, host = self.settings.advertised, self._advertised_host(peer)
         if peer.is_encrypted:
             return host, advertised.tls_port or self.ports.get("stream_tls", 5551)
         return host, advertised.port or self.ports.get("stream", 5552)
 
     def advertised_classic_address(self, peer: Peer) -> tuple[str, int]:
-        """Host and port that a client of RocketMQ's classic protocol is told to connect to.
+        """The host and port that a client of RocketMQ's classic protocol is to connect to.
 
-        The one for Java compares what it was told with the address of its connection, which is in numbers: where they
-        are the same it says at once that it is there, and so learns the version of the broker.
+        The Java client compares them with the address of its connection, which is numeric: if they are equal it sends
+        a heartbeat at once, and so learns the version of the broker.
         """
         port = self.settings.advertised.rocketmq_port or self.ports.get("rocketmq_classic", 10911)
-        # A certificate for this machine says its name; addresses of IPv6 are written in other ways there.
+        # A certificate for this machine contains its name; the Java client writes IPv6 addresses in other ways.
         if self.settings.advertised.host is None and not peer.is_encrypted and "." in peer.local_host:
             return peer.local_host, port
         return self._advertised_host(peer), port
@@ -85,7 +85,7 @@ class ServerContext:
         return host or "localhost"
 
     def http_listener(self, peer: Peer) -> str | None:
-        """Where lists and users are served, as `http:15672`, to a client that knows the host; None if they are not."""
+        """The listener of lists and users, as `http:15672`, for a client that knows the host; None without one."""
         kinds = ("https", "http") if peer.is_encrypted else ("http", "https")
         return next((f"{kind}:{self.ports[kind]}" for kind in kinds if kind in self.ports), None)
 

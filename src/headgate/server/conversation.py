@@ -1,4 +1,4 @@
-"""The transport of a client that is answered: when it is read, what it takes, whether both sides show signs of life."""
+"""The conversation with a client: when it is read, whether it takes its answers, and silence on both sides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.server.settings import Limits
 from headgate.server.transport import Buffer, Transport
 
 MAX_UNTAKEN_BYTES = 1 << 20
-"""Answers that a client has not taken: beyond them it is not asked for more."""
+"""Limit: bytes of answers that a client has not taken. Beyond it the client is not read."""
 
 
 class Waiting(enum.Enum):
@@ -24,11 +24,11 @@ class Waiting(enum.Enum):
 
 
 class Conversation:
-    """What a handler says and hears on its transport.
+    """The reads and writes of a handler on its transport.
 
-    The client is read while there is no reason to wait. Deliveries do not count as answers that it has not taken: it
-    may well send a lot before it reads, and neither side would ever go on. Silence is measured by the clock that never
-    jumps; a client that is not read is not silent, unless that is because it takes nothing.
+    The client is read while there is no reason to wait. Deliveries do not count as untaken answers: a client may send
+    a lot before it reads, and neither side would ever go on. Silence is measured by the clock that never jumps; a
+    client that is not read is not silent, unless the reason is that it takes no answers.
     """
 
     __slots__ = ("_clock", "_heard_s", "_said_s", "_slow_since_s", "_transport", "_untaken_bytes", "_waiting")
@@ -44,11 +44,11 @@ class Conversation:
     # hearing
 
     def heard(self) -> None:
-        """Something came from the client."""
+        """Bytes came from the client."""
         self._heard_s = self._clock.monotonic_s()
 
     def is_silent(self, limit_s: float) -> bool:
-        """Whether for longer than that nothing came though it would have been read, or no answer was taken."""
+        """Whether for longer than `limit_s` nothing came from a client that is read, or no answer was taken."""
         if self._slow_since_s is not None:
             return self._clock.monotonic_s() - self._slow_since_s > limit_s
         return not self._waiting and self._clock.monotonic_s() - self._heard_s > limit_s
@@ -60,15 +60,15 @@ class Conversation:
         self._waiting.add(reason)
 
     def go_on(self, reason: Waiting) -> None:
-        """A reason to wait has ended, if it was one."""
-        # Mostly there is none, and an enumeration is hashed in Python.
+        """A reason to wait has ended; harmless if there was no such reason."""
+        # Mostly there is no reason, and hashing an enumeration runs in Python.
         if self._waiting and reason in self._waiting:
             self._waiting.remove(reason)
             if not self._waiting:
                 self._resume()
 
     def only_listen(self) -> None:
-        """Read on, whatever the reasons were: nothing is done for the client any more, it is read until it has gone."""
+        """Read on without regard to reasons to wait: the client is not served any more, only read until it has gone."""
         self._waiting.clear()
         self._slow_since_s = None
         self._resume()
@@ -78,7 +78,7 @@ class Conversation:
         self._transport.resume_reading()
 
     def limit_backlog(self, backlog: Backlog, limits: Limits) -> None:
-        """Wait while more of what the client published than that is not in its streams yet."""
+        """Wait while the messages of the client that are not in their streams yet exceed the limits."""
         backlog.limit(
             entries=limits.unconfirmed_messages,
             size_bytes=limits.unconfirmed_bytes,
@@ -99,7 +99,7 @@ class Conversation:
             self._transport.write(output)
 
     def is_due(self, interval_s: float) -> bool:
-        """Whether nothing was said for that long."""
+        """Whether nothing was sent for `interval_s`."""
         return self._clock.monotonic_s() - self._said_s >= interval_s
 
     def limit_answers(self) -> None:

@@ -1,4 +1,4 @@
-"""What the configuration defines is there when the server has started: users, streams, topics, queues, groups."""
+"""Definitions of the configuration, applied when the server starts: users, streams, topics, queues, groups."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ ADMINISTRATOR = "administrator"
 
 
 def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
-    """Make what is missing, and give users the passwords and permissions that the file says.
+    """Create what is missing, and give users their passwords and permissions from the file.
 
-    Raises ConfigError that names the entry: a stream that is there with other arguments stays as it is. One that is
-    damaged is logged, and does not affect the others.
+    Raises ConfigError that names the entry: an existing stream with other arguments stays as it is. A damaged stream
+    is logged, and does not affect the others.
     """
     default = settings.authentication
     if default.default_password is not None:
@@ -82,13 +82,13 @@ def _declare_columns(broker: Broker, name: str, columns: str) -> None:
 
 
 def index_settings(settings: RocketMq) -> IndexSettings:
-    """How match indexes are made for consumer groups. Raises ConfigError."""
+    """The settings of match indexes for consumer groups. Raises ConfigError."""
     names = ("calculate_filter_bitmap", "expected_consumers", "max_error_rate_percent")
     return IndexSettings.parse({name: value for name in names if (value := getattr(settings, name)) is not None})
 
 
 def check_message_topics(settings: RocketMq) -> None:
-    """Check topics and consumer groups of the file. Raises ConfigError that names the first one that is wrong."""
+    """Check topics and consumer groups of the file. Raises ConfigError that names the first wrong one."""
     index_settings(settings)
     checks: tuple[tuple[str, Sequence[MessageTopicEntry | ConsumerGroupEntry], Callable[[str], None]], ...] = (
         ("topic", settings.topic, check_topic),
@@ -128,13 +128,13 @@ def _define_message_topics(broker: Broker, settings: RocketMq) -> None:
 
 
 def _said(entry: ConsumerGroupEntry) -> dict[str, object]:
-    """What an entry says of its group."""
+    """The settings of a group that its entry sets."""
     said = {name: getattr(entry, name) for name in entry.__struct_fields__ if name != "name"}
     return {name: value for name, value in said.items() if value is not None}
 
 
 def declared_entities(settings: ServerSettings) -> list[EntityDeclaration]:
-    """The topics and queues of the file. Raises ConfigError, RuleError, for the first that is wrong in itself."""
+    """The topics and queues of the file. Raises ConfigError, RuleError for the first one that is wrong in itself."""
     declared = [_queue(entry) for entry in settings.queue] + [_topic(entry) for entry in settings.topic]
     names: set[str] = set()
     for each in declared:
@@ -146,7 +146,7 @@ def declared_entities(settings: ServerSettings) -> list[EntityDeclaration]:
 
 
 async def declare_entities(broker: Broker, declared: Sequence[EntityDeclaration]) -> None:
-    """Make topics and queues, or change them to what is said. Raises ConfigError that names one."""
+    """Create topics and queues, or change them to their declarations. Raises ConfigError that names one."""
     for each in in_steps(declared, broker.topics.names()) if declared else ():
         try:
             await told(functools.partial(broker.entities.declare, each, check_target=any_target))

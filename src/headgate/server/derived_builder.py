@@ -1,9 +1,9 @@
-"""Column and lookup files of the streams of a root as segments seal: a process of low priority.
+"""The process that builds column and lookup files of the streams of a root as segments seal, at low priority.
 
 It is started again if it ends.
 
-It looks every few seconds for sealed segments without a file. Killed at any time it leaves no wrong file, so the server
-does not wait for it when it stops.
+It looks every few seconds for sealed segments without a file. Killed at any time it leaves no wrong file, so a server
+that stops does not wait for it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _AGAIN_AFTER_S = 10.0
 
 
 class DerivedBuilder:
-    """The process that builds, and the task that watches it."""
+    """The building process, and the task that watches it."""
 
     def __init__(self, root: Path, kinds: Sequence[str]) -> None:
-        """`kinds` are those of `derived_child`."""
+        """`kinds` are names of `derived_child.KINDS`."""
         self._root = root
         self._kinds = kinds
         self._task: asyncio.Task[None] | None = None
@@ -35,7 +35,7 @@ class DerivedBuilder:
         self._task = asyncio.get_running_loop().create_task(self._watch())
 
     async def stop(self) -> None:
-        """End the process; again is harmless."""
+        """End the process; a second call is harmless."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -57,14 +57,14 @@ class DerivedBuilder:
             await asyncio.sleep(_AGAIN_AFTER_S)
 
     async def _run(self) -> int:
-        """Start the process and wait for its end: its status."""
+        """Start the process and wait for its end; returns its exit status."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "headgate.server.derived_child",
             str(self._root),
             *self._kinds,
-            # Ends with the server, however that ends.
+            # The process ends with the server, even a killed one: its standard input ends then.
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
         )

@@ -1,6 +1,6 @@
 """The process that builds derived files for a server: `python -m headgate.server.derived_child ROOT KIND…`.
 
-Looks every few seconds for sealed segments without a file, oldest first, and ends when its standard input does.
+It looks every few seconds for sealed segments without a file, oldest first, and ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _SWEEP_EVERY_MS = 60_000
 logger = logging.getLogger("headgate.server")
 
 Missing = list[tuple[Segment, Callable[[], int]]]
-"""Segments that lack files, and what makes those of each; it gives how many."""
+"""Segments that lack files, each with the function that makes them and returns how many it made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of derived files: what a stream lacks, and removing what nobody needs."""
+    """A kind of derived files: how to find the missing files of a stream, and how to remove unneeded ones."""
 
     files: str
     missing: Callable[[Stream], Missing]
@@ -47,7 +47,7 @@ def main(root: Path, kinds: Sequence[str]) -> None:
 
 
 class Builder:
-    """What to build of the streams under a root; says each trouble once. `kinds` are names of `KINDS`."""
+    """Builds the files of the streams under a root; logs each trouble once. `kinds` are names of `KINDS`."""
 
     def __init__(self, root: Path, kinds: Sequence[str]) -> None:
         self._root = root
@@ -56,7 +56,7 @@ class Builder:
         self._swept_ms: int | None = None
 
     def step(self, now_ms: int, *, is_over: Callable[[], bool]) -> int:
-        """Build what is missing now, until `is_over`; gives how many files."""
+        """Build the files that are missing now, until `is_over`; returns how many."""
         built = 0
         is_due = self._swept_ms is None or now_ms - self._swept_ms >= _SWEEP_EVERY_MS
         for stream in streams_with_derived(self._root):
@@ -131,7 +131,7 @@ KINDS = {
 
 
 def _has_ended(within_s: float) -> bool:
-    """Whether the standard input ends within some seconds; nothing is ever written to it."""
+    """Whether the standard input ends within `within_s` seconds; nothing is ever written to it."""
     return bool(select.select([sys.stdin], [], [], within_s)[0])
 
 

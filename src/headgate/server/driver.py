@@ -1,9 +1,9 @@
-"""The one driver: a loop, its turns, threads for what takes long, and the connections of all listeners.
+"""The one driver: a loop, its turns, threads for long work, and the connections of all listeners.
 
-Each turn of the loop ends in this order: the broker writes what was published, connections that have no call due are
-sent their confirms, calls that handlers asked for are made, topics decide, settle and give out, and what was written to
-the other connections is sent. So everything that one round of reading brought is written to its stream at once,
-confirmed and delivered in the same turn, with one system call per connection.
+Each turn of the loop ends in this order: the broker writes the published messages, connections without a due call get
+their confirms, the calls that handlers asked for are made, topics decide, settle and deliver, and the output of the
+other connections is sent. So all messages of one round of reading are written to their streams at once, confirmed and
+delivered in the same turn, with one system call per connection.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ logger = logging.getLogger("headgate.server")
 class Driver:
     """Serves the connections of its listeners. All methods belong to the loop's thread.
 
-    Made before the context that it serves, because the broker needs `wake`; `start` gets that.
+    It is made before its context, because the broker needs `wake`; `start` gets the context.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.context: ServerContext
         self.administration: Callable[[], asyncio.Protocol] | None = None
-        """Makes what serves clients of HTTP at the ports of AMQP: programs have one address for both."""
+        """Makes the protocol for HTTP clients at the ports of AMQP: programs have one address for both."""
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._connections: dict[Connection, float] = {}
-        """Since when each is there."""
+        """Connection → when it was accepted, in seconds."""
         self._logins_s: deque[float] = deque()
-        """Since when each login that is not checked yet waits for it."""
+        """When each unchecked login began to wait, in seconds; oldest first."""
         self._listeners: list[Listener] = []
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="headgate-worker")
         self._background = ThreadPoolExecutor(1, thread_name_prefix="headgate-background", initializer=_yield_to_others)
@@ -70,7 +70,7 @@ class Driver:
         self._all_gone: asyncio.Event | None = None
 
     def start(self, context: ServerContext) -> None:
-        """Begin to tell broker and handlers that time passes."""
+        """Begin the regular ticks of the broker and the handlers."""
         self.context = context
         self._tick_broker()
         self._tick_handlers()
@@ -86,7 +86,7 @@ class Driver:
     ) -> Listener:
         """Accept connections of a bound socket for a protocol; `name` is the listener's key in the configuration.
 
-        With `tls` clients have TLS, or with `takes_plain` each as it likes; one without is told otherwise.
+        With `tls` clients must use TLS, and one without it is told so and closed; with `takes_plain` TLS is optional.
         """
         if tls is not None:
             settings = self.context.settings
@@ -106,7 +106,7 @@ class Driver:
         return listener
 
     def connection(self, name: str, factory: HandlerFactory) -> Connection:
-        """What serves a client of a listener; it becomes one of the driver's with its transport."""
+        """The protocol for a client of a listener; the driver counts it once it has its transport."""
         return Connection(self, name, factory)
 
     def stop_accepting(self) -> None:
@@ -129,7 +129,7 @@ class Driver:
             connection.abort()
 
     def close(self) -> None:
-        """End threads and regular calls; the last that is asked of the driver."""
+        """End threads and regular calls; the driver's last call."""
         for timer in self._timers.values():
             timer.cancel()
         for pool in (self._workers, self._background, self._login_thread):
@@ -145,7 +145,7 @@ class Driver:
     # The turn of the loop.
 
     def wake(self) -> None:
-        """The broker has something to write; it is asked to at the end of this turn."""
+        """The broker has something to write, which happens at the end of this turn."""
         self._broker_is_woken = True
         if not self._turn_is_scheduled:
             self._schedule_turn()
@@ -157,7 +157,7 @@ class Driver:
             self._schedule_turn()
 
     def flush_later(self, connection: Connection) -> None:
-        """Send what was written to a connection at the end of this turn."""
+        """Send the output of a connection at the end of this turn."""
         self._unsent.append(connection)
         if not self._turn_is_scheduled:
             self._schedule_turn()
@@ -167,7 +167,7 @@ class Driver:
         self.loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        # Until it is over it counts as scheduled: what it brings about itself asks for no other turn.
+        # Until the turn is over it counts as scheduled: its own effects schedule no other turn.
         try:
             is_woken, self._broker_is_woken = self._broker_is_woken, False
             if is_woken:
@@ -187,7 +187,7 @@ class Driver:
                 self._schedule_turn()
 
     def _send_answers(self) -> None:
-        """Send to those that have nothing more to say: nobody waits for a confirm until others have their messages."""
+        """Send the output of connections without a due call: their confirms do not wait for deliveries to others."""
         unsent, self._unsent = self._unsent, []
         for connection in unsent:
             if connection.calls_due:
@@ -202,11 +202,11 @@ class Driver:
         self._run(self._workers, work, then)
 
     def run_in_background(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
-        """The same in one thread of low priority, for what nobody waits for while there is other work."""
+        """As `run_in_worker`, in one thread of low priority, for work that can wait."""
         self._run(self._background, work, then)
 
     def run_in_login_thread(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
-        """The same in the one thread for hashes of passwords: a flood of logins delays no reader."""
+        """As `run_in_worker`, in the one thread for hashes of passwords: a flood of logins delays no reader."""
         self._logins_s.append(self.context.clock.monotonic_s())
 
         def checked(result: T | BaseException) -> None:
@@ -216,7 +216,7 @@ class Driver:
         self._run(self._login_thread, work, checked)
 
     def run_in_sender_thread(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
-        """The same in the one thread for large writes, which never wait: no scan delays them."""
+        """As `run_in_worker`, in the one thread for large writes, which never wait: no scan delays them."""
         self._run(self._sender_thread, work, then)
 
     def _run(self, pool: Executor, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
@@ -287,7 +287,7 @@ class Driver:
 
 
 def _yield_to_others() -> None:
-    """Lower the priority of this thread. Linux alone has one for each thread; elsewhere it stays as it is."""
+    """Lower the priority of this thread. Only Linux has a priority per thread; elsewhere it stays as it is."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BACKGROUND_NICENESS)

@@ -1,8 +1,8 @@
-"""What a client of RabbitMQ's protocols holds of a subscription: the copies that it was given and has not settled.
+"""The unsettled copies of a subscription that a client of RabbitMQ's protocols holds.
 
-As in RabbitMQ they are the client's until it settles them or goes. A subscription has a lock time, so claims are
-renewed half way, for `HOLD_LIMIT_MS` at most: a client that has not settled by then has failed, and its copies are
-given out again.
+As in RabbitMQ the client holds them until it settles them or goes. A subscription has a lock time, so claims are
+renewed halfway, for at most `HOLD_LIMIT_MS`: a client that has not settled by then has failed, and its copies are
+redelivered.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from headgate.errors import HeadgateError, ResourceExistsError, UnsupportedError
 from headgate.topic import TopicKind
 
 HOLD_LIMIT_MS = 30 * 60_000
-"""RabbitMQ takes back what a consumer does not settle after the same time (its `consumer_timeout`)."""
+"""How long a client may hold an unsettled copy; the same as RabbitMQ's `consumer_timeout`."""
 
 REJECTED = "rejected"
-"""The reason of a dead letter whose client gave none; RabbitMQ's word."""
+"""The reason of a dead letter without a reason from its client; RabbitMQ's word."""
 
 
 NOT_DELETED = "a subscription is not deleted as a queue: use `headgate subscription rm`"
 
 QUORUM = "quorum"
-"""The type of queue that a subscription is to RabbitMQ's clients: with outcomes and a count of deliveries."""
+"""The queue type of subscriptions for RabbitMQ's clients: with outcomes and a delivery count."""
 
 
 class Verdict(enum.Enum):
-    """What becomes of a copy."""
+    """The outcome of a copy."""
 
     COMPLETE = "it is done with"
     RELEASE = "it goes back, as if it had not been given out"
@@ -44,10 +44,10 @@ class _Held:
 
 
 class Holding:
-    """The copies of one receiver that its client holds, by the numbers that the client knows them by.
+    """The copies of one receiver that its client holds, by the client's numbers for them.
 
-    Clients complete copies one by one: those of one turn are completed together, at its end (`call_soon`). `failed`
-    gets the error of a settlement that is not on disk.
+    Clients complete copies one by one: all copies of one turn are completed together, at its end (`call_soon`).
+    `failed` gets the error of a settlement that did not reach the disk.
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class Holding:
         return len(self._held)
 
     def add(self, numbers: Iterable[int], given: GivenCopies) -> None:
-        """The client has copies that it is to settle, under these numbers."""
+        """The client got copies, which it will settle by these numbers."""
         locked_until_ms = given.locked_until_ms
         lock_ms = self.receiver.lock_ms
         until_ms = locked_until_ms - lock_ms + HOLD_LIMIT_MS
@@ -99,10 +99,10 @@ class Holding:
         why: DeadLetterReason | None = None,
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        """The client says what becomes of copies; those that it does not hold any more are passed over.
+        """Settle copies with a verdict; copies that the client does not hold any more are ignored.
 
-        `then` is called when that is on disk. A dead letter that is rejected again is done with, as in a queue of
-        RabbitMQ's without a dead letter exchange.
+        `then` is called when that is on disk. A dead letter that is rejected again is completed, as in a RabbitMQ
+        queue without a dead letter exchange.
         """
         held = [self._held.pop(number, None) for number in numbers]
         tokens = [each.token for each in held if each is not None]
@@ -137,7 +137,7 @@ class Holding:
                 call()
 
     def give_back(self, verdict: Verdict) -> None:
-        """The client has gone, and nobody hears an answer: all that it holds goes back."""
+        """The client has gone and gets no answers: all copies that it holds go back."""
         self._complete()
         tokens = [each.token for each in self._held.values()]
         self._held.clear()
@@ -145,13 +145,13 @@ class Holding:
             self.receiver.release(tokens, counts=verdict is Verdict.FAIL)
 
     def forget(self) -> None:
-        """The subscription is no more."""
+        """The subscription was removed."""
         self._held.clear()
         self._completed.clear()
         self._then.clear()
 
     def tick(self, now_ms: int) -> None:
-        """Renew the claims that are half over. Cost: a look at each copy held, once in half a lock time."""
+        """Renew the claims whose lock time is half over. Cost: each held copy is checked once in half a lock time."""
         if self._renew_at_ms is None or now_ms < self._renew_at_ms:
             return
         renewed = [each for each in self._held.values() if now_ms < each.held_until_ms]
@@ -164,7 +164,7 @@ class Holding:
 def check_subscription_declared(
     queue: str, arguments: Mapping[str, object], *, durable: bool, exclusive: bool, auto_delete: bool
 ) -> None:
-    """Raise ResourceExistsError for a declaration that is not that of a subscription's queue; arguments with `x-`."""
+    """Raise ResourceExistsError unless a declaration fits a subscription's queue; arguments have names with `x-`."""
     if arguments != {"x-queue-type": QUORUM} or not durable or exclusive or auto_delete:
         raise ResourceExistsError(
             "it is a subscription: a durable queue with x-queue-type = quorum and no other argument", subject=queue
@@ -174,7 +174,7 @@ def check_subscription_declared(
 def refused_queue(
     session: Session, queue: str, stream_argument: str = "x-queue-type = stream"
 ) -> ResourceExistsError | UnsupportedError:
-    """Why a classic or quorum queue is not declared, and what serves its purpose here."""
+    """The error for the declaration of a classic or quorum queue; it says what to use instead."""
     if session.topic_kind(queue) is TopicKind.QUEUE:
         reason = f"it is a queue of Service Bus: its clients settle its messages, others read it with {stream_argument}"
         return ResourceExistsError(reason, subject=queue)

@@ -1,4 +1,4 @@
-"""HTTP: console, health, metrics, lists, and users. Served in the driver's loop, so it sees the broker as handlers do.
+"""HTTP: console, health, metrics, lists, and users. It runs in the driver's loop and sees the broker as handlers do.
 
     GET    /                        the console, a page that shows the lists; its files are under /console
     GET    /favicon.ico             its icon
@@ -16,11 +16,11 @@
     PUT    /api/users/NAME          make or change a user: {"password", "tags", "permissions": {"configure", …}}
     DELETE /api/users/NAME
 
-Paths under `/api` need a user (HTTP Basic); lists hold what that user may read, users are the administrators' matter.
+Paths under `/api` need a user (HTTP Basic); lists show what that user may read, only administrators manage users.
 
-Only requests under `/api` wait for others, so only they are limited in number; page, health and metrics are answered at
-once, whoever else waits. Connections are limited, too: one more takes the place of the one that owes a request
-longest.
+Only requests under `/api` may wait, so only their number is limited; page, health and metrics are answered at once,
+even while others wait. Connections are limited as well: a new one beyond the limit replaces the one that has owed a
+request the longest.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ T = TypeVar("T")
 _METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8; escaping=underscores"
 _BODY_BYTES = 65_536
 _TOPIC_BODY_BYTES = 1 << 20
-"""A new subscription may bring many rules, and settling many tokens."""
+"""A larger limit: a new subscription may have many rules, and settling many tokens."""
 
 _TOPIC_PATHS = (
     "topics",
@@ -85,9 +85,9 @@ _TOPIC_PATHS = (
 )
 
 _REQUESTS = 64
-"""Under `/api`, at once."""
+"""Limit: requests under `/api` at a time."""
 _LISTED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-"""Of answers with data: names in them come from clients, and they are for this user now."""
+"""Headers of answers with data: names in them come from clients, and they are only for this user, now."""
 _REALM = {"WWW-Authenticate": 'Basic realm="Headgate"'}
 
 _STATUSES: tuple[tuple[type[HeadgateError], int], ...] = (
@@ -103,7 +103,7 @@ _STATUSES: tuple[tuple[type[HeadgateError], int], ...] = (
     (ConfigError, 400),
     (HeadgateError, 500),
 )
-"""What a request that failed is answered with: the first kind that fits counts."""
+"""The status for each kind of error: the first kind that fits counts."""
 
 
 class _RefusedError(Exception):
@@ -115,7 +115,7 @@ class _RefusedError(Exception):
 
 
 class _Request:
-    """What the authenticator needs of somebody who asks."""
+    """The caller of a request, for the authenticator."""
 
     def __init__(self, peer: Peer, driver: Driver) -> None:
         self.peer = peer
@@ -203,7 +203,7 @@ class _Site:
         return _json(value, status)
 
     def _listed(self, rows: Callable[[Broker, str], Iterable[lists.Row]]) -> Callable[[Request], Awaitable[Response]]:
-        """A route for a list of what the broker has."""
+        """A route for a list."""
 
         async def listed(_request: Request, user: str) -> Response:
             await self._count()
@@ -222,7 +222,7 @@ class _Site:
         return _json(lists.stream_detail(broker, stream, info))
 
     def _found_stream(self, name: str, user: str) -> BrokerStream:
-        """A stream; ResourceNotFoundError with similar names that the user may read, LogError."""
+        """A stream. Raises ResourceNotFoundError with similar names that the user may read, LogError."""
         broker = self._context.broker
         try:
             return broker.catalogue.get(name)
@@ -286,9 +286,9 @@ class _Site:
         return Response(status_code=204)
 
     async def _count(self) -> None:
-        """Before messages are counted for the first time: read all index files, which may take seconds, in a thread.
+        """Before the first count of messages, read all index files in a thread, which may take seconds.
 
-        Later a count reads what was written since.
+        Later counts read only what was written since.
         """
         if not self._has_counted:
             await asyncio.to_thread(lists.count_messages, list(lists.open_streams(self._context.broker)))
@@ -301,7 +301,7 @@ class _Site:
     def _with_user(
         self, handle: Callable[[Request, str], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """A route for users: refuses others, and answers errors of the broker in JSON."""
+        """A route for users: it refuses callers that are no user, and answers errors of the broker in JSON."""
 
         async def handled(request: Request) -> Response:
             if self._requests >= _REQUESTS:
@@ -312,7 +312,7 @@ class _Site:
             except _RefusedError as refused:
                 return refused.response
             except ClientDisconnect:
-                # Nobody is there to be told.
+                # The client has gone.
                 return Response(status_code=400)
             except HeadgateError as error:
                 status = next(status for kind, status in _STATUSES if isinstance(error, kind))
@@ -358,7 +358,7 @@ def _basic(header: str) -> Plain | None:
 
 
 def _reason(error: HeadgateError) -> dict[str, object]:
-    """Why something failed; of a filter or an action that is wrong also the place in its text."""
+    """The reason of an error; for a wrong filter or action also the place in its text."""
     reason: dict[str, object] = {"error": str(error)}
     if isinstance(error, RuleError) and error.cause is not None:
         reason |= {"text": error.cause.text, "span": error.cause.span}

@@ -6,7 +6,7 @@ import headgate
 
 PRODUCT = "RabbitMQ"
 VERSION = "4.3.6"
-"""The behaviour that clients get is that of this version."""
+"""The server behaves as this version."""
 
 NODE = "headgate@localhost"
 
@@ -18,4 +18,4 @@ PROPERTIES = {
     "copyright": "the authors of Headgate",
     "information": "Headgate serves streams; licensed under the Apache License 2.0",
 }
-"""What a connection begins with, the texts of all protocols."""
+"""The server's properties at the start of a connection, in all protocols."""

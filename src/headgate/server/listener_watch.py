@@ -1,7 +1,7 @@
 """Watches the listeners: one that no longer accepts is started again at its port, and counted.
 
-Nothing that a client sends should end a listener, but unknown faults may. So every listener is checked once a second,
-and whenever somebody asks for the health of the server.
+No input from a client should end a listener, but unknown faults may. So every listener is checked once a second, and
+with every request for the health of the server.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Start = Callable[[socket.socket], Awaitable[Listener]]
 
 
 def is_listening(listening: socket.socket) -> bool:
-    """Whether the system takes connections for a socket."""
+    """Whether the system accepts connections for a socket."""
     try:
         return bool(listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     except OSError:
@@ -79,10 +79,10 @@ class Listeners:
         self._timer: asyncio.TimerHandle | None = None
         self._restarting: asyncio.Task[None] | None = None
         self.restarts: Counter[str] = Counter()
-        """How often each was started again."""
+        """How often each listener was started again."""
 
     async def open(self, name: str, listening: socket.socket, start: Start, *, host: str) -> None:
-        """Accept at a bound socket; `host` is where it was bound, as the configuration says it."""
+        """Accept at a bound socket; `host` is its address as in the configuration."""
         port = listening.getsockname()[1]
         self._watched[name] = _Watched(await start(listening), start, host, port)
         self.restarts[name] = 0
@@ -90,11 +90,11 @@ class Listeners:
             self._look()
 
     def ended(self) -> list[str]:
-        """Those that do not accept."""
+        """The listeners that do not accept."""
         return [name for name, each in self._watched.items() if not each.listener.is_accepting]
 
     def close(self) -> None:
-        """Look no more; the server ends."""
+        """Stop watching; the server ends."""
         if self._timer is not None:
             self._timer.cancel()
         if self._restarting is not None:

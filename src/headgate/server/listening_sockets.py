@@ -1,4 +1,4 @@
-"""Sockets that accept, and TLS for them."""
+"""Listening sockets, and TLS for them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ENCRYPTED = {
     "servicebus_tls": "servicebus",
     "rocketmq_tls": "rocketmq",
 }
-"""Listeners with TLS, and the plain one whose protocol each speaks."""
+"""Listener with TLS → the plain listener of the same protocol."""
 
 MIXED = frozenset({"rocketmq_names", "rocketmq_classic"})
-"""Listeners that serve clients with TLS as well, where there is a certificate."""
+"""Listeners that also serve clients with TLS, if there is a certificate."""
 
 _HAS_CERTIFICATE = frozenset({"servicebus_tls"})
-"""Those for which the server makes a certificate if there is none."""
+"""Listeners for which the server makes a certificate if there is none."""
 
 EVERY_ADDRESS = "*"
 _BACKLOG = 1024
@@ -34,14 +34,14 @@ _WRONG_HOST = (errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN, socket.
 
 
 def protocol_of(listener: str) -> str:
-    """What is spoken at a listener: the key of the plain one."""
+    """The protocol of a listener: the key of its plain listener."""
     return ENCRYPTED.get(listener, listener)
 
 
 def open_listeners(listeners: Listeners, *, encrypted: bool) -> dict[str, socket.socket]:
-    """Bound and listening sockets by their keys; those with TLS where there is a certificate.
+    """Bound and listening sockets by their keys; listeners with TLS only if there is a certificate.
 
-    Raises ConfigError that names the key and the port which cannot be had; then none is open.
+    Raises ConfigError that names the key and the port that is not available; then no socket is open.
     """
     opened: dict[str, socket.socket] = {}
     try:
@@ -66,7 +66,7 @@ def open_listener(name: str, host: str, port: int) -> socket.socket:
     except (OSError, ValueError) as error:
         # The standard library appends the address to the system's words.
         words = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
-        # A name that no resolver can be asked for, such as one with a part of more than 63 characters, is a ValueError.
+        # A name that no resolver accepts, for example with a part of more than 63 characters, is a ValueError.
         if isinstance(error, ValueError) or error.errno in _WRONG_HOST:
             raise ConfigError(
                 f"listeners.host: cannot listen on {host!r}: {words}; expected an address of this machine, or `*`"
@@ -89,7 +89,7 @@ def _open_everywhere(port: int) -> socket.socket:
 
 
 def grpc_context(tls: Tls) -> ssl.SSLContext:
-    """The same for gRPC: its clients insist on HTTP/2, and are asked for a certificate only where it is needed."""
+    """As `tls_context`, for gRPC: clients insist on HTTP/2, and are asked for a certificate only if it is required."""
     context = tls_context(tls)
     context.set_alpn_protocols(["h2"])
     if tls.verify_client != "required":
@@ -98,7 +98,7 @@ def grpc_context(tls: Tls) -> ssl.SSLContext:
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """What `[tls]` says. Raises ConfigError that names the key whose file does not serve."""
+    """The TLS context of `[tls]`. Raises ConfigError that names the key whose file does not serve."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     for key in ("certificate", "key", "ca"):
         path = getattr(tls, key)

@@ -1,6 +1,6 @@
-"""What lists show: one mapping per stream, consumer, connection, user, one of the server; and how users are changed.
+"""Rows of lists: one mapping per stream, consumer, connection or user, and one for the server; changes of users.
 
-The same for HTTP and the command line.
+HTTP and the command line share them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def may_see_all(users: Users, user: str) -> bool:
 
 
 def near_names(broker: Broker, user: str, error: ResourceNotFoundError) -> str:
-    """`; did you mean 'orders'?`: names like one that is not there, of what the user may read; empty without any."""
+    """`; did you mean 'orders'?`: names similar to a missing one that the user may read; empty without any."""
     names: list[str] = []
     if error.reason == "no such stream":
         names = broker.catalogue.names()
@@ -60,7 +60,7 @@ def near_names(broker: Broker, user: str, error: ResourceNotFoundError) -> str:
 
 
 def may_read(users: Users, user: str, stream: str) -> bool:
-    """Whether a user may see a stream and who reads it."""
+    """Whether a user may see a stream and its consumers."""
     if may_see_all(users, user):
         return True
     try:
@@ -71,7 +71,7 @@ def may_read(users: Users, user: str, stream: str) -> bool:
 
 
 def overview_row(context: ServerContext, user: str) -> Row:
-    """The server itself, and the user who asks."""
+    """The server itself, and the user of the request."""
     return {
         "product": "Headgate",
         "version": __version__,
@@ -85,20 +85,20 @@ def overview_row(context: ServerContext, user: str) -> Row:
 
 
 def open_streams(broker: Broker) -> Iterator[BrokerStream]:
-    """All streams, but those that cannot be opened: lists say why, numbers leave them out."""
+    """All streams except those that cannot be opened: lists show their errors, counts leave them out."""
     for name in broker.catalogue.names():
         with contextlib.suppress(HeadgateError):
             yield broker.catalogue.get(name)
 
 
 def count_messages(streams: Iterable[BrokerStream]) -> None:
-    """Read what the messages of streams are counted from, so that lists find it read. In any thread."""
+    """Read the files that the messages of streams are counted from, ahead of lists. In any thread."""
     for stream in streams:
         stream.messages_from(0)
 
 
 def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
-    """The streams that a user may read, in order of their names; one that cannot be opened says why."""
+    """The streams that a user may read, in order of their names; the row of an unreadable stream has its error."""
     members: dict[str, list[Consumer]] = {}
     for _session, consumer in consumers(broker):
         members.setdefault(consumer.stream, []).append(consumer)
@@ -113,22 +113,22 @@ def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
 
 
 def error_of(stream: BrokerStream) -> Row:
-    """`error`, where something is wrong with the files of a stream, as far as somebody met it; else nothing."""
+    """`error`, if the files of a stream are damaged and the damage was met; else nothing."""
     return {} if stream.damage is None else {"error": stream.damage}
 
 
 def damaged_lines(broker: Broker) -> Iterator[str]:
-    """A line for each damaged stream, without what only users may see."""
+    """A line for each damaged stream, without facts that only users may see."""
     for name in broker.catalogue.troubles.all():
         yield f"stream {shown(name)!r} is damaged: the list of streams says how, headgate stream repair what to do\n"
 
 
 def stream_row(broker: Broker, stream: BrokerStream, members: Iterable[Consumer], consumer_count: int) -> Row:
-    """One stream with its counters; what its consumers took, `members` and those that are gone, together.
+    """One stream with its counters; its reading counts `members` together with consumers that are gone.
 
-    `consumer_count` is that of `consumer_counts`.
+    `consumer_count` is the stream's count in `consumer_counts`.
 
-    `match_index` says how far it is behind, None where the server calculates nothing.
+    `match_index` says how far the index is behind, None if the server calculates none.
     """
     read = stream.reading(members)
     lag = broker.index_lag(stream)
@@ -155,7 +155,7 @@ def stream_row(broker: Broker, stream: BrokerStream, members: Iterable[Consumer]
 
 
 def stored_offsets(stream: BrokerStream, written: Mapping[bytes, int]) -> dict[bytes, int]:
-    """The offsets that consumers stored in a stream: those that are written, and newer ones that wait for it."""
+    """The offsets that consumers stored in a stream: `written` ones, and newer ones that are still to be written."""
     pending = {} if stream.writer is None else stream.writer.pending_offsets
     return {**written, **pending, **stream.offsets}
 
@@ -163,7 +163,7 @@ def stored_offsets(stream: BrokerStream, written: Mapping[bytes, int]) -> dict[b
 def stream_detail(broker: Broker, stream: BrokerStream, info: StreamInfo) -> Row:
     """One stream as `headgate stream info` shows it on files, with its row of the list; `info` was read from them.
 
-    `publishers` are the sequences of the named ones here, as there.
+    `publishers` are the sequences of the named publishers, as in that command.
     """
     return {
         **stream_row(
@@ -181,7 +181,7 @@ def stream_detail(broker: Broker, stream: BrokerStream, info: StreamInfo) -> Row
 
 
 def users_of(broker: Broker, stream: BrokerStream) -> list[str]:
-    """Who uses a stream, in words: each consumer with its connection, topics that forward to it, publishers."""
+    """The users of a stream, in words: each consumer with its connection, topics that forward to it, publishers."""
     found = [
         f"consumer {shown(consumer.options.name or consumer.options.tag)!r} of user {session.user!r} "
         f"({session.protocol}, {session.connection})"
@@ -209,7 +209,7 @@ def receivers(broker: Broker) -> Iterator[tuple[Session, Receiver, SubscriptionN
 
 
 def group_readers(broker: Broker) -> Iterator[tuple[GroupView, Consumer]]:
-    """Consumer groups for which a stream is read, one of each stream."""
+    """Consumer groups that the broker reads streams for, each with the reader of one stream."""
     for view in broker.consumer_groups.views.known():
         reader = view.reader
         if reader is not None:
@@ -217,7 +217,7 @@ def group_readers(broker: Broker) -> Iterator[tuple[GroupView, Consumer]]:
 
 
 def consumer_counts(broker: Broker) -> Counter[str]:
-    """How many consumers each stream has: as many as the list of consumers has rows of it."""
+    """How many consumers each stream has: the number of its rows in the list of consumers."""
     counts = Counter(consumer.stream for _, consumer in consumers(broker))
     counts.update(name.topic for _, _, name in receivers(broker))
     counts.update(view.stream.name for view, _ in group_readers(broker))
@@ -225,7 +225,7 @@ def consumer_counts(broker: Broker) -> Counter[str]:
 
 
 def largest_lags(broker: Broker) -> dict[str, int]:
-    """The lag of the slowest consumer of each stream that has any, of those that the list has."""
+    """The largest lag of each stream that has consumers, of all consumers in the list."""
     lags = [(consumer.stream, consumer.lag) for _, consumer in consumers(broker)]
     lags += [(name.topic, receiver.lag) for _, receiver, name in receivers(broker)]
     lags += [(view.stream.name, view.counts().lag) for view, _ in group_readers(broker)]
@@ -236,7 +236,7 @@ def largest_lags(broker: Broker) -> dict[str, int]:
 
 
 def shown(name: str | bytes) -> str:
-    """What a client calls something, with escapes for bytes that are not UTF-8: JSON and metrics cannot say them."""
+    """A client's name for something, with escapes for bytes that are not UTF-8: JSON and metrics cannot hold them."""
     encoded = name if isinstance(name, bytes) else name.encode("utf-8", "backslashreplace")
     return encoded.decode(errors="backslashreplace")
 
@@ -244,7 +244,7 @@ def shown(name: str | bytes) -> str:
 def consumer_rows(broker: Broker, user: str) -> Iterator[Row]:
     """The consumers of streams that a user may read, with the filters in force.
 
-    Receivers of subscriptions come next, with the name of the subscription; their lag is the copies that nobody has.
+    Receivers of subscriptions come next, with the name of the subscription; their lag is the unclaimed copies.
     Readers for consumer groups come last: their tag is the name of the group, they have no connection and no user,
     their counters begin when the group was first used, and their lag is the messages that the group has not settled.
     """
@@ -286,7 +286,7 @@ def consumer_rows(broker: Broker, user: str) -> Iterator[Row]:
 
 
 def _consumer_by_other_names(session: Session, queue: str, consumer: Consumer | Receiver) -> Row:
-    """What RabbitMQ's list of consumers has that is called otherwise here."""
+    """Fields of RabbitMQ's list of consumers that have other names here."""
     is_active = isinstance(consumer, Receiver) or consumer.is_active
     tag = consumer.tag if isinstance(consumer, Receiver) else consumer.options.tag
     return {
@@ -301,7 +301,7 @@ def _consumer_by_other_names(session: Session, queue: str, consumer: Consumer | 
 
 
 def _receiver_facts(receiver: Receiver, name: SubscriptionName) -> Row:
-    """A receiver of a subscription, as a consumer of its topic: rules and not filters choose what it gets."""
+    """A receiver of a subscription, as a consumer of its topic: rules, not filters, choose its messages."""
     return {
         "stream": name.topic,
         "name": shown(str(name)),
@@ -323,7 +323,7 @@ def _receiver_facts(receiver: Receiver, name: SubscriptionName) -> Row:
 
 
 def _consumer_facts(consumer: Consumer) -> Row:
-    """One consumer: where it is, what it wants, what that has cost."""
+    """One consumer: its place, its filters, and the cost of its reading."""
     options = consumer.options
     return {
         "stream": consumer.stream,
@@ -348,7 +348,7 @@ def _consumer_facts(consumer: Consumer) -> Row:
 def offset_rows(broker: Broker, user: str) -> Iterator[Row]:
     """The offsets that consumers stored in streams that a user may read. Reads the bookkeeping of every stream.
 
-    A stream whose bookkeeping cannot be read, or that cannot be opened, says why.
+    The row of a stream that cannot be opened, or whose bookkeeping cannot be read, has its error.
     """
     for name in broker.catalogue.names():
         if may_read(broker.users, user, name):
@@ -378,7 +378,7 @@ def stored_rows(
 
 
 def connection_rows(context: ServerContext, user: str) -> Iterator[Row]:
-    """The open connections; a user that may not see all sees its own."""
+    """The open connections; a user that may not see all of them sees its own."""
     sees_all = may_see_all(context.broker.users, user)
     for record in context.connections:
         if sees_all or record.user == user:
@@ -402,7 +402,7 @@ def connection_rows(context: ServerContext, user: str) -> Iterator[Row]:
 
 
 def _connection_by_other_names(record: ConnectionRecord) -> Row:
-    """What RabbitMQ's list of connections has that is not here, or called otherwise."""
+    """Fields of RabbitMQ's list of connections that are missing here, or have other names."""
     return {
         "vhost": "/",
         "node": NODE,
@@ -431,13 +431,13 @@ def user_rows(users: Users) -> Iterator[Row]:
 
 
 class StreamChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Arguments of a stream with other values, by their names without `x-`; null takes one away."""
+    """New values for arguments of a stream, by their names without `x-`; null removes an argument."""
 
     arguments: dict[str, object]
 
 
 class UserChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is changed of a user; what is left out stays, and is empty for a new one."""
+    """A change of a user; fields that are left out stay as they are, and are empty for a new user."""
 
     password: str | None = None
     tags: list[str] | None = None
@@ -445,7 +445,7 @@ class UserChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def change_user(users: Users, name: str, change: UserChange) -> bool:
-    """Make a user (True), or change one. Raises PreconditionFailedError for a wrong name or pattern."""
+    """Create a user (returns True), or change one. Raises PreconditionFailedError for a wrong name or pattern."""
     if name not in users:
         tags = tuple(change.tags or ())
         users.add(name, change.password, tags=tags, permissions=change.permissions or NOTHING)

@@ -1,6 +1,6 @@
 """Log lines of the server on standard error: text for people, or one JSON object per line for collectors.
 
-Names and reasons in them come from clients. What a terminal or a reader of lines would take for anything but a
+Names and reasons in them come from clients. Anything that a terminal or a reader of lines would not take for a plain
 character is escaped as in Python: line breaks of every kind, other control characters (ANSI sequences begin with one),
 invisible characters, surrogates. So a line that begins with a time was written by this process.
 """
@@ -19,17 +19,17 @@ _OWN_FIELDS = frozenset(logging.LogRecord("", 0, "", 0, "", (), None).__dict__) 
 
 
 def configure_logs(settings: Log) -> None:
-    """Send what this process logs to standard error, in the form and from the level that the configuration says."""
+    """Send the logs of this process to standard error, in the form and from the level of the configuration."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
-    # The command line tells of compiling by itself, without a time.
+    # The command line reports compiling by itself, without a time.
     kernels = logging.getLogger("headgate.kernels")
     kernels.handlers.clear()
     kernels.setLevel(logging.NOTSET)
-    # The compiler of kernels and the HTTP library tell at `info` what concerns only their own developers.
+    # The compiler of kernels and the HTTP library log at `info` for their own developers only.
     for name in ("numba", "uvicorn", "asyncio"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
@@ -64,7 +64,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def escaped(text: str) -> str:
-    """`text` as one line of visible characters, others as `\\n`, `\\x1b`, `\\u2028`."""
+    """`text` as one line of visible characters; all others become `\\n`, `\\x1b`, `\\u2028`."""
     if text.isprintable():
         return text
     return "".join(
@@ -73,7 +73,7 @@ def escaped(text: str) -> str:
 
 
 def _utf8(text: str) -> str:
-    """`text` with escapes for surrogates, which names that are not UTF-8 are kept with: JSON cannot say them."""
+    """`text` with escapes for surrogates, which JSON cannot hold; they stand for bytes that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,12 +1,12 @@
-"""What monitors ask RabbitMQ's management plug-in for: answered in its form and at its paths under `/api`, read-only.
+"""RabbitMQ's management plug-in, as far as monitors use it: in its form and at its paths under `/api`, read-only.
 
     GET overview, cluster-name, whoami, aliveness-test/VHOST
     GET queues, queues/VHOST, queues/VHOST/NAME          also exchanges and bindings of VHOST; vhosts, vhosts/VHOST
     GET nodes, nodes/NAME
     GET health/checks/CHECK
 
-The forms are those of RabbitMQ 4.3.6. Lists hold what the user may read, as ours do. A stream is a queue of type
-`stream`, a subscription one of type `quorum`, as in the other protocols. Numbers are those of our lists.
+The forms are RabbitMQ 4.3.6's. Lists show what the user may read, as our own lists do. A stream is a queue of type
+`stream`, a subscription a queue of type `quorum`, as in the other protocols. The numbers equal those of our lists.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ PATHS = (
     "nodes",
     "health",
 )
-"""What is asked for here begins with one of these."""
+"""The first parts of the paths that are answered here."""
 
 _VHOST = "/"
 _DEFAULT_EXCHANGE = "amq.default"
-"""How paths name the exchange without a name."""
+"""The name of the default exchange in paths; its own name is empty."""
 _LOW_DISK_BYTES = 50_000_000
-"""With less room than this RabbitMQ has an alarm by default. Here nobody is blocked until the disk is full."""
+"""RabbitMQ's default alarm limit for free disk space. Here no publisher is blocked before the disk is full."""
 _RATE_OVER_S = 5.0
-"""A rate is that of at least this time, as RabbitMQ's."""
+"""A rate is measured over at least this time, as in RabbitMQ."""
 _FORGOTTEN_AFTER_S = 3600.0
 _PAGE_ROWS = 100
 _MOST_PAGE_ROWS = 500
@@ -73,14 +73,14 @@ _ALSO_CALLED = {"amqp091": "amqp", "amqp10": "amqp", "amqp0.9.1": "amqp", "amqp1
 
 
 class Rates:
-    """How fast counters grow, from one request to another: nothing is measured while nobody asks."""
+    """Growth rates of counters, from one request to the next: nothing is measured between requests."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._monotonic_s = monotonic_s
         self._samples: dict[tuple[str, str], list[tuple[float, Mapping[str, int]]]] = {}
 
     def with_details(self, kind: str, name: str, counts: Mapping[str, int]) -> Row:
-        """The counts of one object, each with its `_details`: growth a second; 0.0 when asked for the first time."""
+        """The counts of one object, each with its `_details`: growth per second; 0.0 at the first request."""
         now_s = self._monotonic_s()
         samples = self._samples.setdefault((kind, name), [])
         if not samples or now_s - samples[-1][0] >= _RATE_OVER_S:
@@ -91,14 +91,14 @@ class Rates:
         row: Row = dict(counts)
         for counter, count in counts.items():
             grown = count - before.get(counter, count)
-            # A counter that fell is that of another object of this name.
+            # A fallen counter belongs to a new object of this name.
             falls = counter.startswith("messages")
             rate = (grown if falls else max(0, grown)) / elapsed_s if elapsed_s > 0 else 0.0
             row[f"{counter}_details"] = {"rate": rate}
         return row
 
     def forget(self) -> None:
-        """Drop the counts that nobody has asked for in a long time."""
+        """Drop counts without a request in the last hour."""
         oldest_s = self._monotonic_s() - _FORGOTTEN_AFTER_S
         self._samples = {key: samples for key, samples in self._samples.items() if samples[-1][0] >= oldest_s}
 
@@ -115,7 +115,7 @@ class Management:
     def answer(self, path: tuple[str, ...], query: Mapping[str, str], user: str) -> Answer:
         """Status and body for the parts of a path, without their percent encoding.
 
-        Raises ResourceNotFoundError for a path or an object that is not there, AccessRefusedError, LogError.
+        Raises ResourceNotFoundError for a path or an object that does not exist, AccessRefusedError, LogError.
         """
         self._rates.forget()
         match path:
@@ -155,7 +155,7 @@ class Management:
         return sorted(self._queue_rows(user), key=itemgetter("name"))
 
     def _queue_rows(self, user: str) -> Iterator[Row]:
-        """The streams that a user may read, and the subscriptions of topics; one that cannot be read says why."""
+        """The streams and subscriptions that a user may read; the row of an unreadable stream has its error."""
         broker = self._broker
         members, counts = _by_stream(broker), lists.consumer_counts(broker)
         for name in broker.catalogue.names():
@@ -269,7 +269,7 @@ class Management:
         }
 
     def _totals(self, user: str, queues: list[Row]) -> tuple[Row, Row]:
-        """Sums over the queues of a user: messages, and what became of them."""
+        """Sums over the queues that a user may read: messages, and counts of their deliveries."""
         messages = {name: sum(row.get(name, 0) for row in queues) for name in _messages(0, 0)}
         stats = {
             name: sum(row.get("message_stats", {}).get(name, 0) for row in queues)
@@ -283,7 +283,7 @@ class Management:
     # the server
 
     def _overview(self, user: str) -> Row:
-        """Ours, and RabbitMQ's: the same names mean the same in both."""
+        """Our overview together with RabbitMQ's: equal names mean the same in both."""
         context, queues = self._context, self._queues(user)
         counters, connections = self._broker.counters, context.connections.totals
         messages, stats = self._totals(user, queues)
@@ -497,7 +497,7 @@ def _exchange_types() -> list[Row]:
 
 
 def _protocol(listener: str) -> str:
-    """What a listener speaks, in RabbitMQ's words: `stream`, `stream/ssl`, `https`."""
+    """The protocol of a listener in RabbitMQ's words: `stream`, `stream/ssl`, `https`."""
     if listener not in ENCRYPTED or listener == "https":
         return listener
     return f"{protocol_of(listener)}/ssl"
@@ -511,7 +511,7 @@ def _named(rows: Iterable[Row], name: str) -> Row:
 
 
 def _page(rows: Iterable[Row], query: Mapping[str, str]) -> object:
-    """A list, or the page of it that the query asks for, of the names that it asks for."""
+    """A whole list, or the page of it that the query asks for, filtered by the query's `name`."""
     found = list(rows)
     if "page" not in query:
         return found

@@ -1,6 +1,6 @@
-"""Clients that speak another protocol than their port does: which one, by their first bytes, and the answer to it.
+"""Clients that speak another protocol than their port: recognising it by the first bytes, and answering.
 
-The answer is in the client's own protocol: an alert of TLS, an answer of HTTP, a header of AMQP. The log says it in
+The answer is in the client's own protocol: an alert of TLS, an answer of HTTP, a header of AMQP. The log explains it in
 words.
 """
 
@@ -18,7 +18,7 @@ logger = logging.getLogger("headgate.server")
 
 
 class Spoken(enum.Enum):
-    """Protocols that are known by their first bytes."""
+    """Protocols that the first bytes reveal."""
 
     TLS = "TLS"
     HTTP = "HTTP"
@@ -26,7 +26,7 @@ class Spoken(enum.Enum):
 
 
 _METHODS = (b"GET ", b"PUT ", b"POST ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"PATCH ")
-"""CONNECT is none of them: STOMP begins with it."""
+"""Without CONNECT: STOMP begins with it."""
 
 _TLS_ALERT = bytes.fromhex("15030300020228")
 """A fatal alert: the handshake failed."""
@@ -36,7 +36,7 @@ _WITH_TLS = {plain: encrypted for encrypted, plain in ENCRYPTED.items()}
 
 
 def spoken_by(first: bytes) -> Spoken | None:
-    """What a client speaks that begins so; None for all that is not known by that."""
+    """The protocol of a client that begins with these bytes; None if they do not reveal it."""
     if first[:2] == b"\x16\x03":
         return Spoken.TLS
     if first[:4] == b"AMQP":
@@ -45,9 +45,9 @@ def spoken_by(first: bytes) -> Spoken | None:
 
 
 def refused(first: bytes, listener: str, ports: Mapping[str, int], *served: Spoken) -> bytes | None:
-    """What a client is answered, before it is closed, that begins with another protocol than those `served`.
+    """The answer to a client whose first bytes belong to a protocol that is not `served`; then it is closed.
 
-    None for one that goes on. The log is told.
+    None for a client that may go on. A refusal is logged.
     """
     spoken = spoken_by(first)
     if spoken is None or spoken in served:
@@ -58,9 +58,9 @@ def refused(first: bytes, listener: str, ports: Mapping[str, int], *served: Spok
 
 
 def refusal(listener: str, spoken: Spoken, ports: Mapping[str, int]) -> tuple[bytes, str]:
-    """What such a client of a listener is answered before it is closed, and what the log says of it.
+    """The answer to a misdirected client of a listener before it is closed, and the log message.
 
-    At a listener with TLS it is a client without.
+    At a listener with TLS the client is one without TLS.
     """
     needs_tls = listener in ENCRYPTED
     found = f"{spoken.value} without TLS" if needs_tls else spoken.value
@@ -81,7 +81,7 @@ def refusal(listener: str, spoken: Spoken, ports: Mapping[str, int]) -> tuple[by
 
 
 def _where(listener: str, spoken: Spoken, ports: Mapping[str, int]) -> str:
-    """Where such a client belongs."""
+    """The port where a misdirected client belongs, in words."""
     if listener in ENCRYPTED and protocol_of(listener) in ports:
         return f"without TLS it is port {ports[protocol_of(listener)]}"
     match spoken:
@@ -100,18 +100,18 @@ def _where(listener: str, spoken: Spoken, ports: Mapping[str, int]) -> str:
 
 
 class MisdirectedClient(asyncio.Protocol):
-    """A client without TLS at a listener with TLS: told at its first bytes, and closed."""
+    """A client without TLS at a listener with TLS: answered after its first bytes, and closed."""
 
     def __init__(self, listener: str, ports: Mapping[str, int]) -> None:
         self._listener = listener
         self._ports = ports
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accepted: its first byte is there."""
+        """Accepted: its first byte has arrived."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """What it says."""
+        """Answer the client's first bytes, and close."""
         spoken = spoken_by(data)
         if spoken is None:
             logger.info("port %d speaks TLS, found something else", self._ports.get(self._listener, 0))

@@ -1,8 +1,8 @@
 """Clients with TLS and clients without it at one port.
 
-The first byte of a client tells which it speaks: a handshake of TLS begins with 0x16, which no method of HTTP does, and
-no frame of RocketMQ's classic protocol: it would have 369 MB. It is looked at before the connection is taken, so what
-comes after sees it again.
+The first byte shows whether a client speaks TLS: a TLS handshake begins with 0x16, but no method of HTTP does, and no
+frame of RocketMQ's classic protocol: it would have 369 MB. The byte is only peeked at, so the protocol that serves the
+client reads it again.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Callable
 from headgate.server.listener_watch import is_listening
 
 CONNECTIONS = 256
-"""At most this many clients may have said nothing yet, and as many be in a handshake; listeners may say otherwise."""
+"""Limit: silent clients, and as many in a handshake; a listener may set another limit."""
 
 GOODBYE_S = 0.5
-"""A client with TLS that is not there any more, or does not read, keeps a server that stops no longer than this."""
+"""How long a client with TLS that is gone, or does not read, can delay the end of the server."""
 
 _HANDSHAKE = b"\x16"
 _ACCEPTED_AT_ONCE = 64
@@ -34,8 +34,8 @@ logger = logging.getLogger("headgate.server")
 class MixedListener:
     """Accepts clients with TLS and clients without it at one socket.
 
-    `make_plain` makes what serves those without, if that is something else. `most` is how many may have said nothing
-    yet, and how many handshakes may be open.
+    `make_plain` makes the protocol for clients without TLS, if it is another one. `most` limits both the clients that
+    have sent nothing yet and the open handshakes.
     """
 
     def __init__(
@@ -56,21 +56,21 @@ class MixedListener:
         self._encryption = encryption
         self._limit_s = limit_s
         self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
-        """Those that have said nothing yet; the one that waits longest comes first."""
+        """Clients that have sent nothing yet, longest wait first."""
         self._taking: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
         self.has_ended = False
-        """Whether it accepts no more."""
+        """Whether the listener accepts no more."""
         listening.setblocking(False)
         self._listen()
 
     @property
     def is_accepting(self) -> bool:
-        """Whether it accepts, or will when there is room again."""
+        """Whether the listener accepts, or will when there is room again."""
         return not self.has_ended and is_listening(self.socket)
 
     def close(self) -> None:
-        """Accept no more, and end what has said nothing yet."""
+        """Accept no more, and close the clients that have sent nothing yet."""
         self.has_ended = True
         if self._pause is not None:
             self._pause.cancel()
@@ -81,7 +81,7 @@ class MixedListener:
             self._give_up(client)
 
     async def wait_closed(self) -> None:
-        """Handshakes that had begun are over."""
+        """Wait until the open handshakes are over."""
         await asyncio.gather(*self._taking)
 
     def _listen(self) -> None:

@@ -1,7 +1,7 @@
 """Messages of one connection on their way into streams: collected while frames are read, published together.
 
-AMQP 0.9.1 and STOMP publish message by message; what one read of the socket brought goes to the broker as one batch per
-stream. A message may go to several streams; its publisher gets one confirm, when it is in all of them.
+AMQP 0.9.1 and STOMP publish message by message; the messages of one read of the socket go to the broker as one batch
+per stream. A message may go to several streams; its publisher gets one confirm, when it is in all of them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from headgate.server.context import Clock
 from headgate.server.settings import Limits
 
 IDLE_MS = 60_000
-"""A publisher that was not used for so long is given back."""
+"""After this idle time a publisher is closed."""
 
 T = TypeVar("T")
 Settled = Callable[[list[T], HeadgateError | None], None]
-"""Called with what was given along with messages: they are in their streams, or the error says why not."""
+"""Called with the tickets of messages that are in their streams, or that failed with the error."""
 
 
 class _Pending(Generic[T]):
@@ -34,7 +34,7 @@ class _Pending(Generic[T]):
 
 
 class Outbox(Generic[T]):
-    """What a connection publishes, from `open` to `end`.
+    """The messages that a connection publishes, from `open` to `end`.
 
     `tickets` stand for messages; they are hashable and different from each other.
     """
@@ -55,7 +55,7 @@ class Outbox(Generic[T]):
         self._session = session
 
     def end(self) -> None:
-        """Hand over what there is and close the session; harmless again, and before `open`."""
+        """Hand over the pending messages and close the session; harmless a second time, and before `open`."""
         if self._session is not None:
             self.flush()
             self._session.close()
@@ -64,7 +64,7 @@ class Outbox(Generic[T]):
     def route(self, exchange: str, routing_key: str, headers: Headers) -> list[str]:
         """Names of the streams that a message goes to; errors as `Session.route`.
 
-        Looked up once per `flush`, or for each message if its headers matter.
+        The route is looked up once per `flush`, or for each message if its headers matter.
         """
         streams = self._routes.get((exchange, routing_key))
         if streams is None:
@@ -87,7 +87,7 @@ class Outbox(Generic[T]):
             pending.tickets.append(ticket)
 
     def flush(self) -> None:
-        """Hand everything to the broker; what was published before a declaration is to be flushed before it."""
+        """Hand everything to the broker; call this before a declaration, for messages that were published before it."""
         self._routes.clear()
         if not self._pending:
             return
@@ -130,12 +130,12 @@ class Outbox(Generic[T]):
             while len(self._publishers) >= self._limits.publishers:
                 self._publishers.pop(next(iter(self._publishers)))[0].close()
             publisher = self._session.publisher(stream, exchange=exchange)
-        # The one used last stands last.
+        # Last used, last in order.
         self._publishers[stream] = (publisher, self._clock.now_ms())
         return publisher
 
     def tick(self, now_ms: int) -> None:
-        """Give back publishers that were not used for a while."""
+        """Close idle publishers."""
         for stream, (publisher, used_ms) in list(self._publishers.items()):
             if now_ms - used_ms < IDLE_MS:
                 break

@@ -19,7 +19,7 @@ from headgate.server.serving import Server
 from headgate.server.settings import ServerSettings
 
 KERNELS_WITHIN_S = 4.0
-"""After this time `ready` no longer waits for kernels to be read from the cache. It does not wait for a compiler."""
+"""How long `ready` waits for kernels to be read from the cache. It never waits for the compiler."""
 
 SWITCH_INTERVAL_S = 0.0005
 """After this time a scanning thread must release the interpreter lock; CPython's 5 ms are long for a message."""
@@ -28,9 +28,9 @@ logger = logging.getLogger("headgate.server")
 
 
 def serve(settings: ServerSettings, *, ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `ready` gets the one line that says that every listener accepts.
+    """Serve until SIGTERM or SIGINT; `ready` gets one line when every listener accepts.
 
-    Raises ConfigError, LogError when the server cannot be started. A second signal ends it without waiting for clients.
+    Raises ConfigError, LogError if the server cannot be started. A second signal ends it without waiting for clients.
     """
     configure_logs(settings.log)
     _allow_descriptors()
@@ -48,7 +48,7 @@ def serve(settings: ServerSettings, *, ready: Callable[[str], None]) -> None:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """A new loop: uvloop's where it is installed, about 1.5 times as fast at high rates; asyncio's own elsewhere."""
+    """A new loop: uvloop's if it is installed, about 1.5 times as fast at high rates, or else asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -57,7 +57,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def _allow_descriptors() -> None:
-    """As many as this process may have: what systems allow at first (1 024) is less than the connections it admits."""
+    """Raise the limit of open files to its maximum: the systems' first limit (1 024) is below that of connections."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # macOS names a limit that it does not grant
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -87,7 +87,7 @@ async def _serve(
         await loop.run_in_executor(None, loading.join, kernels_within_s)
         if loading.is_alive():
             logger.info("ready before the kernels are: until then filters are slower, with the same results")
-        # Modules and kernels live as long as the process: the collector need not walk them again, for tens of ms.
+        # Modules and kernels live as long as the process: this spares the collector tens of ms for walking them.
         gc.collect()
         gc.freeze()
         ready(_ready_line(server))

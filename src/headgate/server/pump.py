@@ -1,8 +1,8 @@
-"""Fair delivery on one link: consumers take turns, what takes long is scanned in threads, a full link stops everything.
+"""Fair delivery on one link: consumers take turns, long scans run in threads, a full link stops everything.
 
-A consumer of the broker has something to take, a scan that is due, or waits. The pump takes a bounded amount from each
-that has something, in turn, and runs the scans that are due: small ones at once, others in a thread, one per consumer
-at a time. It makes no call while nobody has anything.
+A consumer of the broker has messages to take, a due scan, or waits. The pump takes a bounded amount from each consumer
+with messages, in turn, and runs the due scans: small ones at once, others in a thread, one per consumer at a time. It
+makes no call while no consumer has anything.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from headgate.scan.engine import Scan
 from headgate.server.transport import Transport
 
 TURN_BYTES = 512 * 1024
-"""What one link may write in one turn of the loop, so that others get theirs; at least one chunk."""
+"""Limit: bytes that one link writes in one turn of the loop, so that others get their turns; at least one chunk."""
 SHARE_BYTES = 64 * 1024
-"""What one consumer may write before the next one of its link has its turn."""
+"""Limit: bytes that one consumer writes before the next consumer of its link has its turn."""
 _SMALL_SCANS_A_TURN = 64
 
 
 class Pumped(Protocol):
-    """What the pump needs of a consumer; `broker.consumers` has them."""
+    """A consumer as the pump needs it; `broker.consumers` has them."""
 
     def listen(self, on_ready: Callable[[], None], takes_more: Callable[[], bool] = ...) -> None:
         """Call `on_ready` when there may be something to take or to scan."""
@@ -40,17 +40,17 @@ class Pumped(Protocol):
         """Whether a scan is cheap enough for the loop's thread."""
 
     def begin_scan(self, scan: Scan, *, may_wait: bool) -> bool:
-        """Begin a scan; False where the consumer waits for others, and is ready again when that may have changed."""
+        """Begin a scan; False if the consumer waits for others, and is ready again when that may have changed."""
 
     def run(self, scan: Scan) -> None:
-        """Look at a bounded amount; in any thread."""
+        """Scan a bounded amount; in any thread."""
 
     def end_scan(self, scan: Scan) -> HeadgateError | None:
-        """Take over what a scan found, or its error."""
+        """Take over the results of a scan; returns its error, if it failed."""
 
 
 Deliver = Callable[[int], int | None]
-"""Takes up to so many bytes from a consumer and writes them to the link; gives how many, 0 or None for nothing now.
+"""Takes bytes from a consumer, up to its argument, and writes them to the link; returns how many, 0 or None for none.
 
 It is called again while the consumer has something pending, or a scan has found something."""
 Failed = Callable[[HeadgateError], None]
@@ -72,7 +72,7 @@ class Pump:
     """Moves messages of the consumers of one link. The handler calls `wake` when its link is writable again."""
 
     def __init__(self, link: Transport, *, turn_bytes: int = TURN_BYTES) -> None:
-        """`turn_bytes`: what may be written in one turn of the loop; more where writing copies nothing."""
+        """`turn_bytes`: limit of bytes written in one turn of the loop; larger if writing copies nothing."""
         self._link = link
         self._turn_bytes = turn_bytes
         self._entries: dict[Pumped, _Entry] = {}
@@ -87,14 +87,14 @@ class Pump:
         self._ready(entry)
 
     def remove(self, consumer: Pumped) -> None:
-        """Serve it no more; a scan that still runs ends unheard. Unknown ones are passed over."""
+        """Serve a consumer no more; the result of a running scan is dropped. Unknown consumers are ignored."""
         entry = self._entries.pop(consumer, None)
         if entry is not None:
             entry.was_removed = True
             consumer.listen(_nothing)
 
     def wake(self) -> None:
-        """The link takes more, or something that `deliver` waited for has come: ask everyone again."""
+        """The link takes more, or something that `deliver` waited for has come: ask all consumers again."""
         for entry in self._entries.values():
             self._ready(entry)
         if self._queue:
@@ -134,7 +134,7 @@ class Pump:
             if scan is None:
                 continue
             if not entry.consumer.is_small(scan):
-                # Also behind a delivery: what comes next is read while this is on its way.
+                # After a delivery as well: the next messages are read while these are on their way.
                 self._scan_in_worker(entry, scan)
             elif written:
                 self._requeue(entry)
@@ -175,4 +175,4 @@ class Pump:
 
 
 def _nothing() -> None:
-    """What a consumer that is served by nobody calls."""
+    """The callback of a consumer that is not served any more."""

@@ -1,7 +1,7 @@
 """Large writes to a socket, made in a thread: the kernel copies them while the loop goes on.
 
 A transport of the loop writes in the loop's thread and holds the interpreter meanwhile: 0.25 ms for a chunk of 800 KB,
-in which neither this connection nor another is served. `sendmsg` lets go of the interpreter.
+in which no connection is served. `sendmsg` releases the interpreter.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from headgate.server.transport import Buffer
 RunInThread = Callable[[Callable[[], bool], Callable[[bool | BaseException], None]], None]
 
 MOST_BYTES = 3 << 20
-"""At most this many unsent bytes, if the last buffers lie in memory; then it takes no more."""
+"""Limit: unsent bytes, if the last buffers lie in memory. Beyond it the sender takes no more."""
 MOST_MAPPED_BYTES = 16 << 20
-"""At most this many, if they lie in a mapped file: they cost no memory, and the loop is woken less often."""
+"""Limit: unsent bytes, if the last buffers lie in a mapped file: they cost no memory, and the loop wakes less often."""
 _BUFFERS_AT_ONCE = 512
-"""Below IOV_MAX of every system."""
+"""Limit: buffers per `sendmsg`, below IOV_MAX of every system."""
 _JOINED_BUFFERS = 32
-"""From this many buffers on, nothing is put after them: sixteen large chunks are some 13 MB."""
+"""From this many buffers on, no more are joined to them: sixteen large chunks are some 13 MB."""
 
 
 class Sender:
     """Sends on one connected socket, in order, one thread at a time; all calls are made in the loop's thread.
 
-    It has a descriptor of its own, so that a thread never writes to another connection that got the number of a closed
-    one.
+    It has a descriptor of its own, so that a thread never writes to another connection that reuses a closed one's
+    number.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Sender:
         moved: Callable[[], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """`moved` is called when there is room again, or everything is out; `failed` with what `sendmsg` raised.
+        """`moved` is called when there is room again, or everything is sent; `failed` with the error of `sendmsg`.
 
-        None of them is called after `close`.
+        Neither of them is called after `close`.
         """
         self._socket = socket.socket(fileno=os.dup(descriptor))
         self._socket.setblocking(False)
@@ -64,9 +64,9 @@ class Sender:
         self._is_closed = False
         self._is_sending = False
         self.has_room = True
-        """Whether it may be given more; if not, `moved` is called when that has changed."""
+        """Whether the sender takes more; if not, `moved` is called when it does again."""
         self.is_busy = False
-        """Whether something is to be sent, or was just sent: what is written goes after it."""
+        """Whether something is to be sent, or was just sent: later output goes after it."""
 
     def send(self, buffers: list[Buffer], count: int) -> None:
         """Send this many bytes after everything given before; the buffers must not change afterwards."""
@@ -80,7 +80,7 @@ class Sender:
             self._start()
 
     def close(self) -> None:
-        """Send nothing more; the socket is given back when the thread has ended."""
+        """Send nothing more; the socket is closed when the thread has ended."""
         self._is_closed = True
         self._queue.clear()
         if not self._is_sending:
@@ -95,7 +95,7 @@ class Sender:
         self._run_in_thread(self._send_queued, self._ended)
 
     def _send_queued(self) -> bool:
-        """In the thread: send what is queued; whether the system took it all."""
+        """In the thread: send the queued buffers; returns whether the system took them all."""
         while not self._is_closed and (buffers := self._next()):
             while buffers:
                 try:
@@ -105,7 +105,7 @@ class Sender:
                     return False
                 self._sent_bytes += sent
                 buffers = _behind(buffers, sent)
-            # The thread continues with the rest until more has come.
+            # The thread goes on with the rest until more buffers have come.
             if self._owes_moved and self._given_bytes - self._sent_bytes < self._most_bytes // 2:
                 self._owes_moved = False
                 self._loop.call_soon_threadsafe(self._has_moved)
@@ -147,7 +147,7 @@ def _is_mapped(buffer: Buffer) -> bool:
 
 
 def _behind(buffers: list[Buffer], sent: int) -> list[Buffer]:
-    """What is left of buffers when this many bytes of them were sent."""
+    """The rest of buffers of which `sent` bytes were sent."""
     for number, buffer in enumerate(buffers):
         if sent < len(buffer):
             return [memoryview(buffer)[sent:], *buffers[number + 1 :]]

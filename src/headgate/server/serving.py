@@ -43,16 +43,16 @@ HANDLERS = {
     "rocketmq_names": "headgate.server.rocketmq.remoting:RemotingHandler",
     "rocketmq_classic": "headgate.server.rocketmq.remoting:RemotingHandler",
 }
-"""Where the handler of each protocol is; imported when the server starts."""
+"""Protocol → its handler, which is imported when the server starts."""
 
 OVER_HTTP = frozenset({"http", "servicebus"})
-"""What is served over HTTP, without a handler of the driver."""
+"""Protocols over HTTP, without a handler of the driver."""
 
 OVER_GRPC = "rocketmq"
-"""What is served over gRPC: the handlers of all its connections share one servicer."""
+"""The protocol over gRPC: the handlers of all its connections share one servicer."""
 
 WEB_SOCKET = "/$servicebus/websocket"
-"""Where clients of Service Bus go on with AMQP over a WebSocket; in lower case."""
+"""The path where Service Bus clients go on with AMQP over a WebSocket; in lower case."""
 
 _WRITTEN_WITHIN_S = 5.0
 _POLL_S = 0.01
@@ -73,7 +73,7 @@ class Server:
     ) -> None:
         self._settings = settings
         self._entities = entities
-        """Beside those of the settings."""
+        """Entities besides those of the settings."""
         self._clock = clock or SystemClock()
         self._handlers = handlers
         self._driver = Driver(asyncio.get_running_loop())
@@ -89,10 +89,10 @@ class Server:
         return self.context.ports
 
     async def start(self) -> None:
-        """Listen, recover, make what the configuration defines, accept; the last step makes `is_ready` true.
+        """Listen, recover, apply the definitions of the configuration, accept; the last step makes `is_ready` true.
 
-        The ports are taken first, then the root: a second server is told so before it touches a file. Raises
-        ConfigError for what the configuration asks for and cannot be had, LogError for files.
+        The ports are taken first, then the root: a second server fails before it touches a file. Raises ConfigError
+        if the configuration asks for something unavailable, LogError for files.
         """
         tls = None if self._settings.tls is None else tls_context(self._settings.tls)
         sockets = open_listeners(self._settings.listeners, encrypted=tls is not None)
@@ -145,7 +145,7 @@ class Server:
         self.context.is_started = True
 
     async def stop(self) -> None:
-        """Accept no more, write and confirm what is queued, say good-bye, give the locks back. Takes a bounded time."""
+        """Accept no more, write and confirm queued messages, say good-bye, release locks. Takes a bounded time."""
         self.context.is_started = False
         self.context.listeners.close()
         self._driver.stop_accepting()
@@ -180,7 +180,7 @@ class Server:
         return await self._driver.listen(name, listening, factory, encrypted, takes_plain=takes_both)
 
     def _certificate(self, *, needs_one: bool) -> ssl.SSLContext | None:
-        """What serves HTTP with TLS: the certificate of the configuration, else one for this machine where needed."""
+        """The TLS context of HTTP: the configured certificate, or else the server's own if it needs one."""
         tls = self._settings.tls
         if tls is not None:
             return server_context(tls.certificate, tls.key)
@@ -268,7 +268,7 @@ class Server:
         return factory
 
     async def _until_written(self) -> None:
-        """Give appends that a thread is at the time to end, so that publishers get their confirms."""
+        """Wait for appends in threads to end, so that publishers get their confirms."""
         broker = self.context.broker
         for _ in range(int(_WRITTEN_WITHIN_S / _POLL_S)):
             if not broker.has_unwritten:
@@ -277,7 +277,7 @@ class Server:
 
 
 def _reached_at(sockets: Mapping[str, socket.socket]) -> dict[str, str]:
-    """The note for other processes on this machine that find the root locked."""
+    """The note in the lock of the root, for other processes on this machine: the address of HTTP."""
     for scheme in ("http", "https"):
         if scheme in sockets:
             host, port = sockets[scheme].getsockname()[:2]
@@ -287,7 +287,7 @@ def _reached_at(sockets: Mapping[str, socket.socket]) -> dict[str, str]:
 
 
 def _lock_root(root: Path, clock: Clock, note: Mapping[str, str]) -> StreamLock:
-    """The right to serve a root. Raises ConfigError that names the process which has it."""
+    """Lock a root for this server. Raises ConfigError that names the process which holds the lock."""
     try:
         return lock_root(root, now_ms=clock.now_ms(), note=note)
     except StreamLockedError as error:

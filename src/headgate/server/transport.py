@@ -1,4 +1,4 @@
-"""Between the driver and the handlers of protocols: what each of the two promises the other. No asyncio here.
+"""The interface between the driver and the handlers of protocols, in both directions. No asyncio here.
 
 All calls are made in the thread of the event loop, one at a time.
 """
@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Peer:
     """The client at the other end; `certificate_name` is the user named by a checked TLS client certificate.
 
-    `local_host` is the address of this machine that the peer came to, empty where it is not known.
+    `local_host` is the address of this machine that the peer connected to, empty if it is not known.
     """
 
     host: str
@@ -29,7 +29,7 @@ class Peer:
 
 
 class Known(Protocol):
-    """A client that lists show."""
+    """A client that appears in lists."""
 
     @property
     def peer(self) -> Peer:
@@ -37,7 +37,7 @@ class Known(Protocol):
 
 
 class Caller(Known, Protocol):
-    """A caller that is answered later: a transport, or a request over HTTP."""
+    """A client that is answered later: a transport, or a request over HTTP."""
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Make a call in the loop's next turn."""
@@ -47,20 +47,20 @@ class Caller(Known, Protocol):
 
 
 class Transport(Caller, Protocol):
-    """One accepted connection, as its handler sees it."""
+    """One accepted connection, as seen by its handler."""
 
     @property
     def is_writable(self) -> bool:
         """Whether more may be written now; when that becomes true again, the handler's `writable` is called."""
 
     def write(self, data: Buffer | Sequence[Buffer]) -> None:
-        """Send bytes, in order, as soon as may be; the buffers must not change afterwards. Never blocks."""
+        """Send bytes, in order, as soon as possible; the buffers must not change afterwards. Never blocks."""
 
     def hand_over(self, handler: Handler) -> None:
         """Let another handler serve the connection from now on."""
 
     def pause_reading(self) -> None:
-        """Take no more from the peer until `resume_reading`: it is slowed by its own full socket."""
+        """Take no more from the peer until `resume_reading`: its full socket slows it down."""
 
     def resume_reading(self) -> None:
         """Take from the peer again."""
@@ -75,9 +75,9 @@ class Transport(Caller, Protocol):
         """Close at once."""
 
     def run_in_worker(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
-        """Run what takes long in a thread of the pool; `then` gets its result or error in the loop's thread.
+        """Run long work in a thread of the pool; `then` gets its result or error in the loop's thread.
 
-        Unlike the calls above, `then` is called also when the connection is gone.
+        Unlike the calls above, `then` is called even if the connection is gone.
         """
 
 
@@ -97,4 +97,4 @@ class Handler(Protocol):
         """The connection was closed: end its publishers and consumers. The last call."""
 
     def shut_down(self) -> None:
-        """The server stops: say so in the protocol's words, then close the transport."""
+        """The server stops: tell the client in its protocol, then close the transport."""

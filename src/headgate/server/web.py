@@ -26,9 +26,9 @@ _GRACE_S = 2
 
 
 class _HttpConnection(H11Protocol):
-    """Ends when its client owes a request for `limit_s`, or has not taken the answer by then.
+    """An HTTP connection; it ends when its client owes a request, or does not take the answer, for `limit_s`.
 
-    uvicorn has a limit only for clients that say nothing at all behind an answer.
+    uvicorn has a limit only for clients that send nothing at all after an answer.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class _HttpConnection(H11Protocol):
         self._web_sockets = web_sockets
         self._first: Callable[[bytes], Connection | bytes | None] | None = first
         self._all_open = all_open
-        """Those that wait longest for a request come first."""
+        """Longest wait for a request first."""
         self._limit_s = limit_s
         self._limit: asyncio.TimerHandle
 
@@ -53,12 +53,12 @@ class _HttpConnection(H11Protocol):
         self._expect()
         if len(self._all_open) > CONNECTIONS:
             first = next(other for other in self._all_open if not other._is_ours_to_answer)
-            # Its transport tells only in the next turn that it is gone.
+            # Its transport reports the loss only in the next turn.
             del self._all_open[first]
             first.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the client; the first tell whether it is one of HTTP."""
+        """Bytes of the client; the first ones show whether it speaks HTTP."""
         first, self._first = self._first, None
         other = None if first is None else first(data)
         if other is None:
@@ -68,7 +68,7 @@ class _HttpConnection(H11Protocol):
             self.transport.close()
         else:
             self._leave()
-            # What reads is chosen when reading begins.
+            # The loop chooses how to read when reading begins.
             self.transport.pause_reading()
             self.transport.set_protocol(other)
             other.connection_made(self.transport)
@@ -76,7 +76,7 @@ class _HttpConnection(H11Protocol):
             self.transport.resume_reading()
 
     def _leave(self) -> None:
-        """From here on it is not a client of HTTP's."""
+        """The client does not speak HTTP from here on."""
         self._limit.cancel()
         self._all_open.pop(self, None)
         self.connections.discard(self)
@@ -95,9 +95,9 @@ class _HttpConnection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What comes is no HTTP. Whoever is at answering a request learns that its client has gone.
+        """The input is no HTTP. A request that is being answered learns that its client has gone.
 
-        uvicorn would let both answer, and fail at the second.
+        uvicorn would send both answers, and fail at the second.
         """
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
@@ -113,11 +113,11 @@ class _HttpConnection(H11Protocol):
 
     @property
     def _upper(self) -> Callable[[], Upper] | None:
-        """What is served over a WebSocket at the path that is asked for."""
+        """Makes the protocol that is served over a WebSocket at the requested path; None if there is none."""
         return self._web_sockets.get(self.scope["path"].removesuffix("/").lower())
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """A client wants to go on with a WebSocket."""
+        """A client asks for a WebSocket."""
         upper = self._upper
         assert upper is not None
         connection, answer = answer_handshake(event)
@@ -155,11 +155,11 @@ class _HttpConnection(H11Protocol):
 class HttpServer:
     """One listener of HTTP, from `start` to `stop`.
 
-    Without `encryption` it is plain; with it, each client has TLS or not as it likes, unless `make_plain` makes what
-    serves those without. `limit_s` is the time for a handshake, for a whole request, and for taking its answer.
-    `web_sockets` makes what is served at a path, in lower case and without a slash at its end, to clients that ask for
-    a WebSocket. `first` looks at the first bytes of each client: None for one of HTTP, else what it is answered before
-    it is closed, or what serves it.
+    Without `encryption` it is plain; with it, TLS is optional for clients, unless `make_plain` makes another protocol
+    for clients without it. `limit_s` is the time for a handshake, for a whole request, and for taking its answer.
+    `web_sockets` makes the protocol for clients that ask for a WebSocket, by path, in lower case and without a slash at
+    its end. `first` gets the first bytes of each client: it returns None for HTTP, or else the answer before the client
+    is closed, or the connection that serves it.
     """
 
     def __init__(
@@ -201,12 +201,12 @@ class HttpServer:
         self._task = asyncio.create_task(self._server.main_loop())
 
     def connection(self) -> asyncio.Protocol:
-        """What serves a client that was accepted elsewhere, from its first bytes on."""
+        """The protocol for a client that was accepted elsewhere, from its first bytes on."""
         return _HttpConnection(self._server, self._all_open, self._limit_s, self._web_sockets, self._first)
 
     @property
     def is_accepting(self) -> bool:
-        """Whether it does."""
+        """Whether the listener accepts connections."""
         if self._task is None or self._task.done():
             return False
         return is_listening(self._socket) and all(_is_serving(server) for server in self._server.servers)
@@ -225,7 +225,7 @@ class HttpServer:
         mixed = MixedListener(
             self._socket, self.connection, self._encryption, self._limit_s, make_plain=self._make_plain
         )
-        # uvicorn closes it and waits for that, and asks nothing else of it.
+        # uvicorn only closes it, and waits for that.
         return cast(asyncio.Server, mixed)
 
     async def stop(self) -> None:
@@ -239,7 +239,7 @@ class HttpServer:
         if state.connections or state.tasks:
             await self._server.shutdown(sockets=[self._socket])
             return
-        # uvicorn would wait a tenth of a second for nobody.
+        # uvicorn would wait a tenth of a second, without any connection.
         self.close()
         for server in self._server.servers:
             await server.wait_closed()
@@ -250,7 +250,7 @@ def _is_serving(server: asyncio.Server | MixedListener) -> bool:
 
 
 def peer_of(request: Request) -> Peer:
-    """Where a request comes from."""
+    """The peer that a request comes from."""
     client = request.client
     if client is None:
         return Peer("", 0, is_loopback=False)

@@ -1,10 +1,10 @@
-"""AMQP over WebSockets: a layer between a socket and the connection that is served over it, as TLS is one.
+"""AMQP over WebSockets: a layer between a socket and the connection that is served over it, like TLS.
 
     socket ── WebSocketTransport ── Connection ── handler
 
-To the connection it is a transport like that of a socket; what it frames and unframes is known to nobody above. The
-stream of AMQP lies in binary messages whose borders mean nothing: they are handed up as their bytes come, so neither
-frames nor messages have a limit of size. Compression is not offered.
+To the connection it is a transport like that of a socket; the framing is invisible above. The stream of AMQP lies in
+binary messages whose borders mean nothing: they are handed up as their bytes come, so neither frames nor messages have
+a size limit. Compression is not offered.
 
 Source: RFC 6455; servicebus_wire, section 11.
 """
@@ -33,22 +33,22 @@ from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import RemoteProtocolError
 
 SUBPROTOCOLS = ("AMQPWSB10", "amqp")
-"""Service Bus's name for it, and that of the standard."""
+"""Service Bus's name for AMQP over WebSockets, and the standard's."""
 
 _MESSAGE_BYTES = 256 * 1024
-"""Some clients refuse messages of several megabytes."""
+"""Largest WebSocket message: some clients refuse messages of several megabytes."""
 
 logger = logging.getLogger("headgate.server.websocket")
 
 
 class Upper(Protocol):
-    """What is served over a WebSocket: the loop's `BufferedProtocol`, which the layer can ask to end."""
+    """The protocol above a WebSocket: the loop's `BufferedProtocol`, which the layer can ask to end."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The handshake is over."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """A buffer for what the peer says next."""
+        """A buffer for the peer's next bytes."""
 
     def buffer_updated(self, nbytes: int) -> None:
         """The peer's next `nbytes` bytes are in that buffer."""
@@ -66,11 +66,11 @@ class Upper(Protocol):
         """The socket was closed."""
 
     def close(self) -> None:
-        """Say what is left to say, close the transport, and abort it if that takes too long."""
+        """Send the remaining output, close the transport, and abort it if that takes too long."""
 
 
 def hand_up(upper: Upper, data: bytes | bytearray, transport: asyncio.BaseTransport) -> None:
-    """Give bytes that came on a transport to what serves its client, as the loop would."""
+    """Give bytes that came on a transport to the protocol above, as the loop would."""
     while data and not transport.is_closing():
         buffer = upper.get_buffer(len(data))
         count = min(len(data), len(buffer))
@@ -82,8 +82,8 @@ def hand_up(upper: Upper, data: bytes | bytearray, transport: asyncio.BaseTransp
 def answer_handshake(request: h11.Request) -> tuple[WSConnection | None, bytes]:
     """The connection that a request opens, None if it is refused; and the answer.
 
-    A page of another origin is refused: a browser lets any page open a WebSocket to any server, and one on this machine
-    may take every client on it.
+    A page of another origin is refused: a browser lets any page open a WebSocket to any server, and a server on this
+    machine may accept every client on it.
     """
     connection = WSConnection(ConnectionType.SERVER)
     try:
@@ -109,7 +109,7 @@ def _refused(status: int) -> bytes:
 
 
 def _is_own(headers: Iterable[tuple[bytes, bytes]], host: str) -> bool:
-    """Whether a request comes from no page, or from one of this server."""
+    """Whether a request comes from no page, or from a page of this server."""
     origin = next((value for name, value in headers if name == b"origin"), None)
     if origin is None:
         return True
@@ -122,8 +122,8 @@ def _is_own(headers: Iterable[tuple[bytes, bytes]], host: str) -> bool:
 class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     """The transport of `upper`, and the protocol of a socket whose handshake has been answered.
 
-    When `upper` closes it, it says so, and closes the socket once the peer has answered; `upper` aborts it if that
-    takes too long. What the peer says meanwhile is ignored.
+    When `upper` closes it, it sends a close frame, and closes the socket once the peer has answered; `upper` aborts it
+    if that takes too long. Input from the peer is ignored meanwhile.
     """
 
     def __init__(self, socket: asyncio.Transport, connection: WSConnection, upper: Upper) -> None:
@@ -134,7 +134,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self._farewell = CloseConnection(CloseReason.NORMAL_CLOSURE)
         self._is_closing = False
         self._is_deaf = False
-        """Whether what comes cannot be understood any more."""
+        """Whether the peer's input cannot be read any more, after an error."""
         self._is_full = False
         self._unanswered: Ping | None = None
         upper.connection_made(self)
@@ -164,7 +164,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         return not self._is_deaf and self._connection.state is not ConnectionState.CLOSED
 
     def _answer(self, ping: Ping) -> None:
-        """Of pings that come faster than answers are taken only the last is answered, as the standard allows."""
+        """Answer a ping; while the peer takes no answers, only the last ping is kept, as the standard allows."""
         if self._connection.state is not ConnectionState.OPEN:
             return
         if self._is_full:
@@ -173,7 +173,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             self._socket.write(self._connection.send(ping.response()))
 
     def _closed(self, said: CloseConnection) -> None:
-        """The peer closes, has answered that we do, or cannot be understood."""
+        """The peer closes, has answered our close, or broke the protocol."""
         match self._connection.state:
             case ConnectionState.REMOTE_CLOSING:
                 self._end(said.response())
@@ -190,7 +190,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             self._upper.close()
 
     def eof_received(self) -> bool:
-        """The peer says no more."""
+        """The peer sends no more."""
         self._upper.eof_received()
         return False
 
@@ -215,11 +215,11 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     # What `upper` calls, as its transport.
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What the socket knows of itself, but not the socket: nobody writes to it past the frames."""
+        """The socket's extra information, except the socket itself, so that all output goes into frames."""
         return default if name == "socket" else self._socket.get_extra_info(name, default)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes, dropped once either end has said that it closes."""
+        """Send bytes; they are dropped once either end closes."""
         with memoryview(data) as view:
             for start in range(0, len(view), _MESSAGE_BYTES):
                 if self._connection.state is not ConnectionState.OPEN:
@@ -232,11 +232,11 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self.write(b"".join(list_of_data))
 
     def can_write_eof(self) -> bool:
-        """No: an end is said by `close`."""
+        """False: `close` announces the end."""
         return False
 
     def close(self) -> None:
-        """Say that this end closes, and close the socket when the peer has said so, too."""
+        """Send a close frame, and close the socket when the peer has answered."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -265,7 +265,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self._socket.resume_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When the socket holds too much."""
+        """Set the limits at which the socket holds too much."""
         self._socket.set_write_buffer_limits(high=high, low=low)
 
     def get_write_buffer_size(self) -> int:

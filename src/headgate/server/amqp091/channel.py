@@ -1,4 +1,4 @@
-"""One channel: what its methods mean for the broker. What cannot be is raised, the handler answers it."""
+"""One channel: its methods become commands of the broker. Refusals are raised, and the handler answers them."""
 
 from __future__ import annotations
 
@@ -69,15 +69,15 @@ class Channel:
         self._handler = handler
         self._unacknowledged: Unacknowledged[ChannelConsumer] = Unacknowledged()
         self._copies: list[CopyConsumer] = []
-        """Consumers of subscriptions, and cancelled ones that the client still has copies of."""
+        """Consumers of subscriptions, also cancelled ones whose copies the client still holds."""
         self._gets: deque[tuple[SubscriptionName, m.BasicGet]] = deque()
-        """Those that are not answered; the first one is being asked for."""
+        """Gets that are not answered; the first one is in progress."""
         self._replies: ReplyConsumer | None = None
         self._prefetch = 0
         self._last_queue = ""
 
     def handle(self, method: m.Method) -> None:
-        """Do what a method says and answer it. Raises BrokerError, LogError, FilterError, RemoteProtocolError."""
+        """Carry out a method and answer it. Raises BrokerError, LogError, FilterError, RemoteProtocolError."""
         _METHODS.get(type(method), Channel._unsupported)(self, method)
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class Channel:
             consumer.tick(now_ms)
 
     def _send(self, method: m.Method) -> None:
-        # What a method brings about may end the channel: a message before it that could not be written.
+        # A method may end the channel: by a failed write of a message before it.
         if self._handler.core.is_open(self.number):
             self._handler.core.send(self.number, method)
 
@@ -158,7 +158,7 @@ class Channel:
         self._answer(method, m.ConfirmSelectOk())
 
     def send_confirms(self) -> None:
-        """Tell the client what became of its messages."""
+        """Send the pending confirms."""
         if self.confirms is None:
             return
         for confirm in self.confirms.take():
@@ -215,7 +215,7 @@ class Channel:
         session.declare_stream(name, stream_arguments(arguments), numbers_as_text=False)
 
     def _queue_delete(self, method: m.QueueDelete) -> None:
-        """A stream keeps what was read, so `if_empty` says nothing of it and is skipped, as in the original."""
+        """Delete a stream; `if_empty` is ignored, as in the original: a stream also keeps messages that were read."""
         session, name = self._handler.session, self._queue_name(method.queue)
         if session.subscription_of(name) is not None:
             raise PreconditionFailedError(NOT_DELETED, subject=_queue(name))
@@ -387,7 +387,7 @@ class Channel:
         getter.start()
 
     def _got(self, answer: m.Method | None) -> None:
-        """A get was answered with a copy, or is answered with that there is none."""
+        """A get was answered with a copy, or is answered now, with `answer`: there is none."""
         if not self._gets:
             return
         self._gets.popleft()
@@ -426,7 +426,7 @@ class Channel:
             consumer.settled(tags, verdict)
 
     def _recover(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
-        """What is unacknowledged of subscriptions is given out again; streams have no such thing."""
+        """Redeliver the unacknowledged copies of subscriptions; streams do not support that."""
         if not self._copies:
             self._unsupported(method)
         if not method.requeue:
@@ -437,13 +437,13 @@ class Channel:
             self._send(m.BasicRecoverOk())
 
     def cancel_consumers(self, stream: str, *, notify: bool) -> None:
-        """The stream was deleted, and so are the consumers of it; the client is told if it wants to be."""
+        """Cancel the consumers of a deleted stream; with `notify` the client is told."""
         for consumer in list(self.consumers.values()):
             if consumer.has_lost(stream):
                 self.cancel(consumer, notify=notify)
 
     def cancel(self, consumer: ChannelConsumer, *, notify: bool) -> None:
-        """End a consumer from this side; the client is told if it wants to be."""
+        """Cancel a consumer from this side; with `notify` the client is told."""
         del self.consumers[consumer.tag]
         self._handler.end_consumer(consumer)
         if notify:
@@ -457,7 +457,7 @@ class Channel:
         self._send(m.ChannelFlowOk(True))
 
     def _not_of_streams(self, what: str, queue: str) -> UnsupportedError:
-        """Streams do not support it; for a missing queue the type is unknown."""
+        """The error for a method that streams do not support; raises the error of a missing queue instead."""
         self._handler.session.declare_stream(queue, {}, passive=True)
         return UnsupportedError(f"{what} is not supported by streams", subject=_queue(queue))
 
@@ -466,7 +466,7 @@ class Channel:
 
 
 def stream_arguments(arguments: Table) -> dict[str, object]:
-    """Arguments of a declaration without `x-`. Names that do not begin so mean nothing and are not compared."""
+    """Arguments of a declaration, named without `x-`. Names without that prefix are ignored, and not compared."""
     plain = plain_table(arguments)
     return {name.removeprefix("x-"): value for name, value in plain.items() if name.startswith("x-")}
 
@@ -507,4 +507,4 @@ _METHODS: Mapping[type[m.Method], Callable[[Channel, Any], None]] = {
     m.BasicRecoverAsync: Channel._recover,
     m.ConfirmSelect: Channel._confirm_select,
 }
-"""What each method that is served does."""
+"""The function for each method that is served."""

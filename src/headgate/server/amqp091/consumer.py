@@ -1,4 +1,4 @@
-"""Consumers of AMQP 0.9.1: messages of a stream become deliveries of a channel. Those of subscriptions: `copies`."""
+"""Consumers of AMQP 0.9.1: messages of a stream become deliveries of a channel. `copies` is for subscriptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headgate.server.amqp091.handler import Amqp091Handler
 
 MAX_MESSAGES = 512
-"""Deliveries of one consumer before others have their turn."""
+"""Limit: deliveries of one consumer before others have their turn."""
 
 _DELIVER = b"".join(number.to_bytes(2, "big") for number in BasicDeliver.CODE)
 
@@ -36,18 +36,18 @@ class ChannelConsumer(abc.ABC):
 
     @abc.abstractmethod
     def settled(self, tags: list[int], verdict: Verdict) -> None:
-        """The client is done with some of its messages."""
+        """The client settled some of its messages."""
 
     @abc.abstractmethod
     def has_lost(self, stream: str) -> bool:
-        """Whether it consumed from that stream, which is deleted; one of that name may be there again."""
+        """Whether it consumed from this deleted stream, even if one of the same name exists again."""
 
     def stop(self) -> None:
-        """Deliver no more; again is harmless."""
+        """Deliver no more; a second call is harmless."""
         self.is_open = False
 
     def _method(self, exchange: str | None, routing_key: str | None, *, redelivered: bool) -> tuple[bytes, bytes]:
-        """basic.deliver before and after the delivery tag. Without a routing key it names the queue."""
+        """basic.deliver before and after the delivery tag. Without a routing key it has the name of the queue."""
         key = (exchange, routing_key, redelivered)
         known = self._methods.get(key)
         if known is None:
@@ -61,7 +61,7 @@ class ChannelConsumer(abc.ABC):
 
 
 class StreamConsumer(ChannelConsumer):
-    """A consumer of a stream; its credit is the prefetch, each message that is settled gives a place back."""
+    """A consumer of a stream; its credit is the prefetch, and each settled message gives one credit back."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class StreamConsumer(ChannelConsumer):
         tag: str,
         prefetch: int,
     ) -> None:
-        """Raises BrokerError and LogError where the user may not consume from the stream."""
+        """Raises BrokerError and LogError, also if the user may not consume from the stream."""
         super().__init__(handler, channel=channel, queue=queue, tag=tag)
         self._unacknowledged = unacknowledged
         self._prefetch = prefetch
@@ -86,7 +86,7 @@ class StreamConsumer(ChannelConsumer):
         self._handler.pump.add(self._consumer, self._deliver, lambda error: self._handler.scan_failed(self, error))
 
     def _deliver(self, budget_bytes: int) -> int | None:
-        """Take what there is within the budget, and send it; gives its bytes on the wire, None if there is nothing."""
+        """Send the messages within the budget; returns their bytes on the wire, None if there are none."""
         core = self._handler.core
         if not (self.is_open and core.is_open(self.channel)):
             return None
@@ -107,16 +107,16 @@ class StreamConsumer(ChannelConsumer):
         return size
 
     def settled(self, tags: list[int], verdict: Verdict) -> None:
-        """Whatever the client says of them: a stream keeps its messages."""
+        """Give credit back; the verdict does not matter, as a stream keeps its messages."""
         if self.is_open:
             self._consumer.want_more(len(tags))
 
     def has_lost(self, stream: str) -> bool:
-        """Whether it consumed from that stream, which is deleted."""
+        """Whether it consumed from this deleted stream."""
         return self.queue == stream and self._consumer.is_closed
 
     def stop(self) -> None:
-        """Deliver no more; again is harmless."""
+        """Deliver no more; a second call is harmless."""
         if self.is_open:
             super().stop()
             self._handler.pump.remove(self._consumer)

@@ -4,7 +4,7 @@
     basic.nack, basic.reject, no requeue             a dead letter
     the same with requeue, basic.recover, an end     given out again, the attempt counts
 
-A cancelled consumer keeps what it has until that is acknowledged, or its channel ends. Source: RabbitMQ 4.3.6 with
+A cancelled consumer keeps its copies until they are acknowledged, or its channel ends. Source: RabbitMQ 4.3.6 with
 quorum queues, where basic.nack with requeue and basic.recover do not count; here they do, so `redelivered` is true.
 """
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from headgate.server.amqp091.handler import Amqp091Handler
 
 DELIVERY_COUNT = "x-delivery-count"
-"""The header with the number of attempts that failed; not there on the first."""
+"""The header with the number of failed attempts; absent on the first attempt."""
 
 UNLIMITED_PREFETCH = 2_000
-"""What a consumer without a prefetch may hold, as in RabbitMQ's quorum queues."""
+"""Limit: copies that a consumer without a prefetch may hold, as in RabbitMQ's quorum queues."""
 
 _NOT_IN_FORCE = (STREAM_OFFSET, STREAM_FILTER, MATCH_UNFILTERED, SQL, DIALECT, PRIORITY)
 
@@ -57,7 +57,7 @@ class CopyConsumer(ChannelConsumer):
         prefetch: int,
         no_ack: bool,
     ) -> None:
-        """Raises BrokerError and LogError where the user may not receive from the subscription."""
+        """Raises BrokerError and LogError, also if the user may not receive from the subscription."""
         super().__init__(handler, channel=channel, queue=queue, tag=tag)
         self._unacknowledged = unacknowledged
         self._prefetch = prefetch or UNLIMITED_PREFETCH
@@ -78,7 +78,7 @@ class CopyConsumer(ChannelConsumer):
         self.go_on()
 
     def go_on(self) -> None:
-        """Want as much as the client may have, as long as the connection takes it."""
+        """Ask for as many copies as the client may hold, while the connection takes them."""
         self._receiver.want(self._room())
 
     def _room(self) -> int:
@@ -89,7 +89,7 @@ class CopyConsumer(ChannelConsumer):
     def _deliver(self, given: GivenCopies) -> None:
         core = self._handler.core
         if not (self.is_open and core.is_open(self.channel)):
-            # It was stopped while the claims were being written.
+            # The consumer was stopped while the claims were being written.
             tokens = given.packed_tokens()
             if tokens:
                 self._receiver.release(tokens, counts=False)
@@ -117,7 +117,7 @@ class CopyConsumer(ChannelConsumer):
         )
 
     def _ran_out(self) -> None:
-        """There is nothing more for now."""
+        """No more copies for now."""
 
     def _ended(self, error: HeadgateError) -> None:
         self._holding.forget()
@@ -126,32 +126,32 @@ class CopyConsumer(ChannelConsumer):
     # settling
 
     def settled(self, tags: list[int], verdict: Verdict) -> None:
-        """The client says what becomes of some of its copies."""
+        """The client settled some of its copies."""
         self._holding.settle(tags, verdict)
         self.go_on()
         self._close_if_done()
 
     def _failed(self, error: HeadgateError) -> None:
-        """A settlement is not on disk: the copies come back, and the client is told by the end of its channel."""
+        """A settlement failed to reach the disk: the copies come back, and the channel ends with the error."""
         self._handler.failed(self.channel, error)
 
     def tick(self, now_ms: int) -> None:
-        """Keep what the client has not settled yet."""
+        """Renew the claims on copies that the client has not settled yet."""
         self._holding.tick(now_ms)
 
     # ends
 
     @property
     def is_done(self) -> bool:
-        """Whether it delivers nothing more and its client has nothing of it."""
+        """Whether it delivers nothing more, and its client holds no copies."""
         return self._receiver.is_closed
 
     def has_lost(self, stream: str) -> bool:
-        """Its receiver tells it."""
+        """False: the receiver reports a lost subscription itself."""
         return False
 
     def stop(self) -> None:
-        """Deliver no more; again is harmless."""
+        """Deliver no more; a second call is harmless."""
         super().stop()
         self._receiver.want(0)
         self._close_if_done()
@@ -161,14 +161,14 @@ class CopyConsumer(ChannelConsumer):
             self._receiver.close()
 
     def close(self) -> None:
-        """The channel has ended: what was not settled goes back."""
+        """The channel has ended: unsettled copies go back."""
         self.is_open = False
         self._holding.give_back(Verdict.FAIL)
         self._receiver.close()
 
 
 class CopyGetter(CopyConsumer):
-    """One basic.get: a consumer of one copy, or of none if there is none now."""
+    """One basic.get: a consumer of one copy, or of none if the subscription is empty now."""
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ CAPABILITIES = {
     "consumer_priorities": False,
     "direct_reply_to": True,
 }
-"""Those that RabbitMQ announces, and whether they are served."""
+"""Capabilities that RabbitMQ announces, and whether they are served."""
 
 
 _LOGIN_REFUSED = "Login was refused using authentication mechanism {}. For details see the broker logfile."
@@ -70,7 +70,7 @@ logger = logging.getLogger("headgate.server.amqp091")
 
 
 class Amqp091Handler:
-    """One connection. `core` is its protocol, `session` its view of the broker, there once the client is known."""
+    """One connection. `core` is its protocol; `session`, its session at the broker, exists once the client is known."""
 
     def __init__(self, transport: Transport, context: ServerContext) -> None:
         self.settings = context.settings
@@ -117,7 +117,7 @@ class Amqp091Handler:
 
     @property
     def is_writable(self) -> bool:
-        """Whether the transport takes more; consumers are told when it does again."""
+        """Whether the transport takes more; when it does again, consumers go on."""
         return self._transport.is_writable
 
     def call_soon(self, call: Callable[[], None]) -> None:
@@ -132,7 +132,7 @@ class Amqp091Handler:
             channel.go_on()
 
     def tick(self, now_ms: int) -> None:
-        """The opening within its time, heartbeats in both directions; unused publishers are closed."""
+        """Check the time limit of opening, exchange heartbeats, close unused publishers."""
         self._outbox.tick(now_ms)
         for channel in list(self._channels.values()):
             channel.tick(now_ms)
@@ -168,7 +168,7 @@ class Amqp091Handler:
         if isinstance(event, Published):
             channel = self._channels.get(event.channel)
             if channel is None:
-                # It ended while the frames that came along were done.
+                # The channel ended while earlier frames of the same read were handled.
                 return
             try:
                 channel.publish(event)
@@ -198,10 +198,10 @@ class Amqp091Handler:
             self._refuse(0, RemoteProtocolError(reason, code=ReplyCode.NOT_IMPLEMENTED), event.method)
             return
         try:
-            # What was published before counts before it.
+            # Earlier messages are published before the method takes effect.
             if not isinstance(event.method, m.BasicAck):
                 self._outbox.flush()
-            # Its end may be what comes of that.
+            # That may have ended the channel.
             channel = self._channels.get(event.channel)
             if channel is not None:
                 channel.handle(event.method)
@@ -275,7 +275,7 @@ class Amqp091Handler:
         self._outbox.add(exchange, streams, message, filter_value, (channel, tag, self._message_number))
 
     def has_confirms(self, channel: Channel) -> None:
-        """A channel has something to tell of its messages."""
+        """A channel has confirms to send."""
         self._confirming[channel] = None
 
     def _published(self, tickets: list[tuple[Channel, int, int]], error: HeadgateError | None) -> None:
@@ -289,7 +289,7 @@ class Amqp091Handler:
                 channel.confirms.settle([tag for tag in tags if tag], is_kept=error is None)
                 self._confirming[channel] = None
             if error is not None and not all(tags) and self.core.is_open(channel.number):
-                # Nobody waits for a confirm: the channel's end is the only way to say it.
+                # Without confirms, the channel's end is the only way to report it.
                 self._refuse(channel.number, error, None)
         self._send_confirms()
         self.flush()
@@ -310,7 +310,7 @@ class Amqp091Handler:
         consumer.start()
 
     def end_consumer(self, consumer: ChannelConsumer) -> None:
-        """Deliver to it no more; again is harmless."""
+        """Deliver to a consumer no more; a second call is harmless."""
         if consumer.is_open:
             self.consumer_count -= 1
             consumer.stop()
@@ -325,7 +325,7 @@ class Amqp091Handler:
             self.failed(consumer.channel, RemoteProtocolError(str(error), code=ReplyCode.PRECONDITION_FAILED))
 
     def consumer_lost(self, consumer: ChannelConsumer, error: HeadgateError) -> None:
-        """What a consumer reads is no more: the client is told if it wants to be."""
+        """Cancel a consumer whose queue is gone or cannot be read; the client is told if it supports that."""
         if consumer.is_open and self.core.is_open(consumer.channel):
             logger.info("consumer %r of queue %r: %s", consumer.tag, consumer.queue, error)
             notify = self.core.client_can("consumer_cancel_notify")
@@ -333,7 +333,7 @@ class Amqp091Handler:
             self.flush()
 
     def failed(self, channel: int, error: HeadgateError) -> None:
-        """Something that a channel asked for, and was not told of yet, cannot be done: the channel ends."""
+        """An unanswered request of a channel failed: the channel ends."""
         if self.core.is_open(channel):
             self._refuse(channel, error, None)
             self.flush()
@@ -373,7 +373,7 @@ class Amqp091Handler:
             channel.close()
 
     def _end(self) -> None:
-        """End everything that the connection has in the broker; again is harmless."""
+        """End everything that the connection has in the broker; a second call is harmless."""
         for number in list(self._channels):
             self._drop_channel(number)
         self._outbox.end()

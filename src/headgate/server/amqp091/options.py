@@ -1,4 +1,4 @@
-"""What a consumer asks for in the arguments of basic.consume, or in the headers of SUBSCRIBE.
+"""Options of a consumer in the arguments of basic.consume, or in the headers of SUBSCRIBE.
 
     x-stream-offset             first, last, next, an interval such as 1h, an integer, a timestamp (s); default next
     x-stream-filter             filter values: a long string or an array of them
@@ -107,7 +107,7 @@ def _text(arguments: Table, name: str) -> str | None:
 
 
 def shown_refusal(error: FilterError) -> str:
-    """A refused filter in the few bytes of a reply text: the reason, the place in the text, a caret under it."""
+    """A refused filter within the few bytes of a reply text: the reason, the place in the text, a caret under it."""
     start = error.span[0]
     line_start = error.text.rfind("\n", 0, start) + 1
     first = max(line_start, start - _SHOWN_CHARACTERS // 2)

@@ -27,10 +27,10 @@ class ReplyConsumer(ChannelConsumer):
         self._unacknowledged = unacknowledged
 
     def start(self) -> None:
-        """Replies are delivered as they come."""
+        """Nothing to do: replies are delivered as they come."""
 
     def go_on(self) -> None:
-        """Deliver what there is, as long as the connection takes it."""
+        """Deliver the replies that wait, while the connection takes them."""
         core = self._handler.core
         while self.is_open and core.is_open(self.channel) and self._handler.is_writable:
             reply = self._replies.take()
@@ -43,13 +43,13 @@ class ReplyConsumer(ChannelConsumer):
             self._handler.flush()
 
     def settled(self, tags: list[int], verdict: Verdict) -> None:
-        """Nothing of it is ever unsettled."""
+        """Nothing to do: replies are never unsettled."""
 
     def has_lost(self, stream: str) -> bool:
-        """It reads no stream."""
+        """False: it reads no stream."""
         return False
 
     def stop(self) -> None:
-        """Deliver no more; replies that come later find nobody. Again is harmless."""
+        """Deliver no more; later replies find no requester. A second call is harmless."""
         super().stop()
         self._replies.close()

@@ -9,8 +9,8 @@
     RequestNode, Request                a node that answers requests, now or in a later turn
     RabbitService                       RabbitMQ's
 
-Hidden: RabbitMQ's service (`rabbitmq`), what its links do (`publishing`, `consuming`, `subscribing`, `management`),
-what its addresses mean (`addresses`) and what its filter maps ask for (`filters`).
+Hidden: RabbitMQ's service (`rabbitmq`), its links (`publishing`, `consuming`, `subscribing`, `management`), its
+addresses (`addresses`) and its filter maps (`filters`).
 """
 
 from typing import TYPE_CHECKING

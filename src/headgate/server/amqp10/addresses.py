@@ -21,14 +21,14 @@ from headgate.errors import ConfigError
 MANAGEMENT = "/management"
 
 _DEFAULT_EXCHANGE = "amq.default"
-"""Another name of the exchange without a name; neither can be addressed."""
+"""Another name of the default exchange, whose name is empty; neither name can be addressed."""
 
 _ENCODED = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})*")
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where messages go: an exchange and a routing key; the exchange without a name leads to the queue of that name."""
+    """The route of messages: an exchange and a routing key; with an empty exchange the key names a queue."""
 
     exchange: str
     key: str
@@ -55,7 +55,7 @@ def decoded(name: str) -> str:
 
 
 def encoded(name: str) -> str:
-    """A name as addresses have it: unreserved characters of RFC 3986 stay."""
+    """A percent-encoded name for an address: unreserved characters of RFC 3986 stay."""
     return urllib.parse.quote(name, safe="", errors="surrogateescape")
 
 
@@ -65,7 +65,7 @@ def queue_address(name: str) -> str:
 
 
 def parse_route(address: str) -> Route:
-    """Where messages for an address go. Raises ConfigError for an invalid address."""
+    """The route of an address. Raises ConfigError for an invalid address."""
     match address.split("/"):
         case ["", "queues", name] if name:
             return Route("", decoded(name))
@@ -75,7 +75,7 @@ def parse_route(address: str) -> Route:
 
 
 def parse_queue(address: str) -> str:
-    """The queue that an address to consume from names. Raises ConfigError for any other address."""
+    """The queue in the address of a source. Raises ConfigError for any other address."""
     match address.split("/"):
         case ["", "queues", name] if name:
             return decoded(name)

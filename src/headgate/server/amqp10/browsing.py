@@ -1,7 +1,7 @@
-"""Links of receivers that only look, which ask for the distribution mode `copy`, as JMS's browsers do.
+"""Browsing links: receivers that ask for the distribution mode `copy`, as JMS browsers do, and take no messages.
 
-Such a link gives the copies that are not settled, also those that a receiver has, in order and each once. It claims
-none, and the peer's answers change nothing. Source: OASIS AMQP 1.0 part 3 (messaging), section 3.5.3.
+A browsing link sends the unsettled copies, including those that a receiver holds, in order and each once. It claims
+none, and the peer's outcomes change nothing. Source: OASIS AMQP 1.0 part 3 (messaging), section 3.5.3.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_browsing(attach: Attach) -> bool:
 class BrowsingLink(ServedLink):
     """One link of a browser.
 
-    `peek` takes a copy and a limit, and gives copies from there on; `encoded` makes the bytes of one for the peer.
+    `peek` takes a copy's number and a limit, and returns copies from there on; `encoded` encodes a copy for the peer.
     """
 
     def __init__(
@@ -46,25 +46,25 @@ class BrowsingLink(ServedLink):
         peek: Callable[[int, int], Sequence[ReadCopy]],
         encoded: Callable[[ReadCopy], bytes],
     ) -> None:
-        """Raises what `peek` does."""
+        """Raises the errors of `peek`."""
         super().__init__(handler, link)
         self._peek = peek
         self._encoded = encoded
         self._settles = attach.snd_settle_mode == SETTLED
         self._next = 0
-        # What cannot be read refuses the link.
+        # An error of the first peek refuses the link.
         peek(self._next, 1)
 
     def credit_changed(self) -> None:
-        """The peer granted credit, or wants it used up."""
+        """The peer granted credit, or drains it."""
         self.go_on()
 
     def tick(self, now_ms: int) -> None:
-        """Copies may have come."""
+        """Send copies that may have arrived."""
         self.go_on()
 
     def go_on(self) -> None:
-        """Send what there is credit for; the end of what is there ends a drain."""
+        """Send copies while there is credit; a drain is over when no copies are left."""
         link = self._link
         while room := self._room():
             try:
@@ -90,6 +90,6 @@ class BrowsingLink(ServedLink):
         return self.may_speak and self._handler.is_writable and self._link.session.may_send
 
     def decided(self, outcomes: Outcomes) -> None:
-        """The peer said what becomes of copies: nothing does; one that waits for an answer gets it."""
+        """The peer sent the outcome of copies: it has no effect, and is only confirmed if the peer waits for that."""
         if not outcomes.settled and not isinstance(outcomes.state, Received):
             self._link.settle(outcomes.ids, outcomes.state)

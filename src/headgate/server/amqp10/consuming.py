@@ -1,4 +1,4 @@
-"""Links that clients consume on: a consumer of the broker with the link's credit, its batches as transfers.
+"""Consuming links: a consumer of the broker with the link's credit, its batches as transfers.
 
 Source: amqp10_rabbit, section 5; rabbitmq_filters, sections 1 and 6.
 """
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from headgate.server.amqp10.handler import Amqp10Handler
 
 CAPABILITIES = ("AMQP_FILTEX_PROP_V1_0", "AMQP_FILTEX_SQL_V1_0")
-"""What a source of a stream can do."""
+"""The capabilities of a stream as a source."""
 
 OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 _MAX_TAKEN = 16_384
 _MOST_ADDED_BYTES = 96
-"""More than a stored message grows when it is delivered."""
+"""Upper bound for the bytes that delivery adds to a stored message."""
 
 logger = logging.getLogger("headgate.server.amqp10")
 
@@ -40,7 +40,7 @@ class ConsumingLink(ServedLink):
     """One link of a consumer."""
 
     def __init__(self, handler: Amqp10Handler, link: Link, stream: str, filters: RequestedFilters) -> None:
-        """Raises BrokerError and LogError where the user may not consume from the stream."""
+        """Raises BrokerError and LogError, also if the user may not consume from the stream."""
         super().__init__(handler, link)
         self._stream = stream
         self._consumer: MessageConsumer = handler.broker.message_consumer(
@@ -55,11 +55,11 @@ class ConsumingLink(ServedLink):
         )
 
     def attached(self) -> None:
-        """The link is there: deliver from now on."""
+        """The link is attached: deliver from now on."""
         self._handler.pump.add(self._consumer, self._deliver, self._failed)
 
     def has_lost(self, stream: str) -> bool:
-        """Whether it consumed from that stream, which is deleted; one of that name may be there again."""
+        """Whether it consumed from this deleted stream, even if one of the same name exists again."""
         return self._stream == stream and self._consumer.is_closed
 
     def close(self) -> None:
@@ -69,19 +69,19 @@ class ConsumingLink(ServedLink):
         self._consumer.close()
 
     def credit_changed(self) -> None:
-        """The peer granted credit, or wants it used up."""
+        """The peer granted credit, or drains it."""
         self._consumer.want(self._link.credit)
         self._consumer.wake()
 
     def _deliver(self, budget_bytes: int) -> int | None:
-        """Send what is there; give credit back at the end of the stream where the peer drains."""
+        """Send the next messages; if the peer drains, use up its credit at the end of the stream."""
         link = self._link
         if not link.is_attached:
             return None
         limit = min(link.credit, link.session.remote_incoming_window, _MAX_TAKEN) if link.session.may_send else 0
         batch = self._consumer.take(limit, budget_bytes) if limit > 0 else None
         written = None if batch is None or not len(batch) else self._send(batch)
-        # The end of a drain is told even where the window is closed: a flow needs none.
+        # The end of a drain is sent even with a closed window: a flow frame needs none.
         if link.drain and link.is_attached and (link.credit == 0 or self._consumer.at_end):
             link.use_up_credit()
             self._consumer.want(0)
@@ -104,7 +104,7 @@ class ConsumingLink(ServedLink):
         return written
 
     def _tell(self, message: bytes, offset: int, lost: int) -> int:
-        """Send the first message behind those that retention deleted, which says how many they were."""
+        """Send the first message after a gap of messages that retention deleted; it says how many were lost."""
         annotations = {OFFSET: offset, LOST: lost}
         told = annotated_message(
             message, {name: AmqpValue(AmqpType.LONG, value) for name, value in annotations.items()}, delivery_count=0
@@ -131,7 +131,7 @@ class ConsumingLink(ServedLink):
 
 
 def confirmed_attach(attach: Attach, filters: RequestedFilters) -> Attach:
-    """The answer to a consumer's attach: the filters that are in force, and what the source can do."""
+    """The answer to a consumer's attach: the filters in force, and the capabilities of the source."""
     source = attach.source
     assert source is not None
     return replace(

@@ -1,4 +1,4 @@
-"""The filter map of a receiver: what of it is in force, and how it starts. Nothing in it is a reason to close.
+"""The filter map of a receiver: its entries in force, and the start offset. Nothing in it closes the connection.
 
 Source: rabbitmq_filters, sections 1 and 5; amqp10_rabbit, section 5.
 """
@@ -17,9 +17,9 @@ from headgate.protocols.amqp10 import RawEntry
 
 @dataclass(frozen=True, slots=True)
 class RequestedFilters:
-    """What a filter map asks for; `in_force` are its entries that are, byte for byte.
+    """A filter map as read; `in_force` are its entries that are in force, byte for byte.
 
-    `refused` says why others are not. `attach_refused` is the reason to refuse the link.
+    `refused` says why the other entries are not. `attach_refused` is the reason to refuse the link.
     """
 
     in_force: tuple[RawEntry, ...]

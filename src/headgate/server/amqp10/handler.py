@@ -1,4 +1,4 @@
-"""One connection of AMQP 1.0: login, sessions and links, heartbeats, the end.
+"""One connection of AMQP 1.0: login, sessions and links, heartbeats, closing.
 
 Source: amqp10_rabbit, sections 1 to 6.
 """
@@ -60,7 +60,7 @@ from headgate.server.transport import Peer, Transport
 CAPABILITIES = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY")
 
 NOBODY = ""
-"""The name of who is no user: it has no permissions."""
+"""The user name of a client that is no user: it has no permissions."""
 
 _VHOST = "vhost:"
 _PROTOCOL = "AMQP 1.0"
@@ -71,7 +71,8 @@ logger = logging.getLogger("headgate.server.amqp10")
 class Amqp10Handler:
     """The handler of one connection; `broker` is its session there once the user is known.
 
-    A link is served by the first service that claims its address; one that nobody claims is refused by the first.
+    A link is served by the first service that claims its address; a link that no service claims goes to the first one,
+    which refuses it.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Amqp10Handler:
 
     @property
     def peer(self) -> Peer:
-        """Who is at the other end."""
+        """The other end of the connection."""
         return self._transport.peer
 
     @property
@@ -113,7 +114,7 @@ class Amqp10Handler:
 
     @property
     def is_writable(self) -> bool:
-        """Whether the transport takes more; links are told when it does again (`ServedLink.go_on`)."""
+        """Whether the transport takes more; when it does again, `ServedLink.go_on` is called."""
         return self._transport.is_writable
 
     def call_soon(self, call: Callable[[], None]) -> None:
@@ -142,7 +143,7 @@ class Amqp10Handler:
             served.go_on()
 
     def tick(self, now_ms: int) -> None:
-        """Show that this side lives, and end a connection whose peer does not, or does not open it in time."""
+        """Send heartbeats, and end a connection whose peer is silent, or does not open it in time."""
         heartbeat_s = self.context.settings.timeouts.heartbeat_s
         if self._connection.is_opened:
             asked_ms = self._connection.remote_idle_time_out
@@ -171,7 +172,7 @@ class Amqp10Handler:
     # What services and links call
 
     def open_session(self, check: Check) -> BrokerSession:
-        """Another session at the broker, for a service that knows itself what its clients may do; closed by it."""
+        """Another session at the broker, for a service that checks its clients' rights itself, and closes it."""
         record = self.context.connections.of(self._transport)
         session = self.context.broker.open_session(
             self.user, protocol=_PROTOCOL, connection=record.name, backlog=self.broker.backlog, check=check
@@ -180,13 +181,13 @@ class Amqp10Handler:
         return session
 
     def flush(self) -> None:
-        """Hand what was said to the network."""
+        """Send the pending output."""
         output = self._connection.take_output()
         if output:
             self._conversation.say(output)
 
     def answer_attach(self, link: Link, answer: Attach) -> None:
-        """Answer an attach in a later turn, if the link is still there."""
+        """Answer an attach in a later turn, if the link still exists."""
         served = self._links.get(link)
         if served is not None:
             link.start(answer)
@@ -194,7 +195,7 @@ class Amqp10Handler:
             self.flush()
 
     def refuse_attach(self, service: Service, link: Link, error: Error) -> None:
-        """Refuse an attach of that service in a later turn, if the link is still there."""
+        """Refuse an attach of a service in a later turn, if the link still exists."""
         if link in self._links:
             self._drop(link)
             self._refuse(service, link, error)
@@ -292,7 +293,7 @@ class Amqp10Handler:
         if isinstance(user, AuthenticationError):
             self._refuse_login()
             return
-        # Also of who is no user: the driver ends those that are not known in time.
+        # Also for a client that is no user: the driver ends connections without a login in time.
         self.user = self.context.connections.of(self._transport).user = user
         self._logged_in_s = self.context.clock.monotonic_s()
         self._connection.send_outcome(SaslCode.OK)
@@ -388,7 +389,7 @@ class Amqp10Handler:
 
 
 def _texts(properties: AmqpValue | None) -> dict[str, str]:
-    """The entries of a map whose keys and values are texts."""
+    """The entries of a map with text values."""
     if properties is None:
         return {}
     return {key.value: value.value for key, value in properties.value if isinstance(value.value, str)}

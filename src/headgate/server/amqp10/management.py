@@ -32,7 +32,7 @@ _PREFIX = "x-"
 
 Answer = tuple[int, object]
 Later = Callable[[Callable[[Answer], None]], None]
-"""Gives the answer when it is known."""
+"""Called with the answer when it is known."""
 
 
 def respond(data: bytes, session: Session, later: Callable[[bytes], None], *, node: str) -> bytes | None:
@@ -303,7 +303,7 @@ def _location(binding: Binding) -> str:
 
 
 def _digest(arguments: Mapping[str, object]) -> str:
-    """Tells the bindings with equal ends and key apart; empty without arguments."""
+    """A text that tells bindings with equal ends and key apart; empty without arguments."""
     if not arguments:
         return ""
     return f"{zlib.crc32(msgspec.json.encode(arguments, order='deterministic')):08x}"

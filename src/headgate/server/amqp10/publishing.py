@@ -1,8 +1,8 @@
-"""Links that clients publish on: messages become batches of the broker, its answers become outcomes.
+"""Publishing links: messages become batches of the broker, its answers become outcomes.
 
     accepted    in every stream that the address leads to
     released    the address leads to no stream
-    rejected    a stream refused it, or the message's own address is none or names an unknown exchange
+    rejected    a stream refused it, or the message's own address is missing or names an unknown exchange
 
 Source: amqp10_rabbit, section 4.
 """
@@ -56,13 +56,13 @@ _TO = FieldReference(Section.PROPERTIES, position=2)
 _MASK = 0xFFFFFFFF
 _ACCEPTED = Accepted()
 LINK_CREDIT = 4_000
-"""What a publisher may have on its way; less where the connection may have less."""
+"""Limit: messages of a publisher without an outcome; less if the connection's limit is less."""
 
 Int64Array = NDArray[np.int64]
 
 
 class _Unanswered(msgspec.Struct):
-    """A batch on its way to some streams: so many deliveries, the ranges of the ids that wait for an outcome, and how
+    """A batch on its way to some streams: `count` deliveries, the ranges of the ids that wait for an outcome, and how
     many streams have not answered.
     """
 
@@ -73,15 +73,15 @@ class _Unanswered(msgspec.Struct):
 
 
 class PublishingLink(ServedLink):
-    """One link of a publisher; `route` None: each message says where it goes."""
+    """One link of a publisher; `route` None: each message has its own address."""
 
     def __init__(self, handler: Amqp10Handler, link: Link, route: Route | None) -> None:
-        """Raises BrokerError and LogError where the address leads to nothing that the user may publish to."""
+        """Raises BrokerError and LogError if the user cannot publish to the address."""
         super().__init__(handler, link)
         self._route = route
         self._publishers: dict[tuple[str, str], Publisher] = {}
         self._only_publisher: Publisher | None = None
-        """That of the stream, where the address is a stream's own."""
+        """The publisher of the stream, if the address is a stream's own."""
         self._unanswered = 0
         self._credit = min(LINK_CREDIT, handler.context.settings.limits.unconfirmed_messages)
         if route is not None:
@@ -94,23 +94,23 @@ class PublishingLink(ServedLink):
                 handler.broker.route(route.exchange, route.key)
 
     def attached(self) -> None:
-        """The link is there: let the peer begin."""
+        """The link is attached: grant the first credit."""
         self._link.grant(self._credit)
 
     def has_lost(self, stream: str) -> bool:
-        """Whether the address is that of the stream itself, which is deleted; one of that name may be there again."""
+        """Whether the address is this deleted stream's own, even if one of the same name exists again."""
         only = self._only_publisher
         return only is not None and only.stream == stream and only.is_closed
 
     def close(self) -> None:
-        """The link has ended, or its connection; what is queued is still written, and nobody is told."""
+        """The link has ended, or its connection; queued messages are still written, without an outcome."""
         super().close()
         for publisher in self._publishers.values():
             publisher.close()
         self._publishers.clear()
 
     def take(self, deliveries: Deliveries) -> None:
-        """Publish what has arrived."""
+        """Publish the messages that arrived."""
         messages = EncodedMessages(deliveries.data, deliveries.starts, deliveries.lengths)
         self._unanswered += len(deliveries.starts)
         if self._route is not None:
@@ -134,7 +134,7 @@ class PublishingLink(ServedLink):
                 return
 
     def _fault_of(self, messages: EncodedMessages) -> HeadgateError | None:
-        """What makes the link end, whatever the address of these messages is."""
+        """The first fault in these messages that ends the link, whatever their address is."""
         refused = store_messages(messages, routing=("", ""), user=self._handler.user).refused
         faulty = _first_fault(refused)
         return None if faulty is None else refused[faulty]
@@ -165,7 +165,7 @@ class PublishingLink(ServedLink):
     def _queue(
         self, route: Route, stored: EncodedMessages, values: FilterValues | None, ids: Int64Array, settled: Int64Array
     ) -> None:
-        """Publish stored messages to the streams of a route; if headers say which, those in a row with the same."""
+        """Publish stored messages to the streams of a route; with routing by headers, each run with equal streams."""
         if route.is_reply:
             self._reply(route, stored, ids, settled)
             return
@@ -187,7 +187,7 @@ class PublishingLink(ServedLink):
             self._queue_entries(route, entries, unsettled, streams)
 
     def _reply(self, route: Route, stored: EncodedMessages, ids: Int64Array, settled: Int64Array) -> None:
-        """Give messages to a requester; those that it cannot take, or that find it gone, are released."""
+        """Give messages to a requester; messages that it cannot take are released, also if it has gone."""
         for row in range(len(ids)):
             is_taken = self._handler.broker.replies.put(route.key, stored.message(row))
             one = slice(row, row + 1)
@@ -203,7 +203,7 @@ class PublishingLink(ServedLink):
     def _queue_entries(
         self, route: Route, entries: Entries, ids: list[tuple[int, int]], streams: list[str] | None
     ) -> None:
-        """Publish messages to streams, None: those of the route; `ids` are those whose outcome is waited for."""
+        """Publish messages to streams, None: the streams of the route; `ids` are ranges that wait for an outcome."""
         count = len(entries)
         publishers = self._publishers_of(route, count, ids, streams)
         written = functools.partial(self._written, _Unanswered(count, ids, len(publishers)))
@@ -213,7 +213,7 @@ class PublishingLink(ServedLink):
     def _publishers_of(
         self, route: Route, count: int, ids: list[tuple[int, int]], streams: list[str] | None
     ) -> list[Publisher]:
-        """The publishers of some streams; if there are none, this many messages have their outcome by this."""
+        """The publishers of some streams; if there are none, this answers the `count` messages."""
         if self._only_publisher is not None and not self._only_publisher.is_closed:
             return [self._only_publisher]
         try:
@@ -253,7 +253,7 @@ class PublishingLink(ServedLink):
         self._handler.flush()
 
     def _answer(self, count: int, ids: list[tuple[int, int]], state: DeliveryState) -> None:
-        """Say the outcome of so many deliveries, of which those in the ranges wait for it; let the peer go on."""
+        """Send the outcome of `count` deliveries to the ranges of `ids` that wait for it, and grant more credit."""
         self._unanswered -= count
         if not self.may_speak:
             return
@@ -262,7 +262,7 @@ class PublishingLink(ServedLink):
         self._grant_more()
 
     def aborted(self) -> None:
-        """A message was given up: another may come."""
+        """The peer aborted a message: another may come."""
         self._grant_more()
 
     def _grant_more(self) -> None:
@@ -290,16 +290,16 @@ def _rejected(error: HeadgateError) -> Rejected:
 
 
 def _first_fault(refused: Mapping[int, HeadgateError]) -> int | None:
-    """The first message that is no fault of its own but of the link: not decodable, or another user's."""
+    """The first message whose fault ends the link: it is not decodable, or another user's."""
     rows = [row for row, error in refused.items() if not isinstance(error, PreconditionFailedError)]
     return min(rows, default=None)
 
 
 def _in_standard_order(messages: EncodedMessages, wanted: NDArray[np.bool_]) -> EncodedMessages:
-    """The messages, the wanted ones of them in the standard's order."""
+    """The messages, with the sections of the wanted ones in the standard's order."""
     found = messages.all_bytes()
     for row in np.flatnonzero(wanted).tolist():
-        # What is not a message is refused as such when it is stored.
+        # Bytes that are no message are refused when they are stored.
         with contextlib.suppress(MessageError):
             found[row] = in_standard_order(found[row])
     return EncodedMessages.of(found)

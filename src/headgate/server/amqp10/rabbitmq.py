@@ -1,4 +1,4 @@
-"""RabbitMQ's service: links that publish, links that consume from streams and subscriptions, pairs to its management.
+"""RabbitMQ's service: links that publish, links that consume from streams and subscriptions, management link pairs.
 
 Source: amqp10_rabbit, sections 2 to 5.
 """
@@ -37,7 +37,7 @@ logger = logging.getLogger("headgate.server.amqp10")
 
 
 class RabbitService:
-    """RabbitMQ's addresses on one connection: those that begin with a slash, and none."""
+    """Serves RabbitMQ's addresses on one connection: those that begin with a slash, and the null address."""
 
     refuses_without_termini = False
     ignores_strays = False
@@ -51,18 +51,18 @@ class RabbitService:
         return ()
 
     def knows(self, credentials: Credentials) -> bool:
-        """Nobody: its clients are users."""
+        """False: its clients are users."""
         return False
 
     def close(self) -> None:
-        """Nothing is left beside the links."""
+        """Nothing to do: the links are closed already."""
 
     def claims(self, address: str | None) -> bool:
         """Whether an address is one of RabbitMQ's."""
         return address is None or address.startswith("/")
 
     def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach]:
-        """What serves a link, and the answer to its attach. Raises HeadgateError for a link that is refused."""
+        """The server side of a link, and the answer to its attach. Raises HeadgateError for a refused link."""
         is_reply_link = is_requester(link, attach)
         terminus = our_terminus(link, attach, second=False, dynamic=is_reply_link)
         address = address_text(terminus)
@@ -111,7 +111,7 @@ class RabbitService:
         return SubscribingLink(self._handler, link, attach, name), confirmed_subscribing(attach)
 
     def _leave_out(self, link: Link, node: str, index: int, reason: str) -> None:
-        """A filter is not in force; whether that ends the link is the operator's choice."""
+        """Leave out a filter; the setting `filters.on_bad_filter` decides whether that refuses the link."""
         name = self._handler.name
         logger.warning("%s: link %r to %s: filter %d is left out: %s", name, link.name, node, index, reason)
         if self._handler.context.settings.filters.on_bad_filter == "detach":

@@ -1,4 +1,4 @@
-"""What links share on which copies of subscriptions go: credit is what their receiver wants."""
+"""Base of links that deliver copies of subscriptions: a link's credit is the demand of its receiver."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from headgate.server.amqp10.service import ServedLink
 
 
 class ReceiverLink(ServedLink, ABC):
-    """A link of a receiver of the broker; `_deliver` and `_ran_out` are what the receiver calls."""
+    """A link of a receiver of the broker; the receiver calls `_deliver` and `_ran_out`."""
 
     _receiver: Receiver
 
     @abstractmethod
     def _encoded(self, given: GivenCopies) -> EncodedMessages:
-        """Copies as they are sent."""
+        """Copies as messages for the peer."""
 
     @abstractmethod
     def _send(self, given: GivenCopies, messages: EncodedMessages) -> None:
-        """Send copies, and keep what settles them."""
+        """Send copies, and keep their tokens for settling."""
 
     def credit_changed(self) -> None:
-        """The peer granted credit, or wants it used up."""
+        """The peer granted credit, or drains it."""
         self.go_on()
         if self._link.drain and not self._link.credit:
             self._link.use_up_credit()
 
     def go_on(self) -> None:
-        """Want what there is credit for, as long as the link can take it."""
+        """Ask for as many copies as there is credit, while the link can send them."""
         self._receiver.want(self._room())
 
     def _room(self) -> int:
@@ -48,7 +48,7 @@ class ReceiverLink(ServedLink, ABC):
 
     def _deliver(self, given: GivenCopies) -> None:
         link = self._link
-        # Credit may have been taken back while claims were being written.
+        # The peer may have withdrawn credit while claims were being written.
         sent = min(len(given), link.credit)
         if sent:
             taken = given[:sent]
@@ -75,7 +75,7 @@ class ReceiverLink(ServedLink, ABC):
             self._receiver.release(tokens, counts=False)
 
     def _refuse_large(self, unsent: GivenCopies) -> None:
-        """The peer takes no message as large as the next one: that attempt failed, so that it ends as a dead letter."""
+        """End the link: the next message is too large for the peer. The attempt counts, so it ends as a dead letter."""
         self._give_back(unsent[1:])
         tokens = unsent[:1].packed_tokens()
         if tokens:

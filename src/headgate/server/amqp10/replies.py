@@ -1,7 +1,7 @@
-"""Direct reply-to in AMQP 1.0: a receiver asks for a source of its own, the server says which address it got.
+"""Direct reply-to in AMQP 1.0: a receiver asks for a source of its own, and the server answers with its address.
 
     source      dynamic, with the capability `rabbitmq:volatile-queue`; the answer has the address of a reply queue
-    target      that address, or a message's `to`: what is sent there goes to the receiver, settled; nothing is stored
+    target      that address, or a message's `to`: messages for it go to the receiver, settled; nothing is stored
 
 Source: RabbitMQ's documentation of direct reply-to, since version 4.2.
 """
@@ -24,7 +24,7 @@ VOLATILE_QUEUE = "rabbitmq:volatile-queue"
 
 
 def is_requester(link: Link, attach: Attach) -> bool:
-    """Whether a receiver asks for a queue for replies."""
+    """Whether a receiver asks for a reply queue."""
     source = attach.source
     return link.role is SENDER and source is not None and bool(source.dynamic) and _is_volatile(source)
 
@@ -34,7 +34,7 @@ def _is_volatile(source: Source) -> bool:
 
 
 class ReplyLink(ServedLink):
-    """The link on which a requester is sent its replies, as far as its credit goes."""
+    """The link on which a requester gets its replies, as its credit allows."""
 
     def __init__(self, handler: Amqp10Handler, link: Link) -> None:
         super().__init__(handler, link)
@@ -50,11 +50,11 @@ class ReplyLink(ServedLink):
         return replace(attach, snd_settle_mode=SETTLED, source=source)
 
     def credit_changed(self) -> None:
-        """The peer granted credit, or wants it used up."""
+        """The peer granted credit, or drains it."""
         self.go_on()
 
     def go_on(self) -> None:
-        """Send what there is."""
+        """Send the replies that wait."""
         link = self._link
         while self.may_speak and link.credit and link.session.may_send and link.session.remote_incoming_window:
             reply = self._replies.take()
@@ -71,6 +71,6 @@ class ReplyLink(ServedLink):
         self._handler.flush()
 
     def close(self) -> None:
-        """The link has ended: replies that come later find nobody."""
+        """The link has ended: later replies find no requester."""
         super().close()
         self._replies.close()

@@ -1,7 +1,7 @@
 """Nodes that answer requests: requests come on one link, responses go on another one.
 
-A response may come in a later turn, and in another order than the requests. It waits for a link that takes it and has
-credit; as long as it does, its link of requests is granted that much less.
+A response may come in a later turn, and in another order than the requests. It waits for a response link with credit;
+meanwhile its request link is granted one credit less.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from headgate.server.amqp10.handler import Amqp10Handler
 
 _CREDIT = 8
-"""Requests of a link that may be without a response."""
+"""Limit: requests of a link without a sent response."""
 
 
 class Request:
-    """One request, the `message` as it came on the link `link`."""
+    """One request: the `message` that arrived on `link`."""
 
     def __init__(self, served: RequestLink, link: Link, message: bytes) -> None:
         self.link = link
@@ -33,13 +33,13 @@ class Request:
         self._served = served
 
     def answer(self, response: bytes) -> None:
-        """Give the response, in a later turn than that of `RequestNode.respond`; nothing if the link has ended."""
+        """Give the response, in a later turn than `RequestNode.respond`; without effect if the link has ended."""
         self.response = response
         self._served.answered()
 
 
 class RequestNode(abc.ABC):
-    """A node of one connection; `serve` gives what serves a link to it."""
+    """A node of one connection; `serve` makes the server side of a link to it."""
 
     def __init__(self, handler: Amqp10Handler) -> None:
         self._handler = handler
@@ -48,18 +48,18 @@ class RequestNode(abc.ABC):
 
     @abc.abstractmethod
     def respond(self, request: Request) -> bytes | None:
-        """The response to a request; None if `Request.answer` gives it later. Raises MessageError for no message."""
+        """The response, None if `Request.answer` gives it later. Raises MessageError for bytes that are no message."""
 
     @abc.abstractmethod
     def route(self, request: Request, links: Sequence[Link]) -> Link | None:
-        """Which of the links that responses go on, oldest first, is for that request's; None to wait for one."""
+        """The link for a request's response, out of the response links, oldest first; None to wait for one."""
 
     def serve(self, link: Link) -> ServedLink:
-        """What serves a link to the node."""
+        """The server side of a link to the node."""
         return (RequestLink if link.role is RECEIVER else ResponseLink)(self._handler, link, self)
 
     def send_responses(self) -> None:
-        """Send what there is credit for."""
+        """Send the responses that there is credit for."""
         for served in self.request_links:
             served.send_responses()
 
@@ -71,7 +71,7 @@ class RequestLink(ServedLink):
         super().__init__(handler, link)
         self._node = node
         self._requests: list[Request] = []
-        """Those whose response is not sent, oldest first."""
+        """Requests without a sent response, oldest first."""
 
     def attached(self) -> None:
         """Requests may come."""
@@ -79,17 +79,17 @@ class RequestLink(ServedLink):
         self._link.grant(_CREDIT)
 
     def close(self) -> None:
-        """The link has ended, and what would have been answered with it."""
+        """The link has ended; its open requests get no response."""
         super().close()
         if self in self._node.request_links:
             self._node.request_links.remove(self)
 
     def aborted(self) -> None:
-        """A request was given up: another may come."""
+        """The peer aborted a request: another may come."""
         self.send_responses()
 
     def take(self, deliveries: Deliveries) -> None:
-        """Do what requests ask for, in order."""
+        """Answer requests, in order."""
         for delivery in deliveries:
             request = Request(self, self._link, delivery.message)
             self._requests.append(request)
@@ -111,9 +111,9 @@ class RequestLink(ServedLink):
             self._handler.flush()
 
     def send_responses(self) -> None:
-        """Send the responses that a link has credit for, and take as many requests more.
+        """Send the responses that a response link has credit for, and grant as many new requests.
 
-        As long as there is no link for responses, no more requests are taken than those granted at first.
+        Without a response link no credit is granted beyond the first.
         """
         if not self._node.response_links:
             return

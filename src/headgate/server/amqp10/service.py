@@ -1,10 +1,10 @@
-"""The seam between a connection and the services that it carries.
+"""The interface between a connection and the services that it carries.
 
     Service                 one kind of AMQP 1.0 service on one connection: its addresses, and what serves links to them
     ServedLink              what serves one link: it hears what the peer does there
     RefusedAttachError      why a link is not served
 
-The handler of the connection knows these alone. RabbitMQ's service is `rabbitmq`; another one is added beside it, in
+The handler of the connection knows only these. RabbitMQ's service is `rabbitmq`; another service is added beside it, in
 the tuple that the handler is made with.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ServedLink:
-    """What serves one link; nothing happens where a kind of links does not say what."""
+    """Serves one link; by default its methods do nothing."""
 
     def __init__(self, handler: Amqp10Handler, link: Link) -> None:
         self._handler = handler
@@ -33,20 +33,20 @@ class ServedLink:
 
     @property
     def may_speak(self) -> bool:
-        """Whether something may be said on the link; asked in a later turn than that of the calls below."""
+        """Whether the link may still send; to be asked in later turns than those of the calls below."""
         return not self._is_closed and self._link.is_attached
 
     def attached(self) -> None:
-        """The link is there: credit may be granted, deliveries may begin."""
+        """The link is attached: credit may be granted, deliveries may begin."""
 
     def take(self, deliveries: Deliveries) -> None:
         """The peer sent messages."""
 
     def aborted(self) -> None:
-        """The peer gave up a message after some of it."""
+        """The peer aborted a message of which some has arrived."""
 
     def credit_changed(self) -> None:
-        """The peer granted credit, or wants it used up."""
+        """The peer granted credit, or drains it."""
 
     def go_on(self) -> None:
         """The connection, or a session of it, takes deliveries again."""
@@ -55,10 +55,10 @@ class ServedLink:
         """Time passes; about twice a second."""
 
     def decided(self, outcomes: Outcomes) -> None:
-        """The peer said what became of deliveries with tags of our own; `Link.settle` answers, now or later."""
+        """The peer sent the outcome of deliveries with tags of our own; `Link.settle` answers, now or later."""
 
     def has_lost(self, stream: str) -> bool:
-        """Whether it served that stream, which is deleted; one of that name may be there again."""
+        """Whether it served this deleted stream, even if one of the same name exists again."""
         return False
 
     def close(self) -> None:
@@ -70,29 +70,29 @@ class Service(Protocol):
     """One kind of service on one connection, made with it."""
 
     refuses_without_termini: bool
-    """Whether the attach that answers a refused one has neither source nor target; else it lacks that of our end."""
+    """Whether the answer to a refused attach has neither source nor target; else it lacks only our end's terminus."""
 
     ignores_strays: bool
-    """Whether its clients may say something for channels and handles that are not there (any more)."""
+    """Whether its clients may send frames for channels and handles that do not exist (any more)."""
 
     def mechanisms(self) -> Sequence[str]:
-        """The SASL mechanisms of its clients, beside those of users."""
+        """The SASL mechanisms of its clients, beside the mechanisms of users."""
 
     def knows(self, credentials: Credentials) -> bool:
-        """Whether it takes a client with these credentials, also where they are no user's. Called once, at login."""
+        """Whether it accepts a client with these credentials, which need not be a user's. Called once, at login."""
 
     def claims(self, address: str | None) -> bool:
         """Whether an address is one of its own; None for a link that has none."""
 
     def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach | None]:
-        """What serves a link, and the answer to its attach; None if that comes in a later turn.
+        """The server side of a link, and the answer to its attach; None if the answer comes in a later turn.
 
-        Then the handler's `answer_attach` or `refuse_attach` is called. Raises RefusedAttachError; BrokerError,
-        LogError, ConfigError and MessageError become the usual conditions.
+        A later answer is a call of the handler's `answer_attach` or `refuse_attach`. Raises RefusedAttachError;
+        BrokerError, LogError, ConfigError and MessageError become the usual conditions.
         """
 
     def close(self) -> None:
-        """The connection has ended, and its links before."""
+        """The connection has ended, after its links."""
 
 
 ServiceFactory: TypeAlias = Callable[["Amqp10Handler"], Service]
@@ -100,7 +100,7 @@ ServiceFactory: TypeAlias = Callable[["Amqp10Handler"], Service]
 
 
 class RefusedAttachError(HeadgateError):
-    """An attach that is answered with a detach; `condition` is one of the standard's or of the service's own."""
+    """An attach that is answered with a detach; `condition` is a standard one or the service's own."""
 
     def __init__(self, condition: str, reason: str) -> None:
         super().__init__(reason)
@@ -109,7 +109,7 @@ class RefusedAttachError(HeadgateError):
 
 
 def address_of(link: Link, attach: Attach) -> str | None:
-    """The address that a link attaches to; None where there is none, or none that is text."""
+    """The address that a link attaches to; None if there is none, or it is not text."""
     terminus = attach.target if link.role is RECEIVER else attach.source
     if terminus is None or isinstance(terminus, Coordinator):
         return None
@@ -120,7 +120,7 @@ def address_of(link: Link, attach: Attach) -> str | None:
 
 
 def our_terminus(link: Link, attach: Attach, *, second: bool, dynamic: bool = False) -> Source | Target:
-    """The terminus at our end of a link that asks for nothing that nobody serves. Raises RefusedAttachError.
+    """The terminus at our end of a link. Raises RefusedAttachError for a link that asks for something unsupported.
 
     `second`: whether receivers may settle second; `dynamic`: whether the node is made for the link.
     """

@@ -1,6 +1,6 @@
 """Links on which clients read a subscription of a topic, or its dead letters, and settle each copy.
 
-What RabbitMQ 4.3 does on a quorum queue, with outcomes, ends of links and connections:
+Outcomes and ends of links and connections have the effect that they have on a quorum queue of RabbitMQ 4.3:
 
     accepted                                done with
     rejected                                a dead letter; condition and description of its error say why
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     from headgate.server.amqp10.handler import Amqp10Handler
 
 DELIVERY_COUNT = "x-delivery-count"
-"""The annotation, or the header, with the number of attempts that failed; not there on the first."""
+"""The annotation, or the header, with the number of failed attempts; absent on the first attempt."""
 
 logger = logging.getLogger("headgate.server.amqp10")
 
 
 class SubscribingLink(ReceiverLink):
-    """One link of a receiver: credit is what it wants, delivery tags are tokens."""
+    """One link of a receiver: its credit is the demand, delivery tags are tokens."""
 
     def __init__(self, handler: Amqp10Handler, link: Link, attach: Attach, name: SubscriptionName) -> None:
-        """Raises BrokerError and LogError where the user may not receive from the subscription."""
+        """Raises BrokerError and LogError, also if the user may not receive from the subscription."""
         super().__init__(handler, link)
         self._name = name
         self._receiver = handler.broker.receiver(
@@ -68,14 +68,14 @@ class SubscribingLink(ReceiverLink):
         self._holding = Holding(self._receiver, self._failed, handler.call_soon, is_dead_letter=name.is_dead_letter)
 
     def close(self) -> None:
-        """The link has ended: what was not settled goes back."""
+        """The link has ended: unsettled copies go back."""
         super().close()
         was_detached = not self._link.is_attached and self._link.session.is_mapped
         self._holding.give_back(Verdict.RELEASE if was_detached else Verdict.FAIL)
         self._receiver.close()
 
     def tick(self, now_ms: int) -> None:
-        """Keep what the client has not settled yet."""
+        """Renew the claims on copies that the client has not settled yet."""
         self._holding.tick(now_ms)
 
     def _encoded(self, given: GivenCopies) -> EncodedMessages:
@@ -97,7 +97,7 @@ class SubscribingLink(ReceiverLink):
     # settling
 
     def decided(self, outcomes: Outcomes) -> None:
-        """The peer said what becomes of copies; one that waits for our answer gets it when that is on disk."""
+        """The peer sent the outcome of copies; it gets an answer, if it waits for one, when that is on disk."""
         state = outcomes.state
         if isinstance(state, Received) or (state is None and not outcomes.settled):
             return
@@ -111,7 +111,7 @@ class SubscribingLink(ReceiverLink):
         self._holding.settle(outcomes.ids, verdict, why=why, then=answered)
 
     def _failed(self, error: HeadgateError) -> None:
-        """A settlement is not on disk: the copies come back, and the peer is told by the end of the link."""
+        """A settlement failed to reach the disk: the copies come back, and the link ends with the error."""
         logger.warning("link %r to %s: %s", self._link.name, self._name, error)
         if self.may_speak:
             self._handler.detach(self._link, Error(condition_of(error), str(error)))
@@ -123,7 +123,7 @@ def _message(delivery: Delivery) -> bytes:
 
 
 def shown_message(copy: ReadCopy) -> bytes:
-    """A copy as it is sent to a peer that only looks."""
+    """A copy as it is sent to a browsing peer."""
     return _counted(copy.message, copy.attempts)
 
 
@@ -133,7 +133,7 @@ def _counted(message: bytes, failed: int) -> bytes:
 
 
 def _verdict(state: DeliveryState | None) -> tuple[Verdict, DeadLetterReason | None]:
-    """What an outcome means; settled without one, it is released: the default outcome of the source."""
+    """The verdict of an outcome; without an outcome it is release, the default outcome of the source."""
     match state:
         case Accepted():
             return Verdict.COMPLETE, None
@@ -147,7 +147,7 @@ def _verdict(state: DeliveryState | None) -> tuple[Verdict, DeadLetterReason | N
 
 
 def confirmed_attach(attach: Attach, distribution_mode: str = "move") -> Attach:
-    """The answer to a receiver's attach: no filter is in force, rules decide what the subscription has."""
+    """The answer to a receiver's attach: no filter is in force, as rules decide which messages it gets."""
     source = attach.source
     assert source is not None
     return replace(

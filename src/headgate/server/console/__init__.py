@@ -6,8 +6,8 @@
     refresh.mjs                  when lists are asked for again; knows no document either
     favicon.ico                  the icon, where browsers look for it
 
-The page asks for a login itself and keeps it in memory: a browser that kept it would send it along with requests that
-other pages make. The files are read once, at start.
+The page asks for a login itself and keeps it in memory: a browser that kept it would send it with requests from other
+pages as well. The files are read once, at start.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # The page of another version would ask for lists that this one does not have.
+    # A cached page of another version would ask for lists that this version does not have.
     "Cache-Control": "no-cache",
 }
-"""Of the page and its files: nothing inline, nothing from other hosts, in no frame."""
+"""Headers of the page and its files: nothing inline, nothing from other hosts, in no frame."""
 
 
 def console_routes() -> list[Route]:

@@ -1,4 +1,4 @@
-"""What RocketMQ's clients call messages: places of streams, and the ids of a message."""
+"""The names of messages for RocketMQ's clients: commit offsets of streams, and the ids of a message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def place_of_stream(broker: Broker, stream: str) -> int:
 def message_ids(context: ServerContext, data: bytes, stream: str, identity: str, offset: int) -> tuple[str, str]:
     """The id by place of a stored message, and the id that clients see, see `from_amqp`.
 
-    The first names the advertised address, or 127.0.0.1 where that is a name.
+    The first contains the advertised address, or 127.0.0.1 if that is a host name.
     """
     port = context.settings.advertised.rocketmq_port or context.ports.get("rocketmq_classic", 10911)
     try:

@@ -1,6 +1,6 @@
-"""Who may do what, in both protocols: rights of access keys, and clients that need none.
+"""Permissions in both protocols: the rights of access keys, and clients that need no key.
 
-While there are no access keys, clients on this machine are the default user, unless `rocketmq.open` says no.
+While there are no access keys, clients on this machine are the default user, unless `rocketmq.open` forbids it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RIGHTS: Mapping[Permission, Right] = {
 
 
 def check_of_key(keys: AccessKeys, name: str) -> Callable[[Permission, str], None]:
-    """What a session asks whether the holder of a key may do something."""
+    """The permission check of a session that was opened with a key."""
     return lambda permission, resource: keys.check(name, _RIGHTS[permission], resource)
 
 

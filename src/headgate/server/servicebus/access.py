@@ -1,12 +1,12 @@
-"""What a client of Service Bus may do: as a user, by a key, by tokens, or because nobody needs any.
+"""The rights of a Service Bus client: as a user, by a key, by tokens, or all rights where the service is open.
 
     PLAIN with name and secret of a key    the rights of the key
     PLAIN, EXTERNAL as a user              the user's permissions: write is send, read is listen, configure is manage
     ANONYMOUS, MSSBCBS                     nothing, until tokens say more; everything where the service is open
 
-The service is open to clients on this machine while there are no access keys, unless `servicebus.open` says no. Then
-any token is taken, as clients of an emulator send them. A token counts for its audience and what lies below it, until
-it is over; the next one for the same audience takes its place.
+The service is open to clients on this machine while there are no access keys, unless `servicebus.open` forbids it. Then
+any token is accepted, as clients of an emulator send tokens. A token counts for its audience and everything below it,
+until it expires; the next token for the same audience replaces it.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ PERMISSIONS: Mapping[Right, Permission] = {
     Right.LISTEN: Permission.READ,
     Right.MANAGE: Permission.CONFIGURE,
 }
-"""The permission of users that is each right of keys."""
+"""Right of a key → the equal permission of a user."""
 
 _REFUSED = "the token has a wrong signature, is over, names no key, or is for something else"
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a token gives: the rights of a key, for a path and what lies below it, until a time."""
+    """The claim of a token: the rights of a key, for a path and everything below it, until a time."""
 
     key: str
     scope: str
     expires_ms: int
 
     def allows(self, keys: AccessKeys, right: Right, entity: str, *, now_ms: int) -> bool:
-        """Whether it gives a right on an entity now."""
+        """Whether the claim gives a right on an entity now."""
         return (
             now_ms < self.expires_ms
             and covers(self.scope, entity)
@@ -56,14 +56,14 @@ class Claim:
 
 
 def is_open_to(context: ServerContext, peer: Peer) -> bool:
-    """Whether a client there needs no token."""
+    """Whether a client at this peer needs no token."""
     return context.settings.servicebus.open == "loopback" and peer.is_loopback and not _has_keys(context.broker)
 
 
 def claim_of(keys: AccessKeys, token: str, audience: str | None = None, *, now_ms: int) -> Claim:
-    """What a token gives for an audience, a URI; None: for all that it was signed for.
+    """The claim of a token for an audience, a URI; None: for everything that it was signed for.
 
-    Raises AuthenticationError for a token that is not right, whatever is wrong with it.
+    Raises AuthenticationError for any invalid token.
     """
     try:
         given = parse_token(token)
@@ -78,7 +78,7 @@ def claim_of(keys: AccessKeys, token: str, audience: str | None = None, *, now_m
 
 
 class ConnectionAccess:
-    """What one connection may do."""
+    """The rights of one connection."""
 
     def __init__(self, handler: Amqp10Handler) -> None:
         self._handler = handler
@@ -89,7 +89,7 @@ class ConnectionAccess:
 
     @property
     def takes_strangers(self) -> bool:
-        """Whether a client that is no user may log in: tokens can give it rights, or it needs none."""
+        """Whether a client that is no user may log in: tokens can give it rights, or it needs no token."""
         return self._is_open or _has_keys(self._context.broker)
 
     @property
@@ -97,7 +97,7 @@ class ConnectionAccess:
         return is_open_to(self._context, self._handler.peer)
 
     def knows(self, credentials: Credentials) -> bool:
-        """Whether it takes these credentials, which need not be a user's."""
+        """Whether these credentials are accepted here; they need not be a user's."""
         keys = self._context.broker.keys
         match credentials:
             case Anonymous() | ByToken():
@@ -159,15 +159,15 @@ def _has_keys(broker: Broker) -> bool:
 
 
 class RequestAccess:
-    """What one request over HTTP may do, by the tokens in its headers."""
+    """The rights of one HTTP request, by the tokens in its headers."""
 
     def __init__(self, context: ServerContext, peer: Peer, host: str | None, tokens: Sequence[str]) -> None:
-        """`host` is the name that the client called this server by.
+        """`host` is the server's name in the request.
 
-        Raises AuthenticationError for a request without a token, and for a token that is not right.
+        Raises AuthenticationError for a missing token and for an invalid one.
         """
         self._keys = context.broker.keys
-        # A page in a browser of this machine may have a name of its own that leads here.
+        # A page in a browser on this machine may reach this server by a host name of its own.
         self._is_open = is_open_to(context, peer) and _is_this_machine(host)
         self._now_ms = context.clock.now_ms()
         self._claims: list[Claim] = []

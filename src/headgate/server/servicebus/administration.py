@@ -1,4 +1,4 @@
-"""Administration of Service Bus's clients over HTTP: entities, subscriptions and rules as Atom documents.
+"""Administration for Service Bus clients over HTTP: entities, subscriptions and rules as Atom documents.
 
     GET, PUT, DELETE   /ENTITY, /TOPIC/subscriptions/NAME, …/rules/NAME
     GET                /$Resources/topics, /$Resources/queues, /TOPIC/subscriptions, …/rules     pages: $skip, $top
@@ -6,8 +6,8 @@
     GET                /$namespaceinfo
     GET                /health         200 while a message that is sent would be taken, else 503
 
-PUT makes, or with `If-Match` changes what is there. Requests carry a shared-access signature, in `Authorization`, and
-others for targets of forwarding. Source: servicebus_wire, section 8.
+PUT creates, or with `If-Match` changes what exists. Requests carry a shared-access signature in `Authorization`, and
+more in other headers for the targets of forwarding. Source: servicebus_wire, section 8.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ from headgate.topic import RuleDefinition, TopicKind
 
 _BODY_BYTES = 262_144
 _REQUESTS = 64
-"""At once; more are told to come again."""
+"""Limit: requests at a time; more get status 503."""
 
 _PAGE = 100
-"""At most so many entries are in one response, and so many without `$top`."""
+"""Limit: entries per response; also the number without `$top`."""
 
 _ROOM_BYTES = 16 << 20
-"""With less room on the disk than a chunk may need, a message might not be taken."""
+"""Least free space on the disk for a healthy server: a chunk may need as much."""
 
 _ENTRY = "application/atom+xml;type=entry;charset=utf-8"
 _FEED = "application/atom+xml;type=feed;charset=utf-8"
@@ -106,7 +106,7 @@ T = TypeVar("T")
 
 
 def administration_site(context: ServerContext) -> Starlette:
-    """The application that administrates the entities of a broker, in the loop in which the broker has its turns."""
+    """The application that administrates the entities of a broker, in the broker's own event loop."""
     site = _Administration(context)
     return Starlette(
         routes=[
@@ -118,7 +118,7 @@ def administration_site(context: ServerContext) -> Starlette:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One request, with what its path names and what it may do."""
+    """One request, with the resource that its path names and its rights."""
 
     request: Request
     resource: Resource
@@ -132,11 +132,11 @@ class _Asked:
 
     @property
     def changes_only(self) -> bool:
-        """Whether a PUT is for what is there."""
+        """Whether a PUT only changes what exists."""
         return "if-match" in self.request.headers
 
     def address(self, resource: Resource) -> str:
-        """The URL of something."""
+        """The URL of a resource."""
         return f"{self.base}/{resource.encoded_path}"
 
     def number(self, name: str, default: int) -> int:
@@ -160,7 +160,7 @@ class _Administration:
         return self._context.broker.entities
 
     async def health(self, _request: Request) -> Response:
-        """Whether a message that is sent now would be taken: clients are accepted, and there is room to write it."""
+        """Whether a message sent now would be stored: clients are accepted, and the disk has room."""
         is_healthy = self._context.is_ready
         if is_healthy:
             root = self._context.broker.root
@@ -170,7 +170,7 @@ class _Administration:
         return PlainTextResponse("".join(lines), 200 if is_healthy else 503, _HEADERS)
 
     async def answer(self, request: Request) -> Response:
-        """The answer to a request about entities; refusals are told as Service Bus words them."""
+        """The answer to a request about entities; refusals are worded as Service Bus words them."""
         raw = request.scope["raw_path"].decode("ascii")
         if self._requests >= _REQUESTS:
             return self._refused(503, f"{_REQUESTS} requests are being answered, ask again later", raw)
@@ -178,7 +178,7 @@ class _Administration:
         try:
             return await self._answer(request, raw)
         except ClientDisconnect:
-            # Nobody is there to be told.
+            # The client has gone.
             return Response(status_code=400)
         except (AuthenticationError, AccessRefusedError) as error:
             logger.info("%s: %s %s refused: %s", peer_of(request).host, request.method, raw, error)
@@ -227,7 +227,7 @@ class _Administration:
         raise UnsupportedError(f"{request.method} is not for this path")
 
     def _refused(self, status: int, text: str, path: str, *, sub_code: int | None = None) -> Response:
-        """Clients show the detail; some look for the sub-code, and people give the tracking id to whoever helps."""
+        """A refusal. Clients show its detail; some read the sub-code; users quote the tracking id to their support."""
         now = datetime.datetime.fromtimestamp(self._context.clock.now_ms() / 1000, datetime.UTC)
         detail = (
             f"SubCode={sub_code or status * 100}. {_WORDS.get(status, 'Error')}. {text} TrackingId:{uuid.uuid4()}, "
@@ -250,7 +250,7 @@ class _Administration:
         return _entry(self._entity_entry(asked, entity))
 
     def _managed(self, asked: _Asked, name: str) -> Entity | None:
-        """The entity of a name, None if it is not there. Raises AccessRefusedError for who may not know that."""
+        """The entity of a name, None if there is none. Raises AccessRefusedError if the caller may not know that."""
         try:
             found = self._entities.find(name)
         except ResourceNotFoundError:
@@ -259,7 +259,7 @@ class _Administration:
         return found
 
     def _check(self, asked: _Asked, resource: Resource) -> None:
-        """A rule belongs to its subscription, a list of subscriptions to its topic."""
+        """Check the right to manage: of a rule on its subscription, of a list of subscriptions on its topic."""
         if resource.kind in (ResourceKind.RULE, ResourceKind.RULES):
             resource = replace(resource, kind=ResourceKind.SUBSCRIPTION)
         elif resource.kind is ResourceKind.SUBSCRIPTIONS:
@@ -343,7 +343,7 @@ class _Administration:
         put = partial(
             self._entities.update_subscription
             if found is not None
-            # The rules of a subscription that is there are changed one by one.
+            # The rules of an existing subscription are changed one by one.
             else partial(self._entities.create_subscription, rules=_rules(described)),
             topic.name,
             name if found is None else found.name,
@@ -403,7 +403,7 @@ class _Administration:
         return self._page(asked, subscription.rules, lambda rule: self._rule_entry(asked, topic, subscription, rule))
 
     def _page(self, asked: _Asked, rows: Iterable[T], entry: Callable[[T], Entry]) -> Response:
-        """A page of a list; a client that is told of a next page asks for it."""
+        """A page of a list; it names the next page, if there is one, so that the client asks for it."""
         skip = asked.number("$skip", 0)
         top = min(asked.number("$top", _PAGE), _PAGE) or _PAGE
         found: Sequence[T] = list(islice(rows, skip, skip + top + 1))
@@ -431,7 +431,7 @@ def _there(found: Entity | None, name: str) -> Entity:
 
 
 def _rules(described: EntityDescription) -> list[RuleDefinition] | None:
-    """Those of a new subscription; None: the usual one."""
+    """The rules of a new subscription; None: the default rule."""
     return None if described.default_rule is None else [rule_definition(described.default_rule)]
 
 

@@ -1,4 +1,4 @@
-"""Rules between the broker, which keeps them as definitions, and clients, which describe them."""
+"""Conversion of rules between the broker's definitions and the clients' descriptions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rule_definition(rule: RuleDescription) -> RuleDefinition:
 
 
 def rule_description(rule: EntityRule) -> RuleDescription:
-    """A rule as clients are told of it. Filters that Service Bus does not have are told as the text for people."""
+    """The description of a rule for clients. Filters that Service Bus does not have are described by their text."""
     definition = rule.definition
     told: str | CorrelationDescription
     if definition.correlation is not None:

@@ -1,4 +1,4 @@
-"""Entities between the broker, which keeps them as settings, and administration, which describes them."""
+"""Conversion of entities between the broker's settings and the descriptions of administration."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _PARTITIONED = ("EnablePartitioning", "EnableSubscriptionPartitioning")
 
 
 def declaration_of(name: str, described: EntityDescription, found: Entity | None, *, now_ms: int) -> EntityDeclaration:
-    """The topic or queue that is described: a new one, or one that is there.
+    """The declaration of a described topic or queue, a new one or an existing one.
 
-    Raises ConfigError that names what cannot be had.
+    Raises ConfigError that names a property that is not supported.
     """
     _check_served(described, is_new=found is None)
     before = None if found is None else found.settings
@@ -91,7 +91,7 @@ def declaration_of(name: str, described: EntityDescription, found: Entity | None
 
 @dataclass(frozen=True, slots=True)
 class WantedSubscription:
-    """What a description asks of a subscription."""
+    """The settings of a subscription in a description."""
 
     settings: SubscriptionSettings
     dead_letter_on_errors: bool
@@ -99,7 +99,7 @@ class WantedSubscription:
 
     @staticmethod
     def of(topic: str, name: str, described: EntityDescription, found: EntitySubscription | None) -> WantedSubscription:
-        """That of a new subscription, or of one that is there. Raises ConfigError that names what cannot be had."""
+        """For a new or an existing subscription. Raises ConfigError that names a property that is not supported."""
         _check_served(described, is_new=found is None)
         if described.status not in _SUBSCRIPTION_STATUS:
             raise ConfigError("Status: found SendDisabled, and nobody sends to a subscription")
@@ -130,7 +130,7 @@ def _check_served(described: EntityDescription, *, is_new: bool) -> None:
 
 
 def _delivery(described: EntityDescription, before: SubscriptionSettings | None) -> SubscriptionSettings:
-    """How messages are delivered; what Service Bus has no word for stays as it was."""
+    """The settings of delivery; settings that Service Bus does not know stay as they were."""
     return msgspec.structs.replace(
         before or DEFAULT_SETTINGS,
         lock_ms=described.lock_ms,
@@ -156,7 +156,7 @@ def _unchanged(name: str, described: EntityDescription, wanted: bool | None, bef
 
 
 def _target(given: str | None) -> str | None:
-    """The entity that a target of forwarding names; clients send it as a URL."""
+    """The entity in a forwarding target, which clients send as a URL."""
     return None if given is None else relative(given)
 
 
@@ -173,11 +173,11 @@ def _authorization(given: AuthorizationDescription, now_ms: int) -> Authorizatio
     )
 
 
-# What is told
+# Descriptions for clients
 
 
 def entity_description(entity: Entity) -> tuple[EntityDescription, RuntimeDescription]:
-    """A topic or a queue as clients are told of it. Raises LogError."""
+    """The description of a topic or a queue for clients. Raises LogError."""
     settings = entity.settings
     delivery, forward_to = DEFAULT_SETTINGS, None
     if entity.kind is TopicKind.QUEUE:
@@ -224,7 +224,7 @@ def entity_description(entity: Entity) -> tuple[EntityDescription, RuntimeDescri
 
 
 def subscription_description(found: EntitySubscription) -> tuple[EntityDescription, RuntimeDescription]:
-    """A subscription as clients are told of it. Raises LogError."""
+    """The description of a subscription for clients. Raises LogError."""
     settings = found.settings
     described = EntityDescription(
         DescriptionKind.SUBSCRIPTION,
@@ -247,7 +247,7 @@ def subscription_description(found: EntitySubscription) -> tuple[EntityDescripti
 def dead_letters_description(
     found: EntitySubscription, *, of_transfer: bool
 ) -> tuple[EntityDescription, RuntimeDescription]:
-    """The dead letters of a queue or a subscription, as if they were a queue; those of a transfer are never any.
+    """The dead letters of a queue or a subscription, described as a queue; of a transfer there are never any.
 
     Raises LogError.
     """
@@ -276,7 +276,7 @@ def _runtime(
         counts.scheduled,
         counts.transfer,
         counts.transfer_dead_letter,
-        # Deferred messages are among those of the queue, and among none of its parts.
+        # The total includes deferred messages; none of the parts does.
         counts.total,
         size_bytes,
         subscription_count,

@@ -1,4 +1,4 @@
-"""What links to entities share: the place that they lead to, and whether it may be used as long as they are there."""
+"""Base of links to entities: the place of a link, and the check of its right for as long as it is attached."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RefusedError(HeadgateError):
-    """Something that is refused with a condition of Service Bus's own."""
+    """A refusal with a condition of Service Bus's own."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.text)
@@ -34,7 +34,7 @@ _NOT_SIMPLE = (AmqpType.MAP, AmqpType.LIST, AmqpType.ARRAY)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An entity, one of its subscriptions where that is meant, and which of the queues there."""
+    """An entity or one of its subscriptions, and a part of it: messages or dead letters."""
 
     entity: Entity
     subscription: str | None
@@ -42,7 +42,7 @@ class Place:
 
     @property
     def path(self) -> str:
-        """Its name, spelled as it was created: what rights are asked for."""
+        """The name for checks of rights, spelled as it was created."""
         name = self.entity.name
         return name if self.subscription is None else f"{name}/Subscriptions/{self.subscription}"
 
@@ -51,20 +51,20 @@ class Place:
 
     @property
     def is_dead_letter(self) -> bool:
-        """Whether it is the dead letters of an entity."""
+        """Whether the place is the dead letters of an entity."""
         return self.part is Part.DEAD_LETTERS
 
     @property
     def time_to_live_ms(self) -> int | None:
-        """The lifetime of messages there that do not say less themselves."""
+        """The lifetime of messages there, unless a message says less itself."""
         entity = self.entity
         found = entity.queue if self.subscription is None else entity.subscription(self.subscription)
         return found.time_to_live_ms
 
     def kept(self, properties: Mapping[str, AmqpValue]) -> dict[str, object]:
-        """Properties that a message there gets, as the broker keeps them.
+        """Properties for a message there, as the broker keeps them.
 
-        Raises PreconditionFailedError for those that no message may have.
+        Raises PreconditionFailedError for properties that no message may have.
         """
         for name, value in properties.items():
             if value.type in _NOT_SIMPLE:
@@ -77,7 +77,7 @@ class Place:
 
     @property
     def receivable(self) -> SubscriptionName:
-        """What a receiver of the broker takes. Raises RefusedError for a topic, which gives nothing itself."""
+        """The name for a receiver of the broker. Raises RefusedError for a topic, which gives no messages itself."""
         if self.subscription is None and self.entity.kind is TopicKind.TOPIC:
             text = f"{self.path} is a topic: messages are received from its subscriptions"
             raise RefusedError(Refusal(Condition.NOT_ALLOWED, 400, text))
@@ -85,13 +85,13 @@ class Place:
 
 
 def place_of(entity: Entity, address: Address) -> Place:
-    """The place that an address means. Raises ResourceNotFoundError for a subscription that is not there."""
+    """The place of an address. Raises ResourceNotFoundError for a subscription that does not exist."""
     name = None if address.subscription is None else entity.subscription(address.subscription).name
     return Place(entity, name, address.part)
 
 
 class EntityLink(ServedLink):
-    """A link to an entity, which the connection has a right on as long as it is there."""
+    """A link to an entity; it ends when the connection loses its right on the entity."""
 
     def __init__(
         self, handler: Amqp10Handler, link: Link, service: ServiceBusService, place: Place, right: Right
@@ -104,7 +104,7 @@ class EntityLink(ServedLink):
         service.access.check(right, place.path)
 
     def tick(self, now_ms: int) -> None:
-        """End where the right is over."""
+        """End the link if the right is lost."""
         try:
             self._check()
         except HeadgateError as error:
@@ -115,12 +115,12 @@ class EntityLink(ServedLink):
         self._handler.detach(self._link, error)
 
     def _check(self) -> None:
-        """Raise HeadgateError where the link may not go on."""
+        """Raise HeadgateError if the link may not go on."""
         self._service.access.check(self._right, self._place.path)
 
 
 class EmptyLink(ServedLink):
-    """A link to messages that are never there."""
+    """A link to a part that never has messages."""
 
     def credit_changed(self) -> None:
         """A drain is over at once."""
@@ -129,5 +129,5 @@ class EmptyLink(ServedLink):
 
 
 def error_of(refusal: Refusal) -> Error:
-    """A refusal as AMQP tells it."""
+    """A refusal as an AMQP error."""
     return Error(refusal.condition, refusal.text, NO_INFO)

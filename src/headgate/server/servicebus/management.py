@@ -1,4 +1,4 @@
-"""Requests of clients: tokens to `$cbs`, and all that is asked of an entity's `$management`.
+"""Requests of clients: tokens to `$cbs`, and the operations of an entity's `$management`.
 
 Source: servicebus_wire, sections 3 and 7.
 """
@@ -76,17 +76,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_PEEKED = 1_000
-"""At most so many messages are in one response."""
+"""Limit: peeked messages per response."""
 
 MOST_DELETED = 4_000
-"""At most so many messages are deleted by one request."""
+"""Limit: messages deleted by one request."""
 
 
 class _ReplyingNode(RequestNode):
-    """A node whose responses go where requests say."""
+    """A node that sends each response on the link that the request names."""
 
     def route(self, request: Request, links: Sequence[Link]) -> Link | None:
-        """The link whose target, or else whose name, the request gives; without that the newest of its session."""
+        """The link with the target or the name in the request's `reply-to`; without one, the newest of its session."""
         reply_to = RequestMessage(request.message).reply_to
         if reply_to is not None:
             return next((link for link in links if reply_to in (_target(link), link.name)), None)
@@ -94,14 +94,14 @@ class _ReplyingNode(RequestNode):
 
 
 class ClaimsNode(_ReplyingNode):
-    """`$cbs`: clients say by tokens what they may do."""
+    """`$cbs`: clients get their rights by tokens."""
 
     def __init__(self, handler: Amqp10Handler, access: ConnectionAccess) -> None:
         super().__init__(handler)
         self._access = access
 
     def respond(self, request: Request) -> bytes:
-        """The response to a token. Raises MessageError for bytes that are no message."""
+        """The response to a request with a token. Raises MessageError for bytes that are no message."""
         message = RequestMessage(request.message)
         try:
             token = message.put_token()
@@ -206,9 +206,10 @@ class ManagementNode(_ReplyingNode):
         return message.answered(peeked([given_message(self._place, copy, time_to_live_ms) for copy in copies]))
 
     def _settler(self, tokens: Sequence[bytes], session: str | None = None) -> Settler:
-        """What settles messages by their tokens, whoever received them.
+        """The settler for messages by their tokens, on whichever link they were received.
 
-        With a session the receiver that has it on this connection: its lock is that of messages that are not deferred.
+        With a session it is the receiver of that session on this connection, whose lock holds all messages that are
+        not deferred.
         """
         held = None if session is None else self._held(session)
         if held is not None and not any(map(is_deferred, tokens)):
@@ -280,7 +281,7 @@ class ManagementNode(_ReplyingNode):
             dead_letters=name.is_dead_letter,
         )
 
-    # messages whose time has not come
+    # scheduled messages
 
     def _schedule(self, message: RequestMessage, messages: list[bytes], later: Callable[[bytes], None]) -> None:
         self._check_sendable()
@@ -318,7 +319,7 @@ class ManagementNode(_ReplyingNode):
         *,
         lost: Refusal = LOCK_LOST,
     ) -> Callable[[list[bool] | HeadgateError], None]:
-        """What answers a request when its tokens were looked at: all held, or a lock is lost."""
+        """A callback that answers a request when its tokens were checked: all locks are held, or one is lost."""
 
         def tell(held: list[bool]) -> bytes:
             return message.answered(body()) if all(held) else message.refused(lost)
@@ -328,7 +329,7 @@ class ManagementNode(_ReplyingNode):
     def _told(
         self, message: RequestMessage, later: Callable[[bytes], None], tell: Callable[[T], bytes]
     ) -> Callable[[T | HeadgateError], None]:
-        """What answers a request with what comes later."""
+        """A callback that answers a request with a later result."""
 
         def told(result: T | HeadgateError) -> None:
             if isinstance(result, HeadgateError):
@@ -341,14 +342,14 @@ class ManagementNode(_ReplyingNode):
     # sessions
 
     def _held(self, session: str) -> SessionReceiver:
-        """The receiver on this connection that has a session. Raises RefusedError."""
+        """The receiver on this connection that holds a session. Raises RefusedError."""
         found = self._service.sessions.get((self._place.path, session))
         if found is None or self._place.is_dead_letter:
             raise RefusedError(SESSION_LOCK_LOST)
         return found
 
     def _session_of(self, message: RequestMessage, said: str | None) -> str | None:
-        """The session that a request says, else that of the receiver whose link it names: Go's client says no more."""
+        """The session in a request, or else that of the receiver's link that it names: Go's client sends only that."""
         if said is not None or message.link is None:
             return said
         held = (each for (path, _), each in self._service.sessions.items() if path == self._place.path)

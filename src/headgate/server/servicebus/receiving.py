@@ -6,8 +6,8 @@
     modified, undeliverable here    deferred
     rejected                        a dead letter; the information of the error says why
 
-A message is the client's until its lock ends, also when the link has ended. A link to a session has the lock of all its
-messages: that ends with the link. Source: servicebus_wire, sections 5 and 6.
+A message stays locked for the client until its lock ends, even after the link has ended. A link to a session holds one
+lock for all its messages: that lock ends with the link. Source: servicebus_wire, sections 5 and 6.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ DESCRIPTION = "DeadLetterErrorDescription"
 _FIRST = FieldReference(Section.MESSAGE_ANNOTATIONS, key=FIRST_NUMBER_ANNOTATION.encode())
 _FIRST_OCTETS = FIRST_NUMBER_ANNOTATION.encode()
 MOST_UNSETTLED = 16_384
-"""A link is given no more messages while so many are not settled: those whose locks end make room."""
+"""Limit: unsettled messages of a link. Beyond it the link gets no more; messages whose locks end make room."""
 
 _ACCEPTED = Accepted()
 
@@ -85,7 +85,7 @@ logger = logging.getLogger("headgate.server.servicebus")
 
 
 class ReceivingLink(EntityLink, ReceiverLink):
-    """One link of a receiver: credit is what it wants, delivery tags are lock tokens."""
+    """One link of a receiver: its credit is the demand, delivery tags are lock tokens."""
 
     def __init__(
         self, handler: Amqp10Handler, link: Link, service: ServiceBusService, place: Place, *, settles_first: bool
@@ -95,13 +95,13 @@ class ReceivingLink(EntityLink, ReceiverLink):
         self._tokens: dict[int, bytes] = {}
         """The lock tokens of deliveries that the client has not settled."""
         self._completed: list[tuple[int, bytes]] = []
-        """Deliveries that are completed at the end of the turn, and their tokens."""
+        """Deliveries to complete at the end of the turn, and their tokens."""
         try:
             self._receiver = self._opened(settles_first=settles_first)
         except (EntityDisabledError, SessionLockedError):
             raise
         except PreconditionFailedError as error:
-            # It forwards its messages, or gives them by session, or does not.
+            # The place forwards its messages, or needs a session, or has none.
             raise RefusedAttachError(Condition.NOT_ALLOWED, str(error)) from error
 
     def _opened(self, *, settles_first: bool) -> Receiver:
@@ -115,13 +115,13 @@ class ReceivingLink(EntityLink, ReceiverLink):
         )
 
     def close(self) -> None:
-        """The link has ended: what its client holds stays locked."""
+        """The link has ended: the messages that its client holds stay locked."""
         super().close()
         self._complete()
         self._receiver.close()
 
     def tick(self, now_ms: int) -> None:
-        """Settle what the client left until its lock ended, where that is too much to keep."""
+        """If the link is full, settle the deliveries whose locks have ended, and go on."""
         super().tick(now_ms)
         if self._is_full and self.may_speak:
             held = self._receiver.holds(list(self._tokens.values()))
@@ -141,10 +141,10 @@ class ReceivingLink(EntityLink, ReceiverLink):
 
     @property
     def _most_bytes(self) -> None:
-        """Any: Python's client says 1 MiB and takes more; a full message with what is added to it is larger."""
+        """No limit: Python's client announces 1 MiB and takes more; a full message is larger with its annotations."""
 
     def credit_changed(self) -> None:
-        """The peer granted credit, or wants it used up: at once where it may have no more."""
+        """The peer granted credit, or drains it: that is over at once on a full link."""
         super().credit_changed()
         if self._link.drain and self._is_full:
             self._link.use_up_credit()
@@ -165,7 +165,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
     # settling
 
     def decided(self, outcomes: Outcomes) -> None:
-        """The peer said what becomes of messages; one that waits for our answer gets it when that is on disk."""
+        """The peer sent the outcome of messages; it gets an answer, if it waits for one, when that is on disk."""
         state = outcomes.state
         if isinstance(state, Received) or (state is None and not outcomes.settled):
             return
@@ -173,7 +173,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
         found = [(number, self._tokens.pop(number)) for number in outcomes.ids if number in self._tokens]
         ids, tokens = [number for number, _ in found], [token for _, token in found]
         if isinstance(state, Accepted):
-            # What is completed in one turn is completed together: clients settle message by message.
+            # Messages completed in one turn are completed together: clients settle message by message.
             if not self._completed:
                 self._handler.call_soon(self._complete)
             self._completed += found
@@ -189,7 +189,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
             self._receiver.complete(tokens, self._answered(ids, _ACCEPTED))
 
     def _answered(self, ids: list[int], state: DeliveryState | None) -> Callable[[list[bool] | HeadgateError], None]:
-        """What tells a peer that waits for it what became of deliveries, when that is on disk."""
+        """A callback that confirms the outcome of deliveries to the peer when it is on disk."""
 
         def answered(result: list[bool] | HeadgateError) -> None:
             if not self.may_speak:
@@ -207,7 +207,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
         return answered
 
     def _settle(self, state: DeliveryState | None, ids: list[int], tokens: list[bytes]) -> None:
-        """Do what an outcome says."""
+        """Carry out an outcome."""
         receiver, kept, answered = self._receiver, self._place.kept, self._answered(ids, state)
         try:
             match state:
@@ -222,12 +222,12 @@ class ReceivingLink(EntityLink, ReceiverLink):
                 case _:
                     self._link.settle(ids, Rejected(error_of(not_implemented("transactions are not served"))))
         except PreconditionFailedError as error:
-            # The properties that the messages were to get. They stay locked, and may be settled by management.
+            # The properties for the messages are refused. The messages stay locked; management may settle them.
             answered(error)
 
 
 class SessionLink(ReceivingLink):
-    """A link of a receiver of one session; its attach is answered when it has one."""
+    """A link of a receiver of one session; its attach is answered when it has a session."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class SessionLink(ReceivingLink):
         self._handler.answer_attach(self._link, session_answer(self._answer, session.session, session.locked_until_ms))
 
     def attached(self) -> None:
-        """The link is there: the peer may have granted credit before."""
+        """The link is attached: the peer may have granted credit already."""
         self.go_on()
 
     def _waited(self) -> None:
@@ -281,7 +281,7 @@ class SessionLink(ReceivingLink):
             super()._end(error)
 
     def close(self) -> None:
-        """The link has ended: its session is free, with what its client has of it."""
+        """The link has ended: its session is free, with the messages that the client holds."""
         self._stop_waiting()
         if self._session is not None and self._session.session is not None:
             self._service.sessions.pop((self._place.path, self._session.session), None)
@@ -289,7 +289,7 @@ class SessionLink(ReceivingLink):
 
 
 def given_messages(place: Place, given: GivenCopies, time_to_live_ms: int | None) -> EncodedMessages:
-    """Copies that are given out as a client gets them."""
+    """Delivered copies, as messages for a client."""
     read = given.read
     if place.is_dead_letter:
         return EncodedMessages.of([given_message(place, delivery, time_to_live_ms) for delivery in given])
@@ -312,17 +312,17 @@ def given_messages(place: Place, given: GivenCopies, time_to_live_ms: int | None
 def given_message(
     place: Place, copy: Delivery | ReadCopy, time_to_live_ms: int | None, *, state: CopyState = CopyState.ACTIVE
 ) -> bytes:
-    """A copy as a client gets it: given out, or only read. `state` is that of one that is given out."""
+    """A copy as a message for a client: delivered, or only read. `state` is that of a delivered copy."""
     number = first = sequence_number(copy.copy)
     arrived_ms, before = copy.timestamp_ms, 0
     origin = origin_of(copy.message)
     if origin is not None:
-        # It was moved: dead letters have numbers of their own, and keep what happened before.
+        # A moved copy: dead letters have sequence numbers of their own, and keep arrival time and attempts.
         first = sequence_number(origin.copy)
         if place.is_dead_letter:
             arrived_ms, before = origin.arrived_ms, origin.attempts
     if _FIRST_OCTETS in copy.message:
-        # It was forwarded, and keeps the number that it had first.
+        # A forwarded copy keeps its first sequence number.
         noted = _noted_first(copy.message)
         first = first if noted is None else noted
     locked_until_ms = lock_token = None
@@ -355,7 +355,7 @@ def _noted_first(message: bytes) -> int | None:
 
 
 def _echo(state: DeliveryState | None) -> DeliveryState | None:
-    """The outcome as it is confirmed: with an error it would have failed."""
+    """The outcome as it is confirmed: without its error, which would mean a failure."""
     match state:
         case Rejected():
             return Rejected()
@@ -369,7 +369,7 @@ def _told(map_: AmqpValue | None) -> dict[str, AmqpValue]:
 
 
 def _reason(place: Place, error: Error | None) -> DeadLetterReason:
-    """What a rejected message says of why it is a dead letter."""
+    """The dead-letter reason in the error of a rejected message."""
     if error is None:
         return DeadLetterReason()
     condition = None if error.condition == ServiceBusCondition.DEAD_LETTER else error.condition
@@ -379,7 +379,7 @@ def _reason(place: Place, error: Error | None) -> DeadLetterReason:
 def reason_of(
     place: Place, properties: Mapping[str, AmqpValue], reason: str | None, description: str | None
 ) -> DeadLetterReason:
-    """Reason and description, which `properties` say or else the arguments, and the other properties."""
+    """Reason and description from `properties`, or else from the arguments, and the other properties."""
     texts = {name: properties[name] for name in (REASON, DESCRIPTION) if name in properties}
     said = {name: str(value.value) for name, value in texts.items() if value.type is not AmqpType.NULL}
     others = {name: value for name, value in properties.items() if name not in texts}

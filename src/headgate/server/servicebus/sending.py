@@ -1,8 +1,8 @@
 """Links on which clients send to topics and queues: messages one by one, or batches that are stored as a whole.
 
-    accepted    it is in the entity, and rules decide who gets it; also where nobody does. One that says that it is for
-                later waits, and is decided then
-    rejected    it is not, and the error says why; of a batch no message is
+    accepted    the message is stored in the entity, and rules decide which subscriptions get it, if any. Rules decide
+                about a scheduled message when it is due
+    rejected    it is not stored, and the error says why; of a batch no message is stored
 
 Source: servicebus_wire, sections 5 and 6.
 """
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from headgate.server.servicebus.service import ServiceBusService
 
 CREDIT = 1_000
-"""Messages and batches that a sender may have on their way."""
+"""Limit: messages and batches of a sender without an outcome."""
 
 OF_MOVES = (COPY_ANNOTATION, ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, HOPS_ANNOTATION)
-"""Annotations that the broker notes on copies that it moves; no client says or sees them."""
+"""Annotations that the broker sets on copies that it moves; clients neither set nor see them."""
 
 _SCHEDULED_OCTETS = SCHEDULED_TIME.encode()
 _ACCEPTED = Accepted()
@@ -55,7 +55,7 @@ _ACCEPTED = Accepted()
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """Messages of a sender as they are stored, and by row why some of them are not taken."""
+    """Messages of a sender in their stored form, and by row the reasons for refused ones."""
 
     messages: EncodedMessages
     filter_values: FilterValues | None
@@ -63,7 +63,7 @@ class Outgoing:
 
     @staticmethod
     def of(messages: EncodedMessages, place: Place) -> Outgoing:
-        """Those of messages that came for a place."""
+        """Prepare messages that were sent to a place."""
         entity = place.entity
         found = stored(messages, left_out=OF_MOVES, new_ids=_new_ids)
         refused: dict[int, HeadgateError] = dict(found.refused)
@@ -75,14 +75,14 @@ class Outgoing:
         return Outgoing(found.messages, found.filter_values, refused)
 
     def take(self, rows: Sequence[int]) -> Outgoing:
-        """Some rows, of which none is refused."""
+        """Some rows; none of them may be a refused one."""
         places, values = np.array(rows, dtype=np.int64), self.filter_values
         if values is not None:
             values = FilterValues(values.data, values.starts[places], values.lengths[places])
         return Outgoing(self.messages.take(places), values, {})
 
     def due_ms(self, now_ms: int) -> NDArray[np.int64]:
-        """`(rows,)`: when each message is due that says a time to come, 0 for the others. None is refused."""
+        """`(rows,)`: the due time of each message scheduled for later, 0 for the others; no row may be refused."""
         due_ms = np.zeros(len(self.messages), dtype=np.int64)
         if _SCHEDULED_OCTETS in self.messages.data.tobytes():
             said_ms = np.array([due_of(message) for message in self.messages.all_bytes()], dtype=np.int64)
@@ -101,20 +101,20 @@ class SendingLink(EntityLink):
         self._credit = min(CREDIT, handler.context.settings.limits.unconfirmed_messages)
 
     def attached(self) -> None:
-        """The link is there: let the peer begin."""
+        """The link is attached: grant the first credit."""
         self._link.grant(self._credit)
 
     def has_lost(self, stream: str) -> bool:
-        """Whether the entity was deleted; one of its name may be there again."""
+        """Whether the entity was deleted, even if one of the same name exists again."""
         return self._publisher.stream == stream and self._publisher.is_closed
 
     def close(self) -> None:
-        """The link has ended; what is queued is still written, and nobody is told."""
+        """The link has ended; queued messages are still written, without an outcome."""
         super().close()
         self._publisher.close()
 
     def aborted(self) -> None:
-        """A message was given up: another may come."""
+        """The peer aborted a message: another may come."""
         self._grant_more()
 
     def _check(self) -> None:
@@ -124,7 +124,7 @@ class SendingLink(EntityLink):
             raise EntityDisabledError(f"it takes no messages: its status is {status}", subject=str(self._place))
 
     def take(self, deliveries: Deliveries) -> None:
-        """Store what has arrived."""
+        """Store the messages that arrived."""
         self._unanswered += len(deliveries)
         ids = [
             None if settled else number
@@ -154,7 +154,7 @@ class SendingLink(EntityLink):
         self._publish(messages, [number], is_whole=True)
 
     def _publish(self, messages: EncodedMessages, ids: list[int | None], *, is_whole: bool = False) -> None:
-        """Queue messages, one for each id, or all for the only one; what is refused is answered at once."""
+        """Queue messages, one for each id, or all for the only id; refused messages are answered at once."""
         outgoing = Outgoing.of(messages, self._place)
         refused = outgoing.refused
         if refused and is_whole:
@@ -172,7 +172,7 @@ class SendingLink(EntityLink):
         if not len(later):
             self._publish_now(outgoing, ids, is_whole=is_whole)
         elif is_whole:
-            # All of it goes one way, so that all of it is there, or nothing.
+            # The whole batch is scheduled, so that all of it is stored, or nothing.
             self._schedule(outgoing, due_ms, ids)
         else:
             now = np.flatnonzero(due_ms == 0).tolist()
@@ -201,7 +201,7 @@ class SendingLink(EntityLink):
         return Rejected(error_of(refusal))
 
     def _answer(self, ids: list[int | None], state: DeliveryState) -> None:
-        """Say the outcome of deliveries, of which those that are None do not wait for it; let the peer go on."""
+        """Send the outcome of deliveries, and grant more credit; None stands for a delivery that is settled already."""
         self._unanswered -= len(ids)
         if not self.may_speak:
             return

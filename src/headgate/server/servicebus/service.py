@@ -1,4 +1,4 @@
-"""The service of Service Bus's clients on one connection: links to entities, to `$cbs` and to `$management`.
+"""The service for Service Bus clients on one connection: links to entities, to `$cbs` and to `$management`.
 
 Source: servicebus_wire, sections 3 to 7.
 """
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headgate.server.servicebus")
 
 _SELECTORS = frozenset({"apache.org:selector-filter:string", "jms-selector", 0x0000_468C_0000_0004})
-"""Names and descriptors of the filters that JMS's clients make of selectors."""
+"""Names and descriptors of the filters that JMS clients send for selectors."""
 
 _SEND_VIA = "com.microsoft:transfer-destination-address"
 
 
 class ServiceBusService:
-    """Service Bus's addresses on one connection: those that are there, and do not begin with a slash."""
+    """Serves Service Bus's addresses on one connection: all that do not begin with a slash."""
 
     refuses_without_termini = True
     ignores_strays = True
@@ -58,14 +58,14 @@ class ServiceBusService:
         self._management: dict[str, ManagementNode] = {}
         self._session: Session | None = None
         self.sessions: dict[tuple[str, str], SessionReceiver] = {}
-        """The sessions that links of this connection have, by the path of the place and their ids."""
+        """The sessions that links of this connection hold, by the path of the place and the session id."""
 
     def mechanisms(self) -> Sequence[str]:
-        """Those of clients that say by tokens what they may do."""
+        """The mechanisms of clients that get their rights by tokens."""
         return (Mechanism.ANONYMOUS, Mechanism.MSSBCBS) if self.access.takes_strangers else ()
 
     def knows(self, credentials: Credentials) -> bool:
-        """Whether they are those of a key, or of somebody whom tokens will give rights."""
+        """Whether the credentials are a key's, or those of a client that gets its rights by tokens or needs none."""
         return self.access.knows(credentials)
 
     def close(self) -> None:
@@ -79,17 +79,17 @@ class ServiceBusService:
 
     @property
     def session(self) -> Session:
-        """The connection's commands at the broker, whose rights were checked here."""
+        """The connection's session at the broker; its rights are checked here, not in the session."""
         if self._session is None:
             self._session = self._handler.open_session(_checked_here)
         return self._session
 
     def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach | None]:
-        """What serves a link, and the answer to its attach; None while it has no session. Raises RefusedAttachError."""
+        """The server side of a link, and its attach's answer; None without a session yet. Raises RefusedAttachError."""
         our_terminus(link, attach, second=True)
         text = address_of(link, attach) or ""
         link.max_message_size = self._handler.context.settings.servicebus.message_size_bytes
-        # Some clients know the reason of a rejection, and of the end of a link while they send only that it ended.
+        # Some clients report the reason of a rejection, but of a link that ends while they send only that it ended.
         link.rejects_large = True
         answer = replace(attach, unsettled=None, desired_capabilities=None, offered_capabilities=None)
         if is_cbs(text):
@@ -116,7 +116,7 @@ class ServiceBusService:
         return self._receiving(link, answer, place_of(entity, address))
 
     def _managing(self, link: Link, place: Place) -> ServedLink:
-        # That of dead letters is another one.
+        # Dead letters have a management node of their own.
         node = self._management.get(str(place))
         if node is None:
             node = self._management[str(place)] = ManagementNode(self._handler, self, place)
@@ -159,7 +159,7 @@ class ServiceBusService:
     def _with_served_filters(self, link: Link, answer: Attach, place: Place) -> Attach:
         """The answer to a receiver with the filters that are in force.
 
-        Raises RefusedAttachError for a selector: its receiver would take messages away that it does not want.
+        Raises RefusedAttachError for a selector: without it the receiver would take messages that it does not want.
         """
         source = answer.source
         if source is None or not source.filter:
@@ -183,4 +183,4 @@ def _refused(refusal: Refusal) -> RefusedAttachError:
 
 
 def _checked_here(_permission: Permission, _resource: str) -> None:
-    """Rights are checked where links attach and requests come."""
+    """Allow everything: rights are checked when links attach and requests come."""

@@ -57,16 +57,16 @@ from headgate.server.transport import Transport
 
 VIRTUAL_HOST = "/"
 MIN_HEART_BEAT_MS = 1000
-"""This side sends no more often, and expects none more often."""
+"""Shortest heart-beat interval, for both sides."""
 
 Ticket = tuple[int, str | None]
-"""A message's number and the receipt that it asks for."""
+"""A message's number and its requested receipt."""
 
 logger = logging.getLogger("headgate.server.stomp")
 
 
 class StompHandler:
-    """One connection. `core` is its protocol, `session` its view of the broker, there once the client is known."""
+    """One connection. `core` is its protocol; `session`, its session at the broker, exists once the client is known."""
 
     def __init__(self, transport: Transport, context: ServerContext) -> None:
         self.settings = context.settings
@@ -117,7 +117,7 @@ class StompHandler:
         self._pump.wake()
 
     def tick(self, now_ms: int) -> None:
-        """Heart-beats in both directions; unused publishers are closed."""
+        """Exchange heart-beats, and close unused publishers."""
         self._outbox.tick(now_ms)
         if self.core.state is not ConnectionState.OPEN:
             return
@@ -169,7 +169,7 @@ class StompHandler:
         )
 
     def _credentials(self, event: Connect) -> sasl.Credentials:
-        """Name and passcode; without a name a TLS certificate says who it is, or nobody does."""
+        """The credentials: name and passcode; without a name the TLS certificate, or else anonymous."""
         if event.login is not None:
             return sasl.Plain(event.login, event.passcode or "")
         return sasl.Anonymous() if self._transport.peer.certificate_name is None else sasl.External("")
@@ -208,7 +208,7 @@ class StompHandler:
         found = publication_of(exchange, key, properties)
         streams = self._outbox.route(exchange, key, found.routing_headers)
         if not streams and destination.kind is DestinationKind.QUEUE:
-            # It was deleted since this connection declared it.
+            # The stream was deleted since this connection declared it.
             self._declare(destination.name, event.headers)
             streams = self._outbox.route(exchange, key, found.routing_headers)
         if streams:
@@ -248,7 +248,7 @@ class StompHandler:
             self._transport.close()
 
     def _not_kept(self, receipts: list[str], error: HeadgateError) -> None:
-        """Report messages that were not kept: once for each receipt asked for, once for all others."""
+        """Report messages that were not kept: damage for each requested receipt, or once without any; others once."""
         if is_damage(error):
             for receipt in receipts or (None,):
                 self._refuse(error, receipt)
@@ -309,7 +309,7 @@ class StompHandler:
         if not (rest.isascii() and rest.isdigit() and len(rest) <= 18):
             raise RemoteProtocolError("ACK must include a valid message id", code="Invalid header")
         subscription = self._subscriptions.get(key)
-        # What a subscription that has ended delivered may still be acknowledged.
+        # Messages of a subscription that has ended may still be acknowledged.
         if subscription is not None and not subscription.acknowledge(int(rest)):
             raise PreconditionFailedError(f"unknown delivery tag {rest}")
         self._receipt(event.receipt)
@@ -325,7 +325,7 @@ class StompHandler:
                 self._cancel(subscription)
 
     def _cancel(self, subscription: Subscription, reason: str = "") -> None:
-        """End a subscription, and say so; the connection goes on, as RabbitMQ's does."""
+        """End a subscription, and tell the client; the connection goes on, as in RabbitMQ."""
         del self._subscriptions[subscription.request.key]
         self._end_subscription(subscription)
         self._refuse(_cancelled(subscription.stream, reason), None, subscription.request.id)
@@ -338,7 +338,7 @@ class StompHandler:
             self.core.receipt(receipt)
 
     def _leave(self) -> None:
-        """Answer DISCONNECT once everything that was sent before it is kept."""
+        """Answer DISCONNECT once all messages before it are stored."""
         if self._leaving is None or self.core.state is not ConnectionState.LEAVING:
             return
         if not self.session.backlog.entries:
@@ -353,7 +353,7 @@ class StompHandler:
         self._end()
 
     def _refuse(self, error: HeadgateError, receipt: str | None, subscription: str | None = None) -> None:
-        """Report the error with one stream; the connection goes on."""
+        """Report an error of one stream; the connection goes on."""
         logger.info("%s: %s", self._context.connections.of(self._transport).name, error)
         self.core.refuse(error, receipt=receipt, headers=_naming(subscription))
 
@@ -363,7 +363,7 @@ class StompHandler:
         subscription.close()
 
     def _end(self) -> None:
-        """End everything that the connection has in the broker; again is harmless."""
+        """End everything that the connection has in the broker; a second call is harmless."""
         for subscription in self._subscriptions.values():
             self._end_subscription(subscription)
         self._subscriptions.clear()

@@ -1,4 +1,4 @@
-"""What the headers of SEND and SUBSCRIBE ask for: arguments of a declaration, options of a consumer.
+"""Headers of SEND and SUBSCRIBE, read as the arguments of a declaration and the options of a consumer.
 
     x-stream-offset             first, last, next, offset=<n>, timestamp=<s>; anything else counts as next
     x-stream-filter             filter values, separated by commas, taken as they are

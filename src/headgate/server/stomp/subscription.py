@@ -19,16 +19,16 @@ from headgate.protocols.stomp import (
 from headgate.protocols.stomp.events import AckMode, Subscribe
 
 MAX_MESSAGES = 256
-"""Messages of one subscription before others have their turn."""
+"""Limit: messages of one subscription before others have their turn."""
 
 _OFFSET = OFFSET_HEADER.encode()
 _CACHED_BYTES = 256
 
 
 class Subscription:
-    """One subscription; its credit is the prefetch count, each message that is acknowledged gives a place back.
+    """One subscription; its credit is the prefetch count, and each acknowledged message gives one credit back.
 
-    Tags up to `earlier_tags` are those of subscriptions that have ended, so that no two messages are called the same.
+    Tags up to `earlier_tags` belong to subscriptions that have ended, so that no two messages share a tag.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Subscription:
         self._taken = frozenset(taken)
 
     def _line(self, name: str, value: str) -> bytes:
-        """A header without the end of its line: the rest of its value follows."""
+        """A header line without its end: the rest of the value follows."""
         return encode_headers([(name, value)], self._core.version).removesuffix(b"\n")
 
     def deliver(self, budget_bytes: int) -> int | None:
-        """Take what there is within the budget, and send it; gives its bytes on the wire, None if there is nothing."""
+        """Send the messages within the budget; returns their bytes on the wire, None if there are none."""
         if not self.is_open or self._core.state is not ConnectionState.OPEN:
             return None
         batch = self.consumer.take(MAX_MESSAGES, budget_bytes)
@@ -79,7 +79,7 @@ class Subscription:
         return size
 
     def _headers(self, message: Delivery, offset: int) -> bytes:
-        """The headers of a message as lines: those that differ from message to message before the others."""
+        """The headers of a message as lines: first the headers that differ from message to message, then the others."""
         tag = self._unacknowledged.delivered("")
         own = b"%b%b%d\nredelivered:false\n%b:%d\n" % (self._subscription, self._message_id, tag, _OFFSET, offset)
         if self._ack:
@@ -88,9 +88,9 @@ class Subscription:
         return own + headers_of(message, self.stream, self._core.version, self._taken)
 
     def acknowledge(self, tag: int) -> bool:
-        """The client is done with a message, in a cumulative mode with all up to it; False for one it has not."""
+        """Settle a message, in the cumulative mode all messages up to it; False if the client does not hold it."""
         if 0 < tag <= self._earlier_tags:
-            # What a subscription that has ended delivered may still be acknowledged.
+            # Messages of a subscription that has ended may still be acknowledged.
             return True
         settled = self._unacknowledged.settle(tag, multiple=self._is_cumulative) if tag else None
         if settled is None:
@@ -101,18 +101,18 @@ class Subscription:
 
     @property
     def last_tag(self) -> int:
-        """The tag of the last message delivered, or of one before the subscription."""
+        """The tag of the last delivered message, or `earlier_tags` before the first one."""
         return self._unacknowledged.last_tag
 
     def close(self) -> None:
-        """End it; again is harmless."""
+        """End the subscription; a second call is harmless."""
         if self.is_open:
             self.is_open = False
             self.consumer.close()
 
 
 def _headers_of(message: Delivery, stream: str, version: Version, taken: frozenset[str]) -> bytes:
-    """Header lines that messages alike have in common; those that the frame itself has, `taken`, are left out."""
+    """Header lines that similar messages share; headers of the frame itself, `taken`, are left out."""
     key = stream if message.routing_key is None else message.routing_key
     properties, table = message.split()
     own = property_headers(properties)

@@ -1,7 +1,7 @@
 """The stream protocol on a connection: its events become commands of the broker, its answers become frames.
 
-Hides the course of a connection (`handler`), its publishers and their confirms (`publishers`), its subscriptions,
-credit and who is active (`subscriptions`), and the commands about streams that have one answer (`administration`).
+Hides the course of a connection (`handler`), its publishers and their confirms (`publishers`), its subscriptions, their
+credit and the active one of a group (`subscriptions`), and the commands with a single answer (`administration`).
 """
 
 from typing import TYPE_CHECKING

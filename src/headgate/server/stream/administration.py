@@ -43,11 +43,11 @@ class Administration:
         }
 
     def answer(self, request: f.Request) -> f.Reply | f.MetadataReply:
-        """The reply, without its correlation id. Raises HeadgateError for a reply that is only a code."""
+        """The reply, without its correlation id. Raises HeadgateError if the reply is only a code."""
         return self._answers[type(request)](request)
 
     def store_offset(self, frame: f.StoreOffset) -> None:
-        """Keep a bookmark; the protocol has no way to say that it was refused."""
+        """Store an offset; the protocol has no answer for a refusal, so it is only logged."""
         try:
             self._session.store_offset(frame.stream, frame.reference, frame.offset)
         except HeadgateError as error:
@@ -64,7 +64,7 @@ class Administration:
     def _metadata(self, request: f.Metadata) -> f.MetadataReply:
         host, port = self._context.advertised_address(self._peer)
         places = []
-        # RabbitMQ answers a question about no stream with none; here it is a question about all.
+        # RabbitMQ answers a request without streams with no stream; here the answer has all readable streams.
         for stream in request.streams or self._readable_streams():
             code = self._code_of(stream)
             places.append((stream, code, 0 if code == ResponseCode.OK else _NO_LEADER, ()))
@@ -92,7 +92,7 @@ class Administration:
 
     def _query_offset(self, request: f.QueryOffset) -> f.QueryOffsetReply:
         if not 1 <= len(request.reference.encode()) <= MAX_REFERENCE_BYTES:
-            # Nothing can be stored under it.
+            # No offset can be stored under this name.
             code = self._code_of(request.stream)
             return f.QueryOffsetReply(code=ResponseCode.NO_OFFSET if code == ResponseCode.OK else code)
         stored = self._session.stored_offset(request.stream, request.reference)
@@ -137,7 +137,7 @@ class Administration:
 
 
 def _known(stream: str, given: Any) -> dict[str, object]:
-    """The arguments that a stream has; this protocol ignores all others, as in the original."""
+    """The arguments that streams have; this protocol ignores all others, as in the original."""
     unknown = set(given) - arguments.OF_STREAMS
     if unknown:
         logger.info("stream %r: arguments that the protocol does not have are ignored: %s", stream, sorted(unknown))

@@ -1,4 +1,4 @@
-"""What a client may ask once its connection is open: each command goes to publishers, subscriptions or the broker."""
+"""Commands on an open connection: each goes to the publishers, the subscriptions or the broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headgate.server.stream.subscriptions import Subscriptions
 from headgate.server.transport import Transport
 
 _TURN_BYTES = 4 << 20
-"""Large chunks are written as views of their file: several leave in one turn, which costs the loop what one does."""
+"""Large chunks are written as views of their file: several in one turn cost the loop no more than one."""
 
 logger = logging.getLogger("headgate.server.stream")
 
@@ -72,11 +72,11 @@ class Commands:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the client owes an answer for too long."""
+        """Whether the client has owed an answer for too long."""
         return self._subscriptions.is_overdue
 
     def handle(self, event: f.Frame | Publish) -> None:
-        """Do what a client asks; a request is answered."""
+        """Carry out a client's command; a request is answered."""
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event)
@@ -88,7 +88,7 @@ class Commands:
         self._pump.wake()
 
     def when_confirmed(self, call: Callable[[], None]) -> None:
-        """Take nothing more from the client, and make a call as soon as all that it published is answered."""
+        """Read nothing more from the client, and make a call as soon as all its messages are answered."""
         self._conversation.wait(Waiting.LEAVING)
         if self._session.backlog.entries:
             self._when_confirmed = call
@@ -156,13 +156,13 @@ class Commands:
     # What happens to streams.
 
     def _stream_deleted(self, stream: str) -> None:
-        # One of that name may be there again, with publishers and subscriptions of its own.
+        # A stream of the same name may exist again, with publishers and subscriptions of its own.
         self._drop_stream(stream, only_ended=True)
 
     def _stream_failed(self, stream: str, error: HeadgateError) -> None:
-        """A stream cannot be read any more: its subscribers must look for it again.
+        """A stream cannot be read any more: its subscribers must look it up again.
 
-        The client forgets all that it has on that stream, its publishers, too: the update names no subscription.
+        The client forgets all its subscriptions and publishers of that stream: the update names no subscription.
         """
         logger.info("stream %r cannot be read on for user %r: %s", stream, self._session.user, error)
         self._drop_stream(stream, only_ended=False)

@@ -99,7 +99,7 @@ class StreamHandler:
         self._end_commands()
 
     def shut_down(self) -> None:
-        """The server stops: what was published is confirmed, then the client is told."""
+        """The server stops: published messages are confirmed, then the client is told."""
         if self._commands is None or self._connection.state is not ServerState.OPENED:
             self._transport.close()
         elif not self._is_stopping:
@@ -172,7 +172,7 @@ class StreamHandler:
         self._go_on()
 
     def _refuse_login(self, request: f.SaslAuthenticate, code: ResponseCode) -> None:
-        """Say no; an open connection whose credentials could not be renewed ends, too."""
+        """Refuse a login; an open connection whose credentials could not be renewed is closed as well."""
         self._connection.reply(request, code)
         if self._connection.state is ServerState.OPENED:
             self._connection.close(code, "the credentials were not renewed")

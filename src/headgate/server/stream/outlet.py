@@ -1,4 +1,4 @@
-"""The way out of a connection, shared by all that speak on it: the core's output and buffers of chunks, in order."""
+"""The outlet of a connection, shared by all its parts that send: the core's output and buffers of chunks, in order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ UInt64Array = NDArray[np.uint64]
 
 
 class Outlet:
-    """Says things on an open connection; on one that is not open any more nothing is said.
+    """Sends on an open connection; on a closed one nothing is sent.
 
-    Frames leave together at the end of the loop's turn, chunks after the frames that were said before them.
+    Frames leave together at the end of the loop's turn, chunks after the frames that were sent before them.
     """
 
     def __init__(self, transport: Transport, conversation: Conversation, connection: ServerConnection) -> None:
@@ -28,36 +28,36 @@ class Outlet:
 
     @property
     def is_open(self) -> bool:
-        """Whether the client still hears."""
+        """Whether the client still takes frames."""
         return self._connection.state in (ServerState.OPENED, ServerState.LEAVING)
 
     def send(self, frame: Frame) -> None:
-        """Say something that answers no request."""
+        """Send a frame that answers no request."""
         if self.is_open:
             self._connection.send(frame)
             self.flush_later()
 
     def confirm(self, publisher_id: int, publishing_ids: UInt64Array) -> None:
-        """These entries are in the stream."""
+        """Confirm entries: they are in the stream."""
         if self.is_open and len(publishing_ids):
             self._connection.confirm(publisher_id, publishing_ids)
             # There is nothing to wait for: the transport sends at the end of the turn all the same.
             self.flush()
 
     def refuse(self, publisher_id: int, publishing_ids: UInt64Array, code: ResponseCode) -> None:
-        """These entries are not in the stream."""
+        """Refuse entries: they are not in the stream."""
         if self.is_open and len(publishing_ids):
             self._connection.refuse(publisher_id, publishing_ids, code)
             self.flush_later()
 
     def ask_consumer(self, subscription_id: int, *, active: bool) -> int:
-        """Ask a consumer to become active or inactive; gives the correlation id of its answer."""
+        """Ask a consumer to become active or inactive; returns the correlation id of its answer."""
         correlation = self._connection.ask_consumer(subscription_id, active=active)
         self.flush_later()
         return correlation
 
     def deliver(self, subscription_id: int, chunks: ChunkBatch) -> int:
-        """Send chunks; gives the bytes written."""
+        """Send chunks; returns the bytes written."""
         frames = self._connection.deliver(
             subscription_id,
             chunks.data,

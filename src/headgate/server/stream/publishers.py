@@ -1,4 +1,4 @@
-"""The publishers of a connection: their messages, and the confirms to them."""
+"""The publishers of a connection: their messages and confirms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UInt64Array = NDArray[np.uint64]
 
 @dataclass(slots=True)
 class _Declared:
-    """A publisher by its id; `is_deleted` when the client, or the deletion of its stream, ended it."""
+    """A publisher with its id; `is_deleted` once the client, or the deletion of its stream, has ended it."""
 
     number: int
     publisher: Publisher
@@ -55,7 +55,7 @@ class Publishers:
         self._declared[request.publisher_id] = _Declared(request.publisher_id, publisher)
 
     def delete(self, publisher_id: int) -> bool:
-        """End a publisher; False if there is none of that id. What it published is written, but not confirmed."""
+        """End a publisher; False if there is none with this id. Its entries are written, but not confirmed."""
         declared = self._declared.pop(publisher_id, None)
         if declared is None:
             return False
@@ -64,7 +64,7 @@ class Publishers:
         return True
 
     def drop_stream(self, stream: str, *, only_ended: bool) -> None:
-        """Forget the publishers of a stream, or those of them that the broker has ended."""
+        """Forget all publishers of a stream, or only those that the broker has ended."""
         for number, own in list(self._declared.items()):
             if own.publisher.stream == stream and (own.publisher.is_closed or not only_ended):
                 self.delete(number)
@@ -87,7 +87,7 @@ class Publishers:
         if not len(ids):
             return
         if declared.publisher.is_held_back:
-            # Some may be what was refused, others what has to wait for it.
+            # Some may be refused entries sent again, others must wait for those.
             for row in range(len(ids)):
                 self._publish(declared, ids[row : row + 1], entries.take(np.arange(row, row + 1)))
         else:
@@ -100,14 +100,14 @@ class Publishers:
         )
 
     def _refuse(self, declared: _Declared, ids: UInt64Array) -> None:
-        """Refuse what the broker is not even asked for."""
+        """Refuse entries without asking the broker."""
         declared.publisher.hold_back(ids)
         self._outlet.refuse(declared.number, ids, ResponseCode.PRECONDITION_FAILED)
 
     def _written(self, declared: _Declared, ids: UInt64Array, error: HeadgateError | None) -> None:
         holder: _Declared | None = declared
         if declared.is_deleted:
-            # Another publisher may go on under the same reference; else nobody is left who could be told.
+            # Another publisher may go on under the same reference; without one nothing is sent.
             reference = declared.publisher.reference
             holder = None if reference is None else self._named(declared.publisher.stream, reference)
         if holder is not None:
@@ -125,5 +125,5 @@ class Publishers:
 
 
 def _code_of_failed_write(error: HeadgateError) -> ResponseCode:
-    """A stream that was deleted while its entries waited is gone, whatever else the error says."""
+    """The code of a failed write: a stream that was deleted while its entries waited does not exist."""
     return ResponseCode.STREAM_DOES_NOT_EXIST if isinstance(error, ResourceNotFoundError) else response_code(error)

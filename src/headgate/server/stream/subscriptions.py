@@ -33,8 +33,8 @@ DIALECT = "x-headgate-dialect"
 """Properties of a subscription that RabbitMQ does not have: a filter for each message, and its language."""
 
 END = "x-headgate-end"
-"""Another one: an offset. When everything before it was examined, an empty chunk says so, of that id and without
-credit: with a filter a client could not know otherwise that nothing more will come."""
+"""Another such property: an offset. When everything before it was examined, an empty chunk with that id reports it,
+without credit: with a filter a client could not know otherwise that no more messages will come."""
 
 _FILTER_PREFIX = "filter."
 _MOST_DIGITS = 18
@@ -44,7 +44,7 @@ logger = logging.getLogger("headgate.server.stream")
 
 @dataclass(slots=True)
 class _Subscription:
-    """One subscription; when everything before `end` was examined the client is told, and it is None."""
+    """One subscription; when everything before `end` was examined, the client is told, and `end` becomes None."""
 
     number: int
     consumer: ChunkConsumer
@@ -53,7 +53,7 @@ class _Subscription:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A ConsumerUpdate that was sent, and until when it must be answered."""
+    """A ConsumerUpdate that was sent, and the time limit of its answer."""
 
     subscription: _Subscription
     active: bool
@@ -61,7 +61,7 @@ class _Asked:
 
 
 class Subscriptions:
-    """Subscriptions by their ids, 0 to 255. `failed` is told of a stream that cannot be read any more, and why."""
+    """Subscriptions by their ids, 0 to 255. `failed` gets a stream that cannot be read any more, and the error."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Subscriptions:
         self._asked: dict[int, _Asked] = {}
 
     def __contains__(self, number: object) -> bool:
-        """Whether there is a subscription of that id."""
+        """Whether there is a subscription with this id."""
         return number in self._subscriptions
 
     def subscribe(self, request: f.Subscribe) -> Callable[[], None]:
@@ -106,7 +106,7 @@ class Subscriptions:
         return begin
 
     def unsubscribe(self, number: int) -> bool:
-        """End a subscription; False if there is none of that id."""
+        """End a subscription; False if there is none with this id."""
         subscription = self._subscriptions.pop(number, None)
         if subscription is None:
             return False
@@ -115,7 +115,7 @@ class Subscriptions:
         return True
 
     def drop_stream(self, stream: str, *, only_ended: bool) -> None:
-        """Forget the subscriptions of a stream, or those of them that the broker has ended."""
+        """Forget all subscriptions of a stream, or only those that the broker has ended."""
         for number, own in list(self._subscriptions.items()):
             if own.consumer.stream == stream and (own.consumer.is_closed or not only_ended):
                 self.unsubscribe(number)
@@ -126,7 +126,7 @@ class Subscriptions:
             self.unsubscribe(number)
 
     def credit(self, frame: f.Credit) -> None:
-        """More chunks may be sent; a client is told only what is wrong with that."""
+        """Take credit for more chunks; only an error is answered."""
         subscription = self._subscriptions.get(frame.subscription_id)
         if subscription is None:
             self._refuse_credit(frame, ResponseCode.SUBSCRIPTION_ID_UNKNOWN)
@@ -191,7 +191,7 @@ class Subscriptions:
         )
 
     def _filter(self, properties: Mapping[str, str], stream: str) -> Filter | None:
-        """The filter for messages; refused as a whole where anything of it is wrong."""
+        """The filter for messages; it is refused as a whole if any part is wrong."""
         text = properties.get(SQL)
         if text is None:
             if DIALECT in properties:

@@ -5,8 +5,8 @@
     told                       waits for what the broker answers later
     subscription_infos         the subscriptions of all topics that a broker has open, for metrics
 
-Hidden: RocketMQ's topics and groups (`message_topics`), what lists show (`rows`), how JSON becomes changes (`bodies`),
-how copies are waited for (`receiving`). No HTTP here, and no sockets: the caller's loop makes the broker's turns.
+Hidden: RocketMQ's topics and groups (`message_topics`), rows of lists (`rows`), changes from JSON (`bodies`), waiting
+for copies (`receiving`). No HTTP here, and no sockets: the caller's loop makes the broker's turns.
 """
 
 from typing import TYPE_CHECKING

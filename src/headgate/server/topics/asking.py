@@ -1,4 +1,4 @@
-"""One request about topics: what is asked for, by whom, and what it is answered with."""
+"""One request about topics, the session of its user, and its answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.ledger import MAX_OFFSET, MAX_RULE, copy_number
 from headgate.topic import SubscriptionName
 
 MOST_COPIES = 1000
-"""At most so many copies are shown, received or settled by one request."""
+"""Limit: copies that one request shows, receives or settles."""
 
 _SHOWN_COPIES = 100
 
@@ -28,7 +28,7 @@ class TopicRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request is answered with: a value of JSON, and whether something new was made."""
+    """The answer to a request: a JSON value, and whether something new was created."""
 
     value: object
     is_new: bool = False
@@ -36,7 +36,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request with what its path names, by the session of who asks."""
+    """A request with the names in its path, and the session of its user."""
 
     request: TopicRequest
     session: Session
@@ -58,7 +58,7 @@ class Asked:
 
     @property
     def limit(self) -> int:
-        """At most so many copies are asked for. Raises ConfigError."""
+        """Limit: copies in the answer. Raises ConfigError."""
         return self._number("limit", _SHOWN_COPIES, 1, MOST_COPIES)
 
     def _number(self, key: str, default: int, least: int, most: int) -> int:
@@ -71,12 +71,12 @@ class Asked:
 
     @property
     def encoded(self) -> bool:
-        """Whether messages are asked for as bytes."""
+        """Whether the request asks for messages as bytes."""
         return self.request.query.get("encoded") == "true"
 
     @property
     def only(self) -> str | None:
-        """Which of making and changing is asked for. Raises ConfigError."""
+        """Whether a PUT may only create (`new`) or only change (`existing`); None: both. Raises ConfigError."""
         only = self.request.query.get("only")
         if only not in (None, "new", "existing"):
             raise ConfigError(f"only: found {only!r}, expected new or existing")
@@ -84,4 +84,4 @@ class Asked:
 
 
 Handler = Callable[[Asked], Awaitable[Answer]]
-"""Answers a request; raises what `TopicRequests.answer` does."""
+"""Answers a request; errors as of `TopicRequests.answer`."""

@@ -1,4 +1,4 @@
-"""What requests about topics say in their bodies, and the changes that follow from it."""
+"""Bodies of requests about topics, and the changes that they describe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TOKEN = re.compile("[0-9a-fA-F]{32}")
 
 
 class Outcome(StrEnum):
-    """What becomes of a copy that was received."""
+    """The outcome of a received copy."""
 
     COMPLETE = "complete"
     ABANDON = "abandon"
@@ -36,7 +36,7 @@ class Outcome(StrEnum):
 
 
 class TopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of a topic: limits that differ from what they are, or from the default."""
+    """The limits of a topic to change; limits that are left out stay, or are the default in a new topic."""
 
     limits: dict[str, int] = {}
 
@@ -50,7 +50,7 @@ class ReceiveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SettleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What becomes of copies, by their tokens; the rest belongs to some outcomes."""
+    """The outcome of copies, by their tokens; the other fields belong to some outcomes."""
 
     outcome: Outcome
     tokens: list[str]
@@ -76,7 +76,7 @@ class DryRunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def decoded(body: bytes, kind: type[T]) -> T:
-    """A body as what it is to be; an empty one is an object without keys. Raises ConfigError."""
+    """A body as an object of a kind; an empty body is an object without keys. Raises ConfigError."""
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -84,14 +84,14 @@ def decoded(body: bytes, kind: type[T]) -> T:
 
 
 def named_rule(name: str, given: Mapping[str, Any]) -> RuleDefinition:
-    """The rule of that name in its written form; the name may be left out there. Raises ConfigError."""
+    """A rule from its written form, in which the name may be left out. Raises ConfigError."""
     if given.get("name", name) != name:
         raise ConfigError(f"the body names the rule {given['name']!r}, the path {name!r}; expected one name")
     return RuleDefinition.of({**given, "name": name})
 
 
 def new_subscription(name: str, given: Mapping[str, Any]) -> list[Change]:
-    """The changes that add a subscription as a JSON object says; without `rules` it has the rule `$Default`.
+    """The changes that add a subscription from a JSON object; without `rules` it has the rule `$Default`.
 
     Raises ConfigError.
     """

@@ -10,8 +10,9 @@
     DELETE rocketmq/groups/G
     POST   rocketmq/groups/G/reset  {"topic", "to", "queue"}: where it goes on; `to` as where a reader begins
 
-What is left out of a PUT stays as it is, and is the default of what is new. The query `only` is as in `requests`. Names
-of topics and groups are what patterns of users are compared with: *read* to see one, *configure* to change it.
+Fields that are left out of a PUT stay as they are; in something new they have their defaults. The query `only` is as in
+`requests`. The permission patterns of users apply to names of topics and groups: *read* to see one, *configure* to
+change it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ Row = dict[str, Any]
 
 
 class MessageTopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of a topic: what differs from what it is, or from the default."""
+    """The settings of a topic to change; those left out stay, or are the default in a new topic."""
 
     queues: int | None = None
     accepts: list[MessageKind] | None = None
@@ -75,7 +76,7 @@ class MessageTopicRequests:
         self._broker = broker
 
     def found(self, path: Sequence[str]) -> tuple[Mapping[str, Handler], dict[str, Any]] | None:
-        """What answers for the rest of a path, by method, and what the path names; None for another path."""
+        """The handlers for the rest of a path, by method, and the names in it; None for an unknown path."""
         match path:
             case ["topics"]:
                 return {"GET": self._topics}, {}
@@ -175,7 +176,7 @@ class MessageTopicRequests:
     # inside
 
     async def _count(self, streams: Iterable[BrokerStream]) -> None:
-        """Read what messages are counted from, in a thread: the first time that may take seconds."""
+        """Read the files that messages are counted from, in a thread: the first time that may take seconds."""
         await asyncio.to_thread(count_messages, list(streams))
 
     def _check_readable(self, asked: Asked, name: str) -> None:
@@ -188,7 +189,7 @@ class MessageTopicRequests:
 
 
 def _is_new(asked: Asked, is_there: bool, name: str) -> bool:
-    """Whether a PUT makes something. Raises ResourceExistsError, ResourceNotFoundError where that is not asked for."""
+    """Whether a PUT creates something. Raises ResourceExistsError, ResourceNotFoundError if `only` forbids it."""
     if is_there and asked.only == "new":
         raise ResourceExistsError("it is there already", subject=name)
     if not is_there and asked.only == "existing":
@@ -204,7 +205,7 @@ def _check_name(check: Callable[[str], None], name: str) -> None:
 
 
 def message_topic_rows(broker: Broker, user: str) -> Iterator[Row]:
-    """The topics that a user may read, in order; one that cannot be read says why."""
+    """The topics that a user may read, in order; the row of an unreadable topic has its error."""
     for name in broker.message_topics.names():
         if may_read(broker.users, user, name):
             try:
@@ -227,7 +228,7 @@ def message_topic_row(broker: Broker, topic: MessageTopic) -> Row:
 
 
 def queue_row(broker: Broker, number: int, name: str) -> Row:
-    """One queue: its stream, what that has, and how many messages wait for their time. Raises LogError."""
+    """One queue: its stream with offsets and sizes, and how many scheduled messages wait. Raises LogError."""
     stream = broker.catalogue.get(name)
     return {
         "queue": number,
@@ -245,9 +246,10 @@ _COUNTED = ("lag", "claimed", "available", "moving")
 
 
 def group_row(broker: Broker, name: str, found: Places) -> Row:
-    """One consumer group with its settings and the sums over its places; ResourceNotFoundError.
+    """One consumer group with its settings and the sums over its places. Raises ResourceNotFoundError.
 
-    `error` says what is wrong with the files of a place, or that it may have one more in a stream that cannot be read.
+    `error` says what is wrong with the files of a place, or that the group may have one more place in a stream that
+    cannot be read.
     """
     settings = broker.consumer_groups.find(name)
     if settings is None:
@@ -279,14 +281,14 @@ class Places:
     error: str | None = None
 
     def of(self, group: str) -> list[Row]:
-        """Those of one group."""
+        """The places of one group."""
         return self.by_group.get(group, [])
 
 
 async def all_places(broker: Broker) -> Places:
     """The places of all groups.
 
-    Cost: opening the ledger of each stream that groups used, milliseconds each; others have their turns between.
+    Cost: opening the ledger of each stream that groups used, milliseconds each; other tasks have their turns between.
     """
     found = Places()
     views = broker.consumer_groups.views
@@ -303,10 +305,10 @@ async def all_places(broker: Broker) -> Places:
 
 
 def place_row(broker: Broker, view: GroupView) -> Row:
-    """The place of a group in one queue: what it has there, and what became of it since the broker opened it.
+    """The place of a group in one queue: its messages there, and its counters since the broker opened it.
 
-    `lag` is how many messages are not settled, `claimed` of them are with members, `available` ones came back; `moving`
-    ones are on their way to the dead letters.
+    `lag` counts unsettled messages: `claimed` ones are with members, `available` ones came back, `moving` ones are on
+    their way to the dead letters.
     """
     topic, queue = broker.message_topics.queue_of(view.stream.name)
     counts = view.counts()

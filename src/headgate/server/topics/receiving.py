@@ -1,4 +1,4 @@
-"""Waiting for what the broker tells later: copies of a subscription, and that something is settled."""
+"""Waiting for later answers of the broker: copies of a subscription, and settlements."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headgate.errors import HeadgateError
 from headgate.topic import SubscriptionName
 
 Then = Callable[[object], None]
-"""Is told an answer once, or a HeadgateError."""
+"""Called once, with an answer or a HeadgateError."""
 
 
 async def told(begin: Callable[[Then], None]) -> Any:
-    """What `begin` tells the function that it is given. Raises a HeadgateError that is told."""
+    """Wait for the answer that `begin` gives to its callback. Raises a HeadgateError that it gives."""
     answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
     def then(result: object) -> None:
@@ -30,10 +30,10 @@ async def told(begin: Callable[[Then], None]) -> Any:
 
 
 async def received(session: Session, name: SubscriptionName, count: int, wait_s: float) -> list[Delivery]:
-    """At most `count` copies: those that are there now, else the first that come within `wait_s`.
+    """At most `count` copies: the copies available now, or else the first ones that come within `wait_s`.
 
     They stay claimed until their locks end; the receiver ends with the session. Raises ResourceNotFoundError, also
-    where the subscription is removed meanwhile, AccessRefusedError, PreconditionFailedError, LogError.
+    if the subscription is removed meanwhile, AccessRefusedError, PreconditionFailedError, LogError.
     """
     found: list[Delivery] = []
     ended: list[HeadgateError] = []
@@ -53,7 +53,7 @@ async def received(session: Session, name: SubscriptionName, count: int, wait_s:
     limit_s = loop.time() + wait_s
     while len(found) < count and not ended:
         before = len(found)
-        # The broker's turn, which was asked for before, comes first.
+        # The broker's turn, which is scheduled already, comes first.
         await asyncio.sleep(0)
         if len(found) > before:
             continue

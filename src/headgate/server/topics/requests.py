@@ -1,4 +1,4 @@
-"""Requests about topics, by method and path, and what answers them.
+"""Requests about topics, by method and path, and their answers.
 
     GET    topics, subscriptions, rules                       lists of what the user may read
     GET    topics/T                                           limits, subscriptions with counts, rules
@@ -20,7 +20,7 @@
     PUT    entities/E                                         makes one, or changes one to what the body declares
     *      rocketmq/…                                         topics and consumer groups of RocketMQ: `message_topics`
 
-A PUT makes what is not there and changes what is; the query `only=new` or `only=existing` refuses the other.
+A PUT creates something new or changes something that exists; the query `only=new` or `only=existing` allows only one.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ from headgate.topic import (
 )
 
 MOST_TRIED = 100_000
-"""At most so many offsets are looked at by one dry run."""
+"""Limit: offsets that one dry run examines."""
 
 LONGEST_WAIT_S = 20.0
 _WAITING = 64
-"""At most so many requests wait for copies at once; more are answered with what is there."""
+"""Limit: requests that wait for copies at a time; further ones are answered at once."""
 
 
 class TopicRequests:
-    """Answers requests over one broker, in its loop, in which `Broker.wake` brings about the broker's next turn."""
+    """Answers requests over one broker, in its loop, in which `Broker.wake` schedules the broker's next turn."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -103,7 +103,7 @@ class TopicRequests:
             session.close()
 
     def _found(self, path: tuple[str, ...]) -> tuple[Mapping[str, Handler], dict[str, Any]]:
-        """What answers for a path, by method, and what the path names."""
+        """The handlers for a path, by method, and the names in it."""
         names: dict[str, Any]
         match path:
             case ("topics",):
@@ -157,7 +157,7 @@ class TopicRequests:
         return Answer(list(listed(self._broker, asked.session.user)))
 
     def _readable(self, asked: Asked, *names: str) -> BrokerTopic:
-        """The topic, for a user who may read it, or one of these names."""
+        """The topic, for a user who may read it or one of `names`."""
         user = asked.session.user
         if not any(may_read(self._broker.users, user, name) for name in (asked.topic, *names)):
             raise AccessRefusedError(f"user {user!r} may not read topic {asked.topic!r}")
@@ -204,7 +204,7 @@ class TopicRequests:
 
     async def _put_subscription(self, asked: Asked) -> Answer:
         given = bodies.decoded(asked.request.body, dict[str, Any])
-        # Whoever may not change the topic learns nothing of it.
+        # A user who may not change the topic learns nothing of it.
         self._broker.users.check(asked.session.user, Permission.CONFIGURE, asked.topic)
         history = self._broker.topics.get(asked.topic).history
         is_there = history.has_subscription(asked.subscription)
@@ -240,7 +240,7 @@ class TopicRequests:
             raise ConfigError(f"last: found {body.last}, expected 1 to {MOST_TRIED}")
         self._broker.users.check(asked.session.user, Permission.READ, asked.topic)
         topic = self._broker.topics.get(asked.topic)
-        # An error for a subscription that is not there.
+        # Raises the error for a missing subscription.
         limits, version = topic.history.limits, topic.history.subscription(asked.subscription)
         rule = Rule.of(bodies.named_rule(asked.rule, body.rule), limits=limits.content)
         with topic.stream.guarded():
@@ -339,7 +339,7 @@ class TopicRequests:
 def _settling(
     receiver: Receiver, body: bodies.SettleBody, tokens: list[bytes]
 ) -> tuple[Callable[[Callable[[object], None]], None], list[int]]:
-    """What begins to settle, and where it puts the time until which renewed claims hold."""
+    """The function that begins to settle, and the list in which it puts the end of renewed claims."""
     until: list[int] = []
     match body.outcome:
         case bodies.Outcome.COMPLETE:
@@ -362,4 +362,4 @@ def _public(entity: EntityDeclaration) -> EntityDeclaration:
 
 
 def _not_asked_for(_given: object) -> None:
-    """A receiver that only settles wants no copies, and its end tells it nothing."""
+    """Ignore copies and the end of a receiver that only settles."""

@@ -1,4 +1,4 @@
-"""What lists and answers show of topics, subscriptions, rules and copies: one mapping each."""
+"""Rows of topics, subscriptions, rules and copies for lists and answers: one mapping each."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from headgate.topic.deciding import RuleCounts
 Row = dict[str, Any]
 
 RULES_LISTED = 500
-"""At most so many rules are in the list of all topics' rules: a topic may have a hundred thousand."""
+"""Limit: rules in the list of all topics' rules: a topic may have a hundred thousand."""
 
 
 def readable_topics(broker: Broker, user: str) -> Iterator[tuple[str, BrokerTopic | HeadgateError]]:
-    """The topics that a user may read, by name; the error of one that cannot be opened."""
+    """The topics that a user may read, by name; for one that cannot be opened, its error."""
     for name in broker.topics.names():
         if may_read(broker.users, user, name):
             try:
@@ -35,13 +35,13 @@ def readable_topics(broker: Broker, user: str) -> Iterator[tuple[str, BrokerTopi
 
 
 def subscription_infos(broker: Broker) -> Iterator[tuple[BrokerTopic, list[SubscriptionInfo]]]:
-    """The topics that are open with their subscriptions, as far as is known without opening a file."""
+    """The open topics with their subscriptions, as far as known without opening a file."""
     for topic in broker.topics:
         yield topic, topic.known_subscriptions()
 
 
 def topic_rows(broker: Broker, user: str) -> Iterator[Row]:
-    """The topics that a user may read; one that cannot be opened says why."""
+    """The topics that a user may read; the row of an unreadable topic has its error."""
     for name, found in readable_topics(broker, user):
         try:
             if isinstance(found, HeadgateError):
@@ -103,7 +103,7 @@ def subscription_rows(broker: Broker, user: str) -> Iterator[Row]:
 
 
 def subscription_row(topic: BrokerTopic, info: SubscriptionInfo, held: HeldBack) -> Row:
-    """One subscription: what it is, what it has, what it holds back, what became of its copies."""
+    """One subscription: its settings, counts of its copies, the bytes that it holds back, its counters."""
     history = topic.history
     version = history.subscription(info.name)
     return {
@@ -158,7 +158,7 @@ def rule_rows(broker: Broker, user: str) -> Iterator[Row]:
 
 
 def rules_in_force(topic: BrokerTopic, subscription: str) -> list[Row]:
-    """The rules of a subscription, each with what it did since the server opened the topic."""
+    """The rules of a subscription, each with its counters since the server opened the topic."""
     counts = topic.rule_counts(subscription)
     return [
         {**rule_row(each), **_counted(topic, subscription, each, counts[each.number])}
@@ -206,7 +206,7 @@ def copy_row(copy: ReadCopy, *, encoded: bool) -> Row:
 
 
 def delivery_row(delivery: Delivery, *, encoded: bool) -> Row:
-    """One copy that was given out."""
+    """One delivered copy."""
     return {
         "offset": offset_of(delivery.copy),
         "rule": rule_of(delivery.copy),
@@ -229,7 +229,7 @@ def _content(message: bytes, *, encoded: bool) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """How many bytes of segments an offset that is needed holds back; of a topic as it is now."""
+    """How many bytes of segments a needed offset holds back, in a topic as it is now."""
 
     starts: list[int]
     bytes_from: list[int]
@@ -243,7 +243,7 @@ class HeldBack:
         return HeldBack([segment.first_chunk_id for segment in segments], list(_sums_from(sizes)))
 
     def behind(self, offset: int | None) -> int:
-        """Bytes of the segments from that of an offset on; 0 for None."""
+        """The bytes of an offset's segment and all later ones; 0 for None."""
         if offset is None or not self.starts:
             return 0
         return self.bytes_from[max(bisect.bisect_right(self.starts, offset) - 1, 0)]

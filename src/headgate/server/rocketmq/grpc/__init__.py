@@ -1,9 +1,9 @@
-"""RocketMQ's gRPC protocol on the network: handlers of connections, whose calls one servicer answers.
+"""RocketMQ's gRPC protocol on the network: one handler per connection, and one servicer that answers all calls.
 
     Servicer      the calls of one server; `connection` makes the handler of a connection
 
-Hidden: who a client is and what it may do (`access`, `clients`), how calls lie on connections (`calls`), the calls
-(`servicer`, `sending`, `receiving`, `settling`, `telemetry`), what the server renews for clients (`renewing`).
+Hidden: the identity and rights of a client (`access`, `clients`), calls on connections (`calls`), the calls themselves
+(`servicer`, `sending`, `receiving`, `settling`, `telemetry`), renewal of invisible times (`renewing`).
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""Who a client of gRPC is: the access key that signed its call, or the default user where no key is needed.
+"""The identity of a gRPC client: the access key that signed its call, or the default user where no key is needed.
 
-Where no key is needed any signature is taken, as clients send one without a key, too.
+Where no key is needed any signature is accepted, as clients without a key send one as well.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ PROTOCOL = "RocketMQ gRPC v2"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks: a key by its name, or a user."""
+    """The caller: a key by its name, or a user."""
 
     name: str
     is_key: bool
 
 
 def identify(context: ServerContext, peer: Peer, headers: Mapping[str, str]) -> Identity:
-    """Who signed a call with these headers. Raises AuthenticationError."""
+    """The identity behind a call with these headers. Raises AuthenticationError."""
     user = user_without_key(context, peer)
     if user is not None:
         return Identity(user, is_key=False)
@@ -44,6 +44,6 @@ def identify(context: ServerContext, peer: Peer, headers: Mapping[str, str]) -> 
 
 
 def open_session(context: ServerContext, identity: Identity, connection: str) -> Session:
-    """The commands of a client, with the rights of its key or user."""
+    """A client's session at the broker, with the rights of its key or user."""
     check = check_of_key(context.broker.keys, identity.name) if identity.is_key else None
     return context.broker.open_session(identity.name, protocol=PROTOCOL, connection=connection, check=check)

@@ -1,4 +1,4 @@
-"""Calls of gRPC on one connection: each is a task of the loop, which reads requests and writes answers."""
+"""gRPC calls on one connection: each is a task of the loop that reads requests and writes answers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from headgate.server.context import ServerContext
 from headgate.server.transport import Peer, Transport
 
 _REQUEST_ROOM = 4
-"""A request may be this many times as large as the largest body; so a body that is a little too large gets a reason."""
+"""Limit of a request, as a multiple of the largest body: a body slightly too large is refused with a reason."""
 
 _PING_S, _PING_LIMIT_S = 30.0, 50.0
-"""After this silence a peer is asked whether it is there; after the second time it counts as gone."""
+"""After the first time of silence the server pings the peer; after the second the peer counts as gone."""
 
 _LEAST_RATE = 32_768
-"""Bytes a second that a request brings on average, once the time for its beginning is over."""
+"""Least average bytes per second of a request, after the time allowed for its beginning."""
 
 logger = logging.getLogger("headgate.server.rocketmq")
 
@@ -43,7 +43,7 @@ class CallRefusedError(Exception):
 
 
 class GrpcCall:
-    """One call, as the part of the service sees it that answers it."""
+    """One call, as seen by the part of the service that answers it."""
 
     __slots__ = (
         "_deadline_s",
@@ -62,9 +62,9 @@ class GrpcCall:
         self.path = began.path
         self.headers: Mapping[str, str] = began.headers
         self.is_stream = False
-        """Whether its client may wait between requests."""
+        """Whether the client may pause between requests."""
         self.owes_since_s: float | None = None
-        """Since when a request of it is waited for."""
+        """Since when the server waits for a request of the call."""
         self._handler = handler
         self._deadline_s = deadline_s
         self._waiting: asyncio.Future[None] | None = None
@@ -72,19 +72,19 @@ class GrpcCall:
 
     @property
     def peer(self) -> Peer:
-        """Who calls."""
+        """The peer that calls."""
         return self._handler.peer
 
     def time_remaining(self) -> float | None:
-        """Seconds until the call is over; None: it has no end."""
+        """Seconds until the call's deadline; None: it has none."""
         return None if self._deadline_s is None else self._deadline_s - self._handler.now_s()
 
     def is_of(self, user: str) -> None:
-        """It is known who calls."""
+        """Record the user or key that makes the call."""
         self._handler.is_known(user)
 
     async def read(self) -> bytes | None:
-        """The next request; None: there is none any more."""
+        """The next request; None after the last one."""
         connection = self._handler.connection
         while True:
             message = connection.take_message(self.number)
@@ -123,7 +123,7 @@ Serve: TypeAlias = Callable[[GrpcCall], Awaitable[bytes | None]]
 
 
 class GrpcHandler:
-    """One connection. What it says of itself in lists is said of its clients, one by one."""
+    """One connection. Lists show its clients, one by one, and not the connection itself."""
 
     def __init__(self, transport: Transport, context: ServerContext, serve: Serve) -> None:
         limits = context.settings.rocketmq
@@ -152,11 +152,11 @@ class GrpcHandler:
         return self._context.clock.monotonic_s()
 
     def is_known(self, user: str) -> None:
-        """A call of a user or key came: the connection may stay."""
+        """The user or key of a call is known: the connection may stay."""
         self._record.user = user
 
     def flush(self) -> None:
-        """Send what there is to send."""
+        """Send the pending output."""
         output = self.connection.take_output()
         if output:
             self._transport.write(output)
@@ -193,7 +193,7 @@ class GrpcHandler:
                     self._tasks[number][1].cancel()
         self.flush()
         if not self._transport.is_writable:
-            # Whoever takes no answers asks nothing more.
+            # A peer that takes no answers is not read.
             self._transport.pause_reading()
 
     def writable(self) -> None:
@@ -206,7 +206,7 @@ class GrpcHandler:
                 each.set_result(None)
 
     def tick(self, now_ms: int) -> None:
-        """Time passes: peers that send too slowly are cut off, silent ones are asked whether they are there."""
+        """Time passes: cut off a peer that sends too slowly or does not answer, ping a silent one."""
         now_s = self.now_s()
         self.connection.rest()
         if self.connection.frames != self._frames or not self.connection.has_part:
@@ -221,7 +221,7 @@ class GrpcHandler:
             self.flush()
 
     def _is_late(self, call: GrpcCall, now_s: float) -> bool:
-        """Whether the peer owes a request, and brings too little of it."""
+        """Whether the peer owes a request, and sends it too slowly."""
         if call.owes_since_s is None:
             return False
         received = self.connection.received(call.number)
@@ -241,7 +241,7 @@ class GrpcHandler:
         self._end_calls()
 
     def shut_down(self) -> None:
-        """The server stops: the calls that are there are answered, further ones are not taken."""
+        """The server stops: current calls are answered, new ones are not accepted."""
         self.connection.leave()
         self.flush()
         self._close_if_done()

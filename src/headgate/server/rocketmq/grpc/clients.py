@@ -1,6 +1,6 @@
-"""The clients of gRPC: known by the ids that they give themselves, as gRPC tells nothing of connections.
+"""The clients of gRPC: known by the ids that they give themselves, as gRPC hides connections.
 
-A client is there from its first call until it says that it ends, or is silent: no call is going on, and none came for
+A client exists from its first call until it says that it ends, or is silent: no call in progress, and none for
 `rocketmq.client_silence_s`. In lists and metrics it is a connection.
 """
 
@@ -26,10 +26,10 @@ from headgate.server.rocketmq.grpc.renewing import Renewals
 from headgate.server.transport import Peer
 
 PUBLISHER_IDLE_MS = 60_000
-"""A publisher that was not used for so long is given back."""
+"""After this idle time a publisher is closed."""
 
 MESSAGES_READ = 16
-"""Messages of a client that are received at once; each may be as large as the limit."""
+"""Limit: sent messages of a client that are received at once; each may be as large as the size limit."""
 
 _HEADERS = {"x-mq-client-id": "client_id", "x-mq-language": "language", "x-mq-client-version": "version"}
 
@@ -37,13 +37,13 @@ logger = logging.getLogger("headgate.server.rocketmq")
 
 
 def _no_matter() -> None:
-    """Members of gRPC are given messages of all queues: they divide nothing among themselves."""
+    """Ignore changes of a group: gRPC members receive from all queues, and divide none among themselves."""
 
 
 class GrpcClient:
-    """One client: its session at the broker, its settings, what it has.
+    """One client: its session at the broker, its settings, its unsettled messages.
 
-    `settings` are None until it sent some.
+    `settings` are None until the client has sent them.
     """
 
     __slots__ = (
@@ -71,12 +71,12 @@ class GrpcClient:
         self.peer = peer
         self.settings: ClientSettings | None = None
         self._announced: dict[str, dict[str, Announcement]] = {}
-        """By group and topic, what it receives with."""
+        """Its filters, by group and topic."""
         self.calls = 0
-        """Those that are going on."""
+        """Calls in progress."""
         self.seen_s = context.clock.monotonic_s()
         self.streams: set[asyncio.Event] = set()
-        """One for each open stream of settings: set, it ends."""
+        """One for each open stream of settings; setting the event ends the stream."""
         self.renewals = Renewals()
         self.attempts = Attempts()
         self.record: ConnectionRecord
@@ -87,7 +87,7 @@ class GrpcClient:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def begin(self, headers: Mapping[str, str]) -> None:
-        """It is known: lists show it, and it may ask the broker."""
+        """Register the client: lists show it, and its session at the broker opens."""
         context = self._context
         listener = "rocketmq_tls" if self.peer.is_encrypted else "rocketmq"
         self.record = context.connections.opened(self, listener=listener, now_ms=context.clock.now_ms())
@@ -104,7 +104,7 @@ class GrpcClient:
         )
 
     def end(self) -> None:
-        """It is gone."""
+        """The client is gone."""
         for group in self._announced:
             self._context.broker.members.leave(group, self.id)
         for stream in self.streams:
@@ -116,7 +116,7 @@ class GrpcClient:
     # receiving
 
     def set(self, settings: ClientSettings) -> None:
-        """It says what it is, and what it receives with."""
+        """The client sent its settings: its kind, group and filters."""
         self.settings = settings
         if settings.group is not None:
             before = self._announced.get(settings.group, {})
@@ -127,17 +127,17 @@ class GrpcClient:
         self.is_heard()
 
     def is_heard(self) -> None:
-        """It lives, and asks for what it asked for."""
+        """The client is alive: it stays a member of its groups, with the filters that it announced."""
         for group in self._announced:
             self._is_member(group)
 
     def asks(self, group: str, topic: str, kind: int, text: str) -> None:
-        """It receives with a filter, which it may not have said in its settings."""
+        """The client receives with a filter, which may be missing in its settings."""
         announced = self._announced.get(group, {})
         last = announced.get(topic)
         now = self._announcement(kind, text, last)
         if now is not last:
-            # What was announced is not changed any more.
+            # Announced mappings are not changed any more.
             self._announced[group] = {**announced, topic: now}
             self._is_member(group)
 
@@ -162,14 +162,14 @@ class GrpcClient:
             while len(self._publishers) >= self._context.settings.limits.publishers:
                 self._publishers.pop(next(iter(self._publishers)))[0].close()
             publisher = self.session.publisher(stream, exchange=topic)
-        # The one used last stands last.
+        # Last used, last in order.
         self._publishers[stream] = (publisher, self._context.clock.now_ms())
         return publisher
 
     async def room_to_send(self) -> None:
         """Wait until the client may send another message; `read` must follow.
 
-        Too much of what it sent waits to be written, or too many of its messages are being received.
+        It waits while too much that the client sent is unwritten, or too many of its messages are being received.
         """
         while self._reading >= MESSAGES_READ or self.session.backlog.is_full:
             room = asyncio.get_running_loop().create_future()
@@ -205,7 +205,7 @@ class GrpcClient:
             self._let_in()
 
     def tick(self, now_ms: int) -> None:
-        """Give back publishers that were not used for a while; renew what the client has."""
+        """Close idle publishers; renew the invisible times of the client's messages."""
         for stream, (publisher, used_ms) in list(self._publishers.items()):
             if now_ms - used_ms < PUBLISHER_IDLE_MS:
                 break
@@ -215,7 +215,7 @@ class GrpcClient:
 
 
 class Clients:
-    """The clients that are there."""
+    """The clients of one server."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
@@ -225,11 +225,11 @@ class Clients:
         return iter(tuple(self._clients.values()))
 
     def get(self, client_id: str, identity: Identity) -> GrpcClient | None:
-        """The client of that id that signs so; None if it is not there."""
+        """The client with this id and identity; None if there is none."""
         return self._clients.get((client_id, identity))
 
     def begin(self, client_id: str, identity: Identity, peer: Peer, headers: Mapping[str, str]) -> GrpcClient:
-        """A client that calls for the first time. Raises LimitExceededError for one more than there may be."""
+        """A client that calls for the first time. Raises LimitExceededError if there are too many clients."""
         most = self._context.settings.rocketmq.clients
         if len(self._clients) >= most:
             self._context.connections.totals.refused += 1
@@ -245,7 +245,7 @@ class Clients:
             client.end()
 
     def tick(self) -> None:
-        """Time passes: clients that are silent are gone."""
+        """Time passes: end silent clients, tick the others."""
         now_ms, now_s = self._context.clock.now_ms(), self._context.clock.monotonic_s()
         limit_s = self._context.settings.rocketmq.client_silence_s
         for client in self:

@@ -1,4 +1,4 @@
-"""Filters of receives: a text is compiled once and kept, as each receive brings it again."""
+"""Filters of receives: each text is compiled once and kept, as every receive repeats it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _WRONG_TAGS = "expression format is not correct"
 
 @dataclass(frozen=True, slots=True)
 class GroupFilter:
-    """What decides messages that the group sees first, and those that it was given before; None: all."""
+    """The filters of one receive: `fresh` for new messages of the group, `again` for redelivered ones; None: all."""
 
     fresh: Filter | None
     again: Filter | None
 
 
 class GroupFilters:
-    """The filters that clients gave last."""
+    """The filters that clients used last."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._is_late = settings.rocketmq.check_filters == "late"
@@ -36,7 +36,7 @@ class GroupFilters:
         self._kept: OrderedDict[tuple[int, str], GroupFilter | RemoteProtocolError] = OrderedDict()
 
     def check_settings(self, kind: int, text: str) -> None:
-        """Refuse what a client says that it will receive with. Raises RemoteProtocolError."""
+        """Check a filter in a client's settings. Raises RemoteProtocolError for a wrong one."""
         if kind == pb.FilterType.SQL and self._is_late:
             return
         try:
@@ -47,7 +47,7 @@ class GroupFilters:
             raise refused(Status.ILLEGAL_FILTER_EXPRESSION, _WRONG_TAGS) from error
 
     def get(self, kind: int, text: str) -> GroupFilter:
-        """The filter of a receive. Raises RemoteProtocolError with the status of one that is wrong."""
+        """The filter of a receive. Raises RemoteProtocolError with a status for a wrong filter."""
         kept = self._kept.pop((kind, text), None)
         if kept is None:
             kept = self._made(kind, text)

@@ -1,8 +1,8 @@
-"""ReceiveMessage: what consumers are given.
+"""ReceiveMessage: the messages that consumers get.
 
 An answer is a stream: a status, the messages, the time. A receive that finds nothing is held until its time is over.
-All queues of the topic are looked at, whichever is named, as in the original: clients that go from queue to queue would
-else wait at an empty one.
+It looks at all queues of the topic, whichever queue it names, as in the original: otherwise clients that go from queue
+to queue would wait at an empty one.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from headgate.server.rocketmq.grpc.routing import Routing
 from headgate.server.rocketmq.grpc.waiting import Answer
 
 ANSWERED_BEFORE_S = 0.5
-"""A receive that finds nothing is answered so long before its call is over."""
+"""How long before the end of its call a receive that finds nothing is answered."""
 
 LOOKED_S = 0.25
-"""Messages that are there when the time of a receive is over are looked at for so long at most."""
+"""How long at most a receive goes on after its time, with messages that are there already."""
 
 
 class Receiving:
@@ -57,15 +57,15 @@ class Receiving:
     async def receive(
         self, client: GrpcClient, request: pb.ReceiveMessageRequest, left_s: float | None
     ) -> AsyncGenerator[bytes, None]:
-        """The answer, piece by piece; `left_s` is what is left of the call's time, None for no end.
+        """The answer, piece by piece; `left_s` is the rest of the call's time, None for no end.
 
-        Raises HeadgateError for what is refused, before the first piece.
+        Raises HeadgateError for a refused receive, before the first piece.
         """
         asked = receive_request(request, self._limits)
         topic = self._routing.topic(client, asked.topic, for_producer=False)
         self._routing.group(asked.group)
         filter = self._filters.get(asked.filter_type, asked.filter_text)
-        # Only queues that are there: who names others makes no more places.
+        # Only queues that exist: other numbers make no more places.
         place = (asked.group, topic.name, asked.queue if asked.queue < len(topic.streams) else -1)
         is_fifo = self._context.broker.consumer_groups.settings_of(asked.group).fifo
         attempt_id = asked.attempt_id if is_fifo else ""
@@ -155,7 +155,7 @@ class Receiving:
 
     @staticmethod
     def _take_back(client: GrpcClient, topic: MessageTopic, asked: Receive, received: Received) -> None:
-        """The call was given up before all of its answer was out: its client passes over what it got."""
+        """Make messages visible of a call that ended before its whole answer was sent: its client ignores them."""
         for queue, tokens in _by_queue(received).items():
             view = client.session.group_view(topic, queue, asked.group)
             client.renewals.drop(view, tokens)

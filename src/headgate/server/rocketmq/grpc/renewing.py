@@ -1,7 +1,7 @@
-"""What push consumers were given and have not settled: the server keeps it invisible while its client lives.
+"""Renewal of invisible times: the unsettled messages of a push consumer stay invisible while the client lives.
 
-Messages of one receive and queue are renewed together, half way through their invisible time, and for three hours at
-most, as in the original. When the client is gone they are visible to others after a second.
+Messages of one receive and queue are renewed together, halfway through their invisible time, for at most three hours,
+as in the original. When the client is gone they are visible to others after a second.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class _Given(msgspec.Struct, eq=False):
 
 
 class Renewals:
-    """What one client has."""
+    """The unsettled messages of one client whose invisible times are renewed."""
 
     __slots__ = ("_given", "_held")
 
     def __init__(self) -> None:
         self._held: dict[tuple[GroupView, bytes], _Given] = {}
-        """By their tokens, which are those of one queue."""
+        """By group view and token; a token belongs to one queue."""
         self._given: deque[_Given] = deque()
-        """Those that are due first come first."""
+        """Earliest due first."""
 
     def __len__(self) -> int:
         """How many messages."""
@@ -52,14 +52,14 @@ class Renewals:
         self._held.update({(view, token): given for token in tokens})
 
     def drop(self, view: GroupView, tokens: Sequence[bytes]) -> None:
-        """The client settled messages, or said when they are visible; others are no matter."""
+        """The client settled messages, or said when they are visible; unknown tokens are ignored."""
         for token in tokens if self._held else ():
             given = self._held.pop((view, token), None)
             if given is not None:
                 given.tokens.discard(token)
 
     def tick(self, now_ms: int) -> None:
-        """Renew what is due."""
+        """Renew the messages that are due."""
         while self._given and (self._given[0].due_ms <= now_ms or not self._given[0].tokens):
             given = self._given.popleft()
             if now_ms >= given.ends_ms:

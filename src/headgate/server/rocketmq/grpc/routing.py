@@ -20,13 +20,13 @@ TYPES: Mapping[MessageKind, pb.MessageType] = {
 
 
 class Routing:
-    """Finds what a call is about."""
+    """Finds the topic and the consumer group of a call."""
 
     def __init__(self, context: ServerContext) -> None:
         self._groups = context.broker.consumer_groups
 
     def topic(self, client: GrpcClient, name: str, *, for_producer: bool) -> MessageTopic:
-        """A topic, which is made where the settings say so. Raises RemoteProtocolError and errors of the broker."""
+        """A topic; a missing one is made if the settings allow it. Raises RemoteProtocolError and broker errors."""
         check_topic(name)
         try:
             return client.session.ensure_message_topic(name, for_producer=for_producer)
@@ -34,7 +34,7 @@ class Routing:
             raise refused(Status.TOPIC_NOT_FOUND, f"no route of topic {name}: there is no such topic") from error
 
     def group(self, name: str) -> GroupSettings:
-        """The settings of a consumer group, which is declared where the settings say so; errors as `topic`."""
+        """The settings of a consumer group; a missing one is declared if the settings allow it. Errors as `topic`."""
         check_group(name)
         try:
             return self._groups.ensure(name)
@@ -43,5 +43,5 @@ class Routing:
 
 
 def accepted_types(topic: MessageTopic) -> tuple[pb.MessageType, ...]:
-    """The types of messages that a topic takes."""
+    """The message types that a topic accepts."""
     return tuple(told for kind, told in TYPES.items() if kind in topic.accepts)

@@ -1,8 +1,8 @@
-"""SendMessage and RecallMessage: what producers publish.
+"""SendMessage and RecallMessage: the calls of producers.
 
-The messages of a call are one batch of each queue, and so are stored by one write with all that came in the same turn.
-What comes in a turn goes to the same queue, and the next turn's to the next: producers that send one by one reach all
-queues, and many together make larger chunks.
+The messages of a call are one batch per queue, and so are stored by one write with everything of the same turn. All
+messages of a turn go to one queue, and those of the next turn to the next queue: producers that send one by one reach
+all queues, and many producers together make larger chunks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headgate.server.rocketmq.grpc.routing import Routing, accepted_types
 from headgate.server.rocketmq.grpc.waiting import Answer
 
 _SEPARATOR = "/"
-"""In recall handles, between the broker's and the message id, which the answer to a recall says again."""
+"""In recall handles, between the broker's handle and the message id; the answer to a recall repeats the id."""
 
 
 class Sending:
@@ -45,7 +45,7 @@ class Sending:
         self._turn_has_begun = False
 
     async def send(self, client: GrpcClient, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
-        """Store messages; answered when all are."""
+        """Store messages; the call is answered when all of them are stored or scheduled."""
         now_ms = self._context.clock.now_ms()
         name, messages = sent_messages(request, self._limits, now_ms=now_ms, born_host=client.peer.host)
         topic = self._routing.topic(client, name, for_producer=True)
@@ -94,7 +94,7 @@ class Sending:
         return written, places
 
     def _queue(self, queues: int, message: SentMessage) -> int:
-        """Where a message goes: those of a message group always to the same queue."""
+        """The queue of a message; all messages of a message group go to the same queue."""
         if message.group is not None:
             return zlib.crc32(message.group.encode("utf-8", "replace")) % queues
         if not self._turn_has_begun:

@@ -1,8 +1,7 @@
-"""The calls of RocketMQ's gRPC service: who calls, what is refused, which part of this package answers.
+"""The calls of RocketMQ's gRPC service: identifying the client, refusing calls, choosing the part that answers.
 
-Requests are taken and answers given as bytes, and a request is read when it is known who sends it and that there is
-room for it. What is refused is told by the status within an answer; only the stream of settings ends with an error of
-gRPC.
+Requests and answers are bytes. A request is read once its client is known and there is room for it. A refusal is a
+status within an answer; only the stream of settings ends with an error of gRPC.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ logger = logging.getLogger("headgate.server.rocketmq")
 
 
 class Servicer:
-    """Serves the calls of one server, whatever connections they come by."""
+    """Serves the calls of one server, on all its connections."""
 
     def __init__(self, context: ServerContext, driver: Driver) -> None:
         self._context = context
@@ -78,11 +77,11 @@ class Servicer:
         self._timer = driver.loop.call_later(_TICK_S, self._tick)
 
     def connection(self, transport: Transport, context: ServerContext) -> GrpcHandler:
-        """What serves a connection that was accepted."""
+        """The handler of an accepted connection."""
         return GrpcHandler(transport, context, self._serve)
 
     def stop(self) -> None:
-        """Answer what waits, end streams: no call lasts longer than its answer takes."""
+        """Answer waiting receives and end streams, so that no call lasts longer than its answer takes."""
         self._receiving.stop()
         for client in self.clients:
             for stream in client.streams:
@@ -168,7 +167,7 @@ class Servicer:
         if reason:
             raise CallRefusedError(StatusCode.UNAVAILABLE, reason)
 
-    # who calls
+    # clients
 
     def _client(self, call: GrpcCall) -> GrpcClient:
         """The client of a call that began. Raises HeadgateError for one that is not served."""
@@ -206,7 +205,7 @@ _CODES: Mapping[int, StatusCode] = {
     Status.FORBIDDEN: StatusCode.PERMISSION_DENIED,
     Status.TOO_MANY_REQUESTS: StatusCode.RESOURCE_EXHAUSTED,
 }
-"""How the stream of settings ends, by what was refused; else with INVALID_ARGUMENT."""
+"""How the stream of settings ends, by the status of the refusal; with INVALID_ARGUMENT for all others."""
 
 
 async def _not_served(_client: GrpcClient, _request: Any) -> Any:

@@ -1,4 +1,4 @@
-"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: what consumers say of messages they have."""
+"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: consumers settle the messages they hold."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _NOT_HELD = "the message is not held by this receipt handle any more"
 
 
 class Settling:
-    """Serves consumers that have messages."""
+    """Serves consumers that hold messages."""
 
     def __init__(self, context: ServerContext, routing: Routing) -> None:
         self._routing = routing
         self._limits = GrpcLimits(Limits(body_bytes=context.settings.rocketmq.message_size_bytes))
 
     async def acknowledge(self, client: GrpcClient, request: pb.AckMessageRequest) -> pb.AckMessageResponse:
-        """Settle messages; those of a queue by one commit."""
+        """Settle messages, with one commit per queue."""
         entries = request.entries
         if not 1 <= len(entries) <= self._limits.entries:
             raise refused(Status.BAD_REQUEST, f"{len(entries)} entries; expected 1 to {self._limits.entries}")
@@ -62,7 +62,7 @@ class Settling:
     async def change_invisible(
         self, client: GrpcClient, request: pb.ChangeInvisibleDurationRequest
     ) -> pb.ChangeInvisibleDurationResponse:
-        """Say when a message is visible to others; it has another handle from then on, unless that is at once."""
+        """Change when a message is visible to others; it gets a new handle, unless it is visible at once."""
         invisible_ms = milliseconds(request.invisible_duration)
         check_invisible_time(invisible_ms, self._limits.messages, is_changed=True)
         topic, group = self._found(client, request)

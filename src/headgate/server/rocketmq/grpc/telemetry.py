@@ -1,4 +1,4 @@
-"""Calls about the client itself, and the stream over which it is told its settings; routes and assignments."""
+"""Calls about the client itself, the stream that brings it its settings, routes and assignments."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from headgate.server.rocketmq.grpc.filters import GroupFilters
 from headgate.server.rocketmq.grpc.routing import Routing, accepted_types
 
 BROKER_NAME = "headgate"
-"""What clients call the server; there is one."""
+"""The server's name for clients; there is one broker."""
 
 
 class Telemetry:
-    """Serves what clients say of themselves, and ask about topics."""
+    """Serves calls about the client itself, and about the routes of topics."""
 
     def __init__(self, context: ServerContext, routing: Routing, filters: GroupFilters, clients: Clients) -> None:
         self._context = context
@@ -49,14 +49,14 @@ class Telemetry:
     async def query_assignment(
         self, client: GrpcClient, request: pb.QueryAssignmentRequest
     ) -> pb.QueryAssignmentResponse:
-        """What a push consumer receives from."""
+        """The queues that a push consumer receives from."""
         topic = self._routing.topic(client, full_name(request.topic), for_producer=False)
         group = self._routing.group(full_name(request.group))
         route = self._route(client, topic, request.topic, request.endpoints)
         return assignment_response(route, OK, is_fifo=group.fifo)
 
     async def heartbeat(self, client: GrpcClient, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
-        """The client lives."""
+        """Record that the client is alive."""
         if client.settings is None:
             raise refused(Status.UNRECOGNIZED_CLIENT_TYPE, "the client has not sent its settings")
         if not client.settings.is_producer:
@@ -72,9 +72,9 @@ class Telemetry:
         return pb.NotifyClientTerminationResponse(status=OK)
 
     async def serve(self, client: GrpcClient, call: GrpcCall) -> str:
-        """Answer settings until the client ends the stream; gives why the server ends it, or nothing.
+        """Answer settings until the client ends the stream; returns why the server ends it, or an empty text.
 
-        Raises HeadgateError for settings that are refused: the stream ends with it.
+        Raises HeadgateError for refused settings: the stream ends with that error.
         """
         call.is_stream = True
         ends = asyncio.Event()
@@ -104,7 +104,7 @@ class Telemetry:
 
     def _answer(self, client: GrpcClient, command: pb.TelemetryCommand) -> pb.TelemetryCommand | None:
         if command.WhichOneof("command") != "settings":
-            # Answers to what this server never asks.
+            # An answer to a request that this server never sends.
             return None
         try:
             settings = ClientSettings.of(command.settings)

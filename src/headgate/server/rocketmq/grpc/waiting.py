@@ -1,4 +1,4 @@
-"""Answers of the broker that calls of gRPC wait for."""
+"""Answers of the broker that gRPC calls wait for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Answer(Generic[T]):
-    """Is called once, with what the broker answers; a call that has ended meanwhile hears nothing."""
+    """Called once, with the broker's answer; ignored if the waiting call has ended."""
 
     __slots__ = ("_future",)
 
@@ -24,11 +24,11 @@ class Answer(Generic[T]):
             return
         if isinstance(answer, HeadgateError):
             self._future.set_exception(answer)
-            # Nobody may come to it, where another answer was an error already: asyncio would log that.
+            # The call may never read it, if another answer was an error already: asyncio would log that.
             self._future.exception()
         else:
             self._future.set_result(answer)
 
     async def result(self) -> T:
-        """What it answered. Raises HeadgateError."""
+        """The broker's answer. Raises HeadgateError."""
         return await self._future

@@ -1,6 +1,6 @@
-"""Who a request comes from: the holder of an access key, who signs each request, or a client that needs none.
+"""The identity behind a request: the access key that signed it, or the default user for a client that needs no key.
 
-There is no login: a session begins with the first request that it is for.
+There is no login: a session begins with the first request of its key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headgate.server.rocketmq.rights import check_of_key, user_without_key
 from headgate.server.transport import Transport
 
 _MOST_SESSIONS = 16
-"""Clients share a connection, each perhaps with a key of its own; more than that are no clients of ours."""
+"""Limit: sessions, and so access keys, per connection. Clients may share a connection, each with its own key."""
 
 
 class Access:
@@ -29,10 +29,10 @@ class Access:
         self._protocol = protocol
         self._opened = opened
         self._sessions: dict[str, Session] = {}
-        """By the name of the key; the empty one is none."""
+        """By the name of the key; the empty name stands for requests without a key."""
 
     def session_of(self, command: Command) -> Session:
-        """The session that a request belongs to. Raises AuthenticationError for one that is not to be served."""
+        """The session that a request belongs to. Raises AuthenticationError for a request that is refused."""
         keys = self._context.broker.keys
         if not keys:
             return self._sessions.get("") or self._open_unsigned()

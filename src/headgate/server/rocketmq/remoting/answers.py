@@ -1,4 +1,4 @@
-"""What is said to clients: answers that requests of many kinds have, and what the server asks by itself."""
+"""Answers that requests of many kinds share, and the server's own requests to a client."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headgate.server.transport import Buffer
 _REMARK_CHARACTERS = 2_000
 
 Answer = Callable[[Command, Command], None]
-"""Gets a request and its answer; none is sent to a request that nobody waits for."""
+"""Called with a request and its answer; the answer to a one-way request is not sent."""
 
 
 class Tell(Protocol):
-    """Says something to the client, or asks it something: `answered` gets the answer, None if it has gone."""
+    """Sends a notice or a request to the client: `answered` gets the client's answer, None if the client has gone."""
 
     def __call__(
         self,
@@ -34,7 +34,7 @@ def refusal(command: Command, error: HeadgateError) -> Command:
 
 
 def settled(answer: Answer, command: Command) -> Callable[[list[bool] | HeadgateError], None]:
-    """What answers a request when all that it settles is written, or when that fails."""
+    """A callback that answers a request when everything that it settles is written, or when that fails."""
 
     def answer_with(result: list[bool] | HeadgateError) -> None:
         if isinstance(result, HeadgateError):

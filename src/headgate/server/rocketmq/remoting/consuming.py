@@ -1,4 +1,4 @@
-"""Members of consumer groups: heartbeats, who is there, locks of queues, and what could not be consumed."""
+"""Members of consumer groups: heartbeats, lists of members, locks of queues, and messages that are sent back."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _ASKED_AGAIN_MS = 1_000
 _MOST_MEMBERSHIPS = 10_000
 _BROADCASTING = "BROADCASTING"
 _IN_TURN = "AVG_BY_CIRCLE"
-"""The way of dividing by which members take queues in turn; all others give each a part in a row."""
+"""The strategy by which members take queues in turn; with any other, each member gets a contiguous part."""
 
 logger = logging.getLogger("headgate.server.rocketmq")
 
 
 class Consuming:
-    """What the members of one connection ask for, beside messages."""
+    """Serves the requests of the members on one connection, except pulls."""
 
     def __init__(
         self, transport: Transport, context: ServerContext, answer: Answer, tell: Tell, replying: Replying
@@ -61,9 +61,9 @@ class Consuming:
         self._replying = replying
         self._connection = context.connections.of(transport).name
         self._asked_ms: dict[str, int] = {}
-        """When members of groups were asked what they ask for."""
+        """Group → when its members on this connection were last asked for their subscriptions."""
         self._memberships: dict[tuple[str, str], int] = {}
-        """Group and the client's id → what the client calls all that it asked for last, a number."""
+        """Group and client id → the fingerprint in the client's last heartbeat: a number for all its subscriptions."""
         self.requests: Mapping[int, Callable[[Session, Command], None]] = {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
@@ -76,9 +76,9 @@ class Consuming:
         }
 
     def has_retries(self, group: str) -> bool:
-        """Whether a consumer group has a retry topic: if it is there, or would be with the first heartbeat.
+        """Whether a consumer group has a retry topic: if it exists, or its first heartbeat would create it.
 
-        Clients ask before they send one, and then not for half a minute.
+        Clients ask before they send that heartbeat, and then not again for half a minute.
         """
         groups = self._broker.consumer_groups
         return bool(group) and (groups.find(group) is not None or groups.may_create)
@@ -93,7 +93,7 @@ class Consuming:
         for group, client_id in memberships:
             self._members.lost(group, client_id, self)
 
-    # who is there
+    # members
 
     def _heartbeat(self, session: Session, command: Command) -> None:
         heartbeat = decode_body(command.body, b.Heartbeat)  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ class Consuming:
         self._answer(command, command.answer(ResponseCode.SUCCESS, fields=fields))
 
     def _join(self, session: Session, heartbeat: b.Heartbeat, consumer: b.ConsumerData) -> bool:
-        """One membership; whether it is new, or another one than before."""
+        """Record one membership; returns whether it is new or has changed."""
         key = (consumer.group_name, heartbeat.client_id)
         known = self._memberships.get(key)
         if known is None and len(self._memberships) >= _MOST_MEMBERSHIPS:
@@ -150,14 +150,14 @@ class Consuming:
         )
 
     def _others_changed(self, group: str) -> None:
-        # Behind the answer to a heartbeat that is being handled: until it has that, a client sends no other one.
+        # After the answer to the heartbeat in progress: a client sends no other heartbeat before it has that answer.
         fields = {"consumerGroup": group}
         self._transport.call_soon(lambda: self._tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))
 
     def refresh(self, session: Session, group: str) -> None:
-        """Ask the members of a group on this connection what they ask for: a pull is newer than the last heartbeat.
+        """Ask a group's members on this connection for their subscriptions: a pull is newer than the last heartbeat.
 
-        A client that divides queues anew says so with a heartbeat, and leaves that out while another one is under way.
+        A client that divides queues anew announces that with a heartbeat, but not while another heartbeat is under way.
         """
         now_ms = self._context.clock.now_ms()
         if 0 <= now_ms - self._asked_ms.get(group, 0) < _ASKED_AGAIN_MS:
@@ -224,7 +224,7 @@ class Consuming:
         self._answer(command, command.answer(ResponseCode.SUCCESS))
 
     def _streams(self, session: Session, request: b.LockRequest) -> dict[str, b.MessageQueue]:
-        """The queues of a request that the client may read, by their streams; the retry queue is one, too."""
+        """The queues of a request that the client may read, by their streams; the retry queue counts as one."""
         found = {}
         for queue in request.queues:
             if queue.topic.startswith(RETRY_PREFIX):
@@ -236,7 +236,7 @@ class Consuming:
         return found
 
     def _assign(self, session: Session, command: Command) -> None:
-        """The queues of a member that leaves dividing them to the server; it pulls from them as others do."""
+        """Answer with the queues of a member that lets the server divide them; it pulls from them like any member."""
         request = decode_body(command.body, b.AssignmentRequest)  # type: ignore[arg-type]
         count = self._queues_of(session, request.topic)
         numbers: Sequence[int] = range(count)
@@ -248,14 +248,14 @@ class Consuming:
         self._answer(command, command.answer(ResponseCode.SUCCESS, body=encode_body(b.AssignmentAnswer(queues))))
 
     def _queues_of(self, session: Session, topic: str) -> int:
-        """How many queues of a topic a member may divide: none of one that is not there."""
+        """How many queues of a topic the members divide; 0 for a topic that does not exist."""
         if topic.startswith(RETRY_PREFIX):
             return int(self.has_retries(topic.removeprefix(RETRY_PREFIX)))
         session.check_reads(topic)
         found = self._broker.message_topics.find(topic)
         return 0 if found is None else len(found.streams)
 
-    # what could not be consumed
+    # messages that are sent back
 
     def _send_back(self, session: Session, command: Command) -> None:
         request = read_header(command, h.SendBackRequest)
@@ -280,7 +280,7 @@ class Consuming:
 def share_of(count: int, members: Sequence[str], member: str, *, in_turn: bool) -> range:
     """The queues of one member when `count` are divided; none for a client that is not a member.
 
-    As clients divide them: if the members cannot all have as many, the first ones have one more.
+    The division is that of the clients: if the queues do not divide evenly, the first members get one more.
     """
     if member not in members:
         return range(0)

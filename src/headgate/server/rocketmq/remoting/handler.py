@@ -1,7 +1,7 @@
-"""One connection of a client of the classic protocol: its requests, and what the server asks of it.
+"""One connection of a client of the classic protocol: its requests, and the server's requests to it.
 
-Requests are answered in any order. One that nobody waits for is not answered. What the original does not know it
-answers with a code of its own, and so does this.
+Requests are answered in any order. One-way requests are not answered. An unknown request is answered with a code of
+its own, as in the original.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from headgate.server.transport import Buffer, Transport
 
 PROTOCOL = "RocketMQ"
 SILENCE_S = 180.0
-"""A client says something every 30 seconds; one that is silent for so long is cut off. The original waits for 120."""
+"""After this silence a client is cut off. Clients send something every 30 seconds; the original waits for 120."""
 
 _FRAME_ROOM_BYTES = 1 << 20
-"""What a frame may hold beside the largest batch of messages."""
+"""Room in a frame beside the largest batch of messages."""
 
 _MOST_ASKED = 1_000
-"""The client owes so many answers at most; it gets away with the earliest."""
+"""Limit: requests that wait for the client's answer. Beyond it the oldest counts as unanswered."""
 
 logger = logging.getLogger("headgate.server.rocketmq")
 
@@ -65,7 +65,7 @@ class RemotingHandler:
         self._conversation = Conversation(transport, context.clock)
         self._opaques = itertools.count(1)
         self._answers: dict[int, Callable[[Command | None], None]] = {}
-        """What is called with the client's answer to a request of ours, None where it has gone, by their numbers."""
+        """The server's requests by number: the callback for the client's answer, or for None if there is none."""
         self._access = Access(transport, context, protocol=PROTOCOL, opened=self._opened)
         host, port = context.advertised_classic_address(transport.peer)
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -81,7 +81,7 @@ class RemotingHandler:
         self._queries = Queries(transport, context, self._answer, store_host=store_host)
         self._is_open = True
         self._flush_is_due = False
-        """Whether what was answered is sent in this turn."""
+        """Whether a flush in this turn will send the answers."""
         self._requests: dict[int, Callable[[Command], None]] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
@@ -128,7 +128,7 @@ class RemotingHandler:
         self._queries.wake()
 
     def tick(self, now_ms: int) -> None:
-        """Time passes: held requests, unused publishers, clients that are silent."""
+        """Time passes: end held requests, close unused publishers, cut off a silent client."""
         if not self._is_open:
             return
         self._sending.tick(now_ms)
@@ -144,7 +144,7 @@ class RemotingHandler:
         self._end()
 
     def shut_down(self) -> None:
-        """The server stops: clients look for another one by themselves."""
+        """The server stops; clients look for another server by themselves."""
         self._end()
         self._transport.close()
 
@@ -194,7 +194,7 @@ class RemotingHandler:
     # answers
 
     def _answer(self, request: Command, answer: Command) -> None:
-        """Answer a request, if somebody waits for that."""
+        """Answer a request, unless it is one-way or the connection has ended."""
         if request.is_one_way or not self._is_open:
             return
         try:
@@ -205,7 +205,7 @@ class RemotingHandler:
         self._flush_soon()
 
     def _refuse_later(self, command: Command, error: HeadgateError) -> None:
-        """Who guesses secrets waits for each answer, as with passwords."""
+        """Delay the refusal of a wrong key or signature, as with passwords: this slows the guessing of secrets."""
         delay_s = self._context.settings.timeouts.login_failure_s
         self._transport.call_later(delay_s, functools.partial(self._answer, command, refusal(command, error)))
 
@@ -227,7 +227,7 @@ class RemotingHandler:
         answered: Callable[[Command | None], None] | None = None,
         body: Buffer = b"",
     ) -> None:
-        """Ask something of the client; without `answered` it need not answer."""
+        """Send a request to the client; without `answered` it is one-way."""
         if not self._is_open:
             return
         number = next(self._opaques)
@@ -247,7 +247,7 @@ class RemotingHandler:
     # the end
 
     def _end(self) -> None:
-        """End everything that the connection has in the broker; again is harmless."""
+        """End everything that the connection has in the broker; a second call is harmless."""
         if not self._is_open:
             return
         self._is_open = False

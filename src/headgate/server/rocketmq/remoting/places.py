@@ -1,4 +1,4 @@
-"""Places in queues: up to where groups are done, where queues begin and end, and which offset a time has."""
+"""Offsets of queues: the committed offsets of groups, the bounds of queues, and the offset of a time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from headgate.server.rocketmq.remoting.subscriptions import readable_stream, rea
 
 
 class Places:
-    """What the clients of one connection ask and say about offsets."""
+    """Serves the requests about offsets on one connection."""
 
     def __init__(
         self, context: ServerContext, answer: Answer, pulling: Pulling, is_member: Callable[[str], bool]
     ) -> None:
-        """`pulling` is what its members read; `is_member` says whether the client is in a group."""
+        """`pulling` are the pulls of the connection; `is_member` says whether the client is in a group."""
         self._broker = context.broker
         self._places = context.broker.consumer_groups.pulling
         self._answer = answer
@@ -44,7 +44,7 @@ class Places:
             self._answer_offset(command, self._places.retries(request.consumer_group).first_number)
             return
         stream = readable_stream(session, request.topic, request.queue_id)
-        # Nobody can be done with anything of a queue that never had a message, whoever waits there.
+        # A queue that never had a message has no committed offset, even if consumers wait there.
         place, is_used = None, session.bounds(stream)[1] > 0
         if is_used:
             place = self._places.place(stream, request.consumer_group)
@@ -79,7 +79,7 @@ class Places:
         self._places.done(stream, group, request.commit_offset, None if command.is_one_way else told)
 
     def _check_ahead(self, stream: str, request: h.UpdateOffsetRequest) -> None:
-        """Refuse to set a group back for who is not in it: from a member it may be a late word, and is passed over."""
+        """Refuse to set a group back for a client that is not a member; a member's late commit is ignored instead."""
         place = self._places.place(stream, request.consumer_group)
         if place is not None and request.commit_offset < place:
             raise PreconditionFailedError(

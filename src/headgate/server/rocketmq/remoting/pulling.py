@@ -4,7 +4,7 @@
                                                                        └─► at the end: held, until something
                                                                            comes that its filter is true for
 
-A scan passes over as much as it likes: the answer says how far it came.
+A scan may pass over any number of messages: the answer says how far it came.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from headgate.server.rocketmq.remoting.subscriptions import announced, check_exp
 from headgate.server.transport import Transport
 
 HEARTBEAT_WAIT_MS = 3_000
-"""After this time a pull waits no longer for the heartbeat that it is newer than: clients send it right behind."""
+"""How long a pull waits for the heartbeat that announces its filter. Clients send that right after the pull."""
 
 ADDED = {"CLUSTER": CLUSTER, "MSG_REGION": REGION}
 """Properties of every message that clients are given."""
@@ -53,7 +53,7 @@ _WAIT_MS = 30_000
 """The longest time that a pull is held."""
 
 _MOST_AHEAD = 64
-"""At most so many queues of a connection have messages that are encoded before they are asked for."""
+"""Limit: queues per connection with messages encoded ahead."""
 
 _Key = tuple[str, str, int]
 """Group, topic and queue."""
@@ -63,7 +63,7 @@ logger = logging.getLogger("headgate.server.rocketmq")
 
 @dataclass(slots=True)
 class _Later:
-    """A pull that waits for something else than messages of its queue: a heartbeat, or what comes again."""
+    """A pull that waits for a heartbeat or for redelivered messages, not for new messages of its queue."""
 
     waiting: Waiting
     end: Callable[[], None]
@@ -81,7 +81,7 @@ class Pulling:
         *,
         store_host: bytes,
     ) -> None:
-        """`refresh` asks the members of a group on this connection what they ask for."""
+        """`refresh` asks the members of a group on this connection for their subscriptions."""
         self._refresh = refresh
         self._transport = transport
         self._context = context
@@ -92,16 +92,16 @@ class Pulling:
         self._store_host = store_host
         self._pump = Pump(transport)
         self._readers: dict[_Key, QueueReader] = {}
-        """The first one stands first."""
+        """Oldest first."""
         self._ahead: dict[QueueReader, None] = {}
-        """Those that have something encoded that was not asked for."""
+        """The readers with messages encoded ahead."""
         self._later: dict[int, tuple[Session, _Later]] = {}
         """By the number of the request."""
 
     # requests
 
     def pull(self, session: Session, command: Command) -> None:
-        """Take a request; it is answered when there is something, or nothing for long enough. Raises HeadgateError."""
+        """Take a pull; it is answered when messages are found, or when its time is over. Raises HeadgateError."""
         request = read_header(command, h.PullRequest)
         group, flags = request.consumer_group, request.sys_flag
         if not self._may_pull(command, group):
@@ -132,7 +132,7 @@ class Pulling:
             self._read(reader, session, waiting, wanted)
 
     def _may_pull(self, command: Command, group: str) -> bool:
-        """Whether members of a group are given messages; else the request is refused."""
+        """Whether members of a group may pull messages; if not, the request is refused."""
         try:
             settings = self._broker.consumer_groups.ensure(group)
         except EntityDisabledError:
@@ -149,7 +149,7 @@ class Pulling:
         return True
 
     def _own_filter(self, command: Command, request: h.PullRequest) -> Filter | _Refused | None:
-        """What the request itself asks for."""
+        """The filter that the request itself carries."""
         limit = self._context.settings.limits.filter_bytes
         wanted = announced(request.subscription, request.expression_type, request.sub_version, limit)
         try:
@@ -159,7 +159,7 @@ class Pulling:
             return self._refuse(command, ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
 
     def _filter_of_group(self, session: Session, waiting: Waiting) -> Filter | _Refused | None:
-        """What its group asked for with heartbeats."""
+        """The filter that the group announced with heartbeats."""
         command, request = waiting.command, waiting.request
         found = self._members.subscription(request.consumer_group, request.topic)
         if found is None:
@@ -226,7 +226,7 @@ class Pulling:
                     return
             reader.want(waiting.count)
         if self._transport.is_writable:
-            # What is there needs no turn of the pump.
+            # Messages that are ready need no turn of the pump.
             self._deliver(reader, 0)
         if reader.waiting is not None:
             reader.consumer.wake()
@@ -241,7 +241,7 @@ class Pulling:
         return first <= offset <= end and reader.goes_on_at(offset)
 
     def _opened(self, session: Session, waiting: Waiting, wanted: Filter | None) -> QueueReader | None:
-        """A reader from where the pull begins; None for an offset that is not there, which is answered."""
+        """A reader that begins at the pull's offset; None for an offset outside the queue, which is answered here."""
         command, request = waiting.command, waiting.request
         stream = readable_stream(session, request.topic, request.queue_id)
         first, end = session.bounds(stream)
@@ -249,7 +249,7 @@ class Pulling:
             moved_to = first if request.queue_offset < first else end
             group = request.consumer_group
             if moved_to == end and self._places.place(stream, group) is None:
-                # Of a queue that was here before.
+                # The offset belongs to an earlier queue of this name.
                 moved_to = self._places.begins_at(stream, group)
             self._answer_moved(session, command, stream, moved_to)
             return None
@@ -273,9 +273,9 @@ class Pulling:
         return reader
 
     def counts_offsets_of(self, group: str, topic: str, queue: int) -> bool:
-        """Whether the offsets that a member here has are those of the queue as it is now.
+        """Whether a member's offsets belong to the queue as it is now.
 
-        They are not where the queue was deleted and made again since, and the member was not told.
+        They do not if the queue was deleted and made again since, and the member was not told.
         """
         reader = self._readers.get((group, topic, queue))
         return reader is None or not self._was_made_again(reader)
@@ -286,7 +286,7 @@ class Pulling:
         return self._broker.catalogue.get(reader.stream).stream.identity != reader.source.identity
 
     def _begins_anew(self, reader: QueueReader, session: Session, waiting: Waiting) -> bool:
-        """Tell a member whose queue was deleted and made again where its group begins; whether it had to be told."""
+        """If the queue was deleted and made again, tell the member where its group begins; returns whether it did."""
         request = waiting.request
         if request.queue_offset == reader.moved_to or not self._was_made_again(reader):
             return False
@@ -309,7 +309,7 @@ class Pulling:
     # answers
 
     def _deliver(self, reader: QueueReader, budget_bytes: int) -> int | None:
-        """Answer the pull that waits, if there is something for it. One answer is as large as the client asks for."""
+        """Answer the waiting pull if there are messages for it. One answer is as large as the client asks for."""
         waiting = reader.waiting
         if waiting is None:
             return None
@@ -322,7 +322,7 @@ class Pulling:
         if body is None:
             if reader.at_end and not waiting.is_held:
                 waiting.is_held = True
-                # What there was is passed over: the client is to know that, and waits with its next request.
+                # The messages were all passed over: the answer says so, and the client waits with its next request.
                 if reader.position > waiting.request.queue_offset or not waiting.may_wait:
                     self._answer_held(reader)
             return None
@@ -333,7 +333,7 @@ class Pulling:
         return len(body)
 
     def _answer_held(self, reader: QueueReader) -> None:
-        """Answer the pull that waits, if one does, with how far its reader came."""
+        """Answer the waiting pull, if there is one, with how far its reader came."""
         waiting = reader.waiting
         if waiting is None:
             return
@@ -366,7 +366,7 @@ class Pulling:
             self._answer(waiting.command, refusal(waiting.command, error))
 
     def _subscription_changed(self, reader: QueueReader) -> None:
-        """The group asks for something else: who waits is to ask again, for that."""
+        """The group's filter has changed: a pull that waits is answered, so that its client pulls with the new one."""
         waiting = reader.waiting
         if waiting is None or waiting.request.sys_flag & _HAS_SUBSCRIPTION:
             return
@@ -374,7 +374,7 @@ class Pulling:
         if found is None or found.filter != reader.filter:
             self._answer_held(reader)
 
-    # what comes again
+    # redelivery
 
     def _pull_retries(self, session: Session, waiting: Waiting) -> None:
         command, request = waiting.command, waiting.request
@@ -420,7 +420,7 @@ class Pulling:
         return True
 
     def _stored_again(self, session: Session, retry_topic: str, again: Again, topic: str, queue: int) -> bytes:
-        """A message as its client expects it: of the retry topic, with the place where it is kept."""
+        """A redelivered message in the client's form: of the retry topic, with the place where it is stored."""
         message = again.message
         place = place_of_stream(self._broker, again.stream)
         added = {
@@ -438,7 +438,7 @@ class Pulling:
                 source=StoredFrom(retry_topic, queue, place, self._store_host, identity, added),
             ).octets
         )
-        # Its place in the retry queue; where it is kept stays that of its own queue.
+        # Its place in the retry queue; the place where it is stored stays that of its own queue.
         _QUEUE.pack_into(stored, 12, 0)
         _QUEUE_OFFSET.pack_into(stored, 20, again.number)
         return bytes(stored)
@@ -460,7 +460,7 @@ class Pulling:
         self._pump.wake()
 
     def tick(self, now_ms: int) -> None:
-        """Answer what was held for long enough."""
+        """Answer pulls whose time is over."""
         for reader in list(self._readers.values()):
             reader.tick(now_ms)
             waiting = reader.waiting
@@ -497,7 +497,7 @@ def _key(request: h.PullRequest) -> _Key:
 
 
 class _Refused:
-    """A request was answered already, or waits."""
+    """Stands for a request that was answered already, or waits."""
 
 
 REFUSED = _Refused()

@@ -1,6 +1,6 @@
-"""Messages by their ids and keys, for people who look for one: bounded, and beside what is consumed.
+"""Queries for messages by id or key, for people: bounded, and without effect on consumption.
 
-An id is a place, which is read; a key is looked for in the queues of its topic, in the time that the client names.
+An id is a place, which is read; a key is searched in all queues of its topic, in the time range of the request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ logger = logging.getLogger("headgate.server.rocketmq")
 
 @dataclass(slots=True)
 class _Search:
-    """A key that is looked for, in all queues of its topic."""
+    """One search for a key, in all queues of its topic."""
 
     command: Command
     request: h.QueryMessageRequest
@@ -54,7 +54,7 @@ class _Search:
 
 
 class Queries:
-    """What the client of one connection looks for."""
+    """Serves the queries of one connection."""
 
     def __init__(self, transport: Transport, context: ServerContext, answer: Answer, *, store_host: bytes) -> None:
         self._context = context
@@ -220,7 +220,7 @@ class Queries:
         self._pump.wake()
 
     def tick(self, now_ms: int) -> None:
-        """End what was looked for long enough."""
+        """End searches whose time is over."""
         for search in list(self._searches.values()):
             if search.until_ms <= now_ms:
                 self._finish(search)
@@ -237,6 +237,6 @@ def _encoded(
 
 
 def _filter_of(key: str, *, is_unique: bool) -> Filter:
-    """What finds a message: its id, or keys that hold the key; which of them is it is looked at afterwards."""
+    """The filter of a search: the id, or keys that contain the text; a whole key is compared afterwards."""
     text = key.replace("'", "''")
     return Filter.parse(f"UNIQ_KEY = '{text}'" if is_unique else f"KEYS CONTAINS '{text}'", "rocketmq")

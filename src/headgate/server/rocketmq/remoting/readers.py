@@ -1,8 +1,8 @@
-"""What reads one queue for one group of a connection, from pull to pull.
+"""Readers: each reads one queue for one group of a connection, from pull to pull.
 
     the stream's engine ──found──► encoded ahead, many at a time ──cut──► the answers to this pull, and the next ones
 
-A pull asks for 32 messages; encoding so few at a time costs more than all that is in them.
+A pull asks for 32 messages; encoding so few at a time costs more than the messages themselves.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from headgate.protocols.rocketmq.remoting import Command
 from headgate.protocols.rocketmq.remoting import headers as h
 
 MOST_MESSAGES = 1_024
-"""An answer has at most so many messages, however many are asked for, and at most so many bytes."""
+"""Limit: messages per answer, however many the client asks for; `MOST_BYTES` is the limit in bytes."""
 MOST_BYTES = 4 << 20
 
 AHEAD_MESSAGES = 512
 AHEAD_BYTES = 1 << 20
-"""At most so many messages and bytes are encoded ahead of the next pull, of what is found already."""
+"""Limit: messages and bytes that are found and encoded ahead of the next pull."""
 AHEAD_MS = 2_000
 
 
 class Waiting:
-    """A pull that is not answered: until when it is held, and whether that is at the end of its queue, too.
+    """A pull that is not answered: how long it is held, and whether it may wait at the end of its queue as well.
 
-    It takes `count` messages, and `size_bytes` of them if it takes more than one.
+    It takes at most `count` messages, and at most `size_bytes` if it takes more than one.
     """
 
     __slots__ = ("command", "count", "is_held", "may_wait", "request", "size_bytes", "until_ms")
@@ -42,13 +42,13 @@ class Waiting:
         self.until_ms = until_ms
         self.may_wait = may_wait
         self.is_held = False
-        """Whether its reader has been at the end of the queue: what is passed over from then on does not end it."""
+        """Whether its reader has reached the end of the queue: messages passed over after that do not end the pull."""
         self.count = min(max(request.max_msg_nums, 1), MOST_MESSAGES)
         self.size_bytes = min(max(request.max_msg_bytes, 1), MOST_BYTES)
 
 
 class Ahead:
-    """Messages as answers carry them, one behind the other: their offsets, and where each ends."""
+    """Encoded messages, one behind the other as in an answer: their offsets, and where each ends."""
 
     __slots__ = ("body", "next_offset", "offsets", "row", "stops")
 
@@ -56,11 +56,11 @@ class Ahead:
         self.body, self.stops = messages
         self.offsets = offsets
         self.next_offset = next_offset
-        """The offset behind all that was looked at for them."""
+        """The offset behind everything that was scanned for these messages."""
         self.row = 0
 
     def cut(self, count: int, max_bytes: int) -> tuple[int, int]:
-        """The rows `start … stop` that come next, at least one; they are taken."""
+        """Take the next rows, `start … stop`, at least one."""
         start = self.row
         begin = self.stops[start - 1] if start else 0
         stop = min(start + count, len(self.offsets))
@@ -80,7 +80,7 @@ class Ahead:
 
     @property
     def resumes_at(self) -> int:
-        """Where whoever takes no more of it goes on."""
+        """The offset where a reader goes on that takes no more of these messages."""
         return self.next_offset if self.is_taken else self.offsets[self.row]
 
 
@@ -121,21 +121,21 @@ class QueueReader:
         self.consumer: MessageConsumer = session.message_consumer(stream, options, topic=request.topic)
         self.view: PulledQueue | None = None
         self.next_offset = request.queue_offset
-        """What the last answer said that comes next."""
+        """The next offset, as the last answer gave it."""
         self.waiting: Waiting | None = None
         self.end_watch: Callable[[], None] = _nothing
         self.ahead: Ahead | None = None
-        """What is encoded and was not asked for."""
+        """Messages encoded ahead of the next pull."""
         self.taken = 0
-        """How many messages `take` gave last."""
+        """How many messages the last `take` returned."""
         self.moved_to: int | None = None
-        """Where its member was told to go, as another stream has the name of the one that it read."""
+        """The offset that its member was sent to, because its queue was deleted and made again."""
         self.was_used = False
-        """Whether something was asked for since the last tick."""
+        """Whether messages were taken since the last tick."""
         self._used_ms = 0
 
     def goes_on_at(self, offset: int) -> bool:
-        """Whether it is where a pull begins, or can go there."""
+        """Go to the offset of a pull; returns whether that is possible."""
         if self.consumer.is_closed:
             return False
         if self.next_offset != offset:
@@ -149,22 +149,22 @@ class QueueReader:
 
     @property
     def position(self) -> int:
-        """The offset behind all that was given, or passed over."""
+        """The offset behind everything that was given or passed over."""
         return self.consumer.next_offset if self.ahead is None else self.ahead.resumes_at
 
     @property
     def at_end(self) -> bool:
-        """Whether nothing is left to give, and everything committed was looked at."""
+        """Whether nothing is left to give, and everything committed was scanned."""
         return self.ahead is None and self.consumer.at_end
 
     def want(self, count: int) -> None:
-        """A pull waits for so many messages; after it others will, so reading goes on while its client is busy."""
+        """Read `count` messages for a pull, or more: other pulls will follow, so reading goes on meanwhile."""
         self.consumer.want(max(count, AHEAD_MESSAGES))
 
     def take(self, count: int, max_bytes: int, *, may_be_ahead: bool) -> memoryview | bytes | None:
-        """The next messages, encoded; None if there are none now, empty if all that came next is with others.
+        """The next messages, encoded; None if there are none now, empty if other members hold all of the next ones.
 
-        With `may_be_ahead` more of what is found is encoded, and kept.
+        With `may_be_ahead` it encodes more of the found messages, and keeps them.
         """
         self.was_used = True
         ahead = self.ahead
@@ -184,7 +184,7 @@ class QueueReader:
         given = view.given(ahead.offsets[start], ahead.offsets[stop - 1] + 1)
         if not len(given):
             return ahead.bytes_of(start, stop)
-        # They come again by themselves, or somebody has them.
+        # These messages are redelivered by themselves, or another member has them.
         left_out = set(given.tolist())
         rows = [row for row in range(start, stop) if ahead.offsets[row] not in left_out]
         self.taken = len(rows)
@@ -205,7 +205,7 @@ class QueueReader:
         return Ahead(messages, batch.offsets.tolist(), self.consumer.next_offset)
 
     def tick(self, now_ms: int) -> None:
-        """A queue that is asked for is its member's own; without anybody who asks, nothing is read or kept for long."""
+        """Keep a pulled queue its member's own; drop what is read ahead of a queue that is not pulled."""
         if self.was_used or self.waiting is not None:
             self.was_used = False
             self._used_ms = now_ms
@@ -227,4 +227,4 @@ class QueueReader:
 
 
 def _nothing() -> None:
-    """What ends a watch that is not there."""
+    """The end of a watch that does not exist."""

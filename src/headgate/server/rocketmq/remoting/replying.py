@@ -1,10 +1,10 @@
-"""Requests and replies of classic clients: who asked something by a message is given the reply on its own connection.
+"""Requests and replies of classic clients: a producer gets the reply to its request on its own connection.
 
     a producer's `request` ──► a message like any other, which says who asks (REPLY_TO_CLIENT)
     its consumer's reply   ──► the connection on which that client said that it is there ──► taken: answered
 
-A reply is not stored: nobody could read it later. The original stores it beside that, unless `storeReplyMessageEnable`
-is false. Source: `ReplyMessageProcessor` of RocketMQ 5.5.
+A reply is not stored: nobody could read it later. The original also stores it, unless `storeReplyMessageEnable` is
+false. Source: `ReplyMessageProcessor` of RocketMQ 5.5.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from headgate.server.rocketmq.remoting.answers import Answer, Tell
 from headgate.server.transport import Buffer, Transport
 
 TAKEN_S = 10.0
-"""After this time a client that does not say that it took its reply counts as gone."""
+"""After this time a client that did not confirm its reply counts as gone."""
 
 _MOST_CLIENTS = 100
-"""At most so many clients say on one connection that they are there."""
+"""Limit: producing clients per connection."""
 
 _REPLY_TO = b"REPLY_TO_CLIENT"
 
 
 class Replying:
-    """What the clients of one connection reply, and the replies that they are given."""
+    """The replies that the clients of one connection send and get."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class Replying:
         }
 
     def heard(self, client_id: str) -> None:
-        """A client that sends messages is there: its replies come to this connection from now on."""
+        """A producing client sent a heartbeat: its replies come to this connection from now on."""
         if client_id not in self._clients and len(self._clients) >= _MOST_CLIENTS:
             raise LimitExceededError(f"more than {_MOST_CLIENTS} clients on one connection")
         self._clients.add(client_id)
         self._context.requesters[client_id] = self._give
 
     def left(self, client_id: str) -> None:
-        """It sends no more; again is harmless."""
+        """The client sends no more; a second call is harmless."""
         self._clients.discard(client_id)
         if self._context.requesters.get(client_id) == self._give:
             del self._context.requesters[client_id]
@@ -90,7 +90,7 @@ class Replying:
         if give is None:
             self._refuse(command, f"push reply message fail, channel of <{client}> not found.")
             return
-        # What waits for the client holds no body: it may never say that it took the reply.
+        # The waiting request keeps no body: the client may never confirm the reply.
         asked = msgspec.structs.replace(command, fields={}, body=b"")
         # It has no place.
         place = {"msgId": "0", "queueId": str(max(request.queue_id, 0)), "queueOffset": "0"}
@@ -127,9 +127,9 @@ class Replying:
         self._answer(command, command.answer(ResponseCode.SYSTEM_ERROR, remark=remark))
 
     def _give(self, fields: dict[str, str], body: Buffer, then: Callable[[bool], None]) -> None:
-        """Give a reply to the client here; `then` once says whether it took it."""
+        """Give a reply to the client of this connection; `then` is called once with whether the client took it."""
         if not self._transport.is_writable:
-            # It does not take what it has: replies do not pile up for it.
+            # The client does not take its earlier data: replies do not pile up for it.
             then(False)
             return
         is_over = False

@@ -1,8 +1,8 @@
-"""The name server's part: where topics are, which is here.
+"""The name server's part: the routes of topics, which all lead here.
 
-A topic that is not there yet is looked up by producers under another name, `TBW102`: how it would be made. The retry
-topic of a consumer group is there from its first heartbeat on; it is no stream (docs/design/consumer-groups.md). Nor is
-the topic of replies, which is always there.
+For a topic that does not exist yet, producers look up another name, `TBW102`: how the topic would be made. The retry
+topic of a consumer group exists from its first heartbeat on; it is no stream (docs/design/consumer-groups.md). Nor is
+the topic of replies, which always exists.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ BROKER_NAME = "headgate"
 CLUSTER = "DefaultCluster"
 REPLY_TOPIC = f"{CLUSTER}_REPLY_TOPIC"
 REGION = "DefaultRegion"
-"""What clients know of an original that nobody configured."""
+"""Names as in an original with its default configuration."""
 
 _INHERIT = 1
-"""The bit that says that topics are made after this one."""
+"""The permission bit of a topic that is the model for new topics."""
 
 
 def route_of(topics: MessageTopics, topic: str, address: str, *, is_retry: bool) -> b.RouteData:
-    """Where a topic is; `is_retry`: it is the retry topic of a consumer group. Raises ResourceNotFoundError, LogError.
+    """The route of a topic; `is_retry`: it is a consumer group's retry topic. Raises ResourceNotFoundError, LogError.
 
-    `address` is what clients are told to connect to.
+    `address` is the address that clients connect to.
     """
     permissions = b.READ | b.WRITE
     if topic == AUTOMATIC_TOPIC and topics.may_create(for_producer=True):

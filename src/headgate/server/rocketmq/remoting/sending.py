@@ -1,7 +1,7 @@
 """Producers: messages on their way into the queues of topics, one by one or in batches.
 
-What one read of the socket brought goes to the broker as one batch a queue; each request is answered when its messages
-are stored, with their places. A batch of a client is stored as a whole if it fits a chunk.
+The messages of one read of the socket go to the broker as one batch per queue; each request is answered with the
+places of its messages when they are stored. A client's batch is stored as a whole if it fits into a chunk.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from headgate.server.rocketmq.remoting.answers import Answer, refusal
 from headgate.server.rocketmq.remoting.routes import BROKER_NAME, REGION
 
 IDLE_MS = 60_000
-"""A publisher that was not used for so long is given back."""
+"""After this idle time a publisher is closed."""
 
 _WHOLE_BYTES = 900_000
 _PREPARED = "TRAN_MSG\x01true"
 _UNIQUE = "\x02UNIQ_KEY\x01"
 _ADDED = {"MSG_REGION": REGION, "TRACE_ON": "false"}
-"""Fields of every answer. Nobody traces here, so clients are told that nobody does."""
+"""Fields of every answer. The server collects no traces, so clients are told that tracing is off."""
 
 _Place = tuple[str, str]
-"""A topic, whose permissions count, and the stream of one of its queues."""
+"""A topic, for its permissions, and the stream of one of its queues."""
 
 
 @dataclass(slots=True)
@@ -66,14 +66,14 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Pending:
-    """What goes to one queue with the next `flush`."""
+    """Messages and their requests for one queue until the next `flush`."""
 
     messages: list[bytes] = field(default_factory=list)
     requests: list[_Sent] = field(default_factory=list)
 
 
 class Sending:
-    """What the clients of one connection publish."""
+    """Serves the producers of one connection."""
 
     def __init__(self, context: ServerContext, answer: Answer, *, born_host: str, store_host: bytes) -> None:
         """`born_host` is the client's `address:port`, `store_host` the `host_bytes` of the server."""
@@ -85,7 +85,7 @@ class Sending:
         self._pending: dict[tuple[Session, _Place], _Pending] = {}
         self._publishers: dict[tuple[Session, _Place], tuple[Publisher, int]] = {}
         self._turns = 0
-        """Counts requests that leave it to the server which queue they go to."""
+        """Counts requests that leave the choice of the queue to the server."""
 
     def send(self, session: Session, command: Command) -> None:
         """Take a request; it is answered later. Raises HeadgateError for one that is refused."""
@@ -112,7 +112,7 @@ class Sending:
         pending.requests.append(sent)
 
     def recall(self, session: Session, command: Command) -> None:
-        """Forget a message for later. Raises HeadgateError for a request that is refused."""
+        """Take back a scheduled message. Raises HeadgateError for a request that is refused."""
         request = read_header(command, h.RecallRequest)
         topic = self._context.broker.message_topics.get(request.topic)
         handle = _read_recall_handle(request.recall_handle, request.topic)
@@ -132,7 +132,7 @@ class Sending:
             self._publish(session, place, pending.messages, pending.requests)
 
     def tick(self, now_ms: int) -> None:
-        """Give back publishers that were not used for a while."""
+        """Close idle publishers."""
         for key, (publisher, used_ms) in list(self._publishers.items()):
             if now_ms - used_ms < IDLE_MS:
                 break
@@ -142,7 +142,7 @@ class Sending:
     # one request
 
     def _give_up(self, session: Session, command: Command, request: h.SendRequest) -> None:
-        """A member of a consumer group sends what it could not consume by itself: a dead letter, after too many times.
+        """Store a dead letter: after too many attempts, a member sends a message that it could not consume.
 
         Clients do that for queues that they consume in order, and where a message could not be sent back.
         """
@@ -179,7 +179,7 @@ class Sending:
         return number
 
     def _message(self, request: h.SendRequest, body: bytes, properties: bytes) -> bytes:
-        """What is stored. Raises LimitExceededError, RemoteProtocolError."""
+        """The message as it is stored. Raises LimitExceededError, RemoteProtocolError."""
         if len(body) > self._limit_bytes or len(properties) > MAX_PROPERTIES_BYTES:
             raise LimitExceededError(
                 "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
@@ -212,7 +212,7 @@ class Sending:
             request.flag = batched.flag
             messages.append(self._message(request, batched.body, batched.properties))
         sent = _Sent(command, queue, _unique_key(request.properties), len(messages))
-        # What the same read brought before goes before.
+        # Earlier messages of the same read are published first.
         self.flush()
         self._publish(session, (topic.name, topic.streams[queue]), messages, [sent], is_whole=_fits_chunk(messages))
 
@@ -273,7 +273,7 @@ class Sending:
             self._refuse(sent.command, result)
             return
         fields = {
-            # It has no place yet.
+            # A scheduled message has no place yet.
             "msgId": message_id(self._store_host, NOWHERE),
             "queueId": str(sent.queue),
             "queueOffset": "0",
@@ -295,15 +295,15 @@ class Sending:
                 self._publishers.pop(next(iter(self._publishers)))[0].close()
             topic, stream = place
             publisher = session.publisher(stream, exchange=topic)
-        # The one used last stands last.
+        # Last used, last in order.
         self._publishers[session, place] = (publisher, self._context.clock.now_ms())
         return publisher
 
 
 def due_of(properties: str, now_ms: int) -> int | None:
-    """When a message is to be delivered that is not to be delivered now, by its properties; None: now.
+    """The time when a message is due, by its properties; None: now.
 
-    As in the original a level of delay counts before a delay, and that before a time. Raises PreconditionFailedError
+    As in the original a delay level counts before a delay, and a delay before a time. Raises PreconditionFailedError
     for a text that is no number.
     """
     if "DELAY" not in properties and "TIMER_DELIVER_MS" not in properties:
@@ -333,12 +333,12 @@ _DELAYS: dict[str, Callable[[int, int], int]] = {
 
 
 def _recall_handle(topic: str, due_ms: int, handle: str) -> str:
-    """The form that clients expect: they read from it which broker to ask."""
+    """A recall handle in the clients' form: they read the broker's name from it."""
     return base64.urlsafe_b64encode(f"v1 {topic} {BROKER_NAME} {due_ms} {handle}".encode()).decode()
 
 
 def _read_recall_handle(text: str, topic: str) -> str:
-    """Our handle. Raises PreconditionFailedError."""
+    """The broker's handle within a client's recall handle. Raises PreconditionFailedError."""
     try:
         version, of_topic, _, _, handle = base64.b64decode(text, b"-_", validate=True).decode().split(" ")
     except ValueError:

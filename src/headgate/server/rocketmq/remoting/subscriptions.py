@@ -1,4 +1,4 @@
-"""What clients ask of topics: expressions, the streams of queues, and places in them."""
+"""Subscription expressions, the streams of queues, and places in them, as requests name them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _DIALECT = "rocketmq"
 
 
 def announcement_of(data: b.SubscriptionData, limit_bytes: int) -> Announcement:
-    """What a subscription asks for. Raises LimitExceededError for an expression that is too long."""
+    """The announcement of a subscription. Raises LimitExceededError for an expression that is too long."""
     return announced(data.sub_string, data.expression_type, data.sub_version, limit_bytes)
 
 
 def announced(text: str | None, kind: str | None, version: int, limit_bytes: int) -> Announcement:
-    """The same of its parts; a kind that is not known is a language that is not."""
+    """As `announcement_of`, from the parts; an unknown kind becomes an unknown language."""
     expression = text or ""
     if len(expression) > limit_bytes or len(expression.encode("utf-8", "replace")) > limit_bytes:
         raise LimitExceededError(f"a filter of more than {limit_bytes} bytes")
@@ -37,7 +37,7 @@ _filter_of = functools.lru_cache(maxsize=1024)(Filter.subscribed)
 
 
 def check_expression(announcement: Announcement) -> Filter | None:
-    """The filter that is asked for, None for everything. Raises FilterError, ConfigError for another language."""
+    """The announced filter, None for all messages. Raises FilterError, and ConfigError for an unknown language."""
     return _filter_of(announcement.text, announcement.dialect)
 
 
@@ -64,7 +64,7 @@ def reads_stream(session: Session, broker: Broker, stream: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredPlace:
-    """Where a message is."""
+    """The place of a message."""
 
     topic: str
     queue: int
@@ -73,9 +73,9 @@ class StoredPlace:
 
 
 def find_place(session: Session, broker: Broker, commit_offset: int, topic: str | None) -> StoredPlace:
-    """The place that a commit offset says, which the client may read; `topic` counts where it does not say that itself.
+    """The place of a commit offset, if the client may read it; `topic` is for an offset that does not name its queue.
 
-    Raises ResourceNotFoundError for a queue that is not there, or is another one by now, AccessRefusedError,
+    Raises ResourceNotFoundError for a queue that does not exist or was replaced, AccessRefusedError,
     PreconditionFailedError, LogError.
     """
     numbered = numbered_place_of(commit_offset)

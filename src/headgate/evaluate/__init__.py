@@ -1,10 +1,10 @@
-"""How a bound tree is decided: true, false, unknown or error for a message.
+"""Evaluation of a bound tree: true, false, unknown or error for a message.
 
-    Filter, Engine, Verdict           the door: a filter, which evaluator decides, what comes out
-    Explanation, Clause               what each clause makes of a message (`explain_message`)
+    Filter, Engine, Verdict           the door: a filter, the evaluator that decides, the result
+    Explanation, Clause               the verdict of each clause on a message (`explain_message`)
     wanted_values                     of a chunk: which filter values can make the filter true (`prune`)
     needed_keys, KeyCondition         of any place: which values of some fields can (`prune`)
-    Action, copies_of                 what the action of a rule makes of a message; `changed_copies` of many
+    Action, copies_of                 the action of a rule, applied to a message; `changed_copies`: to many
     evaluate, servicebus_value        one tree over one message, and one field, by the reference
     malformed_rows                    which rows of a batch are not messages
 

@@ -1,6 +1,6 @@
-"""Rule actions: what they make of a copy of a message; of one by the reference, of many by the kernel of edits.
+"""Rule actions, applied to copies of messages: to one by the reference, to many by the kernel of edits.
 
-Source: servicebus_filters, section 5; what it leaves open: docs/reference/servicebus-open-points.md.
+Source: servicebus_filters, section 5; its open points: docs/reference/servicebus-open-points.md.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Action:
         return cls(text, v.parse_action(text, parameters=parameters, limits=limits), limits)
 
     def apply(self, message: Message, *, now_ms: int, identity: bytes, rule: str | None = None) -> Message:
-        """The changed copy; what the action does not touch keeps its encoding.
+        """The changed copy; untouched parts keep their encoding.
 
-        Statements see what those before them did. `now_ms` is the time of the evaluation; `identity` is that of the
-        copy (stream, offset, rule), which newid() depends on. With the name of a `rule` the copy has it as application
-        property RuleName, whatever the action set there. Raises EvaluationFailed for an error of the language, and for
-        a copy that would be no legal message.
+        Statements see the changes of earlier statements. `now_ms` is the time of the evaluation; `identity` is that of
+        the copy (stream, offset, rule), which newid() depends on. The name of a `rule` becomes the copy's application
+        property RuleName, in place of a value that the action set. Raises EvaluationFailed for an error of the
+        language, and for a copy that would be no legal message.
         """
         changed = message
         try:
@@ -80,7 +80,7 @@ class Action:
         return named
 
     def programs(self, rule: str | None) -> Sequence[EditProgram]:
-        """For the kernel: a program for each stage, the last of which names the rule; none for what only `apply` does.
+        """For the kernel: a program for each stage, the last of which names the rule; empty if only `apply` can do it.
 
         Made at first use.
         """
@@ -103,7 +103,7 @@ class Action:
         return f"<Action: {self.text}>"
 
     def _change(self, statement: v.Statement, message: Message, now_ms: int, identity: bytes) -> Change | None:
-        """What a statement changes in a message; None for nothing."""
+        """The change that a statement makes to a message; None for no change."""
         if isinstance(statement, v.RemoveProperty):
             removed = _reference(statement.target)
             return None if removed is None else (removed, None)
@@ -164,7 +164,7 @@ class Action:
             raise EvaluationFailed(f"a property of {size} bytes, {self.limits.property_bytes} are allowed")
 
     def _check_message(self, before: Message, after: Message, rule: str | None) -> None:
-        """A message that was beyond a limit before may stay what it is; of what is new only the name of the rule."""
+        """Check the limits; a message that exceeded one before may stay so, and may add only the name of the rule."""
         for what, limit, size_of in (
             ("properties", self.limits.properties_bytes, _properties_bytes),
             ("a message", self.limits.message_bytes, _message_bytes),
@@ -176,7 +176,7 @@ class Action:
 
 @dataclass(slots=True)
 class ChangedCopies:
-    """What actions make of a batch: `messages`, the copies of `rows`; on the rows `failed` they failed.
+    """The results of actions on a batch: `messages`, the copies of `rows`; on the rows `failed` the actions failed.
 
     Rows are places in the batch, `(copies,)` and `(failures,)` int64, ascending.
     """
@@ -198,10 +198,10 @@ def changed_copies(
 ) -> ChangedCopies:
     """The copies that `Action.apply` makes of many messages, at the speed of a kernel.
 
-    `actions` are with the name of their rule; `which` is `(messages,)`, the place among them of the one for each
-    message, `now_ms` the time of each. `identity_of` gives the identity of the copy of a row, and is asked where
-    newid() counts. Bytes that are no message fail. What the kernel leaves undecided, `apply` does. Copies are written
-    into `room`, if it is large enough.
+    `actions` have the name of their rule; `which` is `(messages,)`, the place in `actions` for each message, `now_ms`
+    the time of each. `identity_of` gives the identity of the copy of a row, and is called where newid() counts.
+    Bytes that are no message fail. `apply` handles the rows that the kernel leaves undecided. Copies are written into
+    `room`, if it is large enough.
     """
     nowhere = np.zeros(len(batch), dtype=np.int64)
     messages = EncodedMessages(np.zeros(SLACK_BYTES, dtype=np.uint8), nowhere, nowhere)
@@ -266,7 +266,7 @@ _MAX_TTL_MS = INTEGER_RANGES[AmqpType.UINT][1]
 
 
 def _named(message: Message, rule: str | None) -> Message:
-    """The message with the name of the rule, whatever it has in its place."""
+    """The message with the name of the rule, which replaces any RuleName."""
     if rule is None:
         return message
     return message.with_changes([(RULE_NAME, None), (_EXACT_RULE_NAME, AmqpValue(AmqpType.STRING, rule))])
@@ -285,7 +285,7 @@ def _reference(target: v.Target) -> FieldReference | None:
 
 
 def _stages(statements: Sequence[v.Statement]) -> tuple[tuple[v.Statement, ...], ...]:
-    """The statements in groups: within one nothing is read, or replaced, that was changed before in it."""
+    """The statements in groups: a group reads and replaces no field that it has changed before."""
     stages: list[list[v.Statement]] = [[]]
     pending: set[Place] = set()
     for statement in statements:
@@ -328,7 +328,7 @@ def _new_ids(
 
 
 def _places_read(statement: v.Statement) -> frozenset[Place] | None:
-    """What a statement reads of a message, the value that it replaces included; None for anything."""
+    """The fields that a statement reads, the value that it replaces included; None if it may read any field."""
     if isinstance(statement, v.RemoveProperty):
         return frozenset()
     nodes = list(t.walk(statement.value))
@@ -349,7 +349,7 @@ def _with_new_ids(tree: t.Node, identity: bytes) -> t.Node:
 
 
 def _milliseconds(name: str, ticks: int) -> AmqpValue:
-    """A time to live: at least a millisecond; what does not fit is the longest there is, which is about 50 days."""
+    """A time to live: at least a millisecond, at most about 50 days, the longest that the field holds."""
     if ticks <= 0:
         raise EvaluationFailed(f"sys.{name} is a time span above zero")
     return AmqpValue(AmqpType.UINT, min(max(ticks // v.TICKS_PER_MS, 1), _MAX_TTL_MS))

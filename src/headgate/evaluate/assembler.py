@@ -29,7 +29,7 @@ from headgate.message.constructors import (
 )
 
 MOST_FIELDS = 1024
-"""A filter that reads more fields is left to the reference evaluator."""
+"""Limit: fields of a filter. With more, the reference evaluator decides it."""
 
 _BYTE_VALUES = 256
 _LETTER_MASK = 0xDF
@@ -67,7 +67,7 @@ class Words:
 
 
 class Assembler:
-    """Collects registers, pool and instructions of one program; `rules` say as what kinds it sees values."""
+    """Collects registers, pool and instructions of one program; `rules` give the kinds of values."""
 
     def __init__(self, rules: ValueRules) -> None:
         self.rules = rules
@@ -89,7 +89,7 @@ class Assembler:
         return (len(self.registers) - 1) * layout.REGISTER_BYTES
 
     def slot(self, reference: FieldReference) -> None:
-        """Give a field its register. Raises NotCompiledError for what a message is not searched for."""
+        """Give a field its register. Raises NotCompiledError for a field that the kernel cannot search for."""
         if reference in self.slots:
             return
         if len(self.slots) == MOST_FIELDS:
@@ -112,7 +112,7 @@ class Assembler:
             self.register(layout.NO_KEY, 0)
 
     def scratch(self, registers: int) -> int:
-        """Room for what an operation writes, in this many registers; its place in bytes."""
+        """Room for the output of an operation, in this many registers; its place in bytes."""
         place = len(self.registers) * layout.REGISTER_BYTES
         self.registers += [(layout.ABSENT, 0, 0)] * registers
         return place
@@ -196,7 +196,7 @@ class Assembler:
         return (layout.HEAD_WORDS + (len(self.code) - 1) * layout.INSTRUCTION_WORDS) * 8
 
     def assemble(self, select: int, exact: int, slots: int) -> Words:
-        """All of it; `slots` is how many registers are reset before each message."""
+        """The whole program; `slots` is how many registers are reset before each message."""
         head = [0] * layout.HEAD_WORDS
         tables_at = layout.HEAD_WORDS + len(self.code) * layout.INSTRUCTION_WORDS
         head[layout.CODE_SELECT // 8] = select
@@ -292,7 +292,7 @@ def float_bits(value: float) -> int:
 
 
 def first_word(text: bytes) -> int:
-    """The first eight bytes, or as many as there are and zeros."""
+    """The first eight bytes; shorter texts are filled with zeros."""
     return int.from_bytes(text[:8].ljust(8, b"\0"), "little", signed=True)
 
 

@@ -1,6 +1,6 @@
 """From a bound tree to instructions: a few integers per node, no machine code.
 
-An instruction's semantics are those of its node: its operation, and the family of its `ValueRules`.
+An instruction has the semantics of its node: its operation, and the family of its `ValueRules`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OPERATIONS: dict[enum.Enum, int] = {
 """`layout.py` names operations as the tree does."""
 _WITHOUT_ERRORS = (t.ValueRules.RABBITMQ, t.ValueRules.CORRELATION)
 _Outcome: TypeAlias = tuple[int, int, int]
-"""What is wanted, and where to go on if it is found, and if not."""
+"""The wanted outcome, where to go on if it occurs, and where if not."""
 
 
 class Compiler(Assembler):
@@ -93,9 +93,9 @@ class Compiler(Assembler):
                 self.slot(self._stored(node.reference))
 
     def _stored(self, reference: FieldReference) -> FieldReference:
-        """What is read of a message for a field: it without its references, and without a default if that matters."""
+        """The field to read from a message: without references, and without a default where its existence matters."""
         if reference.path and reference.section is Section.HEADER:
-            # Header fields are read as what they ought to be, and that is nothing to lead into.
+            # Header fields are read as their standard types, which have no elements.
             raise NotCompiledError
         if reference.path:
             return replace(reference, path=())
@@ -348,7 +348,7 @@ class Compiler(Assembler):
                 return self.register(layout.ABSENT, 0)
 
     def value(self, node: t.Node, register: int, then: int) -> int:
-        """Code that computes `node` into `register`; `then` itself for what is in its register already."""
+        """Code that computes `node` into `register`; `then` itself for a value that is in its register already."""
         match node:
             case t.Field(reference=reference):
                 return self._field(reference, register, then)
@@ -437,13 +437,13 @@ class Compiler(Assembler):
 
 
 def _asked_with_default(tree: t.Node) -> set[FieldReference]:
-    """Fields with a default whose existence matters: their slots must tell it from the default."""
+    """Fields with a default whose existence matters: their slots must tell a missing field from its default."""
     asked = (node.operand for node in t.walk(tree) if isinstance(node, t.Exists))
     return {field.reference for field in asked if isinstance(field, t.Field) and field.reference.default is not None}
 
 
 def _positive(node: t.Node) -> tuple[t.Node, bool]:
-    """What `node` negates, and whether it negates it: NOT, `<>`, NOT IN, NOT LIKE and IS NOT NULL, in any number."""
+    """`node` without NOT, `<>`, NOT IN, NOT LIKE and IS NOT NULL, in any number, and whether these negate it."""
     negated = False
     while True:
         match node:

@@ -1,4 +1,4 @@
-"""What a message leaves on one subscription, straight from the specification: the oracle for topics.
+"""The copies of a message on one subscription, straight from the specification: the oracle for topics.
 
 Source: servicebus_filters, sections 1.1 and 1.2.
 """
@@ -17,7 +17,7 @@ from headgate.message import Message
 
 
 class CopyRule(Protocol):
-    """What a rule is here."""
+    """A rule, as far as copies need it."""
 
     @property
     def name(self) -> str:
@@ -34,7 +34,7 @@ class CopyRule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A message that a subscription gets: from the rule with an action (`rule`), or from those without (None)."""
+    """A message that a subscription gets: from a rule with an action (`rule`), or from all rules without one (None)."""
 
     rule: str | None
     message: Message
@@ -50,7 +50,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What comes of one message: the plain copy first, then those of rules with an action, as the rules are ordered."""
+    """The copies of one message: the plain copy first, then those of rules with an action, in the rules' order."""
 
     copies: tuple[Copy, ...]
     failures: tuple[Failure, ...]
@@ -59,9 +59,9 @@ class Copies:
 def copies_of(
     rules: Sequence[CopyRule], message: Message, *, now_ms: int, identity_of: Callable[[CopyRule], bytes]
 ) -> Copies:
-    """The copies of a message on a subscription that has these rules, in order of their creation. Never raises.
+    """The copies of a message on a subscription with these rules, in the order of their creation. Never raises.
 
-    Every filter sees the message as it arrived. `identity_of` gives what newid() in the action of a rule depends on.
+    Every filter sees the message as it arrived. `identity_of` gives the identity that newid() in a rule's action uses.
     """
     plain = False
     changed: list[Copy] = []

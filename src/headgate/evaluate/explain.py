@@ -28,9 +28,9 @@ class Stage(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A logical operator with its operands, or a condition; `verdict` is what it counts as where it stands.
+    """A logical operator with its operands, or a condition; `verdict` is its value in its place.
 
-    `note` says what the fields of a condition hold. `span` is its place in the text of the filter.
+    `note` describes the values of a condition's fields. `span` is its place in the text of the filter.
     """
 
     text: str
@@ -48,7 +48,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a filter says about one message, and why.
+    """The verdict of a filter on one message, with the reasons.
 
     `clauses` is None for bytes that are not a message. `reasons` are the conditions that keep the message from
     matching, empty if it matches. `warnings` are traps: kinds that cannot be compared, names that only nearly fit,
@@ -72,11 +72,11 @@ def explain(
     filter_value: bytes | None = None,
     declared_source: FieldReference | None = None,
 ) -> Explanation:
-    """What `filter` says about `message`. Never raises.
+    """Explain the verdict of `filter` on `message`. Never raises.
 
-    `filter_values` are the wanted ones of stage 1 (none: no stage 1), `filter_value` is the message's own; without it,
-    its annotation `x-stream-filter-value` counts. `declared_source` is the field that the stream's filter values come
-    from.
+    `filter_values` are the wanted filter values of stage 1 (none: no stage 1), `filter_value` is the message's own;
+    without it, its annotation `x-stream-filter-value` counts. `declared_source` is the field that the stream's filter
+    values come from.
     """
     if not isinstance(message, Message):
         try:
@@ -110,7 +110,7 @@ def _is_wanted(filter_value: bytes | None, wanted: Sequence[bytes], match_unfilt
 
 
 def _unimplied(filter: Filter, wanted: Sequence[bytes], source: FieldReference | None) -> Iterator[str]:
-    """Messages with other filter values than the wanted could match: they are lost to the reader."""
+    """Warnings that messages with other filter values than the wanted could match: the reader never gets them."""
     if not wanted or source is None:
         return
     name = field_text(source)
@@ -149,7 +149,7 @@ class _Explainer:
         return Clause(self._text(node), node.span, verdict, note, operands)
 
     def _value(self, node: t.Node) -> Value:
-        """The value of a node; None also where its evaluation fails, which its clause says."""
+        """The value of a node; None also where its evaluation fails, which its clause notes."""
         try:
             return evaluate(node, self.message, self.now_ms)
         except EvaluationFailed:
@@ -159,7 +159,7 @@ class _Explainer:
         return self.filter.text[slice(*node.span)]
 
     def _described(self, field: t.Field, *, exact: bool) -> str:
-        """What the message holds; `exact`: the condition sees infinities and NaN."""
+        """The value of a field, as text; `exact`: the condition sees infinities and NaN."""
         name = field_text(field.reference)
         typed = self.message.value(field.reference)
         if typed is None or typed.type is AmqpType.NULL:

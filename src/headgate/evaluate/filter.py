@@ -1,7 +1,7 @@
-"""A filter ready to use: parsed once, asked for single messages or for batches of encoded ones.
+"""A filter ready to use: parsed once, evaluated for single messages or for batches of encoded messages.
 
 Batches go through the kernel; rows that it leaves open, and whole batches where kernels cannot be used, go to the
-reference evaluator. The verdicts are the same on both ways.
+reference evaluator. Both give the same verdicts.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Engine(enum.Enum):
 class Filter:
     """One filter, bound and immutable; may be pickled and used by several threads.
 
-    `text` is what it was parsed from, or a display of its property maps; the spans of `tree` are places in it.
-    `dialect` is the language of the text, None for filters that were given otherwise: property maps, correlation
-    filters, tags. `uses_time` and `uses_chance` say that UTC() or newid() stands in it: then the verdict depends on
-    more than the message. `has_own_rules`: its language brings operators of its own, which only the reference knows.
+    `text` is the filter's text, or a display of its property maps; the spans of `tree` are places in it. `dialect` is
+    the language of the text, None for property maps, correlation filters and tags. `uses_time` and `uses_chance`: it
+    contains UTC() or newid(), so the verdict depends on more than the message. `has_own_rules`: its language has
+    operators of its own, which only the reference knows.
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class Filter:
 
         Conditions on system properties are strings under the names of `CORRELATION_FIELDS`
         (`headgate.language.servicebus.system_properties`); those on application properties are plain Python values or
-        `AmqpValue`, by name, under `properties`. None is no condition. Raises ConfigError for names and values,
+        `AmqpValue`, by name, under `properties`. None is no condition. Raises ConfigError for wrong names and values,
         FilterError for a filter that could never match or has no condition.
         """
         text, tree = correlation_filter(conditions)
@@ -119,7 +119,7 @@ class Filter:
         """The AMQP property filters of one or both maps, ANDed; values are plain Python or `AmqpValue`.
 
         `{"subject": "&p:order."}` asks for a prefix, `{"region": None}` in application properties for the key alone.
-        Raises ConfigError for names and plain values, FilterError for what a property filter cannot hold.
+        Raises ConfigError for wrong names and plain values, FilterError for values that a property filter cannot hold.
         """
         parts = []
         if properties is not None:
@@ -177,8 +177,8 @@ class Filter:
     def verdict(self, message: Message | bytes | memoryview, *, now_ms: int | None = None) -> Verdict:
         """The verdict for one message, by the reference evaluator; ERROR for bytes that are no message.
 
-        Here and below: `now_ms` is what UTC() gives, and may be left out where the filter does not ask for the time
-        (`uses_time`); ConfigError if it does. No message makes any of them raise.
+        Here and below: `now_ms` is the time for UTC(). It may be left out if the filter does not use the time
+        (`uses_time`); if it does, ConfigError. No message makes any of these methods raise.
         """
         time_ms = self._time_ms(now_ms)
         if isinstance(message, Message):
@@ -205,7 +205,7 @@ class Filter:
     ) -> NDArray[np.uint8]:
         """The `Verdict` of each message: `(messages,)` uint8.
 
-        Not `exact` only TRUE is to be relied on: a message is left as soon as it cannot match, whatever else it is.
+        Without `exact` only TRUE is reliable: the kernel leaves a message as soon as it cannot match.
         """
         program, time_ms = self.program if engine is Engine.KERNEL else None, self._time_ms(now_ms)
         if program is None:
@@ -218,7 +218,7 @@ class Filter:
     def explain(
         self, message: Message | bytes | memoryview, *, now_ms: int | None = None, filter_values: Collection[bytes] = ()
     ) -> Explanation:
-        """What each clause makes of the message, and why it does not match; see `headgate.evaluate.explain`."""
+        """The verdict of each clause on the message, and why it does not match; see `headgate.evaluate.explain`."""
         from headgate.evaluate.explain import explain
 
         return explain(self, message, now_ms=self._time_ms(now_ms), filter_values=tuple(filter_values))
@@ -226,8 +226,8 @@ class Filter:
     def convert(self, dialect: str, *, assume: Collection[Assumption | str] = ()) -> Conversion:
         """The filter in another language, true for the same messages (`headgate.language.convert`).
 
-        `assume` is what is known of the messages, `kinds` and `spelling`. Raises FilterConversionError with the place
-        and what differs, ConfigError for the names.
+        `assume` are known facts about the messages, `kinds` and `spelling`. Raises FilterConversionError with the place
+        and the difference, ConfigError for unknown names.
         """
         known = [assumption.value for assumption in Assumption]
         for given in assume:

@@ -1,6 +1,6 @@
-"""As what kind of register each language sees the values of a message: a table by constructor that a program carries.
+"""The kinds of registers for values of a message in each language: a table by constructor that a program carries.
 
-So a language that tells more types apart costs the others nothing. What is missing in a table is VALUELESS.
+So a language that tells more types apart costs the others nothing. Types that are missing in a table are VALUELESS.
 """
 
 from __future__ import annotations

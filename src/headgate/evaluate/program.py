@@ -1,7 +1,7 @@
 """Filters compiled for the kernel, and running them over encoded messages.
 
 `compile_program` takes a fraction of a millisecond and generates no machine code: one kernel interprets all programs
-(docs/design/kernels.md). How a tree becomes words is in `compiler.py`, what the words are in `layout.py`.
+(docs/design/kernels.md). `compiler.py` turns a tree into words, `layout.py` defines the words.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Program:
     def verdicts(self, batch: EncodedMessages, now_ms: int, *, exact: bool = True) -> NDArray[np.uint8]:
         """The `Verdict` of each message, `(messages,)`; 4 where the kernel leaves it open. UTC() is `now_ms`.
 
-        Not `exact` only TRUE and 4 are to be relied on: reading stops as soon as a message cannot match.
+        Without `exact` only TRUE and 4 are reliable: reading stops as soon as a message cannot match.
         """
         kernel = load(KERNEL_MODULE)
         messages = len(batch.starts)
@@ -108,11 +108,11 @@ def compile_program(tree: Node) -> Program | None:
 
 @dataclass(slots=True, frozen=True)
 class Predicates:
-    """Many trees in one program with shared slots, for whoever evaluates them one by one on the same message.
+    """Many trees in one program with shared slots, to be evaluated one by one on the same message.
 
-    `entries` has for each tree where its code begins in `program.words`, in bytes: it ends with the exact verdict, once
-    the slots are filled; -1 for a tree that only the reference evaluator can decide. `slots` has the register of each
-    field, in bytes from the first.
+    `entries` has the beginning of each tree's code in `program.words`, in bytes; with filled slots, the code ends with
+    the exact verdict. -1: only the reference evaluator can decide the tree. `slots` has the register of each field, in
+    bytes from the first.
     """
 
     program: Program

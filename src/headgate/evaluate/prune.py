@@ -1,8 +1,8 @@
-"""What an expression says about a chunk before any message of it is read: never, or maybe.
+"""Pruning of chunks: whether an expression can match in a chunk, before any message of it is read: never, or maybe.
 
-A stream may declare the field that its filter values come from. Then an expression that can only be true for some
-values of that field names the filter values worth reading, and the Bloom filter of a chunk decides: a chunk that holds
-none of them, and no message without a filter value, never matches. Everything else is maybe.
+A stream may declare the field that its filter values come from. If an expression can be true only for some values of
+that field, these are the filter values worth reading, and the Bloom filter of a chunk decides: a chunk with none of
+them, and without messages that have no filter value, never matches. All other chunks are maybe.
 
 Sound for every dialect whose `=` compares byte strings bytewise: the three-valued AND is true only if all operands are,
 OR only if one is, and negations are pushed to the leaves (De Morgan holds in three-valued logic). Comparisons are not
@@ -38,7 +38,7 @@ strings, symbols, binaries and uuids their bytes."""
 
 @dataclass(frozen=True, slots=True)
 class FieldAmong:
-    """That a field has one of some values."""
+    """A field has one of some values."""
 
     field: FieldReference
     values: frozenset[KeyValue]
@@ -46,14 +46,14 @@ class FieldAmong:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """That all conditions hold."""
+    """All of the conditions hold."""
 
     conditions: tuple[KeyCondition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """That one of the conditions holds; without any: nothing does."""
+    """At least one of the conditions holds; without conditions it never holds."""
 
     conditions: tuple[KeyCondition, ...]
 
@@ -126,14 +126,14 @@ def _intersection(sets: list[frozenset[bytes] | None]) -> frozenset[bytes] | Non
 def needed_keys(tree: t.Node, fields: Sequence[FieldReference]) -> KeyCondition | None:
     """A condition on the values of some fields without which the expression is not true for any message.
 
-    Only `=` and IN say something, under AND and OR; None where that is nothing. The fields are by position, or keys of
+    Only `=` and IN under AND and OR give conditions; None if they give none. The fields are by position, or keys of
     maps: a language that ignores case may mean another spelling of the key, if it is ASCII. Cost: one walk.
     """
     return None if not fields or t.own_rules(tree) is not None else _needed(tree, fields, True)
 
 
 def _needed(node: t.Node, fields: Sequence[FieldReference], truth: bool) -> KeyCondition | None:
-    """What holds wherever the truth of `node` is `truth`."""
+    """A condition that holds wherever the truth of `node` is `truth`; None if none is known."""
     match node:
         case t.And(operands) | t.Or(operands):
             found = [_needed(operand, fields, truth) for operand in operands]
@@ -156,7 +156,7 @@ def _needed(node: t.Node, fields: Sequence[FieldReference], truth: bool) -> KeyC
 
 
 def some_of(conditions: Sequence[KeyCondition]) -> KeyCondition:
-    """That one of some conditions holds; those on one field become one."""
+    """The condition that one of some conditions holds; conditions on the same field are joined."""
     values: dict[FieldReference, frozenset[KeyValue]] = {}
     others: list[KeyCondition] = []
     for condition in conditions:
@@ -185,7 +185,7 @@ def _among(field: t.Field, members: Sequence[t.Node], fields: Sequence[FieldRefe
 
 
 def _is_value_of(reference: FieldReference, field: FieldReference) -> bool:
-    """Whether what a reference means in a message is always a value of a field, in any spelling of its key."""
+    """Whether a reference always reads a value of the field, in any spelling of the key."""
     if reference.section != field.section or reference.path or reference.default is not None:
         return False
     if reference.key is None or field.key is None:

@@ -1,7 +1,7 @@
 """The oracle: the verdict of a bound tree over one decoded message, straight from the specification.
 
-Slow and obvious; every other evaluator is tested against it and falls back to it. This module walks the tree; what the
-values of a language are and what its operators do with them is in `semantics/`.
+Slow and obvious; every other evaluator is tested against it and falls back to it. This module walks the tree; the
+values of each language and its operators are in `semantics/`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.message import AmqpType, FieldReference, Message
 
 
 def verdict(tree: t.Node, message: Message, now_ms: int) -> Verdict:
-    """The verdict of a bound tree; `now_ms` is what UTC() gives. Never raises."""
+    """The verdict of a bound tree; `now_ms` is the time for UTC(). Never raises."""
     try:
         return Verdict.of(evaluate(tree, message, now_ms))
     except EvaluationFailed:
@@ -35,7 +35,7 @@ def verdict_of_bytes(tree: t.Node, data: bytes | memoryview, now_ms: int) -> Ver
 
 
 def evaluate(node: t.Node, message: Message, now_ms: int) -> Value:
-    """The value of any node of a bound tree for a message. Raises EvaluationFailed where the language says so."""
+    """The value of any node of a bound tree for a message. Raises EvaluationFailed for an error of the language."""
     match node:
         case t.Constant():
             return node.value

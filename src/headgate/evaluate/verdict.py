@@ -1,4 +1,4 @@
-"""What a filter says about one message."""
+"""The verdict of a filter on one message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["EvaluationFailed", "UNDECIDED", "Verdict"]
 
 
 class Verdict(enum.IntEnum):
-    """Three truth values, and ERROR: bytes that are not an AMQP message, or what a language calls an error.
+    """Three truth values, and ERROR: bytes that are not an AMQP message, or an error of the language.
 
     Only TRUE delivers.
     """
@@ -22,7 +22,7 @@ class Verdict(enum.IntEnum):
 
     @staticmethod
     def of(value: Value) -> Verdict:
-        """What the value of a tree is as a truth: anything but a boolean is unknown."""
+        """The verdict for the value of a tree: any value but a boolean is unknown."""
         return Verdict(value) if isinstance(value, bool) else Verdict.UNKNOWN
 
 

@@ -7,7 +7,7 @@ so that importing a package neither imports numba nor fails where numba cannot b
 
     load, loaded, load_in_background     the kernels of a module, or None where they cannot be used
     address_of, Workspace                memory as kernels take it
-    missing, compile_missing             what has to be compiled before; `FILTER` and `READ` are what commands need
+    missing, compile_missing             modules to compile ahead of use; `FILTER` and `READ` are what commands need
 """
 
 from headgate.kernels.byte_table import byte_table

@@ -1,4 +1,4 @@
-"""The table that CRC-32 is looked up in, for kernels: an array, made once."""
+"""The lookup table of CRC-32 for kernels: an array, made once."""
 
 from __future__ import annotations
 

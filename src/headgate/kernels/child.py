@@ -1,7 +1,7 @@
 """A process that compiles kernels for another: `python -m headgate.kernels.child MODULE…`.
 
-Writes the name of each module when its kernels are in the cache. It continues when the process that started it has
-ended: the next one finds them. What another process is compiling it waits for.
+Prints the name of each module when its kernels are in the cache. It continues after the process that started it has
+ended: the next process finds the kernels. If another process is compiling a module, it waits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reaching a kernel module, or learning once why there is none."""
+"""Loading kernel modules, with one warning per process where kernels cannot be used."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def load(module: str) -> ModuleType | None:
     """The module of that dotted name with its kernels compiled or read from the cache; None where they cannot be used.
 
     The first None of a process warns once with the reason, unless kernels were switched off on purpose. Cost of the
-    first call: a fraction of a second from the disk cache, seconds to compile, which is logged. It is None, too, while
-    `load_in_background` is at work, and for what is not in the cache if the environment allows no other kernels: ask
-    again for the next batch.
+    first call: a fraction of a second from the disk cache, seconds to compile, which is logged. Also None while
+    `load_in_background` is at work, and, if the environment allows cached kernels only, for a module that is not in
+    the cache: then ask again for the next batch.
     """
     try:
         return _modules[module]
@@ -62,22 +62,22 @@ def loaded(module: str) -> ModuleType | None:
 
 
 def is_compiled(module: str) -> bool:
-    """Whether `load` would not have to compile: for work that can be done about as fast without that module."""
+    """Whether `load` need not compile: for work that is about as fast without that module."""
     return module in _modules or not precompile.missing([module])
 
 
 def load_in_background(modules: Iterable[str]) -> threading.Thread:
-    """Load kernels in a thread, which is given back; until all of them are there, `load` gives None at once.
+    """Load kernels in a thread, which is returned; until all are loaded, `load` returns None at once.
 
-    They become available together, so that a caller that was given one of them is given the others, too. Processes of
-    their own compile what is not in the cache yet.
+    The modules become available together: a caller that gets one gets all. Separate processes compile the modules
+    that are not in the cache.
     """
     global _loader
     wanted = list(modules)
 
     def run() -> None:
         global _loader
-        # Without further processes they are compiled below; whatever else goes wrong shows there, too.
+        # Without further processes they are compiled below; other errors show there, too.
         with contextlib.suppress(OSError):
             precompile.compile_missing(wanted)
         loaded = {module: _load(module) for module in wanted}
@@ -105,7 +105,7 @@ def _load(module: str) -> ModuleType | None:
 
 
 def _linked(module: str, tell: Callable[[int, int], None]) -> ModuleType:
-    """The kernels of a module from the cache, or compiled and kept there, which is told."""
+    """The kernels of a module from the cache, or compiled and kept there; `tell` hears of compiling."""
     # Importing LLVM and numba costs memory and time where kernels are switched off, and may fail.
     cache = importlib.import_module("headgate.kernels.cache")
     linking = importlib.import_module("headgate.kernels.linking")

@@ -27,28 +27,28 @@ OFF = "off"
 CACHED = "cached"
 
 READ = ("headgate.kernels.checksum", "headgate.log.kernel")
-"""What reading a stream uses."""
+"""The modules for reading a stream."""
 
 FILTER = (*READ, "headgate.evaluate.kernel", "headgate.scan.kernel", "headgate.scan.answers.kernel")
-"""What reading a stream with a filter uses."""
+"""The modules for reading a stream with a filter."""
 
 _FIRST = (*FILTER, "headgate.message.arrow.encode.kernel", "headgate.message.arrow.decode.kernel")
 _LAST = ("headgate.protocols.",)
-"""Only servers use them, and they cost a fifth of all."""
+"""Compiled last: only servers use them, and they cost a fifth of all."""
 
 _NOT_SERVED = ("headgate.message.arrow.", "headgate.scan.columns.", "headgate.scan.lookup.")
-"""What other processes use: Spark's, commands, and the one that builds derived files."""
+"""Modules that only other processes use: Spark's, commands, and the builder of derived files."""
 
 _PACKAGE = Path(__file__).parent.parent
 
 CHILD = (sys.executable, "-m", "headgate.kernels.child")
-"""The command that compiles the modules it is given."""
+"""The command that compiles modules; their names are its arguments."""
 
 logger = logging.getLogger("headgate.kernels")
 
 
 def kernel_modules() -> list[str]:
-    """The dotted names of all modules with kernels in this package; what most processes wait for comes first."""
+    """The dotted names of all modules with kernels in this package; modules that most processes wait for come first."""
     sources = [_PACKAGE / "kernels" / "checksum.py", *sorted(_PACKAGE.rglob("kernel.py"))]
     found = [
         ".".join(("headgate", *source.relative_to(_PACKAGE).with_suffix("").parts))
@@ -59,12 +59,12 @@ def kernel_modules() -> list[str]:
 
 
 def served_modules() -> list[str]:
-    """What a server uses."""
+    """The modules for a server."""
     return [module for module in kernel_modules() if not module.startswith(_NOT_SERVED)]
 
 
 def missing(modules: Iterable[str]) -> list[str]:
-    """The modules whose kernels a process would have to compile first and could keep in the cache.
+    """The modules with kernels that are not in the cache and could be kept there.
 
     Empty where kernels are switched off or cannot be used. Cost: imports LLVM, a twentieth of a second.
     """
@@ -100,10 +100,10 @@ def cache_entries() -> list[CacheEntry]:
 
 
 def compile_missing(modules: Iterable[str]) -> None:
-    """Compile those of the modules that are not in the cache: tens of seconds of CPU where none is.
+    """Compile the modules that are not in the cache: tens of seconds of CPU for an empty cache.
 
-    Children do it, at a low priority, and continue when this process ends: the next one finds what they compiled. What
-    they cannot compile stays missing. Raises OSError where no process can be started.
+    Child processes compile, at a low priority, and continue if this process ends: the next one finds their kernels.
+    Kernels that cannot be compiled stay missing. Raises OSError where no process can be started.
     """
     cache = _cache()
     modules = missing(modules)
@@ -142,7 +142,7 @@ def compile_missing(modules: Iterable[str]) -> None:
 
 
 def tell_progress(done: int, total: int) -> None:
-    """Log that this many kernels are compiled of those that are to be."""
+    """Log the progress: `done` of `total` kernels are compiled."""
     level = logging.INFO if done in (0, total) else logging.DEBUG
     logger.log(level, "compiling filter kernels, once per version: %d of %d", done, total)
 
@@ -159,8 +159,8 @@ class _Group(NamedTuple):
 def shares(modules: Iterable[str], count: int) -> list[list[str]]:
     """The modules in at most `count` lists of about the same work, none empty.
 
-    Importing a module compiles the kernels of those that it imports, and helpers are compiled once per process: modules
-    that import the same kernels stay together.
+    Importing a module compiles the kernels of the modules that it imports, and helpers are compiled once per process:
+    modules that import the same kernels stay together.
     """
     cache = importlib.import_module("headgate.kernels.cache")
     order = list(modules)
@@ -191,7 +191,7 @@ def is_switched_off() -> bool:
 
 
 def _cache() -> ModuleType | None:
-    """The module that knows what is compiled; None where kernels are switched off or cannot be used."""
+    """The module of the disk cache; None where kernels are switched off or cannot be used."""
     if is_switched_off():
         return None
     try:

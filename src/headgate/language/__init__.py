@@ -1,8 +1,8 @@
-"""What a filter says: text in one of the filter languages → a tree that any evaluator can walk.
+"""The filter languages: a filter's text → a tree that any evaluator can walk.
 
 Hides tokens, grammars and the differences between the languages. `parse` gives the unbound tree of a text, `bind`
 resolves its names to fields of a message; only bound trees are evaluated. Property filters and the filter map of an
-AMQP receiver (`amqp/`) yield bound trees of the same nodes. What one system alone has is in the folder of its name.
+AMQP receiver (`amqp/`) yield bound trees of the same nodes. Parts of one system alone are in the folder of its name.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ else:
 
 
 DEFAULT_DIALECT = AMQP.name
-"""The language of a filter whose giver names none."""
+"""The language of a filter given without one."""
 
 
 def parse(text: str, dialect: str | Dialect = DEFAULT_DIALECT, *, limits: Limits | None = None) -> Node:
     """The unbound tree of a filter text. Raises FilterSyntaxError and FilterLimitError, with the span.
 
-    With `limits`, theirs is the length of the text that is allowed, whatever the dialect's.
+    With `limits`, their limit of the text's length replaces the dialect's.
     """
     language = _language(dialect)
     if limits is not None:
@@ -55,7 +55,7 @@ def bind(tree: Node, dialect: str | Dialect, text: str, *, parameters: Mapping[s
     """The bound tree of an unbound one, parsed from `text`. Raises FilterTypeError and FilterSyntaxError.
 
     `parameters` are the values of `@name`, plain Python values or `AmqpValue`, the `@` of the name left out or not.
-    Raises ConfigError for parameters that a value cannot be, and for a dialect that has none.
+    Raises ConfigError for parameters that are no values of a language, and for a dialect without parameters.
     """
     language = _language(dialect)
     if parameters and not language.takes_parameters:
@@ -69,7 +69,7 @@ def spelled(tree: Node, dialect: str = DEFAULT_DIALECT) -> str:
 
 
 def warnings_of(text: str, tree: Node, dialect: str) -> tuple[FilterWarning, ...]:
-    """What is odd about a text that the language accepts; `tree` is its bound tree."""
+    """Warnings about a text that the language accepts; `tree` is its bound tree."""
     return _warnings_of(text, tree, dialect_named(dialect))
 
 

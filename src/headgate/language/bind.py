@@ -1,7 +1,7 @@
 """Unbound tree → bound tree: names become fields, patterns are compiled, constant arithmetic is done once.
 
-Whatever is wrong with a name or a pattern is refused here, once, with its place in the text; a bound tree evaluates
-over any message without raising.
+A wrong name or pattern is refused here, once, with its place in the text; a bound tree evaluates over any message
+without raising.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.message import FieldReference, Section, without_case
 
 
 def parameter_key(name: str) -> str:
-    """What names of parameters that are equal without case have in common."""
+    """The key of a parameter's name: the name without case."""
     return without_case(name.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
 
@@ -75,7 +75,7 @@ class Binder:
     def _field(self, name: t.Name) -> t.Field:
         reference = self._reference(name)
         if name.path:
-            # What a default or a type says about the field says nothing about what is in it.
+            # A default and a type of the field do not apply to its elements.
             reference = dataclasses.replace(reference, default=None, only=None, path=name.path)
         return t.Field(reference, self.dialect.rules, name.span)
 
@@ -141,7 +141,7 @@ class Binder:
         return dataclasses.replace(given, span=node.span)
 
     def _property_of(self, node: t.PropertyOf) -> t.Node:
-        """What a name stands for, where it is constant: a name that is no string is an error of each evaluation."""
+        """A constant name becomes a field, or NULL; a constant that is no string stays, an error of each evaluation."""
         name = self.bind(node.name)
         if isinstance(name, t.Constant) and isinstance(name.value, bytes):
             reference = FieldReference(Section.APPLICATION_PROPERTIES, key=name.value, ignore_case=True)

@@ -1,17 +1,17 @@
 """A filter in another language, where that delivers the same messages.
 
-The promise is about delivery: of every AMQP message, the converted filter is true for exactly those that the given one
-is true for. Where a filter is not true it may be false, unknown or an error, and which of them may change;
-`Conversion.is_exact` says that nothing does. What cannot be promised is refused, with the place in the text and with
-what differs.
+The promise is about delivery: the converted filter is true for exactly the AMQP messages that the given filter is true
+for. For other messages a filter is false, unknown or an error, and the conversion may change which of them;
+`Conversion.is_exact` says that nothing changes. A filter without this promise is refused, with the place in the text
+and the difference.
 
-Two ways lead there. The first needs nothing: the tree that the new text has is the tree of the given filter (property
-maps and `amqp` in `rabbitmq`, tags in `rocketmq`), or differs from it only where no delivery does (a correlation filter
-in `servicebus`). Whatever is printed is parsed again and compared before it is given.
+There are two ways. The first needs no assumption: the new text has the tree of the given filter (property maps and
+`amqp` in `rabbitmq`, tags in `rocketmq`), or a tree that delivers the same messages (a correlation filter in
+`servicebus`). Every printed text is parsed again and compared before it is returned.
 
 Between languages with other values (`rabbitmq` and `amqp`, `rocketmq`, `servicebus`) no comparison of a field is the
-same for every message: one sees a symbol as a text and another does not, one finds a name in any letter case. What the
-giver knows of the messages can make up for it; see `Assumption`, and `translation.py` for the rules.
+same for every message: one sees a symbol as a text and another does not, one finds a name in any letter case. The
+second way is for callers who know more about their messages; see `Assumption`, and `translation.py` for the rules.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headgate.language.values import is_number
 
 
 class Assumption(enum.Enum):
-    """What is known of the messages, besides that they are AMQP messages."""
+    """Facts that the caller knows about the messages, besides that they are AMQP messages."""
 
     KINDS = "kinds"
     """Each field that the filter names holds the kind of value that the filter compares it with, or nothing."""
@@ -41,7 +41,7 @@ class Assumption(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A filter text in `dialect`; `assumed` says, in sentences, what of the messages it takes for granted.
+    """A filter text in `dialect`; `assumed` lists, in sentences, the facts about the messages that it relies on.
 
     `is_exact`: false, unknown and error stay what they were, too.
     """
@@ -57,9 +57,9 @@ def convert(
 ) -> Conversion:
     """The filter that `text` displays and whose bound tree is `tree`, in the language `target`.
 
-    `source` is the language of the text, None where it is none (property maps, correlation filters, tags). Raises
-    FilterConversionError with place and reason where some message could be delivered to one and not to the other, or
-    the language has no words for it. Cost: some parses.
+    `source` is the language of the text, None for property maps, correlation filters and tags. Raises
+    FilterConversionError with place and reason where one filter could deliver a message that the other does not, or
+    the language cannot express the filter. Cost: some parses.
     """
     try:
         found = _same_tree(tree, text if source is not None else None, target)

@@ -1,4 +1,4 @@
-"""What a filter language is, as data: its tokens, its operators by level, its limits, its names.
+"""A filter language as data: its tokens, its operators by level, its limits, its names.
 
 The lexer (`lexer.py`) and the parser (`parser.py`) are driven by a `Dialect` and know no language. The grammar of every
 supported language is stratified into levels: an operand of an operator is an expression of at least a given level, and
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TokenKind(enum.Enum):
-    """Kinds of tokens; the value is how an error message calls one."""
+    """Kinds of tokens; the value is the name in error messages."""
 
     SKIPPED = "white space"
     WORD = "word"
@@ -41,7 +41,7 @@ class TokenKind(enum.Enum):
 
 
 TokenValue: TypeAlias = "bool | int | float | bytes | str | AmqpValue | tuple[str | None, str] | None"
-"""What a token means: a constant, the text of a string, or (section, name) of a name."""
+"""The value of a token: a constant, the text of a string, or (section, name) of a name."""
 
 
 class TokenRefused(Exception):  # noqa: N818 - not an error of the user's tree: the lexer turns it into a FilterError
@@ -49,11 +49,11 @@ class TokenRefused(Exception):  # noqa: N818 - not an error of the user's tree: 
 
 
 class NameRefused(Exception):  # noqa: N818 - not an error of the user's tree: the binder turns it into a FilterError
-    """A dialect's `resolve` knows no such name; the message is the reason."""
+    """A dialect's `resolve` does not know the name; the message is the reason."""
 
 
 class Unspellable(ValueError):  # noqa: N818 - for those who convert filters: they turn it into a FilterError
-    """A tree that a language has no text for; the message says what of it."""
+    """A tree that a language has no text for; the message names the part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class TokenRule:
     pattern: re.Pattern[str]
     read: Callable[[str], TokenValue]
     ends_with: str = ""
-    """Characters one of which ends every match; where none follows the rule is not tried, so no text is read twice."""
+    """Characters, one of which ends every match; where none follows, the rule is not tried: no text is read twice."""
 
 
 class Level(enum.IntEnum):
@@ -125,7 +125,7 @@ class Dialect:
     sections: Mapping[str | None, Section]
     """Prefix before the dot → section; None is where a name without prefix is looked up."""
     fields: Mapping[Section, Mapping[str, FieldReference]]
-    """Sections whose fields are fixed; in other sections any name is a key."""
+    """Sections with fixed fields; in other sections any name is a key."""
     compile_like: Callable[[str, str | None], LikePattern]
     """Pattern and escape (None without ESCAPE) → compiled pattern; raises `LikeRefused`."""
     rules: Rules
@@ -136,7 +136,7 @@ class Dialect:
     references: tuple[TokenRule, ...] = ()
     """Lexical rules that count directly after a name or a reference, before all others; `[0]` and `['key']` there."""
     unclosed: Mapping[str, str] = field(default_factory=dict)
-    """First character of a token that has an end → what to say when no rule matches there."""
+    """First character of a token with an end mark → the error text if no rule matches there."""
     max_code_points: int | None = None
     max_tokens: int | None = None
     max_depth: int = 200
@@ -160,9 +160,9 @@ class Dialect:
     functions: Mapping[str, PrefixForm] = field(default_factory=dict)
     """Names that are functions directly before a parenthesis, and names elsewhere; in the case of `fold_keywords`."""
     resolve: Callable[[Name], Node] | None = None
-    """What a name stands for, where `sections`, `fields` and `names` cannot say it; raises `NameRefused`."""
+    """The node for a name, where `sections`, `fields` and `names` are not enough; raises `NameRefused`."""
     warnings: Callable[[str, Node], Iterable[FilterWarning]] = lambda _text, _tree: ()
-    """What is odd about an accepted text and its bound tree."""
+    """Warnings about an accepted text and its bound tree."""
     print_tree: Callable[[Node], str] | None = None
     """Tree → text, or `Unspellable`; None where `headgate.language.printer` prints the language."""
     takes_parameters: bool = False

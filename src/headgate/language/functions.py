@@ -24,7 +24,7 @@ _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 
 
 def called(function: Function, arguments: Sequence[Value]) -> Value:
-    """The value of a function for as many arguments as it takes."""
+    """The value of a function for its arguments."""
     first = arguments[0]
     if function is Function.DATE:
         return _milliseconds(first) if isinstance(first, bytes) else None
@@ -82,7 +82,7 @@ def _milliseconds(text: bytes) -> int | None:
 
 
 def concatenated(left: Value, right: Value) -> bytes | None:
-    """Both texts, or whatever bytes, joined; unknown beyond `MAX_CONCATENATED_BYTES`."""
+    """Both texts, or any bytes, joined; unknown beyond `MAX_CONCATENATED_BYTES`."""
     if not isinstance(left, bytes) or not isinstance(right, bytes):
         return None
     return left + right if len(left) + len(right) <= MAX_CONCATENATED_BYTES else None

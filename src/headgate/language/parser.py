@@ -1,6 +1,6 @@
 """Tokens → unbound tree: one Pratt parser for all languages, driven by the operator tables of a `Dialect`.
 
-The functions at the end are the forms that those tables refer to. A form that stands for an operand calls
+The functions at the end are the forms in the operator tables. A form parses an operand with
 `Parser.expression(level)`, and levels do the rest: see `dialect.py`.
 """
 
@@ -51,7 +51,7 @@ class Parser:
         return self._lexer.error(reason, span, kind)
 
     def unexpected(self, expected: str) -> FilterError:
-        """The error that the next token is not what the grammar wants."""
+        """The error for a next token that the grammar does not allow."""
         if self.peek.refused:
             return self.error(self.peek.refused, self.peek.span)
         return self.error(f"found {self.peek}, expected {expected}", self.peek.span)
@@ -106,7 +106,7 @@ class Parser:
         return left
 
     def repeated(self, token: Token, limit: int) -> list[int]:
-        """Where `token`, consumed already, and its repetitions directly after it begin: a chain without recursion.
+        """The starts of `token`, consumed already, and of its repetitions directly after it: a chain without recursion.
 
         Raises FilterLimitError.
         """
@@ -195,7 +195,7 @@ class Parser:
 
 
 def group(parser: Parser, token: Token) -> t.Node:
-    """`( expression )`; the parentheses belong to the span of what they hold."""
+    """`( expression )`; the expression's span includes the parentheses."""
     *outer, innermost = parser.repeated(token, parser.dialect.max_parentheses)
     inner = _closed(parser, parser.expression(Level.OR), innermost)
     for start in reversed(outer):
@@ -210,7 +210,7 @@ def _closed(parser: Parser, inner: t.Node, start: int) -> t.Node:
 
 
 def named_field(parser: Parser, role: str) -> t.Node:
-    """A bare name, with its references; `role` is what an error says is expected."""
+    """A bare name, with its references; `role` is the expected part in the error."""
     if parser.peek.kind is not TokenKind.NAME:
         raise parser.unexpected(role)
     return parser.expression(Level.NAME)

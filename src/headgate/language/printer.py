@@ -37,12 +37,12 @@ class Printer:
     negation = Level.NOT
     """The level of NOT and of its operand."""
     signed = Level.PRIMARY
-    """The level of what a sign takes; likewise the next two."""
+    """The level of the operand of a sign; then of IS NULL, and of text tests."""
     nullable = Level.NAME
     searched = Level.SUM
 
     def comparison(self, _operator: t.CompareOperator) -> tuple[Level, Level, Level]:
-        """The level of a comparison, and those of its operands."""
+        """The levels of a comparison and of its two operands."""
         return Level.COMPARISON, Level.SUM, Level.SUM
 
     def condition(self, node: t.Node, minimum: Level) -> str:

@@ -1,4 +1,4 @@
-"""The filter languages by name: those that come with the package, and those that other distributions bring.
+"""The filter languages by name: the built-in languages, and languages from other distributions.
 
 A distribution brings a language as an entry point of the group `headgate.languages`:
 
@@ -6,8 +6,8 @@ A distribution brings a language as an entry point of the group `headgate.langua
     shout = "headgate_shout:SHOUT"
 
 The object is a `Dialect` of that name. It may follow the rules of a built-in language (`ValueRules`), or bring a module
-with operators of its own (`OwnRules`). An entry point is loaded when its language is first asked for; a built-in name
-cannot be taken.
+with operators of its own (`OwnRules`). An entry point is loaded at the first use of its language. It cannot replace a
+built-in language.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def dialect_names() -> tuple[str, ...]:
 def dialect_named(name: str) -> Dialect:
     """The language of that name.
 
-    Raises ConfigError that lists the names there are, or that names the distribution whose language does not load.
+    Raises ConfigError that lists the known names, or names the distribution whose language does not load.
     """
     return BUILT_IN[name] if name in BUILT_IN else _brought(name)
 

@@ -1,16 +1,16 @@
-"""Conditions of one family of languages in the words of another, for messages that hold what the filter expects.
+"""Conditions of one family of languages in another, for messages whose values have the types that the filter expects.
 
 The families are those of `ValueRules`: RABBITMQ (the languages `rabbitmq` and `amqp`), ROCKETMQ, and SERVICE_BUS with
-CORRELATION. Each field of the filter is of one kind, by what it is compared with, and holds, in the messages that this
-is about, a value of that kind or none:
+CORRELATION. Each field of the filter has one kind, from the constants that it is compared with, and messages are
+assumed to hold a value of that kind, or none:
 
     text      a string, UTF-8; beside ROCKETMQ not an empty one, elsewhere a symbol, too
     number    an integer or a finite float or double; never beside ROCKETMQ, whose numbers are parsed out of texts
     boolean   a boolean
 
 Then no operator fails in any language, so the order of operands does not matter, negations can be pushed down to the
-conditions, and it is enough that each condition is true for the same messages. Those that are, are translated; where
-RocketMQ is true for a missing property and the others are unknown, `IS NULL OR` says so.
+conditions, and it is enough that each condition is true for the same messages. Only these conditions are translated;
+where RocketMQ is true for a missing property and the others are unknown, `IS NULL OR` is added.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Refused(Exception):  # noqa: N818 - not an error of the user's tree: `conv
 
 
 class FieldKind(enum.Enum):
-    """What a field is compared with; ANY where the filter only asks whether there is a value."""
+    """The kind of constants that a field is compared with; ANY where the filter only tests for a value."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -63,22 +63,22 @@ class FieldKind(enum.Enum):
 
 @dataclass(slots=True)
 class Translation:
-    """A tree in the target's rules, and what it takes for granted.
+    """A tree in the target's rules, and its assumptions about messages.
 
-    `kinds_differ` and `spelling_differs` say why (the latter is empty where the spelling of names does not matter), at
-    `span`, the first field.
+    `kinds_differ` and `spelling_differs` are the reasons (the latter is empty where the spelling of names does not
+    matter), `span` is the place of the first field.
     """
 
     tree: t.Node
     kinds: dict[str, FieldKind]
-    """What each field, by its name in the source, is compared with."""
+    """The kind of each field, by its name in the source."""
     kinds_differ: str
     spelling_differs: str
     strings_only: bool
     span: t.Span
 
     def sentences(self) -> tuple[str, ...]:
-        """What is taken for granted, one sentence for each field and one for the spelling."""
+        """The assumptions: one sentence for each field, and one for the spelling."""
         texts = "a string that is not empty" if self.strings_only else "a string or symbol"
         holds = {FieldKind.TEXT: texts, FieldKind.NUMBER: "a finite number", FieldKind.BOOLEAN: "a boolean"}
         holds[FieldKind.ANY] = texts
@@ -134,10 +134,10 @@ class _Translator:
     target_name: str
     fields: dict[_Place, _Seen] = field(default_factory=dict)
     keys: dict[bytes, bytes] = field(default_factory=dict)
-    """Names of application properties, and what they are without case."""
+    """Names of application properties, and the same without case."""
 
     def condition(self, node: t.Node, *, negated: bool) -> t.Node:
-        """What is true where `node` is, or, `negated`, where it is false."""
+        """The condition that is true where `node` is true or, if `negated`, where it is false."""
         match node:
             case t.Not(operand):
                 return self.condition(operand, negated=not negated)
@@ -170,7 +170,7 @@ class _Translator:
         return Refused(f"{reason}; {self.target_name} has nothing that is true for the same messages", span)
 
     def _field(self, node: t.Field, kind: FieldKind) -> t.Field:
-        """The field as the target reads it; remembers what it is compared with."""
+        """The field as the target reads it; remembers its kind."""
         reference, span = node.reference, node.span
         place = (reference.section, reference.position, reference.key)
         if reference.path or reference.default is not None or reference.only not in (None, AmqpType.STRING):
@@ -240,7 +240,7 @@ class _Translator:
     def _mirrored(
         self, operator: t.CompareOperator, named: t.Field, constant: t.Constant, span: t.Span, *, negated: bool
     ) -> t.Node:
-        """A comparison whose constant stands on the left; RocketMQ's is false, not unknown, without a value."""
+        """A comparison with the constant on the left; without a value, RocketMQ's `=` is false, not unknown."""
         mirrored = operator.mirrored
         effective = _OPPOSITE[mirrored] if negated else mirrored
         found = self._comparison(effective, named, constant, span)

@@ -1,11 +1,11 @@
-"""The tree of a filter: what a parser yields, a binder resolves, and every evaluator walks.
+"""The tree of a filter: a parser makes it, a binder resolves its names, and every evaluator walks it.
 
-One set of nodes for all languages. Before binding, a `Name` stands for what the text calls a field; after binding, a
-`Field` stands in its place and every semantic decision that differs between languages is written on the node
-(`ValueRules`, …), so that an evaluator implements operators and never asks for the dialect.
+One set of nodes for all languages. Before binding, a field is a `Name`; after binding, it is a `Field`, and every
+semantic decision that differs between languages is written on the node (`ValueRules`, …), so that an evaluator
+implements operators and never asks for the dialect.
 
-Truth is three-valued (false, true, unknown). Where a language calls something an error, the evaluation of the whole
-filter ends there: operands are evaluated left to right, and AND and OR stop at the first that decides.
+Truth is three-valued (false, true, unknown). An error of the language ends the evaluation of the whole filter.
+Operands are evaluated left to right, and AND and OR stop at the first that decides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Span: TypeAlias = tuple[int, int]
 
 
 class ValueRules(enum.Enum):
-    """What values a language sees in a message, and what its operators do with them.
+    """The values that a language sees in a message, and the semantics of its operators.
 
     The tables are in `headgate.evaluate.semantics`, one module each.
     """
@@ -39,15 +39,15 @@ class ValueRules(enum.Enum):
 class OwnRules:
     """The values of a language from outside: the module of this name has the functions of `Semantics`.
 
-    See `headgate.evaluate.semantics`, which imports it when it is first asked for. Such a filter is decided by the
-    reference evaluator, and nothing is concluded from it that only its operators could say.
+    See `headgate.evaluate.semantics`, which imports it at first use. The reference evaluator decides filters with such
+    rules, and nothing is concluded from their own operators.
     """
 
     module: str
 
 
 Rules: TypeAlias = ValueRules | OwnRules
-"""What a node's operator does with values."""
+"""The semantics of a node's operator."""
 
 
 class CompareOperator(enum.Enum):
@@ -106,7 +106,7 @@ class ArithmeticOperator(enum.Enum):
 class Constant:
     """A value from the text: strings are held as UTF-8 bytes, None is NULL, and `AmqpValue` is any other type.
 
-    `typed` is what was given as a parameter, whose exact type a property keeps that is set to it.
+    `typed` is the value of a parameter: a property that is set to it keeps its exact type.
     """
 
     value: bool | int | float | bytes | AmqpValue | None
@@ -239,7 +239,7 @@ class Special:
 
 @dataclass(frozen=True, slots=True)
 class CompareSpecial:
-    """A field compared with an infinity or NaN: the one operator that sees such numbers in a message.
+    """A field compared with an infinity or NaN: the one operator that sees infinities and NaN in a message.
 
     Numbers compare as in IEEE 754, every integer below INF, except that `= NAN` tells whether the field is NaN, and
     `<> NAN` that it is not. Another kind: `=` false, `<>` true, order false. Absent, null, decimals and compounds are
@@ -405,7 +405,7 @@ class Exists:
 class HasSimple:
     """Whether the message has the key with a null or with a value of the four kinds; never unknown.
 
-    What property filters ask with a null (RabbitMQ): NaN, infinities, decimals, compounds and described values are no
+    A null in a property filter means this (RabbitMQ): NaN, infinities, decimals, compounds and described values are no
     simple values, and a key that holds one counts as absent.
     """
 
@@ -435,7 +435,7 @@ class Sign:
 
 
 class Function(enum.Enum):
-    """The functions on texts, by their usual spelling; what they give is in `headgate.language.functions`."""
+    """The functions on texts, by their usual spelling; their semantics are in `headgate.language.functions`."""
 
     LOWER = "LOWER"
     UPPER = "UPPER"
@@ -555,7 +555,7 @@ def height(node: Node) -> int:
 
 
 def conjuncts(node: Node) -> Iterator[Node]:
-    """What must all be true for a tree to be true, left to right: the operands of its ANDs, or the tree itself."""
+    """The conditions that must all be true for a tree to be true, left to right: operands of its ANDs, or the tree."""
     stack = [node]
     while stack:
         current = stack.pop()
@@ -592,7 +592,7 @@ def _is_operand(value: object) -> bool:
 _PARTS: dict[type, tuple[str, ...]] = {
     kind: tuple(field.name for field in fields(kind) if not field.name.endswith("span")) for kind in get_args(Node)
 }
-"""What nodes are made of but their places in the text."""
+"""The fields of each kind of node, without places in the text."""
 
 
 def with_operands(node: Node, changed: Callable[[Node], Node]) -> Node:

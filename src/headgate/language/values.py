@@ -17,7 +17,7 @@ Value: TypeAlias = bool | int | float | bytes | AmqpValue | None
 
 
 class EvaluationFailed(Exception):  # noqa: N818 - no error of the user's tree: it ends as an ERROR verdict
-    """What a language calls an error happened while a message was evaluated; the message says what."""
+    """An error of the language while a message was evaluated; the exception's text describes it."""
 
 
 _NO_NUMBERS = bool | bytes | AmqpValue | None

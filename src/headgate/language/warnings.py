@@ -1,6 +1,6 @@
-"""What is accepted but hardly meant: traps of a language that a filter text steps into.
+"""Warnings about filter texts that a language accepts, but that are hardly meant.
 
-Each language contributes its own (`Dialect.warnings`); what concerns any language that ignores trailing input is here.
+Each language has its own (`Dialect.warnings`); the warning for all languages that ignore trailing input is here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, order=True)
 class FilterWarning:
-    """A place of a filter text, in code points, and what is odd about it."""
+    """A warning about a place of a filter text, in code points, with the reason."""
 
     span: Span
     reason: str

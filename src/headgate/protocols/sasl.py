@@ -19,7 +19,7 @@ from enum import StrEnum
 from headgate.errors import RemoteProtocolError
 
 MAX_CREDENTIAL_BYTES = 4096
-"""Longer answers are refused before they are examined."""
+"""Limit: bytes of an answer. Longer answers are refused unread."""
 
 _U32 = struct.Struct(">I")
 _LONG_STRING = ord("S")
@@ -57,7 +57,7 @@ class Anonymous:
 
 @dataclass(frozen=True, slots=True)
 class ByToken:
-    """No user is named yet: tokens will say what the client may do."""
+    """Credentials without a user: the client's rights come later, from tokens."""
 
 
 Credentials = Plain | External | Anonymous | ByToken
@@ -92,7 +92,7 @@ def is_known(mechanism: str) -> bool:
 
 
 def plain_response(user: str, password: str) -> bytes:
-    """What a client answers for PLAIN."""
+    """The client's answer for PLAIN."""
     return f"\0{user}\0{password}".encode()
 
 

@@ -2,10 +2,10 @@
 
     compile_edits, EditProgram     statements that see the same message, compiled
     run_edits, Changed             many programs over a batch: copies, and a status for each message
-    place_of, Place, RULE_NAME     what counts as the same field; where copies have the name of their rule
+    place_of, Place, RULE_NAME     the identity of a field; where copies have the name of their rule
 
-Hidden: the words of a program (`layout.py`), and the kernel that runs them. What the kernel leaves undecided, the
-reference does (`headgate.evaluate.actions`).
+Hidden: the words of a program (`layout.py`), and the kernel that runs them. The reference handles the messages that
+the kernel leaves undecided (`headgate.evaluate.actions`).
 """
 
 from typing import TYPE_CHECKING

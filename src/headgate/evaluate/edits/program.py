@@ -1,7 +1,7 @@
 """Statements of an action compiled for the kernel of edits, and running them over encoded messages.
 
-The values are computed by a program of the filter kernel, whose slots are what statements read and the application
-properties that they change; the edits say what becomes of the values (`layout.py`).
+The values are computed by a program of the filter kernel, whose slots are the fields that statements read and the
+application properties that they change; the edits write the values into the message (`layout.py`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ROOM_OF_EDIT_BYTES = 64
 
 _ROOM_OF_SECTION_BYTES = 32
 _USUAL_GROWTH_BYTES = 64
-"""As a rule copies are larger by less than that; where they are not, they move to a larger buffer."""
+"""The usual growth of a copy, at most; copies that grow more move to a larger buffer."""
 
 _TYPES: Mapping[AmqpType, int] = {
     kind: found for kind in AmqpType if (found := getattr(layout, f"TYPE_{kind.name}", None)) is not None
@@ -58,7 +58,7 @@ _TYPE_TABLE = bytes(
     for code in range(256)
 )
 _NEVER_READ = (layout.TYPE_STRING, layout.TYPE_SYMBOL, layout.TYPE_BINARY)
-"""What a string replaces as it is; the other types, null excepted, may be read from one."""
+"""Types of values that a string replaces unconverted; for other types, null excepted, it may be converted."""
 
 _TIME_SPAN_HEAD = encode_value(v.time_span(0))[:-2]
 
@@ -119,9 +119,9 @@ class EditProgram:
         self._edits = edits
         self.occurrences = occurrences
         self.registers = program.registers_at(0)
-        """What the registers of a run begin with, `(r, 3)`; they point into the program."""
+        """The first values of a run's registers, `(r, 3)`; they point into the program."""
         self.addresses = (address_of(program.words), address_of(program.pool), 0, address_of(edits))
-        """Of the parts, as `layout.py` says; that of the registers is the matter of a run."""
+        """Addresses of the parts, as `layout.py` says; each run sets the address of its registers."""
         self.room_bytes = int(edits[layout.ROOM // 8])
         """Bytes that a copy may have more than its message and the texts that are written."""
 
@@ -138,7 +138,7 @@ def run_edits(
     """The copies that programs make of messages, in one run; None where the kernel cannot be used.
 
     `which` is `(messages,)`, places in `programs`: None leaves the row undecided. `new_ids` is `(guids, 16)`, and
-    `first_new_ids` `(messages,)` says where those of each message begin. Copies are written into `room`, if it is large
+    `first_new_ids` `(messages,)` has the first guid of each message. Copies are written into `room`, if it is large
     enough. Bytes that are no message are an error. Raises ValueError for a message beyond its buffer.
     """
     kernel = load(KERNEL_MODULE)
@@ -198,10 +198,10 @@ _NO_REGISTERS = np.empty((0, 3), dtype=np.int64)
 def compile_edits(
     statements: Sequence[v.Statement], *, rule: str | None, limits: v.Limits, is_whole: bool
 ) -> EditProgram | None:
-    """The program of statements that do not read what the others change; None where only the reference knows them.
+    """The program of statements that do not read the others' changes; None where only the reference can run them.
 
-    With the name of a `rule` the copies have it as RuleName. `is_whole`: the copies are finished, so that the limits of
-    messages count for them.
+    The name of a `rule` becomes RuleName of the copies. `is_whole`: the copies are finished, so the limits of messages
+    count for them.
     """
     try:
         return _EditCompiler(statements, rule).program_within(limits, is_whole=is_whole)
@@ -213,7 +213,7 @@ Place: TypeAlias = tuple[Section, int | bytes | None]
 
 
 def place_of(reference: FieldReference) -> Place:
-    """What a change of a field may change for others that are read: keys are the same in any letter case."""
+    """The identity of a field for changes: keys are the same in any letter case."""
     return reference.section, reference.position if reference.key is None else without_case(reference.key)
 
 
@@ -344,7 +344,7 @@ _TEXTS = (layout.HOW_SYSTEM_TEXT, layout.HOW_SYSTEM_SYMBOL)
 
 
 def _edit_of(statement: v.Statement, limits: v.Limits) -> _Edit | None:
-    """What a statement changes; None for nothing. Raises NotCompiledError."""
+    """The edit of a statement; None for no change. Raises NotCompiledError."""
     target = statement.target
     reference = target.reference if isinstance(target, v.SystemProperty) else target
     if isinstance(statement, v.RemoveProperty):

@@ -1,4 +1,4 @@
-"""What a filter demands before anything else: equalities of fields with constants, as keys of a hash index.
+"""The equalities of fields with constants that a filter needs to be true, as keys of a hash index.
 
 A filter is true only if, for one of its *accesses*, the message has one of its keys. `=` and IN under AND are accesses;
 an OR is one if all its branches are. Which constants may be keys depends on what equality means (`ValueRules`): the key
@@ -25,10 +25,10 @@ Key: TypeAlias = tuple[int, int, int | bytes]
 
 @dataclass(slots=True, frozen=True)
 class EqualityRules:
-    """What the index knows about `=` in a language.
+    """The facts about `=` in a language that the index uses.
 
     `numbers_below` bounds the constants that equal exactly the numbers of the same value; `silent_kinds` are kinds of
-    registers that are never equal to a key; values of other kinds than these, and than those of keys, are open.
+    registers that never equal a key; values of other kinds, except the kinds of keys, are open.
     """
 
     numbers_below: int
@@ -36,7 +36,7 @@ class EqualityRules:
     silent_kinds: tuple[int, ...]
 
     def open_kinds(self, reference: FieldReference) -> int:
-        """The kinds, as bits, of values of that field whose equality only the reference knows."""
+        """The kinds, as bits, of values of a field whose equality only the reference knows."""
         known = [layout.BYTES, layout.NULL, layout.ABSENT, layout.VALUELESS]
         if reference.section is not Section.PROPERTIES or self is _RABBITMQ:
             known += [*self.silent_kinds, layout.BOOLEAN] if self.booleans else self.silent_kinds
@@ -55,7 +55,7 @@ EQUALITIES: Mapping[Hashable, EqualityRules] = {
     # A number that a producer typed is compared with a text as numbers: only texts are keys.
     t.ValueRules.ROCKETMQ: EqualityRules(0, False, ()),
 }
-"""Languages whose equalities are indexed."""
+"""The rules with indexed equalities."""
 
 
 _FAMILIES = {layout.FLOAT: layout.INTEGER}
@@ -64,18 +64,18 @@ _FAMILIES = {layout.FLOAT: layout.INTEGER}
 
 @dataclass(slots=True, frozen=True)
 class Access:
-    """One of `keys` is there whenever the filter is true, because of its conjunct in that place."""
+    """A filter is true only for messages with one of `keys`, because of its conjunct at `place`."""
 
     keys: tuple[Key, ...]
     place: int
     whole: bool
-    """Whether a key that is there makes the conjunct true."""
+    """Whether having one of the keys makes the conjunct true."""
 
 
 class Accesses:
     """Finds the accesses of filters; their fields are numbered as they are met.
 
-    A set has a hundred thousand equalities: references and rules, whose hashes are slow, are looked up by parts.
+    A set may have a hundred thousand equalities, and hashes of references and rules are slow: look-ups use their parts.
     """
 
     def __init__(self, refused: Collection[FieldReference]) -> None:
@@ -96,7 +96,7 @@ class Accesses:
         return found
 
     def _keys_of(self, part: Normal) -> list[Key] | None:
-        """Keys one of which is there whenever the part is true; None if nothing can be said."""
+        """Keys of which a message has one whenever the part is true for it; None if none are known."""
         if isinstance(part, Literal):
             return None if part.negated else self._keys_of_predicate(part.predicate)
         options = [self._keys_of(inner) for inner in part.parts]

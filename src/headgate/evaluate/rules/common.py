@@ -1,4 +1,4 @@
-"""What all of some filters demand, as a filter of its own: where it is not true, none of them is."""
+"""The common conditions of some filters, as a filter: where it is not true, none of them is."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def common_filter(filters: Sequence[Filter]) -> Filter | None:
 
 
 def _demands(tree: Node) -> dict[Hashable, Node]:
-    """What must be true for a tree to be true, from left to right."""
+    """The conditions that must be true for a tree to be true, from left to right."""
     return {identity(node): node for node in conjuncts(tree)}

@@ -33,7 +33,7 @@ _LINE_BYTES = 64
 
 @dataclass(slots=True, frozen=True)
 class _Packed:
-    """Filters as they travel: pickled, how many there are, and the numbers of those whose errors are asked for."""
+    """Pickled filters, their count, and the numbers of filters whose errors are wanted."""
 
     content: bytes
     count: int
@@ -47,7 +47,7 @@ def _exact(members: Sequence[Member]) -> Words:
 class EnginePart:
     """Filters of one language that share an index, predicates and bitmaps; immutable to its users.
 
-    Pickled filters stay packed until one is asked for: a run needs the plan alone.
+    Pickled filters stay packed until one is needed: a run needs the plan alone.
     """
 
     def __init__(self, members: Sequence[Member] | _Packed, plan: Plan) -> None:
@@ -107,7 +107,7 @@ class EnginePart:
 
 @dataclass(slots=True)
 class _Memory:
-    """Keeps arrays alive whose addresses are in use."""
+    """Keeps arrays alive while their addresses are in use."""
 
     kept: list[NDArray[Any]] = field(default_factory=list)
 

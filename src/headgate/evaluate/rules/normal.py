@@ -1,7 +1,7 @@
-"""The form in which many filters share work: negations at the leaves, and leaves that know each other again.
+"""The form in which many filters share work: negations at the leaves, and equal leaves recognised.
 
-A leaf is any part of a tree that is no AND, OR or NOT: a *predicate*, whose verdict is found once for all filters that
-hold it. De Morgan's laws hold with unknown, and with errors, too: operands keep their order, and what decides an AND
+A leaf is any part of a tree that is no AND, OR or NOT: a *predicate*, evaluated once for all filters that contain it.
+De Morgan's laws hold with unknown, and with errors, too: operands keep their order, and the operand that decides an AND
 decides the OR of the negations.
 """
 
@@ -76,7 +76,7 @@ def _normal(node: Node, negated: bool) -> Normal:
 
 
 def conjuncts(node: Normal) -> tuple[Normal, ...]:
-    """What must all be true for the whole to be true."""
+    """The parts that must all be true for the whole to be true."""
     return node.parts if isinstance(node, Junction) and node.all_of else (node,)
 
 

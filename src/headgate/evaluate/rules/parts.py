@@ -1,4 +1,4 @@
-"""What a rule set is made of: parts, each a number of filters that are evaluated together in one way."""
+"""The parts of a rule set: each has filters that are evaluated together in one way."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NOTHING = np.empty(0, dtype=np.int64)
 class Found:
     """Pairs as integers, `(n,)` int64 each: where a filter is true, and where it is an error.
 
-    Those of one part are sorted, or a few sorted pieces one after the other.
+    The pairs of one part are sorted, or a few sorted pieces one after the other.
     """
 
     matches: NDArray[np.int64]
@@ -65,12 +65,12 @@ class Part(Protocol):
         """Its filters."""
 
     def match(self, batch: EncodedMessages, now_ms: int) -> Found:
-        """What its filters say about each message."""
+        """Where its filters are true or an error, for each message."""
 
 
 @dataclass(slots=True, frozen=True)
 class AlonePart:
-    """A few filters, each by its own program: for them nothing is gained by sharing."""
+    """A few filters, each by its own program: sharing would gain nothing."""
 
     members: Sequence[Member]
 
@@ -112,7 +112,7 @@ class ReferencePart:
 
 
 def by_reference(asked: Iterable[tuple[int, Iterable[Member]]], batch: EncodedMessages, now_ms: int) -> Found:
-    """What the reference evaluator says about some filters for some messages."""
+    """The results of the reference evaluator for some filters on some messages."""
     matches: list[int] = []
     errors: list[int] = []
     for row, members in asked:

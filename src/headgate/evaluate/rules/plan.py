@@ -44,7 +44,7 @@ Words: TypeAlias = NDArray[np.int64]
 
 @dataclass(slots=True, frozen=True)
 class ColumnPlan:
-    """One column: its words, and what they point to. `texts` is `(n, 2)`, position in the plan's text and length."""
+    """One column: its words, and the arrays they use. `texts` is `(n, 2)`, position in the plan's text and length."""
 
     words: Words
     entries: Words
@@ -83,7 +83,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Indexed:
-    """A filter behind keys: one of `keys` and all of `checks`; what else it asks for is `residual`."""
+    """A filter found by keys: it needs one of `keys`, all of `checks`, and the rest of its conditions, `residual`."""
 
     member: Member
     keys: Sequence[Key]
@@ -290,7 +290,7 @@ class _Planner:
 
 
 def _indexed(member: Member, normal: Normal, access: Access, options: Sequence[Access]) -> _Indexed:
-    """What is left to ask of a filter behind an access."""
+    """A filter, split by an access: keys, checks, and the remaining conditions."""
     checks: dict[int, Sequence[Key]] = {
         option.place: option.keys for option in options if option.whole and len(option.keys) == 1
     }
@@ -339,7 +339,7 @@ def _followed(
             place = depth + 1
             first = len(code)
             columns |= _lower(part, place, places, groups, code)
-            # It begins with a predicate, before which what was found until here is saved.
+            # It begins with a predicate; the result so far is saved before it.
             code[first] += layout.SAVES + ((place - _NO_PLACE) << layout.PLACE_SHIFT)
             source = (len(places) + place) * layout.TRIPLE_BYTES
             code.append(

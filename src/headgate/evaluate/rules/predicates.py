@@ -1,4 +1,4 @@
-"""The predicates of a set of filters, each once, and the columns they form: those on one field share a look at it."""
+"""The predicates of a set of filters, each once, and their columns: predicates on one field share a look at it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Column:
 
 @dataclass(slots=True)
 class Predicates:
-    """The predicates of some filters: `trees`, the columns, and the numbers of those that are in none."""
+    """The predicates of some filters: `trees`, the columns, and the numbers of `loose` predicates, in no column."""
 
     trees: list[t.Node] = field(default_factory=list)
     columns: list[Column] = field(default_factory=list)

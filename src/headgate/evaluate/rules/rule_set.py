@@ -16,7 +16,7 @@ from headgate.message import EncodedMessages
 MOST_FILTERS = 1 << ROW_SHIFT
 _SMALLEST_LEVEL = 24
 _LEVEL_FACTOR = 32
-"""Limit: filters of a part at each level. A part that exceeds it is joined with those of the next level."""
+"""Factor from one level to the next of the most filters of a part. A larger part is joined with the next level's."""
 
 _MOST_DEAD = 64
 """Removed filters stay in their part until they are more than this, and more than half of the part."""
@@ -24,10 +24,10 @@ _MOST_DEAD = 64
 
 @dataclass(slots=True, frozen=True)
 class Matches:
-    """What some filters say about a batch.
+    """The matches and errors of some filters in a batch.
 
     `rows[i]` matches filter `rules[i]`; `error_rows[i]` is an error to filter `error_rules[i]`, or no message at all,
-    as far as errors of that filter were asked for. All `(n,)` int64, sorted by row, then by filter.
+    for filters whose errors are wanted. All `(n,)` int64, sorted by row, then by filter.
     """
 
     rows: NDArray[np.int64]
@@ -42,8 +42,8 @@ class Matches:
 class RuleSet:
     """Filters under the numbers 0, 1, 2 …, of any languages; immutable, may be pickled and used by several threads.
 
-    Errors are found for the filters whose numbers are in `exact_errors`; for others they are not matches and nothing
-    more. Cost of making one: microseconds for each equality, tens of them for each new predicate.
+    Errors are reported for the filters whose numbers are in `exact_errors`; for others an error is just no match. Cost
+    of making a set: microseconds for each equality, tens of microseconds for each new predicate.
     """
 
     __slots__ = ("_count", "_parts", "_removed")
@@ -78,8 +78,8 @@ class RuleSet:
     def with_filter(self, given: Filter, *, exact_errors: bool = False) -> RuleSet:
         """The set with one more filter, whose number is `next_number`; all others keep theirs.
 
-        Cost: a millisecond or two, whatever the size of the set; once in some 24 times, as making a set of some
-        hundred, once in 768, of some thousand, and so on.
+        Cost: a millisecond or two, for any size of the set; about once in 24 times, as much as making a set of some
+        hundred filters, once in 768 times, of some thousand, and so on.
         """
         return self._with([Member(self._count, given, exact_errors)])
 
@@ -119,7 +119,7 @@ class RuleSet:
         return changed
 
     def match(self, batch: EncodedMessages, *, now_ms: int) -> Matches:
-        """Which messages match which filters; UTC() is `now_ms`. Never raises for what messages hold."""
+        """Which messages match which filters; UTC() is `now_ms`. No message makes it raise."""
         found = Found.joined(part.match(batch, now_ms) for part in self._parts)
         rows, rules = self._sorted(found.matches)
         return Matches(rows, rules, *self._sorted(found.errors))

@@ -1,8 +1,8 @@
-"""What each language sees in a message and what its operators do with it: one module per language.
+"""The values that each language sees in a message, and its operators: one module per language.
 
-The reference evaluator walks the tree and asks the module that a node's rules name. A module has the functions
-of `Semantics`; values are Python's where they say everything (bool, int, float, bytes), `AmqpValue` where the type
-counts, and None for unknown.
+The reference evaluator walks the tree and calls the module of a node's rules. A module has the functions of
+`Semantics`; values are Python's where these are enough (bool, int, float, bytes), `AmqpValue` where the type counts,
+and None for unknown.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Semantics(Protocol):
     """
 
     def field(self, message: Message, reference: FieldReference, /) -> Value:
-        """What the language sees in a field."""
+        """The value of a field, as the language sees it."""
 
     def compare(self, operator: t.CompareOperator, left: Value, right: Value, /) -> bool | None:
         """A comparison."""
 
     def among(self, subject: Value, members: Iterator[Value], /) -> bool | None:
-        """Whether IN, not negated, holds; members are evaluated as far as they are asked for."""
+        """Whether IN, not negated, holds; members are evaluated only as far as needed."""
 
     def like(self, pattern: t.LikePattern, subject: Value, /) -> bool | None:
         """Whether LIKE, not negated, holds."""
@@ -57,7 +57,7 @@ _OPERATORS = ("field", "compare", "among", "like", "arithmetic", "signed")
 
 
 def semantics_of(rules: t.Rules) -> Semantics:
-    """The operators that a node's rules name. Raises ConfigError for a module from outside that has not all of them."""
+    """The operators that a node's rules name. Raises ConfigError for a module from outside that lacks one."""
     return _loaded(rules.module) if isinstance(rules, t.OwnRules) else SEMANTICS[rules]
 
 

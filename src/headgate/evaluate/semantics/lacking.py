@@ -1,4 +1,4 @@
-"""What stands in the place of an operator that a language does not have."""
+"""The stand-in for an operator that a language does not have."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def compare(operator: CompareOperator, left: Value, right: Value) -> bool | None
 
 
 def compare_special(operator: CompareOperator, value: Value, number: SpecialNumber) -> bool | None:
-    """A comparison with an infinity or NaN; unlike elsewhere, `value` may be such a number itself."""
+    """A comparison with an infinity or NaN; unlike elsewhere, `value` may be an infinity or NaN itself."""
     if value is None:
         return None
     if not is_number(value):

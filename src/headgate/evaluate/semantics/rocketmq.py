@@ -1,7 +1,7 @@
 """RocketMQ: strings, typed numbers, booleans and NULL; a string is parsed as the type that it meets, or is an error.
 
-Values are those of `headgate.language.rocketmq.values`, where comparison and negation are; the language has neither
-LIKE nor arithmetic. Source: rocketmq_filters, sections 6 and 13.
+Values, comparison and negation are in `headgate.language.rocketmq.values`; the language has neither LIKE nor
+arithmetic. Source: rocketmq_filters, sections 6 and 13.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Service Bus: the kinds of values of `headgate.language.servicebus.values`; unlike kinds are an error.
 
-Source: servicebus_filters, sections 2.3 and 3; what it leaves open: docs/reference/servicebus-open-points.md.
+Source: servicebus_filters, sections 2.3 and 3; its open points: docs/reference/servicebus-open-points.md.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def field(message: Message, reference: FieldReference) -> Value:
 
 
 def _system_value(of: SystemType, typed: AmqpValue) -> Value:
-    """A field as a system property; unknown if it holds another type, or milliseconds beyond what a time span holds."""
+    """A field as a system property; unknown if it holds another type, or too many milliseconds for a time span."""
     value = value_of(typed)
     match of:
         case SystemType.TEXT:

@@ -1,4 +1,4 @@
-"""The languages of AMQP, `rabbitmq` and `amqp`, and what a receiver gives beside a text: property filters, a map.
+"""The languages of AMQP, `rabbitmq` and `amqp`, with property filters and the filter map of a receiver.
 
 RABBITMQ, AMQP                            the two dialects; `COMPARISONS` and `quoted_text` others build upon
 properties_filter, properties_entries     property filters as bound trees, of one section each

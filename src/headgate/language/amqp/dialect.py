@@ -1,6 +1,6 @@
-"""The dialect `amqp`: `rabbitmq` and what of AMQP filter expressions RabbitMQ leaves out.
+"""The dialect `amqp`: `rabbitmq`, and the parts of AMQP filter expressions that RabbitMQ leaves out.
 
-An extension gives meaning only to text that `rabbitmq` refuses: what that dialect accepts is the same tree here.
+An extension gives meaning only to text that `rabbitmq` refuses: a text that `rabbitmq` accepts has the same tree here.
 
 Source: amqp_extensions (sections 1 to 7) on top of rabbitmq_filters, section 2.
 """
@@ -87,7 +87,7 @@ def _sign(parser: Parser, token: Token) -> t.Node:
 
 
 def _comparison(operator: t.CompareOperator) -> InfixForm:
-    """A comparison; of a bare name with a bare INF or NAN, on either side, the one that sees such numbers."""
+    """A comparison; between a bare name and a bare INF or NAN, in any order, it is a `CompareSpecial`."""
     plain = comparison(operator, Level.SUM)
 
     def form(parser: Parser, left: t.Node, token: Token, negated: bool) -> t.Node:

@@ -1,4 +1,4 @@
-"""The filter map that an AMQP 1.0 receiver attaches with: what is in force, and what is left out and why.
+"""The filter map that an AMQP 1.0 receiver attaches with: the entries in force, and those left out, with reasons.
 
 Source: rabbitmq_filters, sections 1 and 5. Entries are judged alone, from the last to the first; a bad one is left out
 and the link is attached without it. Only a text that is not an offset specification refuses the attach.
@@ -64,7 +64,7 @@ class OffsetRequest:
 
 @dataclass(frozen=True, slots=True)
 class FilterSet:
-    """What a filter map asks for.
+    """A filter map, read.
 
     `effective`: indexes of the entries to echo, in the order given. `filter_values` are ORed (none: no
     stage 1). `tree` and `text`: the expression of stage 2, an SQL filter or property filters ANDed. `offset`: None is
@@ -105,7 +105,7 @@ _UNIT_MS = {"Y": 365 * 86_400_000, "M": 30 * 86_400_000, "D": 86_400_000, "h": 3
 def read_filter_set(
     entries: Sequence[FilterEntry], dialect: str = DEFAULT_DIALECT, *, sql_bytes: int | None = None
 ) -> FilterSet:
-    """What the entries of a filter map ask for; SQL filters are texts of `dialect`, of `sql_bytes` at most.
+    """Read the entries of a filter map; SQL filters are texts of `dialect`, of at most `sql_bytes` bytes.
 
     A wrong entry never raises.
     """

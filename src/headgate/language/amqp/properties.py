@@ -44,7 +44,7 @@ _FIELD_TYPES: dict[str, tuple[AmqpType, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class PropertyFilter:
-    """A map as a filter: `text` displays it, and the spans of `tree` are those of its entries there."""
+    """A map as a filter: `text` displays it, and the spans of `tree` are the places of its entries in `text`."""
 
     text: str
     tree: t.Node

@@ -1,4 +1,4 @@
-"""The language of RocketMQ: SQL92 expressions and tags, and the Java that their meaning comes from.
+"""The language of RocketMQ: SQL92 expressions and tags, and the parts of Java that define their meaning.
 
 ROCKETMQ, ROCKETMQ_MAP       the dialect, over stored messages and over property maps
 parse_tags, TAGS, tag_hash   tag expressions, what stands for their dialect, and the hash that stands for a tag

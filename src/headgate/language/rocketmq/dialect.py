@@ -1,7 +1,7 @@
 """The dialect `rocketmq`: the SQL92 filter expressions of RocketMQ 5.5, with their habits.
 
-NOT binds tighter than comparison, comparisons chain, whatever follows a complete expression is ignored but for one
-token, and some comparisons of literals are refused with the texts of the original (they are the reason of the error).
+NOT binds tighter than comparison, comparisons chain, text after a complete expression is ignored except for one token,
+and some comparisons of literals are refused with the texts of the original (as the reason of the error).
 Source: rocketmq_filters, sections 3 to 5.
 
 Limits, of which the original states none (it accepts 1000 parentheses one in another and overflows its stack from 2000
@@ -112,7 +112,7 @@ def _negation(parser: Parser, token: Token) -> t.Node:
 
 
 def _sign(parser: Parser, token: Token) -> t.Node:
-    """Minus; plus leaves what it stands before as it is, a property a property."""
+    """A sign: minus is an operator; plus leaves its operand as it is, a property a property."""
     inner = parser.expression(Level.SIGN)
     span = (token.span[0], parser.position)
     return t.Sign(True, inner, t.ValueRules.ROCKETMQ, span) if token.symbol == "-" else replace(inner, span=span)

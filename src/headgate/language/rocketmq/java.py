@@ -1,6 +1,6 @@
-"""Java's numbers and strings: what a server in Java reads out of a text, and how it prints and hashes.
+"""Java's numbers and strings: parsing, printing and hashing as in Java.
 
-A string is a sequence of UTF-16 units there, an int has 32 bits, a long 64. Source: rocketmq_filters, sections 6.4 and
+A string is a sequence of UTF-16 units, an int has 32 bits, a long 64. Source: rocketmq_filters, sections 6.4 and
 7, and the documentation of java.lang of Java 17 (Integer.parseInt, Double.valueOf, Double.toString, String.hashCode).
 """
 

@@ -14,7 +14,7 @@ from headgate.language.tree import Constant, Field, In, Node, ValueRules
 from headgate.message import TAG
 
 TAGS = "tags"
-"""What stands for a dialect where the text is a tag expression."""
+"""The name that stands for a dialect where the text is a tag expression."""
 
 EVERYTHING = "*"
 """The expression that takes every message, tagged or not."""

@@ -1,7 +1,8 @@
-"""What RocketMQ's operators do with values: comparison by the types of both sides, negation.
+"""Values of RocketMQ and their operators: comparison by the types of both sides, negation.
 
 A value is None (NULL), a bool, bytes (a string, in UTF-8), or an `AmqpValue` of type byte, short, int, long, float or
-double: the Java type decides how a string is parsed and what is widened. Source: rocketmq_filters, sections 6.1 to 6.9.
+double: the Java type decides how a string is parsed and which side is widened. Source: rocketmq_filters, sections 6.1
+to 6.9.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ NUMBERS = frozenset(_RANKS)
 """The types of numbers that RocketMQ's evaluator knows."""
 
 _UNLIKE = -1
-"""What comparing values gives that have nothing to do with each other: `=` is false, `<` is true."""
+"""The order of two values that cannot be compared: `=` is false, `<` is true."""
 
 
 def text_of(value: bytes) -> str:
@@ -102,7 +103,7 @@ def _parsed(kind: AmqpType, text: bytes) -> int | float:
 
 
 def numbers_of(text: bytes) -> frozenset[float]:
-    """The numbers that a string is beside a number, of whatever type; integers as the nearest double."""
+    """The numbers that a string can equal, parsed as each type of number; integers as the nearest double."""
     found: set[float] = set()
     for kind in NUMBERS:
         with contextlib.suppress(EvaluationFailed):
@@ -111,7 +112,7 @@ def numbers_of(text: bytes) -> frozenset[float]:
 
 
 def _compare_typed(left: AmqpValue, right: AmqpValue) -> int:
-    """Two numbers. The original knows some pairs only: the left one is widened, int and long to what meets them."""
+    """Compare two numbers. The original widens the left one, or a right int or long; other pairs it does not know."""
     if left.type is right.type:
         return _compare_numbers(left.type, left.value, right.value)
     if left.type is AmqpType.DOUBLE and right.type is AmqpType.FLOAT:

@@ -5,7 +5,7 @@ correlation_filter             a correlation filter as a bound tree; its errors 
 parse_action, Statement        rule actions; a statement is `SetProperty` or `RemoveProperty`, of a `Target`
 system_property, SystemType    the system properties, and the type of each
 duration_ms, duration_text      durations in texts
-converted                      what a string becomes where it replaces a value of another type
+converted                      a string as the type of the value that it replaces
 value_of, kind_of, compare     values as .NET has them: kinds, comparisons, `arithmetic`, dates and time spans
 """
 

@@ -30,12 +30,12 @@ from headgate.language.tree import Name, Node, Span
 from headgate.message import FieldReference, Section
 
 Target: TypeAlias = FieldReference | SystemProperty
-"""What a statement changes: an application property, in any letter case, or a system property that may be set."""
+"""The target of a statement: an application property, in any letter case, or a system property that may be set."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetProperty:
-    """`SET target = value`: `value` is a bound tree, whose unknown makes the property null."""
+    """`SET target = value`: `value` is a bound tree; an unknown value makes the property null."""
 
     target: Target
     value: Node

@@ -22,8 +22,8 @@ def correlation_filter(conditions: Mapping[str, object]) -> tuple[str, t.Node]:
     """The filter as SQL text, for showing, and its bound tree; the spans of the tree are places in the text.
 
     `conditions` are texts by the names of `CORRELATION_FIELDS`, and under `properties` a mapping of application
-    properties, plain Python values or `AmqpValue`. None is no condition. Raises ConfigError for names and values that
-    cannot be meant, FilterError for a filter that cannot match or has no condition.
+    properties, plain Python values or `AmqpValue`. None is no condition. Raises ConfigError for wrong names and
+    values, FilterError for a filter that cannot match or has no condition.
     """
     text = ""
     equalities: list[t.Node] = []
@@ -48,7 +48,7 @@ def correlation_filter(conditions: Mapping[str, object]) -> tuple[str, t.Node]:
 
 
 CORRELATION = "correlation"
-"""What errors name as the language of a correlation filter."""
+"""The language's name in errors of a correlation filter."""
 
 
 def _conditions(conditions: Mapping[str, object]) -> Iterable[tuple[str, FieldReference, Value]]:

@@ -1,8 +1,8 @@
 """The dialect `servicebus`: the SQL filter of a Service Bus rule.
 
-Source: servicebus_filters, section 2; what it leaves open: docs/reference/servicebus-open-points.md. Keywords and names
+Source: servicebus_filters, section 2; its open points: docs/reference/servicebus-open-points.md. Keywords and names
 have any letter case, a name in double quotes is a property, and conditions and values are two kinds of expression: a
-value alone is not a filter, and a condition has no value to compare.
+value alone is not a filter, and a condition cannot be compared.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ _DURATION = re.compile(
 
 
 def duration_ticks(text: str) -> int:
-    """The ticks of 100 ns of a duration such as `PT1M` or `-P14DT2H0.5S`, parts of one cut off.
+    """The ticks of 100 ns of a duration, for example `PT1M` or `-P14DT2H0.5S`; parts of a tick are cut off.
 
-    Raises ConfigError for other texts, years and months included: they are of no fixed length.
+    Raises ConfigError for other texts, also with years or months, which have no fixed length.
     """
     found = _DURATION.fullmatch(text.strip())
     if found is None or not any(found.groups()[1:]) or text.strip().endswith("T"):
@@ -49,7 +49,7 @@ def duration_ms(text: str) -> int | None:
 
 
 def ticks_text(ticks: int) -> str:
-    """The duration of so many ticks."""
+    """A number of ticks as a duration."""
     seconds, part = divmod(abs(ticks), _TICKS_PER_S)
     days, rest = divmod(seconds, 86_400)
     hours, rest = divmod(rest, 3_600)
@@ -62,5 +62,5 @@ def ticks_text(ticks: int) -> str:
 
 
 def duration_text(ms: int | None) -> str:
-    """The duration of so many milliseconds; None: never."""
+    """A number of milliseconds as a duration; None: without end."""
     return UNLIMITED if ms is None or ms >= _UNLIMITED_MS else ticks_text(ms * _TICKS_PER_MS)

@@ -1,4 +1,4 @@
-"""The limits of Service Bus that filters and actions keep, as configuration.
+"""The limits of Service Bus for filters and actions, as configuration.
 
 Source: servicebus_filters, section 7; the limits of topics and names are those of `headgate.topic`.
 """
@@ -26,9 +26,9 @@ class Limits:
     identifier_characters: int = 128
     """Code points of a message id, a session id and a partition key."""
     property_bytes: int = 32 * 1024
-    """One property that an action sets, key and value as they are encoded."""
+    """Encoded key and value of one property that an action sets."""
     properties_bytes: int = 64 * 1024
-    """All application properties together, as they are encoded."""
+    """All application properties together, encoded."""
     message_bytes: int = 1024 * 1024
     """The encoded message."""
 

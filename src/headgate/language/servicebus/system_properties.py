@@ -1,7 +1,7 @@
 """The system properties of Service Bus: where a message holds them, their types, and which ones an action may set.
 
-Source: servicebus_filters, section 2.3. Filters and actions look at a message before it is stored on a subscription:
-what only the stored copy has is null there (LockToken, LockedUntilUtc, SequenceNumber), and DeliveryCount is 0.
+Source: servicebus_filters, section 2.3. Filters and actions see a message before it is stored on a subscription:
+properties of the stored copy alone are null (LockToken, LockedUntilUtc, SequenceNumber), and DeliveryCount is 0.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SystemProperty:
     """Whether the limit of identifiers counts for it (section 7)."""
 
     def node(self, span: t.Span) -> t.Node:
-        """What the name of this property is in a bound tree."""
+        """The node for this property in a bound tree."""
         if self.is_size:
             return t.MessageSize(span)
         if self.reference is None:
@@ -121,12 +121,12 @@ _TYPES: Mapping[tuple[Section, int | bytes | None], SystemType] = {
 
 
 def system_property(name: str) -> SystemProperty | None:
-    """The system property of that name, whatever its letter case."""
+    """The system property of that name, in any letter case."""
     return _BY_NAME.get(name.lower()) if name.isascii() else None
 
 
 def missing_system_property(name: str) -> str:
-    """What to say about a name that no system property has."""
+    """The error text for a name that no system property has."""
     names = [known for found in SYSTEM_PROPERTIES for known in found.names]
     near = difflib.get_close_matches(name.lower(), [known.lower() for known in names], n=1, cutoff=0.7)
     hint = f"did you mean sys.{next(known for known in names if known.lower() == near[0])}?" if near else ""
@@ -134,7 +134,7 @@ def missing_system_property(name: str) -> str:
 
 
 def system_type(reference: FieldReference) -> SystemType | None:
-    """As what a field is read if a system property lies there."""
+    """The type of the system property in a field; None for other fields."""
     return _TYPES.get((reference.section, _place(reference)))
 
 

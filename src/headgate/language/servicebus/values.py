@@ -1,4 +1,4 @@
-"""The values of Service Bus and what operators do with them; used by folding, the reference evaluator and actions.
+"""The values of Service Bus and their operators; used by folding, the reference evaluator and actions.
 
     boolean      bool
     number       int (every integer type), float (float and double), `AmqpValue` of a decimal or a char
@@ -9,8 +9,8 @@
     binary       `AmqpValue` of a binary
     other        `AmqpValue` of anything else; no operator takes it
 
-None is unknown. Everything here raises `EvaluationFailed` for what the language calls an error, and nothing else.
-Source: servicebus_filters, sections 3.1, 3.3, 3.4, 3.8; what it leaves open: docs/reference/servicebus-open-points.md.
+None is unknown. Everything here raises `EvaluationFailed` for an error of the language, and nothing else. Source:
+servicebus_filters, sections 3.1, 3.3, 3.4, 3.8; its open points: docs/reference/servicebus-open-points.md.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ IMPLICIT_CONVERSIONS: Mapping[AmqpType, frozenset[AmqpType]] = {
 
 
 def value_of(typed: AmqpValue) -> Value:
-    """What the language sees in a value of a message or a parameter; None for null."""
+    """The language's value for a value of a message or a parameter; None for null."""
     if typed.type is AmqpType.NULL:
         return None
     if typed.type is AmqpType.BOOLEAN or typed.type in INTEGERS:
@@ -166,7 +166,7 @@ def uri(text: str) -> AmqpValue:
 
 
 def ticks_of(value: Value) -> int:
-    """The ticks of a time span, or those of a date-time since 1970."""
+    """The ticks of a time span, or the ticks since 1970 of a date-time."""
     assert isinstance(value, AmqpValue)
     if value.type is AmqpType.TIMESTAMP:
         milliseconds: int = value.value

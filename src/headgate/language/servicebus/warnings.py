@@ -1,4 +1,4 @@
-"""What a check of a Service Bus filter points at: traps, and filters that a correlation filter does cheaper.
+"""Warnings about a Service Bus filter: traps, and filters for which a correlation filter is cheaper.
 
 Source: servicebus_filters, sections 2.1, 3.2 and 4.
 """
@@ -41,10 +41,10 @@ def _operand_warnings(text: str, node: t.Compare | t.In) -> Iterator[FilterWarni
 
 
 def correlation_conditions(tree: t.Node) -> tuple[str, ...] | None:
-    """The conditions of a correlation filter that is true for the same messages as a bound SQL filter; None: no such.
+    """The conditions of a correlation filter, true for the same messages as a bound SQL filter; None if there is none.
 
-    That is a filter of nothing but `=` between a property that correlation filters have and a constant, under AND, each
-    property once: a correlation filter has one condition for it.
+    The SQL filter must be an AND of `=` between a property that correlation filters have and a constant, with each
+    property at most once: a correlation filter has one condition for it.
     """
     found = tuple(map(_condition, t.conjuncts(tree)))
     conditions = tuple(condition for condition in found if condition is not None)

@@ -8,7 +8,7 @@
     encode_method, encode_short_string     bytes of a method that are sent many times
     ReplyCode, reply_code, reply_text      what each error is answered with
 
-What a client did is in the table `events`, the methods are in `methods`.
+Events are in the table `events`, methods in `methods`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Reply codes of AMQP 0.9.1, which of them close the channel only, and what each error of Headgate is answered with.
+"""Reply codes of AMQP 0.9.1: which of them close only the channel, and which code answers each error of Headgate.
 
 Source: AMQP 0-9-1, section 1.2 (reply codes).
 """
@@ -69,11 +69,11 @@ ERROR_CODES: dict[type[errors.HeadgateError], ReplyCode] = {
     # has no running replica.
     errors.LogError: ReplyCode.PRECONDITION_FAILED,
 }
-"""The code of each error; a class that is missing has that of its nearest base."""
+"""The code of each error; a missing class has the code of its nearest base."""
 
 
 def reply_code(error: errors.HeadgateError) -> ReplyCode:
-    """What an error is answered with."""
+    """The reply code that answers an error."""
     return next((ERROR_CODES[kind] for kind in type(error).__mro__ if kind in ERROR_CODES), ReplyCode.INTERNAL_ERROR)
 
 

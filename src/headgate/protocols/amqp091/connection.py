@@ -77,7 +77,7 @@ _CONNECTION_METHODS: dict[ConnectionState, type[m.Method]] = {
     ConnectionState.OPENING: m.ConnectionOpen,
     ConnectionState.OPEN: m.ConnectionUpdateSecret,
 }
-"""What may come on channel 0, besides connection.close."""
+"""The one method that each state accepts on channel 0, besides connection.close."""
 
 CHANNEL_METHODS: frozenset[type[m.Method]] = frozenset(
     {
@@ -106,18 +106,18 @@ CHANNEL_METHODS: frozenset[type[m.Method]] = frozenset(
         m.TxRollback,
     }
 )
-"""What a client may say on an open channel, besides channel.close and basic.publish."""
+"""Methods that a client may send on an open channel, besides channel.close and basic.publish."""
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """What the server allows; the client may ask for less of the first three."""
+    """The limits of the server; the client may ask for less of the first three."""
 
     channel_max: int = 2047
     frame_max_bytes: int = 131_072
     heartbeat_s: int = 60
     message_bytes: int = 16_777_216
     unfinished_bytes: int = 4 * 16_777_216
-    """Bodies that have begun and not ended, on all channels together."""
+    """Unfinished message bodies, on all channels together."""
 
 
 class _Channel(msgspec.Struct):
@@ -159,7 +159,7 @@ class ServerConnection:
     # what the client says
 
     def receive(self, data: bytes | memoryview) -> Iterator[Event]:
-        """The events of these bytes and of what was left over; the next frame is read when the next event is asked for.
+        """The events of these bytes and of bytes left over; asking for the next event reads the next frame.
 
         So the answer to an event goes out before the answer to the next. A violation is answered here and becomes an
         event, too; nothing is raised.
@@ -247,7 +247,7 @@ class ServerConnection:
             return ChannelFailed(channel, error)
 
     def _while_closing(self, channel: int, payload: bytes) -> Event | None:
-        """Something was sent before our close was read: only the end itself counts."""
+        """Handle a method that the peer sent before it read our close: only close and close-ok count."""
         code = FRAME_CODES.get(payload[:4])
         if channel == 0 and code in (m.ConnectionClose, m.ConnectionCloseOk):
             if code is m.ConnectionClose:
@@ -384,7 +384,7 @@ class ServerConnection:
     # what this side says
 
     def authenticated(self) -> None:
-        """The client is who it says; what it sent meanwhile is read by the next `receive`.
+        """Accept the client's credentials; the next `receive` reads the bytes that it sent meanwhile.
 
         Raises LocalProtocolError.
         """
@@ -405,19 +405,19 @@ class ServerConnection:
         return announced is not None and announced.type is FieldType.BOOLEAN and announced.value
 
     def is_open(self, channel: int) -> bool:
-        """Whether something may be said on a channel, or on the connection (0)."""
+        """Whether methods may be sent on a channel, or on the connection (0)."""
         if self.state is not ConnectionState.OPEN:
             return False
         known = self._channels.get(channel)
         return channel == 0 or (known is not None and not known.is_closing)
 
     def send(self, channel: int, method: m.Method) -> None:
-        """Say something on an open channel, or on channel 0 of an open connection. Raises LocalProtocolError."""
+        """Send a method on an open channel, or on channel 0 of an open connection. Raises LocalProtocolError."""
         self._check_open(channel)
         self._send(channel, method)
 
     def send_content(self, channel: int, method: bytes, header: bytes, body: bytes) -> int:
-        """Say something with content: payloads of a method and of a header, and a body; gives the bytes it takes.
+        """Send a method with content: payloads of method and header, and the body; gives the size of the frames.
 
         Raises LocalProtocolError.
         """
@@ -427,7 +427,7 @@ class ServerConnection:
         return len(frames)
 
     def send_heartbeat(self) -> None:
-        """Say that this side is there."""
+        """Send a heartbeat."""
         self._output.append(HEARTBEAT)
 
     def refuse(self, channel: int, code: ReplyCode, reason: str, *, cause: m.Method | None = None) -> None:
@@ -445,14 +445,14 @@ class ServerConnection:
             self._close_connection(code, reason, cause)
 
     def close(self, code: ReplyCode, reason: str) -> None:
-        """End the connection; again is harmless."""
+        """End the connection; does nothing if it has ended."""
         if self.state in (ConnectionState.HEADER, ConnectionState.STARTING):
             self.finish()
         elif self.state not in (ConnectionState.CLOSING, ConnectionState.FINISHED):
             self._close_connection(code, reason, None)
 
     def finish(self) -> None:
-        """End it silently: nothing more is read or said."""
+        """End the connection silently: nothing more is read or sent."""
         self.state = ConnectionState.FINISHED
         self._channels.clear()
         self._buffer.clear()

@@ -103,7 +103,7 @@ class Delivery(msgspec.Struct, frozen=True):
         )
 
     def plain_header(self, headers: Table, body_size: int) -> bytes:
-        """The payload of a header frame of a message that is of no stream: `headers` before its own, and no offset."""
+        """The payload of a header frame of a message outside streams: `headers` before its own, and no offset."""
         fields = encode_table(headers)[4:]
         flags, middle = int.from_bytes(self.header_middle[:2], "big"), self.header_middle[2:-_OFFSET_BYTES]
         own_bytes = int.from_bytes(self.header_middle[-_OFFSET_BYTES:][:4], "big") - _OFFSET_BYTES - 4
@@ -120,7 +120,7 @@ class Delivery(msgspec.Struct, frozen=True):
         )
 
     def split(self) -> tuple[BasicProperties, bytes]:
-        """The properties without headers, and the encoded table of those, in which the offset is 0."""
+        """The properties without headers, and the encoded table of headers, in which the offset is 0."""
         properties, table = split_properties(self.content_header(0, 0))
         assert table is not None
         return properties, table
@@ -159,7 +159,7 @@ def read_delivery(data: bytes) -> tuple[Delivery, bytes]:
 
 
 def _body_position(data: bytes) -> int:
-    """Where the body begins; sections before it in their usual encoding are stepped over without being looked into."""
+    """Where the body begins; sections before it in their usual encoding are skipped unread."""
     position, end = 0, len(data)
     while position < end - 3 and data[position] == 0 and data[position + 1] == 0x53:
         if data[position + 2] >= Section.DATA:
@@ -204,7 +204,7 @@ class _Headers:
 
 
 class _Annotations(msgspec.Struct, frozen=True):
-    """What message annotations say: headers with the names that they take, and what the broker wrote."""
+    """Message annotations, read: headers with the names that they take, and the values that the broker wrote."""
 
     names: frozenset[bytes]
     parts: list[bytes]
@@ -214,7 +214,7 @@ class _Annotations(msgspec.Struct, frozen=True):
 
 
 class _Envelope(msgspec.Struct, frozen=True):
-    """What all sections but the properties say: encoded properties by name, headers and the names that they take."""
+    """All sections but the properties, read: encoded properties by name, headers and the names that they take."""
 
     exchange: str | None
     routing_key: str | None
@@ -374,7 +374,7 @@ def _values(data: bytes, position: int, stop: int, count: int) -> list[tuple[int
 
 
 def _entries(data: bytes, position: int, stop: int, count: int) -> list[tuple[bool, bytes, int, int]]:
-    """The entries of a map whose keys are strings or symbols: whether it is a symbol, the key, where the value is."""
+    """The entries of a map with strings or symbols as keys: whether the key is a symbol, the key, the value's span."""
     places = _values(data, position, stop, count)
     entries = []
     for (key, value), (begin, end) in zip(places[::2], places[1::2], strict=False):
@@ -407,16 +407,16 @@ _PROPERTIES = {
 """Properties that are short strings in both, by position in the section."""
 
 _IDS = {0: ("message_id", b"x-message-id"), 5: ("correlation_id", b"x-correlation-id")}
-"""Positions of ids, and the header of one that is no short string."""
+"""Positions of ids, and the header for an id that is no short string."""
 
 _ID_HEADERS = {0xA0: b"x", 0xB0: b"x", 0xA1: b"S", 0xB1: b"S"}
-"""The types of such headers by the constructors of ids."""
+"""The type octets of headers that hold an id, by the id's constructor."""
 
 
 def _read_properties(
     data: bytes, values: list[tuple[int, int]], found: dict[str, bytes], names: frozenset[bytes]
 ) -> list[bytes]:
-    """Adds to `found`; gives the headers that ids become which are no short strings, unless their name is taken."""
+    """Add properties to `found`; give the headers for ids that are no short strings, unless the name is taken."""
     parts: list[bytes] = []
     for number, (begin, end) in enumerate(values):
         constructor = data[begin]
@@ -515,7 +515,7 @@ _COPIED = {
     0x81: b"l",
     0x82: b"d",
 }
-"""Types whose bytes are the same in both, by constructor: the type octet in front of them."""
+"""Type octets of values whose bytes are the same in both protocols, by constructor."""
 
 _CONSTANTS = {0x40: b"V", 0x41: b"t\1", 0x42: b"t\0", 0x43: b"i" + bytes(4), 0x44: b"l" + bytes(8)}
 _SMALL: dict[int, list[bytes]] = {
@@ -529,7 +529,7 @@ _SMALL: dict[int, list[bytes]] = {
 
 
 def _field_bytes(data: bytes, begin: int, end: int) -> bytes | None:
-    """Type octet and value of a header; None for what has no place in a table."""
+    """Type octet and value of a header; None for values that a table cannot hold."""
     constructor = data[begin]
     if constructor in _OCTETS:
         return b"S" + _sized(_octets(data, begin, end))
@@ -560,7 +560,7 @@ _FIELD_TYPES: dict[AmqpType, FieldType] = {
 
 
 def _field(value: AmqpValue, depth: int) -> Field | None:
-    """The value of a header; None for what has no place in a table."""
+    """The value of a header; None for values that a table cannot hold."""
     kind, held = value.type, value.value
     if kind in _FIELD_TYPES:
         return Field(_FIELD_TYPES[kind], held)

@@ -1,4 +1,4 @@
-"""What a client did, as the core of its connection tells it."""
+"""Events of an AMQP 0.9.1 connection: the requests and faults of a client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.protocols.amqp091.methods import BasicPublish, Method
 
 
 class Authenticate(msgspec.Struct, frozen=True):
-    """The client says who it is; answered with `authenticated` or `refuse`. Nothing is read before that."""
+    """The client sent its credentials; answered with `authenticated` or `refuse`. Nothing is read before the answer."""
 
     mechanism: str
     response: bytes
@@ -22,7 +22,7 @@ class ConnectionClosed(msgspec.Struct, frozen=True):
 
 
 class ConnectionFailed(msgspec.Struct, frozen=True):
-    """The client did what ends the connection; it has been told so."""
+    """A fault of the client ended the connection; the client has been told."""
 
     error: RemoteProtocolError
 
@@ -40,7 +40,7 @@ class ChannelClosed(msgspec.Struct, frozen=True):
 
 
 class ChannelFailed(msgspec.Struct, frozen=True):
-    """The client did what ends a channel; it has been told so."""
+    """A fault of the client ended a channel; the client has been told."""
 
     channel: int
     error: RemoteProtocolError

@@ -6,7 +6,7 @@
 What `Field.value` holds, by type: bool; int for integers and `timestamp` (seconds since 1970, signed as in RabbitMQ);
 float; bytes for `longstr` and `binary`; (scale, unscaled) for `decimal`; None for `void`; a tuple of fields for
 `array`, a `Table` for `table`. Names are text; bytes that are not UTF-8 are surrogate escapes. Decoding keeps the exact
-types, so that what was published is what is delivered.
+types, so that values are delivered as they were published.
 
 Source: AMQP 0-9-1, section 4.2.5, with the type octets that RabbitMQ has.
 """
@@ -24,7 +24,7 @@ from headgate.errors import RemoteProtocolError
 from headgate.protocols.amqp091.codes import ReplyCode
 
 MAX_DEPTH = 30
-"""Tables and arrays inside each other; deeper ones are refused. As stored values they stay below `message`'s limit."""
+"""Limit: nesting of tables and arrays; deeper ones are refused. Stored values stay below `message`'s limit."""
 
 
 class FieldType(enum.IntEnum):
@@ -86,12 +86,12 @@ _NUMBERS: dict[int, struct.Struct] = {
 }
 _DECIMAL = struct.Struct(">BI")
 _TYPES: dict[int, FieldType] = {int(kind): kind for kind in FieldType} | {ord("L"): FieldType.LONG}
-"""`L` is what the standard calls `l`; py-amqp (kombu, Celery) writes it beyond 32 bits. RabbitMQ reads it, too."""
+"""`L` is a second octet for the standard's `l`: py-amqp (kombu, Celery) writes it beyond 32 bits, RabbitMQ reads it."""
 _SIZE = struct.Struct(">I")
 
 
 def long_string(text: str | bytes) -> Field:
-    """A text as the long string that it is on the wire."""
+    """A text as a field of type long string."""
     return Field(FieldType.LONG_STRING, text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text)
 
 
@@ -136,7 +136,7 @@ def plain_value(field: Field) -> object:
 def decode_table(data: bytes, position: int, stop: int, *, depth: int = 0) -> tuple[Table, int]:
     """The table whose size is at `position`, and the position after it.
 
-    Raises `RemoteProtocolError` (502) for anything that is no table, or one nested deeper than `MAX_DEPTH`.
+    Raises `RemoteProtocolError` (502) for bytes that are no table, or for tables nested deeper than `MAX_DEPTH`.
     """
     position, end = _sized(data, position, stop, depth)
     fields: Table = {}

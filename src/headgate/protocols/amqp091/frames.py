@@ -11,7 +11,7 @@ import enum
 import struct
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
-"""What a client begins with."""
+"""The first bytes of a client."""
 
 FRAME_END = 0xCE
 FRAME_HEAD = struct.Struct(">BHI")
@@ -25,7 +25,7 @@ HEARTBEAT = FRAME_HEAD.pack(8, 0, 0) + bytes([FRAME_END])
 
 
 class FrameType(enum.IntEnum):
-    """What a frame holds."""
+    """The kinds of frames."""
 
     METHOD = 1
     HEADER = 2

@@ -1,4 +1,4 @@
-"""The methods of AMQP 0.9.1: one class each, whose fields are its layout; `codec` reads and writes by it.
+"""The methods of AMQP 0.9.1: one class each; its fields are the layout by which `codec` reads and writes.
 
 `reserved` fields have no meaning. Source: AMQP 0-9-1 with the extensions of RabbitMQ (publisher confirms, nack,
 bindings between exchanges, update-secret).
@@ -113,7 +113,7 @@ class ConnectionOpenOk(Method, frozen=True):
 
 
 class ConnectionClose(Method, frozen=True):
-    """Either: the connection ends, and why; class and method of what caused it, or 0."""
+    """Either: the connection ends, and why; class and method that caused it, or 0."""
 
     CODE = (10, 50)
     reply_code: Short = 200
@@ -184,7 +184,7 @@ class ChannelFlowOk(Method, frozen=True):
 
 
 class ChannelClose(Method, frozen=True):
-    """Either: the channel ends, and why; class and method of what caused it, or 0."""
+    """Either: the channel ends, and why; class and method that caused it, or 0."""
 
     CODE = (20, 40)
     reply_code: Short = 200
@@ -491,27 +491,27 @@ class BasicReject(Method, frozen=True):
 
 
 class BasicRecoverAsync(Method, frozen=True):
-    """Client: deliver again what is unacknowledged."""
+    """Client: deliver the unacknowledged messages again."""
 
     CODE = (60, 100)
     requeue: Bit = False
 
 
 class BasicRecover(Method, frozen=True):
-    """Client: deliver again what is unacknowledged."""
+    """Client: deliver the unacknowledged messages again."""
 
     CODE = (60, 110)
     requeue: Bit = False
 
 
 class BasicRecoverOk(Method, frozen=True):
-    """Server: they are delivered again."""
+    """Server: the unacknowledged messages are delivered again."""
 
     CODE = (60, 111)
 
 
 class BasicNack(Method, frozen=True):
-    """Client: messages are refused; server: they are not kept."""
+    """Client: messages are refused; server: published messages were not kept."""
 
     CODE = (60, 120)
     delivery_tag: LongLong = 0
@@ -520,7 +520,7 @@ class BasicNack(Method, frozen=True):
 
 
 class ConfirmSelect(Method, frozen=True):
-    """Client: acknowledge what is published on this channel."""
+    """Client: confirm the messages published on this channel."""
 
     CODE = (85, 10)
     nowait: Bit = False

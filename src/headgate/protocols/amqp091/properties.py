@@ -21,7 +21,7 @@ _TIMESTAMP = struct.Struct(">q")
 
 
 class BasicProperties(msgspec.Struct):
-    """What a message carries besides its body; None = not given.
+    """The properties of a message, headers among them; None = not given.
 
     `timestamp` is in seconds, signed as in RabbitMQ; `expiration` is text in ms.
     """

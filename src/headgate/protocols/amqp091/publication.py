@@ -1,4 +1,4 @@
-"""Messages of AMQP 0.9.1 to the stored form, AMQP 1.0; those of STOMP go the same way. The way back is in `delivery`.
+"""Messages of AMQP 0.9.1, and of STOMP, in the stored form, AMQP 1.0. The way back is in `delivery`.
 
     0.9.1                               stored
     delivery-mode 2 / other             header.durable true / false
@@ -34,7 +34,7 @@ from headgate.protocols.amqp091.properties import BasicProperties, split_propert
 
 FILTER_VALUE_HEADER = "x-stream-filter-value"
 SECTIONS_TYPE = "amqp-1.0"
-"""The type of a message whose body is no bytes but AMQP 1.0 sections."""
+"""The type of a message whose body is AMQP 1.0 sections instead of plain bytes."""
 
 MAX_STRING_BYTES = 4096
 """A long string of more bytes is stored as binary."""
@@ -48,10 +48,10 @@ _DROPPED = frozenset({FieldType.ARRAY, FieldType.TABLE})
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """What the headers of one published message say.
+    """Properties and headers of one published message, in the stored form.
 
-    `sections` are the encoded sections before the body; `headers` as they came; `routing_keys` what CC and BCC add;
-    `is_sections`: the body is AMQP 1.0 sections by the message's own word.
+    `sections` are the encoded sections before the body; `headers` are unchanged; `routing_keys` come from CC and BCC;
+    `is_sections`: the message's type says that the body is AMQP 1.0 sections.
     """
 
     sections: bytes
@@ -74,7 +74,7 @@ class Publication(msgspec.Struct, frozen=True):
     def routing_headers(self) -> dict[str, object]:
         """The headers as headers exchanges compare them: plain values, times in milliseconds, bytes like texts.
 
-        What BCC says is nobody else's concern.
+        BCC is left out.
         """
         return {name: _routing_value(field) for name, field in self.headers.items() if name != "BCC"}
 
@@ -97,7 +97,7 @@ def _is_body(body: bytes) -> bool:
 
 
 def read_publication(exchange: str, routing_key: str, header: bytes) -> Publication:
-    """What a content header (a header frame's payload) says of a message published to that place.
+    """The stored form of a content header (a header frame's payload), for that exchange and routing key.
 
     Raises `RemoteProtocolError` if it does not decode, `PreconditionFailedError` for values that cannot be stored.
     """
@@ -123,7 +123,7 @@ def publication(exchange: str, routing_key: str, properties: BasicProperties) ->
 
 
 class _Headers(msgspec.Struct, frozen=True):
-    """What the headers of a message become: two sections, the second empty without entries, and what they ask for."""
+    """The headers of a message as two sections, the second empty without entries; filter value and routing keys."""
 
     fields: Table
     annotations: bytes

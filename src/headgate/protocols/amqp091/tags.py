@@ -12,7 +12,7 @@ C = TypeVar("C", bound=Hashable)
 
 
 class Confirm(msgspec.Struct, frozen=True):
-    """An answer to published messages: that of the tag, and with `multiple` of all before it that have none yet."""
+    """An answer to the message of a tag; with `multiple`, also to all unanswered messages before it."""
 
     delivery_tag: int
     multiple: bool
@@ -20,7 +20,7 @@ class Confirm(msgspec.Struct, frozen=True):
 
 
 class Confirms:
-    """Numbers published messages from 1 and joins what is known of them into few answers."""
+    """Publisher confirms of a channel: numbers published messages from 1 and joins their answers into few."""
 
     __slots__ = ("_below", "_kept", "_known", "_refused", "last_tag")
 
@@ -29,7 +29,7 @@ class Confirms:
         self._below = 0
         """All tags up to this one have been answered, or are in `_kept`."""
         self._known: set[int] = set()
-        """Tags above `_below` of which it is known what became of them."""
+        """Settled tags above `_below`."""
         self._kept: list[int] = []
         self._refused: list[int] = []
 
@@ -39,11 +39,11 @@ class Confirms:
         return self.last_tag
 
     def settle(self, tags: Iterable[int], *, is_kept: bool) -> None:
-        """It is known what became of these messages; each is settled once."""
+        """Note that these messages were kept or refused; each is settled once."""
         (self._kept if is_kept else self._refused).extend(tags)
 
     def take(self) -> list[Confirm]:
-        """The answers to everything settled since the last time, in the order in which they are to be sent."""
+        """The answers to the messages settled since the last call, in sending order."""
         kept, below = self._kept, self._below
         if not self._refused and not self._known and kept == list(range(below + 1, below + 1 + len(kept))):
             # As nearly always: in the order in which they were published.
@@ -85,14 +85,14 @@ class Unacknowledged(Generic[C]):
         return self.last_tag
 
     def sent(self) -> int:
-        """The tag of the next delivery, which nobody acknowledges."""
+        """The tag of the next delivery, which needs no acknowledgement."""
         self.last_tag += 1
         return self.last_tag
 
     def settle(self, delivery_tag: int, *, multiple: bool) -> dict[C, list[int]] | None:
-        """The tags of deliveries that are done with, by consumer; None if there is no such delivery.
+        """Remove deliveries and give their tags, by consumer; None if the tag is not open.
 
-        With `multiple` all up to the tag, and all there are for tag 0.
+        With `multiple`, all deliveries up to the tag; tag 0 then means all deliveries.
         """
         if multiple and delivery_tag == 0:
             if not self._open:
@@ -110,7 +110,7 @@ class Unacknowledged(Generic[C]):
                 return settled
 
     def take(self, consumer: C) -> list[int]:
-        """The tags of all deliveries of one consumer, which are done with."""
+        """Remove all deliveries of one consumer and give their tags."""
         tags = [tag for tag, owner in self._open.items() if owner == consumer]
         for tag in tags:
             del self._open[tag]

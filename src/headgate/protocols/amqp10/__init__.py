@@ -9,9 +9,9 @@
     delivered_message, in_standard_order        what a consumer of a stream gets (`OFFSET`); `annotated_message`: other
     Condition, SaslCode, condition_of           what each error is answered with; `status_of` for management
 
-What a peer did is in the table `events`, the performatives are in `performatives`. Hidden: encoding, the states of
-connections, sessions and links, delivery ids, and the kernels that take and write runs of transfers. Serves both sides:
-the server, and clients in tests and benchmarks.
+Events are in the table `events`, performatives in `performatives`. Hidden: encoding, the states of connections,
+sessions and links, delivery ids, and the kernels that take and write runs of transfers. Serves both sides: the server,
+and clients in tests and benchmarks.
 """
 
 from typing import TYPE_CHECKING

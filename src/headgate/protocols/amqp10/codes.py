@@ -1,6 +1,6 @@
-"""Error conditions of AMQP 1.0, and which of Headgate's errors becomes which.
+"""Error conditions of AMQP 1.0, and the condition for each error of Headgate.
 
-Sources: OASIS AMQP 1.0 part 2 (transport), sections 2.8.15 to 2.8.18; what RabbitMQ uses them for: amqp10_rabbit,
+Sources: OASIS AMQP 1.0 part 2 (transport), sections 2.8.15 to 2.8.18; their use in RabbitMQ: amqp10_rabbit,
 sections 3 and 6.
 """
 
@@ -67,7 +67,7 @@ CONDITIONS: Mapping[type[errors.HeadgateError], Condition] = {
     errors.FilterError: Condition.INVALID_FIELD,
     errors.ConfigError: Condition.INVALID_FIELD,
 }
-"""The condition that tells a peer of an error; a class that is missing has that of its nearest base class."""
+"""The condition for each class of error; a missing class has that of its nearest base class."""
 
 STATUSES: Mapping[type[errors.HeadgateError], int] = {
     errors.AccessRefusedError: 403,
@@ -90,7 +90,7 @@ STATUSES: Mapping[type[errors.HeadgateError], int] = {
     errors.ConfigError: 400,
     errors.MessageError: 400,
 }
-"""The status of a management response that tells of an error, looked up likewise."""
+"""The status of a management response for each class of error, looked up in the same way."""
 
 
 def condition_of(error: errors.HeadgateError) -> Condition:

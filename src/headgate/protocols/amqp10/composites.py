@@ -65,7 +65,7 @@ def _decode_boolean(octets: bytes) -> bool:
 
 
 def _typed(name: str, kind: AmqpType, plain: Callable[[Any], Any] = lambda value: value) -> FieldEncoding:
-    """A field whose Python value says all; `plain` takes it out of an enum."""
+    """A field of one AMQP type with a plain Python value; `plain` takes the value out of an enum."""
 
     def decode(octets: bytes) -> Any:
         value = decode_value(octets)
@@ -172,7 +172,7 @@ _C = TypeVar("_C", bound=Composite)
 
 @dataclass_transform()
 def composite(code: int, symbol: str) -> Callable[[type[_C]], type[_C]]:
-    """Make a dataclass with slots of a class, and take its fields as those of the described list `code`."""
+    """Turn a class into a dataclass with slots whose fields are those of the described list `code`."""
 
     def decorate(cls: type[_C]) -> type[_C]:
         made = dataclass(slots=True)(cls)

@@ -1,7 +1,7 @@
 """A connection of AMQP 1.0 without its socket: bytes in, events out; commands in, bytes out.
 
-Events come one at a time: what answers one may be said before the next is examined, as peers send much at once. The
-SASL layer comes first and is always there. Source: OASIS AMQP 1.0 part 2 (transport), section 2.4; part 5, section 5.3.
+Events come one at a time, so that one is answered before the next frame is examined. The SASL layer is mandatory and
+comes first. Source: OASIS AMQP 1.0 part 2 (transport), section 2.4; part 5, section 5.3.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ _NOTHING: tuple[Event, ...] = ()
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """What one side allows. Over all sessions of a connection: `max_links`, and `max_partial_bytes` of messages that
-    have arrived in part.
+    """The limits of one side. `max_links`, and `max_partial_bytes` of messages that have arrived in part, count over
+    all sessions of a connection.
     """
 
     max_frame_size: int = 262_144
@@ -87,9 +87,9 @@ class ConnectionSettings:
 class Connection:
     """One side of a connection.
 
-    A server's first state waits for the SASL header; a client says it at once. After a RemoteProtocolError the
-    connection is to be closed (`close`), and nothing of the peer is examined any more. With `ignores_strays` words for
-    channels and handles where nothing is are ignored, as peers may say them behind an end; else they are a fault.
+    A server first waits for the SASL header; a client sends it at once. After a RemoteProtocolError the caller closes
+    the connection (`close`), and no more bytes of the peer are examined. With `ignores_strays`, frames for unknown
+    channels and handles, which peers may send after an end, are ignored; else they are a fault.
     """
 
     def __init__(self, *, is_server: bool, settings: ConnectionSettings | None = None) -> None:
@@ -133,21 +133,21 @@ class Connection:
         self._output.append(data)
 
     def send(self, channel: int, performative: Composite, payload: bytes = b"") -> None:
-        """Say something. Raises LocalProtocolError where the state does not allow it."""
+        """Send a performative. Raises LocalProtocolError where the state does not allow it."""
         self.state = sent(CONNECTION_SENT, self.state, type(performative))
         kind = SASL_FRAME if isinstance(performative, SASL_FRAMES) else AMQP_FRAME
         self.write(encode_frame(channel, performative.encode() + payload, kind=kind))
 
     def offer_mechanisms(self, mechanisms: Sequence[str]) -> None:
-        """As a server, after the SASL header: what a client may use."""
+        """As a server, after the SASL header: offer these mechanisms."""
         self.send(0, SaslMechanisms(tuple(mechanisms)))
 
     def send_init(self, mechanism: str, response: bytes, hostname: str | None = None) -> None:
-        """As a client: its credentials."""
+        """As a client: send the credentials."""
         self.send(0, SaslInit(mechanism, response, hostname))
 
     def send_outcome(self, code: SaslCode) -> None:
-        """As a server: whether that is right. After any other code than OK only closing is left."""
+        """As a server: send the outcome of the authentication. Any code but OK ends the connection."""
         self.send(0, SaslOutcome(int(code)))
         if code is not SaslCode.OK:
             self.state = ConnectionState.CLOSED
@@ -196,10 +196,10 @@ class Connection:
     # What the peer says
 
     def receive(self, data: bytes | memoryview) -> Iterator[Event]:
-        """The events that some bytes of the peer bring; all of them have to be asked for, in order.
+        """The events of some bytes of the peer; the caller must take all of them, in order.
 
-        Raises RemoteProtocolError, after the events before it, for what the peer may not send. While an outcome is
-        outstanding bytes are kept: ask again, with none, once it was said.
+        Raises RemoteProtocolError, after the events before it, for frames that the peer may not send. Bytes are kept
+        while the SASL outcome is outstanding: after sending it, call again without bytes.
         """
         octets = memoryview(self._buffer + bytes(data) if self._buffer else data)
         self._buffer = b""

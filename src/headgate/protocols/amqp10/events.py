@@ -1,4 +1,4 @@
-"""What a connection tells its handler, in the words of the standard."""
+"""Events of an AMQP 1.0 connection, in the words of the standard."""
 
 from __future__ import annotations
 
@@ -125,16 +125,16 @@ class Deliveries(msgspec.Struct, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The peer gave up a message after some of it, or we rejected one for its size; it had one of the link's credit."""
+    """The peer aborted a message that had arrived in part, or we rejected one for its size; it used one credit."""
 
     link: Link
 
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:
-    """The peer tells of deliveries `first` … `last`: those that it `received`, or those that it sent.
+    """The peer gave the state of deliveries `first` … `last`, which it `received` or, if false, sent.
 
-    On a server, what a receiver settles may be passed over; `Outcomes` never is.
+    On a server, this event may be left out where a receiver settles; `Outcomes` is never left out.
     """
 
     session: Session
@@ -147,9 +147,9 @@ class StateChanged:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The peer tells of deliveries that it received on one link, with tags of our own (`Link.send`).
+    """The peer gave the state of deliveries that it received on one link with our own tags (`Link.send`).
 
-    Unless they are `settled` by that, it waits for `Link.settle`.
+    If they are not `settled`, the peer waits for `Link.settle`.
     """
 
     link: Link

@@ -1,4 +1,4 @@
-"""One end of a link: its state, its credit, and what may be said on it.
+"""One end of a link: its state, its credit, and its frames.
 
 Source: OASIS AMQP 1.0 part 2 (transport), sections 2.6 and 2.7.
 """
@@ -38,9 +38,9 @@ _MASK = 0xFFFFFFFF
 class Link:
     """An end of a link in a session; made by the session.
 
-    `role` is ours. `credit`: how many messages may still be sent by the end that sends. `drain`: the peer wants the
-    credit used up or given back. `max_message_size`: what we take, in bytes; a larger message ends the link, or is only
-    rejected where it `rejects_large`.
+    `role` is ours. `credit`: how many messages the sending end may still send. `drain`: the peer wants the credit used
+    up or given back. `max_message_size`: limit of messages from the peer, in bytes; a larger message ends the link,
+    or is only rejected where the link `rejects_large`.
     """
 
     def __init__(self, session: Session, *, name: str, role: bool, handle: int) -> None:
@@ -71,7 +71,7 @@ class Link:
 
     @property
     def attach(self) -> Attach:
-        """What the peer attached with. Raises LocalProtocolError."""
+        """The attach frame of the peer. Raises LocalProtocolError before it has come."""
         if self.peer is None:
             raise LocalProtocolError("the peer has not attached yet")
         return self.peer
@@ -124,14 +124,14 @@ class Link:
         self.session.send_flow(self, drain=drain)
 
     def credit_granted(self, delivery_count: int | None, credit: int, *, drain: bool) -> None:
-        """As the sending end: what the peer grants; `delivery_count` is what it had seen, None before our attach."""
+        """As the sending end: take the credit of the peer, which had seen `delivery_count` (None before our attach)."""
         seen = self._first_count if delivery_count is None else delivery_count
         outstanding = (self.delivery_count - seen) & _MASK
         self.credit = max(0, credit - outstanding)
         self.drain = drain
 
     def credit_given_back(self, delivery_count: int, *, drain: bool) -> None:
-        """As the receiving end: how far the peer has counted; what it did not send it had nothing for."""
+        """As the receiving end: take the peer's delivery count, which gives back credit that it had no messages for."""
         given_back = (delivery_count - self.delivery_count) & _MASK
         if given_back <= _MASK // 2:
             self.delivery_count = delivery_count
@@ -139,7 +139,7 @@ class Link:
         self.drain = drain
 
     def use_up_credit(self) -> None:
-        """As the sending end of a link that is drained: there is nothing more, the credit goes back."""
+        """As the sending end of a drained link without further messages: give the credit back."""
         self.delivery_count = (self.delivery_count + self.credit) & _MASK
         self.credit = 0
         self.drain = False
@@ -159,8 +159,8 @@ class Link:
     def send_tagged(self, messages: EncodedMessages, tags: NDArray[np.uint8], *, settled: bool) -> list[int]:
         """Send messages with tags of the caller's own, `(messages, bytes)` of at most 32; gives their delivery ids.
 
-        What is not `settled` is kept until either end settles it: what the peer says of it comes as `Outcomes`. One
-        kernel call for all. Raises LocalProtocolError for more messages than there is credit.
+        Unless `settled`, deliveries are kept until either end settles them; states from the peer come as `Outcomes`.
+        One kernel call for all. Raises LocalProtocolError for more messages than credit.
         """
         count = len(messages)
         self._check_sending(count)
@@ -176,7 +176,7 @@ class Link:
         return ids
 
     def settle(self, ids: Iterable[int], state: DeliveryState | None) -> None:
-        """Settle deliveries that are kept, in the order they were sent; those that are not any more are passed over."""
+        """Settle kept deliveries, in the order they were sent; deliveries that are no longer kept are skipped."""
         if self.is_attached:
             self.session.settle_kept(ids, state)
 
@@ -226,7 +226,7 @@ class Link:
         return self._partial is not None
 
     def add_part(self, transfer: Transfer, payload: memoryview) -> None:
-        """Keep one frame of a message; the delivery id and the settlement are those of the first that says them."""
+        """Keep one frame of a message; the first frame has the delivery id, and any frame may settle the delivery."""
         if self._partial is None:
             self._partial = bytearray()
             self._partial_id = transfer.delivery_id or 0
@@ -238,14 +238,14 @@ class Link:
         self.session.connection.partial_bytes += len(payload)
 
     def give_up_partial(self) -> None:
-        """Keep nothing of the message that arrives: it is too large."""
+        """Drop the bytes of the message that is arriving, because it is too large."""
         assert self._partial is not None
         self.is_too_large = True
         self.session.connection.partial_bytes -= len(self._partial)
         self._partial.clear()
 
     def reject_partial(self, state: DeliveryState) -> None:
-        """Say the outcome of the message that was given up, now that all of it has come."""
+        """Send the outcome of the message that was given up, after all of it has arrived."""
         number, is_settled = self._partial_id, self._partial_settled
         self.drop_partial()
         if not is_settled:
@@ -266,7 +266,7 @@ class Link:
         return Deliveries(self, data, *columns, self._partial_format)
 
     def drop_partial(self) -> None:
-        """Forget what has arrived of a message."""
+        """Drop a message that has arrived in part."""
         if self._partial is not None:
             self.session.connection.partial_links -= 1
             self.session.connection.partial_bytes -= len(self._partial)

@@ -1,9 +1,9 @@
-"""The two forms of a message: as a publisher sends it and it is stored, as it is stored and a consumer gets it.
+"""The forms of a message: from the publisher's to the stored one, and from the stored one to the consumer's.
 
 Stored: a header, the publisher's message annotations with `x-exchange` and `x-routing-key`, then properties,
 application properties, body and footer byte for byte; delivery annotations are dropped. Delivered: the same, with the
-annotation `x-stream-offset` (long), or with a delivery count and annotations of the delivery's own. Bytes in a stream
-that are not a message are delivered as the data of one.
+annotation `x-stream-offset` (long), or with a delivery count and annotations of this delivery. Bytes in a stream that
+are not a message are delivered as the data of one.
 Source: amqp10_rabbit, sections 4 and 5; OASIS AMQP 1.0 part 3 (messaging), section 3.2.
 """
 
@@ -47,7 +47,7 @@ OFFSET = "x-stream-offset"
 EXCHANGE = "x-exchange"
 ROUTING_KEY = "x-routing-key"
 BROKER_ANNOTATIONS = (EXCHANGE, ROUTING_KEY, OFFSET, FILTER_VALUE)
-"""What clients of RabbitMQ see, or say, of where a message is and how it came there."""
+"""Annotations of RabbitMQ: exchange, routing key and offset of a message, and its filter value."""
 
 _NULL = b"\x40"
 _TRUE = b"\x41"
@@ -83,7 +83,7 @@ def symbol(text: str) -> bytes:
 
 @functools.lru_cache(maxsize=1024)
 def routing_annotations(exchange: str, routing_key: str) -> bytes:
-    """The pairs of annotations that say how a message got into its stream."""
+    """The annotations with a message's exchange and routing key, encoded."""
     values = ((EXCHANGE, exchange), (ROUTING_KEY, routing_key))
     return b"".join(symbol(name) + encode_value(AmqpValue(AmqpType.STRING, value)) for name, value in values)
 
@@ -94,7 +94,7 @@ _FILTER_VALUE_KEY = symbol(FILTER_VALUE)
 
 
 class StoredMessages(msgspec.Struct, eq=False):
-    """Messages in the form they are stored in, row by row as they came.
+    """Messages in their stored form, in the order of arrival.
 
     `refused` holds the rows that cannot be stored, with the reason; their lengths are 0. `filter_values` is None where
     no message has one.
@@ -206,17 +206,17 @@ def _plain(value: AmqpValue) -> object:
 
 
 def delivered_message(data: bytes, offset: int) -> bytes:
-    """What a consumer of a stream gets of a stored message, or of any bytes in it."""
+    """A stored message, or any stored bytes, as a consumer of a stream receives it."""
     return _delivered(data, {_OFFSET_KEY: _LONG.pack(0x81, offset)}, _HEADER_TAIL)
 
 
 def annotated_message(
     data: bytes, annotations: Mapping[str, AmqpValue], *, delivery_count: int, left_out: Sequence[str] = ()
 ) -> bytes:
-    """What a consumer gets of a message, or of any bytes, in a delivery that is like no other.
+    """A message, or any bytes, as a consumer receives it, with annotations and a count of this delivery alone.
 
-    `annotations` replace those of the message that have the same names; `delivery_count` says how many deliveries of it
-    failed before. Annotations that are `left_out` are not given.
+    `annotations` replace annotations of the message with the same names; `delivery_count` is the number of failed
+    deliveries before. Annotations that are `left_out` are not delivered.
     """
     encoded = {symbol(name): encode_value(value) for name, value in annotations.items()}
     is_first = _FALSE if delivery_count else _TRUE
@@ -247,7 +247,7 @@ def _delivered(
 
 
 def _is_as_stored(data: bytes, spans: Mapping[Section, SectionSpan], header_tail: bytes) -> bool:
-    """Whether a message is delivered as it is: its header says what is to be said, as that of what AMQP stored does."""
+    """Whether a message is delivered as it is: its header ends with `header_tail`, as in messages stored by AMQP."""
     header = spans.get(Section.HEADER)
     if header is None or header.count != 5 or Section.DELIVERY_ANNOTATIONS in spans:
         return False
@@ -255,7 +255,7 @@ def _is_as_stored(data: bytes, spans: Mapping[Section, SectionSpan], header_tail
 
 
 def _bare_position(spans: Mapping[Section, SectionSpan]) -> int:
-    """Where properties, or what comes instead of them, begin."""
+    """Where the properties, or the next section if they are missing, begin."""
     before = (Section.HEADER, Section.DELIVERY_ANNOTATIONS, Section.MESSAGE_ANNOTATIONS)
     return max((spans[section].stop for section in before if section in spans), default=0)
 
@@ -355,7 +355,7 @@ def names(*listed: str) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True)
 class _Destination:
-    """What the kernel needs to know of where messages go, beside the messages: arrays, and words that point at them."""
+    """The kernel's inputs that depend on the destination of messages: arrays, and words that point at them."""
 
     arrays: tuple[NDArray[np.uint8], ...]
     routing_bytes: int
@@ -389,12 +389,12 @@ def store_messages(
     left_out: Sequence[str] = (),
     no_body: str | None = None,
 ) -> StoredMessages:
-    """The stored form of many messages, in a separate buffer: one kernel call, and Python for what it leaves open.
+    """The stored form of many messages, in a separate buffer: one kernel call, and Python for rows that it leaves open.
 
-    `routing` are exchange and routing key that are noted on them, None for nothing; `user` whose id they may carry,
-    None for anybody's. Annotations that are `left_out` are dropped. A message without a body is stored with an empty
-    one and the annotation `no_body`, which is true; without such a name it is refused. RabbitMQ, which refuses it too,
-    ends the connection of a consumer that reads one from a stream.
+    `routing`: exchange and routing key to note on the messages, None for nothing. `user`: the only user id that they
+    may carry, None for any. Annotations that are `left_out` are dropped. A message without a body is stored with an
+    empty body and the annotation `no_body`, which is true; if `no_body` is None, it is refused. RabbitMQ refuses it,
+    too, and ends the connection of a consumer that reads one from a stream.
     """
     count = len(messages.starts)
     destination = _destination(routing, user, tuple(left_out))

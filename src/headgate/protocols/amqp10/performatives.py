@@ -34,7 +34,7 @@ FIRST, SECOND = 0, 1
 
 @composite(0x10, "amqp:open:list")
 class Open(Composite):
-    """What a side of a connection is and can."""
+    """The name and the limits of one side of a connection."""
 
     container_id: String
     hostname: String | None = None
@@ -64,7 +64,7 @@ class Begin(Composite):
 
 @composite(0x12, "amqp:attach:list")
 class Attach(Composite):
-    """A link to a session; `role` is that of the side that says it."""
+    """A link to a session; `role` is the role of the side that sends the frame."""
 
     name: String
     handle: Uint
@@ -118,7 +118,7 @@ class Transfer(Composite):
 
 @composite(0x15, "amqp:disposition:list")
 class Disposition(Composite):
-    """The state of deliveries `first` … `last`; `role` is that of the side that says it."""
+    """The state of deliveries `first` … `last`; `role` is the role of the side that sends the frame."""
 
     role: Boolean
     first: Uint
@@ -153,14 +153,14 @@ class Close(Composite):
 
 @composite(0x40, "amqp:sasl-mechanisms:list")
 class SaslMechanisms(Composite):
-    """What a server offers."""
+    """The mechanisms that a server offers."""
 
     sasl_server_mechanisms: Symbols
 
 
 @composite(0x41, "amqp:sasl-init:list")
 class SaslInit(Composite):
-    """What a client chose, and its first answer."""
+    """The mechanism that a client chose, and its first answer."""
 
     mechanism: Symbol
     initial_response: Binary | None = None

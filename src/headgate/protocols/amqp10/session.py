@@ -100,7 +100,7 @@ class Session:
         self._by_remote_handle: dict[int, Link] = {}
         self._waiting: deque[_Waiting] = deque()
         self._flows_due: dict[Link, bool] = {}
-        """Links whose credit is to be told after transfers that wait, and whether the peer drains them."""
+        """Links whose credit is sent after their waiting transfers, and whether the flow drains."""
         self._kept: dict[int, Link] = {}
         """The links of deliveries that are not settled, by their ids, in the order they were sent."""
 
@@ -116,7 +116,7 @@ class Session:
 
     @property
     def keeps_deliveries(self) -> bool:
-        """Whether links of the session wait for what the peer says of deliveries."""
+        """Whether links of the session wait for outcomes of their deliveries."""
         return bool(self._kept)
 
     @property
@@ -127,7 +127,7 @@ class Session:
     # What this side says
 
     def send(self, performative: Composite, payload: bytes = b"") -> None:
-        """Say something in the session. Raises LocalProtocolError where the state does not allow it."""
+        """Send a performative in the session. Raises LocalProtocolError where the state does not allow it."""
         self.state = sent(SESSION_SENT, self.state, type(performative))
         self.connection.send(self.channel, performative, payload)
 
@@ -155,7 +155,7 @@ class Session:
         self.connection.link_count += 1
 
     def settle(self, first: int, last: int, state: DeliveryState | None, *, role: bool = RECEIVER) -> None:
-        """Say the outcome of deliveries that we received, or sent if `role` is the sender's: they are settled."""
+        """Settle deliveries that we received, or sent if `role` is the sender's, with an outcome."""
         if isinstance(state, Accepted) and role is RECEIVER and self.state is _MAPPED and self.connection.is_opened:
             # What nearly all are told, and wait for.
             self.connection.write(encode_accepted(self.channel, first, last))
@@ -163,18 +163,18 @@ class Session:
             self.send(Disposition(role, first, last, True, state))
 
     def keep(self, ids: Iterable[int], link: Link) -> None:
-        """Tell the link of what the peer says of its deliveries, until they are settled."""
+        """Give the link the states that the peer sends for these deliveries, until they are settled."""
         self._kept.update(dict.fromkeys(ids, link))
 
     def settle_kept(self, ids: Iterable[int], state: DeliveryState | None) -> None:
-        """Settle those of the deliveries that are kept, with the same state."""
+        """Settle the deliveries that are still kept, all with the same state."""
         for first, last in _runs([number for number in ids if self._kept.pop(number, None) is not None]):
             self.settle(first, last, state, role=SENDER)
 
     def send_flow(self, link: Link | None = None, *, drain: bool = False) -> None:
-        """Tell the windows, and with a link its credit; `drain`: use it up, or so it was used up.
+        """Send the windows and, with a link, its credit; `drain`: use the credit up, or confirm that it is used up.
 
-        What a link counts includes transfers that wait for the window: then its credit is told after them.
+        The counts of a link include transfers that wait for the window: its credit is then sent after them.
         """
         if link is not None and self._has_waiting(link):
             self._flows_due[link] = self._flows_due.get(link, False) or drain
@@ -220,7 +220,7 @@ class Session:
         return any(waiting.link is link for waiting in self._waiting)
 
     def forget_waiting(self, link: Link) -> None:
-        """Drop the transfers of a link that are not out yet."""
+        """Drop the unsent transfers of a link."""
         self._waiting = deque(waiting for waiting in self._waiting if waiting.link is not link)
         self._flows_due.pop(link, None)
 
@@ -439,7 +439,7 @@ class Session:
             yield told
 
     def _told_of_kept(self, told: StateChanged) -> Iterator[Event]:
-        """What is told of deliveries, apart for each link that keeps them and for the rest."""
+        """A state of deliveries as one event for each link that keeps some, and events for the rest."""
         span = (told.last - told.first) & _MASK
         if span < len(self._kept):
             numbers = ((told.first + step) & _MASK for step in range(span + 1))
@@ -505,7 +505,7 @@ def _too_large(link: Link) -> tuple[Condition, str]:
 
 
 def _take_credit(link: Link, flow: Flow) -> bool:
-    """Take over what the peer says of a link's credit; False if it says nothing."""
+    """Take over the credit of a link from the peer's flow; False if the flow has none."""
     if link.role is SENDER:
         link.credit_granted(flow.delivery_count, flow.link_credit or 0, drain=flow.drain)
         return True

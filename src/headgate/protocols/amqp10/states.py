@@ -1,4 +1,4 @@
-"""What may be said when: the states of connections, sessions and links, and what leads from one to the next.
+"""The states of connections, sessions and links, and the performatives that lead from one to the next.
 
 A pair of state and performative that is missing in a table is not allowed. Performatives for a session or link that
 this side has ended already are skipped until the peer has answered (`DISCARDING`).
@@ -100,7 +100,7 @@ CONNECTION_RECEIVED: Table[ConnectionState] = (
 def _tables(
     states: Iterable[S], begin: type[Composite], end: type[Composite], within: Iterable[type[Composite]]
 ) -> tuple[Table[S], Table[S]]:
-    """What may be sent and what received of a session or a link; both have the same states, in the same order."""
+    """The tables for sending and for receiving, of sessions or links: both have the same states in the same order."""
     unknown, begin_sent, begin_received, known, end_sent, end_received = states
     kept = {(known, kind): known for kind in within}
     sent = {
@@ -127,7 +127,7 @@ LINK_RECEIVED: Table[LinkState] = {
 }
 
 DISCARDING = frozenset({_C.CLOSE_SENT, SessionState.END_SENT, LinkState.DETACH_SENT})
-"""What the peer said before it learnt of the end has no effect any more."""
+"""States in which the peer's frames before its answer have no effect: it had not yet learnt of the end."""
 
 
 def sent(table: Table[S], state: S, kind: type[Composite]) -> S:

@@ -1,4 +1,4 @@
-"""Source and target of a link, outcomes of deliveries, errors: what performatives carry inside.
+"""Types inside performatives: source and target of a link, outcomes of deliveries, errors.
 
 Source: OASIS AMQP 1.0 part 3 (messaging), sections 3.4 and 3.5; part 4 (transactions), section 4.5.1.
 """
@@ -88,7 +88,7 @@ class Error(Composite):
 
 
 NO_INFO = AmqpValue(AmqpType.MAP, ())
-"""Says nothing; for clients that look for it in an error that rejects what they sent, and fail without."""
+"""An empty map, for clients that fail when the error of a rejected message has no info."""
 
 ErrorField = Annotated[Error, one_of("an error", Error)]
 

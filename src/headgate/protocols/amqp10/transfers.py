@@ -1,6 +1,6 @@
 """Runs of transfers in a buffer of frames, and messages of a stream as transfers: whole batches, one kernel call each.
 
-What a kernel leaves open goes frame by frame through the records of `performatives`, with the same result.
+Frames that a kernel leaves open are handled one by one with the records of `performatives`, with the same result.
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@
     CallWritable   all that was written to a call has left
     CallEnded      the peer gave it up, or broke the rules: nothing of it is taken any more
 
-A call's messages are taken when somebody wants them: until then the peer may send one window, 64 KiB. A
-ViolationError of `receive` ends the connection; a fault of one call ends that call. No bytes of a peer raise anything
-else.
+Limit: until `take_message` asks for them, the peer may send 64 KiB of a call's messages, one window. A ViolationError
+of `receive` ends the connection; a fault of one call ends that call. No bytes of a peer raise anything else.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ from headgate.protocols.grpc.framing import PREFIX_BYTES, StatusCode
 
 _CONNECTION_WINDOW = 4 << 20
 _MOST_BLOCK_BYTES = 32_768
-"""Of a block of header fields as it is sent; expanded, the limit is that of the connection."""
+"""Limit: bytes of a block of header fields as sent; expanded, the connection's limit counts."""
 _MOST_CONTINUATIONS = 8
 _MOST_IDLE_FRAMES = 10_000
-"""At most this many frames in a row may bring no call on: more of them are a burden and no request."""
+"""Limit: frames in a row that advance no call; more end the connection."""
 _FIXED_SIZES = {Frame.PRIORITY: 5, Frame.RST_STREAM: 4, Frame.PING: 8, Frame.WINDOW_UPDATE: 4}
 _NUMBER = struct.Struct(">I")
 _SETTING = struct.Struct(">HI")
 
 
 class ViolationError(RemoteProtocolError):
-    """The peer does not speak HTTP/2 as it should; it was told, and the connection is over."""
+    """The peer broke the rules of HTTP/2; it was told, and the connection is over."""
 
     def __init__(self, reason: str, error: ErrorCode = ErrorCode.PROTOCOL_ERROR) -> None:
         super().__init__(reason, code=error)
@@ -66,17 +65,17 @@ class ViolationError(RemoteProtocolError):
 
 @dataclass(frozen=True, slots=True)
 class GrpcLimits:
-    """What is taken of one peer."""
+    """The limits for one peer."""
 
     calls: int
-    """At once; further ones wait at the peer, or are refused."""
+    """Calls at once; further calls wait at the peer, or are refused."""
     message_bytes: int
     header_bytes: int = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class CallBegan:
-    """A call to `path`; `headers` are what the client says beside."""
+    """A call to `path`; `headers` are the client's other header fields."""
 
     call: int
     path: str
@@ -85,7 +84,7 @@ class CallBegan:
 
 @dataclass(frozen=True, slots=True)
 class CallReadable:
-    """A message that was wanted is there, or none will come."""
+    """A wanted message has arrived, or no more will come."""
 
     call: int
 
@@ -136,9 +135,9 @@ class _Stream:
         self.has_headers = False
         """Ours were sent."""
         self.left: deque[memoryview] = deque()
-        """What the peer's windows hold back."""
+        """Encoded messages that wait for the peer's windows."""
         self.trailers: bytes | None = None
-        """What follows that."""
+        """The trailers to send after `left`."""
 
 
 class GrpcConnection:
@@ -155,7 +154,7 @@ class GrpcConnection:
         self._is_leaving = False
         self._decoder = hpack.Decoder(limits.header_bytes)
         self._block: tuple[int, int, bytearray, int] | None = None
-        """Stream, flags, what has come of a block of header fields, in how many further frames."""
+        """An unfinished block of header fields: stream, flags, its bytes so far, number of further frames."""
         self._receive_window = _CONNECTION_WINDOW
         self._send_window = WINDOW_BYTES
         self._initial_send_window = WINDOW_BYTES
@@ -164,7 +163,7 @@ class GrpcConnection:
         self.frames = 0
         """How many came."""
         self._held: dict[int, None] = {}
-        """Calls whose messages wait for a window."""
+        """Calls with messages that wait for a window."""
         self._events: list[Event] = []
         told = {
             Setting.MAX_CONCURRENT_STREAMS: limits.calls,
@@ -203,7 +202,7 @@ class GrpcConnection:
         return stream is not None and bool(stream.buffer)
 
     def take_output(self) -> list[bytes]:
-        """What is to be sent."""
+        """The bytes to send, in pieces; once."""
         taken, self._output = self._output, []
         return taken
 
@@ -436,7 +435,7 @@ class GrpcConnection:
             self._grant(number, stream)
 
     def _break(self, number: int, code: ErrorCode) -> None:
-        """End a call whose peer does not keep the rules."""
+        """End a call because the peer broke the rules of HTTP/2."""
         self._output.append(reset(number, code))
         if self._forget(number):
             self._events.append(CallEnded(number))
@@ -450,8 +449,8 @@ class GrpcConnection:
     def take_message(self, call: int) -> bytes | None:
         """The next message of a call; None: there is none, and `CallReadable` says when that is no longer so.
 
-        A call that is over, or whose peer has said all, has none any more: `has_said_all`. What is too long, or
-        compressed in another way than known, ends the call with a status.
+        After the end of the call, or of the peer's messages (`has_said_all`), there are no more. A message that is too
+        long, or in an unknown compression, ends the call with a status.
         """
         stream = self._streams.get(call)
         if stream is None:
@@ -519,7 +518,7 @@ class GrpcConnection:
     # answers of a call
 
     def send(self, call: int, message: bytes) -> bool:
-        """Answer a message. Whether all has left: else `CallWritable` says when."""
+        """Answer a message. True if all bytes have left; else `CallWritable` tells when."""
         stream = self._streams.get(call)
         if stream is None:
             return True
@@ -529,7 +528,7 @@ class GrpcConnection:
         return not stream.left
 
     def finish(self, call: int, code: StatusCode = StatusCode.OK, text: str = "") -> None:
-        """End a call behind what was answered. A call that is over already stays so."""
+        """End a call after its answers; does nothing if the call has ended."""
         stream = self._streams.get(call)
         if stream is None or stream.trailers is not None:
             return
@@ -549,7 +548,7 @@ class GrpcConnection:
             self._output.append(reset(call, ErrorCode.CANCEL))
 
     def rest(self) -> None:
-        """Some time has passed: the peer may send frames that bring nothing on again."""
+        """Reset the count of frames that advance no call, after some time has passed."""
         self._idle_frames = 0
 
     def ping(self) -> None:
@@ -572,7 +571,7 @@ class GrpcConnection:
             self._output.append(frame(Frame.HEADERS, END_HEADERS, call, framing.RESPONSE_FIELDS))
 
     def _send(self, number: int, stream: _Stream) -> None:
-        """Send what the windows let through."""
+        """Send as many bytes as the windows allow."""
         left, was_held = stream.left, number in self._held
         while left:
             room = min(stream.send_window, self._send_window)

@@ -2,8 +2,8 @@
 
     length (3 bytes), type, flags, stream (4 bytes, the highest bit is nothing), content
 
-What a server sends is written without the table of fields that both ends keep (fields "without indexing"), so that
-each answer is the same bytes and costs nothing to encode.
+Header fields are sent "without indexing", so without the table of fields that both ends keep: each answer is the same
+bytes and costs nothing to encode.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from enum import IntEnum
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADER_BYTES = 9
 FRAME_BYTES = 16_384
-"""The largest content that is taken, and that every peer takes."""
+"""Limit: bytes of a frame's content, which every peer takes."""
 WINDOW_BYTES = 65_535
-"""How much may be sent to a stream, and to all of a connection, before anything is said of it."""
+"""The initial window of a stream, and of a connection, in bytes."""
 LARGEST_WINDOW = 2**31 - 1
 
 
@@ -57,7 +57,7 @@ class ErrorCode(IntEnum):
 
 
 class Setting(IntEnum):
-    """What the ends tell each other."""
+    """The settings of HTTP/2."""
 
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2

@@ -1,4 +1,4 @@
-"""What gRPC adds to HTTP/2: lengths before messages, statuses behind them, the time of a call.
+"""The framing of gRPC in HTTP/2: lengths before messages, statuses behind them, the time of a call.
 
     compressed (1 byte), length (4 bytes), message
 
@@ -58,18 +58,18 @@ def prefixed(message: bytes) -> bytes:
 
 
 def timeout_s(headers: Mapping[str, str]) -> float | None:
-    """How long a call may take, as it says; None where it does not, or not as it should."""
+    """The time limit that a call sets itself, in seconds; None without one, or for a malformed one."""
     found = _TIMEOUT.fullmatch(headers.get("grpc-timeout", ""))
     return None if found is None else int(found[1]) * _UNITS_S[found[2]]
 
 
 def is_known(encoding: str) -> bool:
-    """Whether messages that are compressed so are read."""
+    """Whether messages in this compression can be read."""
     return encoding in _WINDOW_BITS
 
 
 def expanded(data: bytes, encoding: str, most_bytes: int) -> bytes | None:
-    """A compressed message; None for what is wrong, or longer than allowed."""
+    """The content of a compressed message; None if it does not decompress, or is longer than `most_bytes`."""
     decoder = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
         message = decoder.decompress(data, most_bytes + 1)

@@ -1,4 +1,4 @@
-"""What RocketMQ's clients say and are told, in both of their protocols; the protocols themselves are in packages of it.
+"""The parts that both protocols of RocketMQ share: messages, names, checks; each protocol has a package below.
 
     RocketMessage, to_amqp, from_amqp    a message, and the AMQP 1.0 message that it is stored as
     amqp_of_sent                         what is stored, of a property text and a body

@@ -1,6 +1,6 @@
 """Bodies that clients compressed, and digests of bodies.
 
-Streams hold bodies as they were before, so that every protocol and Spark can read them; they are delivered so, too.
+Streams store and deliver bodies uncompressed, so that every protocol and Spark can read them.
 Source: `MessageSysFlag` and `compression` of RocketMQ 5.5; gRPC's `Encoding` GZIP.
 """
 
@@ -23,7 +23,7 @@ _GZIP_BITS = 16 + zlib.MAX_WBITS
 
 
 class Compression(enum.IntEnum):
-    """How a body is compressed; the numbers are those of `sysFlag` (0, of old clients, is zlib), and one for gRPC's."""
+    """Compressions of a body, by their numbers in `sysFlag` (old clients send 0 for zlib); GZIP is only in gRPC."""
 
     LZ4 = 1
     ZSTD = 2
@@ -42,7 +42,7 @@ def compression_of(sys_flag: int) -> Compression | None:
 
 
 def decompressed(body: bytes, compression: Compression, limit: int) -> bytes:
-    """What a compressed body holds, at most `limit` bytes. Raises RemoteProtocolError."""
+    """The content of a compressed body, at most `limit` bytes. Raises RemoteProtocolError."""
     try:
         plain = _EXPANDERS[compression](body, limit)
     except (zlib.error, RuntimeError, ValueError) as error:
@@ -102,7 +102,7 @@ _EXPANDERS: dict[Compression, Callable[[bytes, int], bytes]] = {
     Compression.ZLIB: _zlib,
     Compression.GZIP: _gzip,
 }
-"""How at most one byte more than the limit is expanded; ValueError, or the codec's own error, for other bytes."""
+"""Expand at most one byte more than the limit; ValueError, or the codec's own error, for other bytes."""
 
 
 def body_too_large(limit: int) -> RemoteProtocolError:
@@ -111,7 +111,7 @@ def body_too_large(limit: int) -> RemoteProtocolError:
 
 
 class Digest(enum.IntEnum):
-    """Digests of bodies; the numbers are those of gRPC's `DigestType`."""
+    """Digests of bodies, by their numbers in gRPC's `DigestType`."""
 
     CRC32 = 1
     MD5 = 2

@@ -1,7 +1,7 @@
-"""What a client may send: names, tags, keys, properties, message groups, bodies, times; and the delay levels.
+"""Checks of client input: names, tags, keys, properties, message groups, bodies, times; and the delay levels.
 
-Each check raises RemoteProtocolError with the status of gRPC and the original's text. Lengths of names are those of
-Java, in UTF-16 units; sizes are bytes of UTF-8. Source: `GrpcValidator`, `SendMessageActivity`, `TopicValidator` and
+Each check raises RemoteProtocolError with the status of gRPC and the original's text. Names are measured in UTF-16
+units, as in Java; sizes are bytes of UTF-8. Source: `GrpcValidator`, `SendMessageActivity`, `TopicValidator` and
 `Validators` of RocketMQ 5.5; rocketmq_filters, section 2.
 """
 
@@ -19,7 +19,7 @@ from headgate.protocols.rocketmq.properties import MAX_PROPERTIES_BYTES
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 AUTOMATIC_TOPIC = "TBW102"
-"""The name under which classic producers look up what a topic that is not there yet would be."""
+"""The topic whose route classic producers ask for when their own topic does not exist yet."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _ALLOWED = "^[%|a-zA-Z0-9_-]+$"
@@ -56,7 +56,7 @@ DELAY_LEVELS_MS = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is too large, with the original's defaults; bytes, milliseconds, and numbers of user properties."""
+    """Limits of messages and times, with the original's defaults; bytes, milliseconds, numbers of user properties."""
 
     body_bytes: int = 4 * 1024 * 1024
     properties: int = 128
@@ -68,7 +68,7 @@ class Limits:
 
 
 def check_topic(name: str, *, allow_system: bool = False) -> None:
-    """Refuse a name that no topic can have, and, unless allowed, those of the original's system.
+    """Refuse a name that no topic can have and, unless allowed, the names of RocketMQ's own system topics.
 
     Names of retry and dead-letter topics may be longer.
     """
@@ -81,7 +81,7 @@ def check_topic(name: str, *, allow_system: bool = False) -> None:
 
 
 def check_group(name: str) -> None:
-    """Refuse a name that no consumer group can have, and those of the original's system."""
+    """Refuse a name that no consumer group can have, and the names of RocketMQ's own system groups."""
     reason = _name_reason("the specified group", name, _GROUP_CHARACTERS)
     if reason is None and name.startswith(_SYSTEM_GROUP_PREFIX):
         reason = "cannot use system consumer group"
@@ -150,7 +150,7 @@ def check_property_text(text: bytes) -> None:
 
 
 def check_message_group(name: str, limits: Limits) -> None:
-    """Refuse a message group; the empty one is none."""
+    """Refuse a group that is blank, too long or has control characters; an empty one is no group."""
     if not name:
         return
     reason = None
@@ -188,7 +188,7 @@ def check_delivery_time(due_ms: int, now_ms: int, limits: Limits) -> None:
 
 
 def check_invisible_time(invisible_ms: int, limits: Limits, *, is_changed: bool) -> None:
-    """Refuse an invisible time that is too long, or too short: of one that is changed, only below 0."""
+    """Refuse an invisible time that is too long or too short; a changed time is too short only below 0."""
     minimum_ms = 0 if is_changed else limits.min_invisible_ms
     if invisible_ms < minimum_ms:
         raise refused(Status.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {minimum_ms}")

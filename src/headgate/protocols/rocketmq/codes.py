@@ -8,7 +8,7 @@ from headgate.errors import RemoteProtocolError
 
 
 class Status(enum.IntEnum):
-    """What a status says; the numbers are those of the wire."""
+    """Status codes of answers, by their numbers on the wire."""
 
     OK = 20000
     MULTIPLE_RESULTS = 30000
@@ -59,5 +59,5 @@ class Status(enum.IntEnum):
 
 
 def refused(status: Status, reason: str) -> RemoteProtocolError:
-    """What a client did that is refused with a status; the reason is the original's text where clients know one."""
+    """The error that refuses a request with a status; `reason` is RocketMQ's text where clients know one."""
     return RemoteProtocolError(reason, code=status)

@@ -5,9 +5,9 @@
     message id        address (4 or 16 bytes), port u32, commit offset u64: 32 or 56 upper-case hexadecimal digits
     receipt handle    base64url without padding: version u8 (1), queue u16, check u32, token
 
-The check of a handle is a CRC32 of topic and group: a handle of others is refused. Source: rocketmq_wire, B2 and B5;
-`MessageDecoder.createMessageId` of RocketMQ 5.5. The original's commit offsets are places in its log, and some of its
-clients ask for one without a topic.
+The check of a handle is a CRC32 of topic and group: a handle from another topic or group is refused. The original's
+commit offsets are places in its log, and some of its clients ask for one without a topic. Source: rocketmq_wire, B2
+and B5; `MessageDecoder.createMessageId` of RocketMQ 5.5.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from headgate.protocols.rocketmq.codes import Status, refused
 
 MAX_QUEUES = 1 << 14
-"""Queues of a topic: with more a commit offset would look as if it had a number."""
+"""Limit: queues of a topic. With more, a commit offset would look as if it had a number."""
 
 _QUEUE_BITS, _OFFSET_BITS = 48, 45
 _NUMBERED = 1 << 62
 
 NOWHERE = _NUMBERED
-"""The commit offset of a message that has no place yet: number 0 is no queue's."""
+"""The commit offset of a message without a place: no queue has the number 0."""
 
 _HANDLE = struct.Struct(">BHI")
 _VERSION = 1
@@ -57,7 +57,7 @@ def place_of(commit_offset: int) -> tuple[int, int]:
 
 
 def host_bytes(address: str, port: int) -> bytes:
-    """An address as messages hold it: 4 or 16 bytes and the port as u32. Raises ValueError for what is no address."""
+    """An address as messages hold it: 4 or 16 bytes and the port as u32. Raises ValueError if it is no address."""
     return ipaddress.ip_address(address.partition("%")[0]).packed + port.to_bytes(4, "big")
 
 
@@ -79,7 +79,7 @@ def parse_message_id(text: str) -> tuple[bytes, int]:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptHandle:
-    """What a client gives back to settle a delivery: the queue, and the ledger's token."""
+    """The handle by which a client settles a delivery: the queue, and the ledger's token."""
 
     queue: int
     token: bytes

@@ -8,12 +8,12 @@
     user properties                        application properties, strings
     body                                   one data section; compressed bodies are stored as what they hold
 
-Every message has a reading, whoever stored it (`read_message`): ids and values of other types become texts and bodies
-bytes as `values` says; application properties with a name of the system, and what is empty, are not there; a message
-without id has one made of the stream's identity and its offset; bytes that are no AMQP message are a body. Where the
+A message from any protocol can be read (`read_message`): ids and values of other types become texts, and bodies become
+bytes, as `values` says. Application properties with a name of the system, and empty ones, are left out. A message
+without id gets one made of the stream's identity and its offset. Bytes that are no AMQP message are a body. Where the
 framing of a section breaks, its entries end.
 
-Source: rocketmq_filters, section 13, which says what of it filters see.
+Source: rocketmq_filters, section 13, which also says which parts filters see.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ KERNEL = "headgate.protocols.rocketmq.kernel"
 _MOST_PROPERTIES = 320
 _TEXT_BYTES = MAX_PROPERTIES_BYTES + SLACK_BYTES
 _HEAD_BYTES = 2 * MAX_PROPERTIES_BYTES + 40 * _MOST_PROPERTIES + 512
-"""Room for what precedes a body: the kernel takes no more properties than that."""
+"""Room for the sections before a body; the kernel takes no more properties than fit."""
 
 _PREFIX = b"x-opt-rocketmq-"
 _FLAG = _PREFIX + b"flag"
@@ -78,8 +78,8 @@ _CREATION_TIME, _GROUP_ID = 9, 10
 class RocketMessage:
     """A message: `system` and `user` are the property map, system properties by their names (`TAGS`, `WAIT` …).
 
-    `born_ms` is None where nobody said when it was made; `born_host` is `address:port`, or empty; `flag` is a number
-    of 32 bits that classic clients give.
+    `born_ms` is None if the message has no born time; `born_host` is `address:port`, or empty; `flag` is a number of
+    32 bits that classic clients give.
     """
 
     body: bytes
@@ -151,7 +151,7 @@ def amqp_of_sent(
 
 
 def _head(properties: bytes, body_bytes: int, born_ms: int, born_host: str, flag: int) -> bytes | None:
-    """What precedes the body, by the kernel; None where that is not sure, or not there."""
+    """The sections before the body, by the kernel; None without kernels, or where the kernel is not sure."""
     kernel = kernels.load(KERNEL)
     if kernel is None:
         return None
@@ -171,7 +171,7 @@ def _head(properties: bytes, body_bytes: int, born_ms: int, born_host: str, flag
 
 
 class _Place:
-    """What the kernel reads and writes, for one thread."""
+    """The kernel's input and output buffers, for one thread."""
 
     def __init__(self, scratch_bytes: int) -> None:
         octets = np.empty(scratch_bytes + _TEXT_BYTES + _HEAD_BYTES, dtype=np.uint8)
@@ -256,9 +256,9 @@ def _compound(constructor: int, members: list[bytes]) -> bytes:
 
 
 def from_amqp(data: bytes, *, identity: str, offset: int) -> RocketMessage:
-    """What a stored message is to clients of RocketMQ: see the head of this module. Never raises.
+    """A stored message as clients of RocketMQ see it: see the head of this module. Never raises.
 
-    `identity` is that of the stream, and `offset` the message's place in it: a message without id is called by them.
+    `identity` is that of the stream, and `offset` the message's place in it: they make the id of a message without one.
     """
     try:
         spans, body_position = section_spans(data)
@@ -288,7 +288,7 @@ def identity_digits(identity: str) -> str:
 
 
 def _body(data: bytes, position: int) -> bytes:
-    """The body whose sections begin at `position`; those that do not decode are the body as they are."""
+    """The body whose sections begin at `position`; sections that do not decode are the body as they are."""
     if data.startswith(_DATA, position):
         width = 4 if data[position + 3] == 0xB0 else 1
         start = position + 4 + width
@@ -337,7 +337,7 @@ def _read_fields(message: RocketMessage, data: bytes, span: SectionSpan, decoder
 
 
 def _user_properties(data: bytes, span: SectionSpan, decoder: ValueDecoder) -> dict[str, str]:
-    """Of equal names the first counts whose value filters can use, else the first."""
+    """User properties; of equal names, the first with a value that filters can use counts, else the first."""
     found: dict[bytes, tuple[int, int]] = {}
     for key, position, behind in _pairs(data, span, _STRINGS):
         if key not in found or (not is_usable(data, found[key][0]) and is_usable(data, position)):
@@ -352,7 +352,7 @@ def _user_properties(data: bytes, span: SectionSpan, decoder: ValueDecoder) -> d
 
 
 def _pairs(data: bytes, span: SectionSpan, keys: frozenset[int]) -> Iterator[tuple[bytes, int, int]]:
-    """Keys of those types, and where their values begin and end; they end where the framing breaks."""
+    """Keys of the types `keys`, and where their values begin and end; stops where the framing breaks."""
     position, stop = span.elements, span.stop
     for _ in range(span.count // 2):
         start = position

@@ -14,7 +14,7 @@ from headgate import kernels
 from headgate.message import CONSTRUCTOR_WIDTHS, SYSTEM_PROPERTIES
 
 _FIRST = ("TAGS", "KEYS", "UNIQ_KEY", "RECONSUME_TIME")
-"""The names whose rows the kernel knows."""
+"""The names that the kernel knows by their row."""
 
 _SLOTS = 512
 _PREFIX = b"x-opt-rocketmq-"

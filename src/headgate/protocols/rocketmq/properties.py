@@ -16,7 +16,7 @@ _VALUE_END = b"\x02"
 
 
 def read_properties(text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Names and values; entries of fewer than three bytes, and those with an empty name or value, are not there.
+    """Names and values; entries of fewer than three bytes, or with an empty name or value, are left out.
 
     Bytes that are not UTF-8 become U+FFFD. A name may come more than once: the last counts.
     """
@@ -29,9 +29,9 @@ def read_properties(text: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def write_properties(pairs: Iterable[tuple[bytes, bytes]], room: int = MAX_PROPERTIES_BYTES) -> bytes:
-    """The text of names and values, at most `room` bytes: from the first entry on that does not fit, none is there.
+    """The text of names and values, at most `room` bytes; it ends before the first entry that does not fit.
 
-    Entries that the text cannot hold, because they are empty or a separator is in them, are left out, too.
+    Entries with an empty name or value, or with a separator in them, are left out.
     """
     held = list(pairs)
     text = b"".join([b"%b\x01%b\x02" % pair for pair in held])

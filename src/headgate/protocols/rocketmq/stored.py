@@ -58,10 +58,10 @@ _ROOM_OF_MESSAGE = 256
 
 @dataclass(frozen=True, slots=True)
 class StoredFrom:
-    """What all messages of one pull say alike: topic, queue, the server's `host_bytes`, the stream's identity.
+    """The values that all messages of one pull share: topic, queue, the server's `host_bytes`, the stream's identity.
 
-    `first_place` is the commit offset of the queue's first message, `added` are properties that the broker puts on
-    each, in place of the message's own of these names.
+    `first_place` is the commit offset of the queue's first message, `added` are properties that the broker sets on
+    each message, replacing its own of these names.
     """
 
     topic: str
@@ -116,7 +116,7 @@ def encode_stored(
 
 @dataclass(slots=True)
 class _Written:
-    """What the kernel wrote: where each message is, and which rows it left open."""
+    """The kernel's output: the place of each message, and which rows it left open."""
 
     octets: memoryview
     starts: Int64Array

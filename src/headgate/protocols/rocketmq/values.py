@@ -1,4 +1,4 @@
-"""What values and bodies of AMQP 1.0 are to clients of RocketMQ, which know texts and bytes only.
+"""Values and bodies of AMQP 1.0 as clients of RocketMQ see them: they know texts and bytes only.
 
     string, symbol                      the text
     boolean                             true, false

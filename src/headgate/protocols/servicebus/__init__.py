@@ -1,4 +1,4 @@
-"""What Service Bus has on top of AMQP 1.0: addresses, tokens, requests and responses, batches, rules, conditions.
+"""Service Bus on top of AMQP 1.0: addresses, tokens, requests and responses, batches, rules, conditions.
 
     Address, Part, parse_address, is_cbs, covers   entities and what belongs to them, as addresses
     SharedAccessToken, parse_token, signed_token   shared-access signatures
@@ -19,7 +19,7 @@
                                                    `told_namespace`; rules: `read_rule_description`,
                                                    `told_rule_description`
 
-What requests ask for is in the table `requests`. Pure: no sockets, no clock, and no broker.
+The requests are in the table `requests`. Pure: no sockets, no clock, and no broker.
 """
 
 from typing import TYPE_CHECKING

@@ -39,7 +39,7 @@ class Part(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What an address names; `subscription` is None for a topic or a queue as such."""
+    """An address, read; `subscription` is None for a topic or a queue."""
 
     entity: str
     subscription: str | None = None
@@ -56,7 +56,7 @@ class Address:
 
 
 def parse_address(address: str) -> Address:
-    """What an address names. Raises ConfigError for one that names no entity."""
+    """Read an address. Raises ConfigError if it names no entity."""
     segments = relative(address).split("/")
     is_management = segments[-1].lower() == _MANAGEMENT
     if is_management:
@@ -90,9 +90,9 @@ def relative(address: str) -> str:
 
 
 def covers(scope: str, path: str) -> bool:
-    """Whether what is granted for `scope` counts for `path`, both relative: it is that, or above it; without case.
+    """Whether rights for `scope` count for `path`, both relative: if it is the same path, or above it; without case.
 
-    What is granted for the requests about an entity counts for the entity.
+    Rights for the requests about an entity (`$management`) count for the entity.
     """
     granted = [segment for segment in scope.casefold().split("/") if segment and segment != _MANAGEMENT]
     return path.casefold().split("/")[: len(granted)] == granted

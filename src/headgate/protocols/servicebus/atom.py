@@ -1,8 +1,7 @@
-"""Atom documents as Service Bus's administration has them: entries with a description each, feeds of entries, errors.
+"""Atom documents of Service Bus's administration: entries with a description each, feeds of entries, errors.
 
-Requests are read by namespaces, whatever prefixes and order a client chose, and without what XML has beyond elements: a
-document type, and with it every entity of its own, ends the parse. Responses are written in the letters that clients
-look for (`i:type`). Source: servicebus_wire, section 8.
+Requests are read by namespaces, with any prefixes and in any order. A document type, and with it every entity of its
+own, ends the parse. Responses use the spellings that clients look for (`i:type`). Source: servicebus_wire, section 8.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;",
 
 @dataclass(slots=True)
 class XmlElement:
-    """An element: its name, `type` attribute (`i:type`, without its prefix), and what stands in it."""
+    """An element: its name, `type` attribute (`i:type`, without its prefix), text and children."""
 
     namespace: str
     name: str
@@ -139,7 +138,7 @@ def described(name: str, inner: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entity of a response: `address` is a URL whose path says what it is, `content` its description, as XML."""
+    """One entity of a response: `address` is a URL whose path names it, `content` its description, as XML."""
 
     address: str
     title: str

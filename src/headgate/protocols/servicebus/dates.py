@@ -36,6 +36,6 @@ def parse_date(text: str) -> int:
 
 
 def format_date(milliseconds: int) -> str:
-    """A date in UTC; those before the year 1 and after the year 9999 become the nearest that can be written."""
+    """A date in UTC; dates before the year 1 and after the year 9999 become the nearest that can be written."""
     moment = _EPOCH + min(max(milliseconds, _FIRST_MS), _LAST_MS) * _MILLISECOND
     return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds").replace("+00:00", "Z")

@@ -1,8 +1,8 @@
-"""What administration says of topics, queues and subscriptions, read from XML and written as XML.
+"""The descriptions of topics, queues and subscriptions in administration, read from XML and written as XML.
 
-A description has one field for each property; which kind of entity has which, and in what order they are told, stands
-in one table. A property that a request does not give has its default, also in an update: clients send all of them.
-Elements that nothing here knows are kept as text and given back. Source: servicebus_wire, section 8.
+A description has one field for each property; one table has the properties of each kind of entity, in the order of
+responses. A property that a request leaves out has its default, also in an update: clients send all of them. Unknown
+elements are kept as text and given back. Source: servicebus_wire, section 8.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DescriptionKind(Enum):
 
 
 class EntityStatus(Enum):
-    """Who may use an entity, in the words of administration."""
+    """Whether clients may send to an entity and receive from it, in the words of administration."""
 
     ACTIVE = "Active"
     DISABLED = "Disabled"
@@ -48,7 +48,7 @@ class EntityStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationDescription:
-    """A rule of who may use an entity, as it is kept."""
+    """An authorization rule of an entity, as it is kept."""
 
     key_name: str
     rights: tuple[str, ...] = ()
@@ -62,10 +62,10 @@ class AuthorizationDescription:
 
 @dataclass(frozen=True, slots=True)
 class EntityDescription:
-    """The properties of an entity; those that its kind does not have are left at their defaults.
+    """The properties of an entity; properties that its kind does not have keep their defaults.
 
-    Times are milliseconds, None where they have no end. `requires_session`, `requires_duplicate_detection` and
-    `max_size_megabytes` are None where a request says nothing of them. `kept`: other properties, by name.
+    Times are milliseconds, None for no end. `requires_session`, `requires_duplicate_detection` and
+    `max_size_megabytes` are None where a request leaves them out. `kept`: other properties, by name.
     """
 
     kind: DescriptionKind
@@ -90,7 +90,7 @@ class EntityDescription:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeDescription:
-    """What an entity says of its life: times in milliseconds since 1970, and how much it has."""
+    """The state of an entity: times in milliseconds since 1970, and message counts."""
 
     created_ms: int
     updated_ms: int
@@ -181,7 +181,7 @@ _KEPT_DEFAULTS = {
     "EnableSubscriptionPartitioning": "false",
     "EnableExpress": "false",
 }
-"""Properties that change nothing here, and what is told of them where nobody gave them."""
+"""Properties without effect in Headgate, and their values in responses where no request set them."""
 
 _TOLD = {
     "MaxMessageSizeInKilobytes",
@@ -199,7 +199,7 @@ _TOLD = {
     "Path",
     "TopicPath",
 }
-"""What clients send back as it was told; it is not theirs to say."""
+"""Read-only elements of responses, which clients send back; ignored in requests."""
 
 _ORDER: Mapping[DescriptionKind, tuple[str, ...]] = {
     DescriptionKind.TOPIC: (
@@ -279,7 +279,7 @@ _ORDER: Mapping[DescriptionKind, tuple[str, ...]] = {
         "EntityAvailabilityStatus",
     ),
 }
-"""The properties of each kind, in the order in which they are told."""
+"""The properties of each kind, in the order of responses."""
 
 
 # Reading
@@ -345,7 +345,7 @@ def told_description(
     message_size_bytes: int,
     address: Callable[[str], str],
 ) -> str:
-    """An entity as clients are told of it, as XML; `address` gives the URL of a target of forwarding."""
+    """The description of an entity in responses, as XML; `address` gives the URL of a target of forwarding."""
     kept = {**_KEPT_DEFAULTS, **description.kept}
     parts: list[str] = []
     for name in _ORDER[description.kind]:
@@ -418,7 +418,7 @@ def _told_authorization(rule: AuthorizationDescription) -> str:
 
 
 def told_namespace(name: str, *, created_ms: int) -> str:
-    """What is told of all entities together, as XML."""
+    """The description of the namespace in responses, as XML."""
     inner = (
         f"{element('Alias', '')}{element('CreatedTime', format_date(created_ms))}{element('MessagingSKU', 'Premium')}"
         f"{element('MessagingUnits', '1')}{element('ModifiedTime', format_date(created_ms))}{element('Name', name)}"

@@ -18,5 +18,5 @@ def guid_of(token: bytes) -> uuid.UUID:
 
 
 def token_of(guid: uuid.UUID) -> bytes:
-    """The delivery tag whose guid a client gives back."""
+    """The delivery tag of a guid that a client gives back."""
     return guid.bytes_le

@@ -1,9 +1,9 @@
-"""The two forms of a message for clients of Service Bus: as it is stored, and as a receiver is given it.
+"""The two forms of a message for clients of Service Bus: as it is stored, and as a receiver gets it.
 
-Stored: as a publisher's message is, without where it came from, and with a message id: clients that settle messages
-need one. One without a body is stored with an empty one, because RabbitMQ ends the connection of a consumer that meets
-one without; it carries the annotation `x-headgate-no-body`, and is delivered without both. Delivered: with what the
-broker says of this delivery in annotations and header; what it notes for itself and for other protocols stays inside.
+Stored: as a publisher's message, without exchange and routing key, and with a message id, which clients need to settle
+messages. A message without a body is stored with an empty body, because RabbitMQ ends the connection of a consumer that
+meets one without, and with the annotation `x-headgate-no-body`; it is delivered without both. Delivered: annotations
+and header describe this delivery; annotations for the broker itself and for other protocols stay inside.
 Source: servicebus_wire, section 6.
 """
 
@@ -46,11 +46,11 @@ LOCKED_UNTIL = "x-opt-locked-until"
 STATE = "x-opt-message-state"
 DEAD_LETTER_SOURCE = "x-opt-deadletter-source"
 LOCK_TOKEN = "x-opt-lock-token"
-"""A delivery annotation: the lock of a message that came by its number, as the response says beside it, too."""
+"""A delivery annotation: the lock token of a message received by its number; the response has it, too."""
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
 
 _TOLD = (SEQUENCE_NUMBER, ENQUEUED_SEQUENCE_NUMBER, ENQUEUED_TIME, STATE)
-"""What each delivery says, in the order of the kernel; behind them that it is locked."""
+"""Annotations of each delivery, in the order of the kernel; `LOCKED_UNTIL` comes after them."""
 
 _OF_THE_BROKER = (SEQUENCE_NUMBER, ENQUEUED_SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, STATE, DEAD_LETTER_SOURCE)
 _ID = FieldReference(Section.PROPERTIES, position=0)
@@ -79,10 +79,10 @@ _ID_WORD = 12
 
 
 def stored(messages: EncodedMessages, *, left_out: Sequence[str], new_ids: Callable[[int], bytes]) -> StoredMessages:
-    """The stored form of messages, in a separate buffer; those without an id get one of `new_ids`.
+    """The stored form of messages, in a separate buffer; messages without an id get one from `new_ids`.
 
-    `new_ids` gives so many ids of 32 letters or digits. A sender may not say what only the broker does, nor give
-    annotations that are `left_out`.
+    `new_ids` gives an id of 32 letters or digits for each message. Annotations that only the broker sets, or that
+    are `left_out`, are dropped.
     """
     dropped = (*_OF_THE_BROKER, NO_BODY, *left_out)
     kept = store_messages(messages, routing=None, user=None, left_out=dropped, no_body=NO_BODY)
@@ -97,9 +97,9 @@ def stored(messages: EncodedMessages, *, left_out: Sequence[str], new_ids: Calla
 def _with_ids(
     messages: EncodedMessages, ids: bytes, asked: NDArray[np.bool_], refused: dict[int, HeadgateError]
 ) -> EncodedMessages:
-    """Stored messages, in a separate buffer, each with an id; those of no bytes stay so.
+    """Stored messages, in a separate buffer, each with an id; empty messages stay empty.
 
-    Of those that may have none, the `asked`, the ones whose properties are not what they announce are `refused`.
+    `asked` marks the messages that may have no id; those of them with malformed properties are added to `refused`.
     """
     count = len(messages)
     block = _Block(count, total(messages.lengths) + count * _ROOM_OF_ID)
@@ -128,9 +128,9 @@ def _with_ids(
 
 
 def beyond_limits(messages: EncodedMessages, limits: Limits) -> dict[int, PreconditionFailedError]:
-    """The messages, by row, whose ids, partition key or application properties are larger than allowed, and why.
+    """The messages, by row, with ids, partition key or application properties larger than allowed, and why.
 
-    Cost: a look for three fields in each message; more for those that are long.
+    Cost: a look for three fields in each message; more for long messages.
     """
     found: dict[int, PreconditionFailedError] = {}
     for name, reference in _IDENTIFIERS.items():
@@ -144,7 +144,7 @@ def beyond_limits(messages: EncodedMessages, limits: Limits) -> dict[int, Precon
         try:
             reason = _properties_beyond(messages.message(row), limits)
         except MessageError:
-            # What is not a message is refused as such when it is stored.
+            # Bytes that are no message are refused when they are stored.
             continue
         if reason is not None:
             found[row] = reason
@@ -178,11 +178,11 @@ def _beyond(what: str, limit: int) -> PreconditionFailedError:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the broker says of a copy that it gives out; `locked_until_ms` is None where it is not locked.
+    """The broker's facts about one delivery of a copy; `locked_until_ms` is None if it is not locked.
 
-    `enqueued_sequence_number` is the number that the message had first, `delivery_count` how often it was given out
-    before, `time_to_live_ms` the default of where it is, `state` 0 (active), 1 (deferred) or 2 (scheduled).
-    `lock_token` is None on a link, where the delivery tag says it.
+    `enqueued_sequence_number` is the first number of the message, `delivery_count` its number of earlier deliveries,
+    `time_to_live_ms` the default of its entity, `state` 0 (active), 1 (deferred) or 2 (scheduled). `lock_token` is
+    None on a link, where the delivery tag is the token.
     """
 
     sequence_number: int
@@ -196,7 +196,7 @@ class Given:
 
 
 def delivered(data: bytes, given: Given, *, left_out: Sequence[str]) -> bytes:
-    """What a receiver gets of a stored message, or of any bytes; annotations that are `left_out` stay inside."""
+    """A stored message, or any bytes, as a receiver gets it; annotations that are `left_out` stay inside."""
     annotations = {
         SEQUENCE_NUMBER: AmqpValue(AmqpType.LONG, given.sequence_number),
         ENQUEUED_SEQUENCE_NUMBER: AmqpValue(AmqpType.LONG, given.enqueued_sequence_number),
@@ -223,7 +223,7 @@ def delivered(data: bytes, given: Given, *, left_out: Sequence[str]) -> bytes:
 
 
 def _without_body(data: bytes) -> bytes:
-    """A stored message as it came: what came without a body has none."""
+    """A stored message as it came: without the empty body that was added to a message without one."""
     if _NO_BODY_OCTETS not in data:
         return data
     try:
@@ -237,7 +237,7 @@ def _without_body(data: bytes) -> bytes:
 
 @dataclass(slots=True)
 class GivenMessages:
-    """What the broker says of copies that it gives out together, columns `(copies,)` int64; see `Given`."""
+    """The broker's facts about copies delivered together, columns `(copies,)` int64; see `Given`."""
 
     sequence_numbers: NDArray[np.int64]
     enqueued_ms: NDArray[np.int64]
@@ -254,10 +254,10 @@ def delivered_messages(
     moved_by: str,
     alone: Callable[[int], bytes],
 ) -> EncodedMessages:
-    """What a receiver gets of many stored messages, in a separate buffer: one kernel call.
+    """Many stored messages as a receiver gets them, in a separate buffer: one kernel call.
 
-    `alone` gives the form of a row that the kernel leaves open: what is no message, came without a body, or notes by
-    the annotation `moved_by`, or by one of the number that it had first, that it comes from elsewhere.
+    `alone` gives the form of a row that the kernel leaves open: bytes that are no message, a message that came without
+    a body, or one with the annotation `moved_by` or the annotation of its first number, as it comes from elsewhere.
     """
     count = len(messages)
     block = _Block(count, total(messages.lengths) + count * _ROOM_OF_DELIVERY)
@@ -294,7 +294,7 @@ def _names(*listed: str) -> NDArray[np.uint8]:
 
 
 class _Block:
-    """What a kernel is told, and where it writes messages: one array, as each costs as much as a message."""
+    """The kernel's inputs, and room for the messages that it writes: one array, as each costs as much as a message."""
 
     __slots__ = ("_lengths", "_read", "_starts", "_target", "_words", "address", "status")
 
@@ -309,7 +309,7 @@ class _Block:
         self._starts[:] = self._lengths[:] = 0
 
     def fill(self, messages: EncodedMessages, *words: int) -> None:
-        """Say which messages, and what else the kernel is told behind these four words."""
+        """Set the kernel's inputs: four words for the messages, then `words`."""
         self._read = starts, lengths = np.ascontiguousarray(messages.starts), np.ascontiguousarray(messages.lengths)
         self._words[:4] = [
             kernels.address_of(messages.data),
@@ -327,7 +327,7 @@ class _Block:
         return begin + 3 * step, begin, begin + step, begin + 2 * step, self.address + 8 * _BLOCK_WORDS
 
     def written(self, open_rows: Sequence[int], alone: Callable[[int], bytes]) -> EncodedMessages:
-        """The messages, with those that were left open."""
+        """The messages; `alone` gives the rows that the kernel left open."""
         messages = EncodedMessages(self._target, self._starts, self._lengths)
         if not open_rows:
             return messages
@@ -338,7 +338,7 @@ class _Block:
 
 
 def _expiry(message: Message, given: Given) -> list[Change]:
-    """When the message was made, when it expires, if it ever does, and how long it lives: clients count with that."""
+    """Time to live, expiry and creation time, which clients calculate with; nothing for a message without expiry."""
     said = message.value(_TIME_TO_LIVE)
     lifetimes = [given.time_to_live_ms, said.value if said is not None and said.type is AmqpType.UINT else None]
     found = [each for each in lifetimes if each]

@@ -1,6 +1,6 @@
-"""Why Service Bus refuses something: the condition of AMQP, the status of responses and of HTTP, and the text.
+"""Refusals of Service Bus: the condition of AMQP, the status of responses and of HTTP, and the text.
 
-Clients recognise some refusals by their texts, so these are those of the service. Sources: servicebus_wire, section 9;
+The texts are the service's own, because clients recognise some refusals by them. Sources: servicebus_wire, section 9;
 servicebus_filters, section 6.
 """
 
@@ -17,7 +17,7 @@ from headgate.protocols.amqp10 import Condition
 
 
 class ServiceBusCondition(StrEnum):
-    """The conditions that Service Bus has beside those of the standard."""
+    """The conditions of Service Bus beside those of the standard."""
 
     ENTITY_EXISTS = "com.microsoft:entity-already-exists"
     ENTITY_DISABLED = "com.microsoft:entity-disabled"
@@ -30,7 +30,7 @@ class ServiceBusCondition(StrEnum):
     TIMEOUT = "com.microsoft:timeout"
     SERVER_BUSY = "com.microsoft:server-busy"
     DEAD_LETTER = "com.microsoft:dead-letter"
-    """Not a refusal: the condition with which a receiver rejects what is to become a dead letter."""
+    """Not a refusal: a receiver rejects a message with this condition to make it a dead letter."""
 
 
 AnyCondition: TypeAlias = Condition | ServiceBusCondition
@@ -44,7 +44,7 @@ class Refusal:
     status: int
     text: str
     sub_code: int | None = None
-    """What the text of HTTP begins with, where it does not follow from the status."""
+    """The code at the beginning of the text of HTTP, where it does not follow from the status."""
 
 
 _KINDS: Mapping[type[errors.HeadgateError], tuple[AnyCondition, int]] = {
@@ -72,7 +72,7 @@ _KINDS: Mapping[type[errors.HeadgateError], tuple[AnyCondition, int]] = {
     errors.SessionLockLostError: (ServiceBusCondition.SESSION_LOCK_LOST, 410),
     errors.PreconditionFailedError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
 }
-"""What tells a client of an error; a class that is missing is told as its nearest base class, or as a fault here."""
+"""Condition and status by class of error; a missing class has those of its nearest base class, else internal error."""
 
 LOCK_LOST = Refusal(
     ServiceBusCondition.MESSAGE_LOCK_LOST,
@@ -102,7 +102,7 @@ MESSAGE_NOT_FOUND = Refusal(
 
 
 def refusal_of(error: errors.HeadgateError, entity: str = "") -> Refusal:
-    """What a client is told of an error; `entity` is what it asked about, where the error does not say that."""
+    """The refusal for an error; `entity` is the entity of the request, where the error does not name one."""
     kinds = (_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
     condition, status = next(kinds, (Condition.INTERNAL_ERROR, 500))
     match error:
@@ -125,12 +125,12 @@ def refusal_of(error: errors.HeadgateError, entity: str = "") -> Refusal:
 
 
 def not_found(entity: str) -> Refusal:
-    """There is no such entity."""
+    """The refusal for an entity that does not exist."""
     return Refusal(Condition.NOT_FOUND, 404, _entity_text(entity, 404))
 
 
 def not_implemented(what: str) -> Refusal:
-    """Something that the service has and Headgate does not serve."""
+    """The refusal of a feature that the service has and Headgate does not serve."""
     return Refusal(Condition.NOT_IMPLEMENTED, 501, what)
 
 

@@ -1,6 +1,6 @@
 """Requests to `$cbs` and `…/$management`, and the responses to them: servicebus_wire, sections 3 and 7.
 
-A request is a message: the application property `operation` says what it asks for, its body is one value. A response
+A request is a message: the application property `operation` names the operation, its body is one value. A response
 has the request's message id, in the same type, as its correlation id.
 """
 
@@ -27,11 +27,11 @@ _TRACKING = _VENDOR + "tracking-id"
 OK, ACCEPTED, NO_CONTENT = 200, 202, 204
 
 _ANY_TIME_MS = 253_402_300_800_000
-"""As the time of the last update: not only sessions whose state was set; the first millisecond of the year 10000."""
+"""The first millisecond of the year 10000: as the time of the last update it asks for sessions without a state, too."""
 
 
 class Disposition(StrEnum):
-    """What a request makes of messages, as clients spell it."""
+    """Outcomes of messages in a request, as clients spell them."""
 
     COMPLETED = "completed"
     ABANDONED = "abandoned"
@@ -59,14 +59,14 @@ class PeekMessages:
 
 @dataclass(frozen=True, slots=True)
 class RenewLocks:
-    """Asks for more time with messages, by their tokens."""
+    """Renews the locks of messages, by their tokens."""
 
     tokens: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateDispositions:
-    """Says what becomes of messages, by their tokens."""
+    """Settles messages, by their tokens."""
 
     disposition: Disposition
     tokens: list[bytes]
@@ -78,21 +78,21 @@ class UpdateDispositions:
 
 @dataclass(frozen=True, slots=True)
 class RenewSession:
-    """Asks for more time with a session."""
+    """Renews the lock of a session."""
 
     session: str
 
 
 @dataclass(frozen=True, slots=True)
 class GetSessionState:
-    """Asks for what was kept for a session."""
+    """Asks for the state of a session."""
 
     session: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetSessionState:
-    """Keeps something for a session; None: nothing any more."""
+    """Sets the state of a session; None removes it."""
 
     session: str
     state: bytes | None
@@ -100,7 +100,7 @@ class SetSessionState:
 
 @dataclass(frozen=True, slots=True)
 class ListSessions:
-    """Asks for sessions, a page of them: with messages or a state, or those whose state was set after a time."""
+    """Asks for a page of sessions: those with messages or a state, or those whose state was set after a time."""
 
     set_after_ms: int | None
     skip: int
@@ -109,7 +109,7 @@ class ListSessions:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveDeferred:
-    """Asks for deferred messages by their sequence numbers, locked or done with."""
+    """Asks for deferred messages by their sequence numbers, locked or settled at once."""
 
     sequence_numbers: list[int]
     settles_first: bool
@@ -118,21 +118,21 @@ class ReceiveDeferred:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleMessages:
-    """Sends messages that say themselves when they are due."""
+    """Sends scheduled messages; each carries its own due time."""
 
     messages: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class CancelScheduled:
-    """Takes back messages whose time has not come, by the numbers that scheduling them gave."""
+    """Cancels scheduled messages that are not yet due, by the numbers that scheduling them gave."""
 
     sequence_numbers: list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteMessages:
-    """Deletes messages that nobody holds, the oldest first, as far as they came before a time; None: any time."""
+    """Deletes messages that are not locked, the oldest first, if they came before a time; None: any time."""
 
     count: int
     before_ms: int | None
@@ -188,7 +188,7 @@ Operation: TypeAlias = (
 
 
 class RequestMessage:
-    """A request as it came; nothing but its frame is checked before it is asked for."""
+    """A request as it came; its parts are checked when they are read."""
 
     def __init__(self, data: bytes) -> None:
         """Raises MessageError for bytes that are no message."""
@@ -199,13 +199,13 @@ class RequestMessage:
 
     @property
     def reply_to(self) -> str | None:
-        """Which link the response is for, if it says that."""
+        """The link for the response, if the request names one."""
         value = self._properties.get("reply-to")
         return value.value if value is not None and value.type in TEXTS else None
 
     @property
     def link(self) -> str | None:
-        """The receiver, by the name of its link, that the request is made for, if it says that."""
+        """The name of the receiver's link that the request is made for, if the request names one."""
         value = self._asked.get("associated-link-name")
         return value.value if value is not None and value.type in TEXTS else None
 
@@ -286,7 +286,7 @@ def peeked(messages: Sequence[bytes]) -> dict[str, AmqpValue]:
 
 
 def received(messages: Sequence[tuple[bytes, bytes]]) -> dict[str, AmqpValue]:
-    """The body of a response with messages and their lock tokens; the token of one that is done with is empty."""
+    """The body of a response with messages and their lock tokens; a settled message has an empty token."""
     nobody = bytes(TOKEN_BYTES)
     found = tuple(
         AmqpValue(
@@ -329,7 +329,7 @@ def told_state(state: bytes | None) -> dict[str, AmqpValue]:
 
 
 def listed_sessions(sessions: Sequence[str], skip: int) -> dict[str, AmqpValue]:
-    """The body of a response with sessions, behind so many others."""
+    """The body of a response with a page of sessions, after `skip` others."""
     found = AmqpArray(AmqpType.STRING, tuple(map(_string, sessions)))
     return {"skip": _int(skip), "sessions-ids": AmqpValue(AmqpType.ARRAY, found)}
 

@@ -1,4 +1,4 @@
-"""What the path of a request to administration names: servicebus_wire, section 8.
+"""Paths of requests to administration: servicebus_wire, section 8.
 
     $Resources/topics, $Resources/queues           all topics, all queues
     $namespaceinfo                                 what they are in
@@ -27,7 +27,7 @@ _KEPT_CHARACTERS = "/$~!*'()@:;,=&+"
 
 
 class ResourceKind(Enum):
-    """What a path names."""
+    """The kinds of resources."""
 
     NAMESPACE = auto()
     TOPICS = auto()
@@ -42,7 +42,7 @@ class ResourceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What a path names, with the names in it."""
+    """A path, read: the kind of resource, and the names in it."""
 
     kind: ResourceKind
     entity: str = ""
@@ -52,7 +52,7 @@ class Resource:
 
     @property
     def path(self) -> str:
-        """The path as Service Bus spells it, without a slash in front: what rights are asked for, and texts say."""
+        """The path as Service Bus spells it, without a slash in front: for rights, and for texts."""
         match self.kind:
             case ResourceKind.NAMESPACE:
                 return "$namespaceinfo"
@@ -93,7 +93,7 @@ _PLACES = {
 
 
 def parse_resource(path: str) -> Resource:
-    """What a path, as it is sent, names. Raises ConfigError for one that names nothing."""
+    """Read a path as it is sent. Raises ConfigError if it names nothing."""
     try:
         decoded = urllib.parse.unquote(path, errors="strict").strip("/")
     except UnicodeDecodeError:

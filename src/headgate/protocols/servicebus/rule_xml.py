@@ -125,7 +125,7 @@ _READ_VALUES: Mapping[str, Callable[[str], AmqpValue]] = {
 
 
 def told_rule_description(rule: RuleDescription) -> str:
-    """A rule as clients are told of it, as XML."""
+    """The description of a rule in responses, as XML."""
     created = "" if rule.created_ms is None else element("CreatedAt", format_date(rule.created_ms))
     inner = f"{_told_filter(rule)}{_told_action(rule)}{created}{element('Name', rule.name)}"
     return described("RuleDescription", inner)
@@ -174,7 +174,7 @@ def _told_values(name: str, values: Mapping[str, AmqpValue]) -> str:
 
 
 def _told_value(value: AmqpValue) -> tuple[str, str]:
-    """The type and the text of a value; one that administration has no type for is told as a text."""
+    """The type and the text of a value; a value without a type in administration is sent as a text."""
     held = value.value
     if value.type is AmqpType.BOOLEAN:
         return "boolean", "true" if held else "false"
@@ -183,7 +183,7 @@ def _told_value(value: AmqpValue) -> tuple[str, str]:
     if value.type in (AmqpType.DOUBLE, AmqpType.FLOAT):
         return "double", {"inf": "INF", "-inf": "-INF", "nan": "NaN"}.get(str(held), repr(float(held)))
     if isinstance(held, int):
-        # JavaScript's client reads no `long`: what is small enough is told as an `int`.
+        # JavaScript's client reads no `long`: small numbers are sent as an `int`.
         return ("int" if -_INT_LIMIT <= held < _INT_LIMIT else "long"), str(held)
     if value.type is AmqpType.DESCRIBED and held.descriptor.value == TIME_SPAN:
         return "duration", ticks_text(held.value.value)

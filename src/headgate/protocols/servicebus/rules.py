@@ -1,7 +1,7 @@
-"""Rules as clients of Service Bus describe them, and as they are told: servicebus_wire, section 7.
+"""Rules in requests and in responses of Service Bus: servicebus_wire, section 7.
 
-A client describes a rule by a map; it is told by a list with a number as its descriptor, and so are filter and action
-in it. True and false filters travel as SQL, and come back as what they are.
+A client describes a rule by a map; a response has a list with a number as its descriptor, and so for filter and action
+in it. True and false filters are sent as SQL, and come back as true and false filters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headgate.protocols.servicebus.arguments import optional_map, optional_text,
 
 RULE, EMPTY_ACTION, SQL_ACTION = (0x137 << 32 | kind for kind in (4, 5, 6))
 SQL_FILTER, TRUE_FILTER, FALSE_FILTER, CORRELATION_FILTER = (0x137 << 28 | kind for kind in (6, 7, 8, 9))
-"""Descriptors; those of filters have the vendor's part four bits lower."""
+"""Descriptors; in descriptors of filters the vendor's part is four bits lower."""
 
 CORRELATION_FIELDS = (
     "correlation-id",
@@ -27,7 +27,7 @@ CORRELATION_FIELDS = (
     "reply-to-session-id",
     "content-type",
 )
-"""The conditions of a correlation filter on system properties, in the order in which they are told."""
+"""The conditions of a correlation filter on system properties, in the order of responses."""
 
 COMPATIBILITY_LEVEL = 20
 """The version of the language of filters and actions; there is one."""
@@ -47,7 +47,7 @@ class CorrelationDescription:
 class RuleDescription:
     """A rule: its filter is a text or conditions; `action` is None where it asks for the message as it is.
 
-    `parameters` are the values of `@name` in both texts. `created_ms` is there in what is told.
+    `parameters` are the values of `@name` in both texts. `created_ms` is set in responses.
     """
 
     name: str
@@ -77,7 +77,7 @@ def _read_correlation(given: Mapping[str, AmqpValue]) -> CorrelationDescription:
 
 
 def told_rule(rule: RuleDescription) -> AmqpValue:
-    """A rule as clients are told of it."""
+    """The description of a rule in responses."""
     fields = [_told_filter(rule.filter), _told_action(rule.action), AmqpValue(AmqpType.STRING, rule.name)]
     if rule.created_ms is not None:
         fields.append(AmqpValue(AmqpType.TIMESTAMP, rule.created_ms))

@@ -1,4 +1,4 @@
-"""Links to sessions: which one a client asks for when it attaches, and how it is told which one it has.
+"""Links to sessions: the session that a client asks for when it attaches, and the answer with the session it got.
 
 Source: servicebus_wire, section 5.
 """
@@ -25,16 +25,16 @@ _TICKS_BEFORE_1970 = 621_355_968_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """Asks for a session by its id, or with None for the next one that is free, and waits so long at most."""
+    """Asks for a session by its id, or with None for the next free one, and waits at most `wait_ms`."""
 
     session: str | None
     wait_ms: int
 
 
 def session_request(attach: Attach) -> SessionRequest | None:
-    """What a receiver asks for; None where it is not about a session.
+    """The session that a receiver asks for; None for a link without a session filter.
 
-    Raises ConfigError for a session or a time of another type, MessageError for bytes that are no values.
+    Raises ConfigError for a session or a time of a wrong type, MessageError for bytes that are no values.
     """
     entry = _entry(attach)
     if entry is None:

@@ -1,4 +1,4 @@
-"""Shared-access signatures: what a client signs with the secret of a key, for how long, and for which entity.
+"""Shared-access signatures: a client signs an entity and an expiry time with the secret of a key.
 
     SharedAccessSignature sr=<resource>&sig=<signature>&se=<seconds since 1970>&skn=<key>
 
@@ -22,7 +22,7 @@ SCHEME = "SharedAccessSignature"
 _FIELDS = ("sr", "sig", "se", "skn")
 _MAX_TOKEN_CHARACTERS = 8192
 _REFUSED = "the token has a wrong signature, is over, or names no key"
-"""What every client with a wrong token is told, whatever was wrong."""
+"""The text for every wrong token, whatever is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class SharedAccessToken:
         return relative(resource if "://" in resource else f"sb://{resource}")
 
     def check(self, secrets: Iterable[str], *, now_ms: int) -> None:
-        """Raise AuthenticationError unless one of the secrets of its key signed it, and it is not over."""
+        """Raise AuthenticationError unless one of the secrets of its key signed it, and it has not expired."""
         wanted = self.signature.encode("utf-8", "surrogatepass")
         is_signed = False
         for secret in secrets:

@@ -5,7 +5,7 @@
     properties_of, property_headers                 headers as properties of AMQP 0.9.1, which carries the messages
     encode_headers, text_headers                    headers as bytes
 
-What a client did is in the table `events`.
+Events are in the table `events`.
 """
 
 from typing import TYPE_CHECKING

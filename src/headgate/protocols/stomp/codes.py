@@ -1,4 +1,4 @@
-"""What each error of Headgate is called in an ERROR frame: the names of RabbitMQ, in the header `message`."""
+"""Names of errors in ERROR frames, in the header `message`: those of RabbitMQ, for each error of Headgate."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ERROR_MESSAGES: dict[type[errors.HeadgateError], str] = {
     errors.LogError: "internal_error",
     errors.RemoteProtocolError: "Invalid frame",
 }
-"""The name of each error; a class that is missing has that of its nearest base."""
+"""The name of each error; a missing class has the name of its nearest base."""
 
 
 def error_message(error: errors.HeadgateError) -> str:
-    """What an error is called. A RemoteProtocolError may bring its own name as its code."""
+    """The name of an error. A RemoteProtocolError may bring its own name as its code."""
     if isinstance(error, errors.RemoteProtocolError) and isinstance(error.code, str):
         return error.code
     return next((ERROR_MESSAGES[kind] for kind in type(error).__mro__ if kind in ERROR_MESSAGES), "internal_error")

@@ -50,7 +50,7 @@ class ServerConnection:
         self._output: list[bytes] = []
 
     def receive(self, data: bytes | memoryview) -> Iterator[e.Event]:
-        """The events of these bytes and of what was left over; the next frame is read when the next event is asked for.
+        """The events of these bytes and of bytes left over; asking for the next event reads the next frame.
 
         A violation is answered here and becomes an event, too; nothing is raised.
         """
@@ -139,7 +139,7 @@ class ServerConnection:
     # what this side says
 
     def connected(self, *, session: str, server: str, heart_beat_ms: tuple[int, int]) -> None:
-        """The client is known; what it sent meanwhile is read by the next `receive`. Raises LocalProtocolError."""
+        """Accept the client; the next `receive` reads the bytes that it sent meanwhile. Raises LocalProtocolError."""
         self._check(ConnectionState.AUTHENTICATING)
         self.state = ConnectionState.OPEN
         self._reader.max_body_bytes = self._max_body_bytes
@@ -162,7 +162,7 @@ class ServerConnection:
         return len(frame)
 
     def receipt(self, receipt: str) -> None:
-        """What the client asked a receipt for is done. Raises LocalProtocolError."""
+        """Send a receipt: the request that asked for it is done. Raises LocalProtocolError."""
         self._check(ConnectionState.OPEN, ConnectionState.LEAVING)
         self._output.append(encode_frame("RECEIPT", [("receipt-id", receipt)], b"", self.version))
 
@@ -177,7 +177,7 @@ class ServerConnection:
         self._output.append(b"\n")
 
     def fail(self, error: HeadgateError, *, receipt: str | None = None) -> None:
-        """Say what is wrong, and end the connection. Harmless if it has ended."""
+        """Send an error, and end the connection. Does nothing if the connection has ended."""
         if self.state is not ConnectionState.CLOSED:
             self._tell(error, receipt, ())
             self.finish()
@@ -205,7 +205,7 @@ class ServerConnection:
         self._output.append(encode_frame("ERROR", told, str(error).encode("utf-8", "replace"), self.version))
 
     def finish(self) -> None:
-        """End it silently: nothing more is read or said."""
+        """End the connection silently: nothing more is read or sent."""
         self.state = ConnectionState.CLOSED
         self._reader.clear()
 
@@ -227,7 +227,7 @@ def _required(headers: Mapping[str, str], name: str, command: str) -> str:
 
 
 def _key(headers: Mapping[str, str]) -> str:
-    """What names a subscription: its id, else its destination."""
+    """The key of a subscription: its id, else its destination."""
     return f"T_{headers['id']}" if "id" in headers else f"Q_{headers['destination']}"
 
 
@@ -246,4 +246,4 @@ _COMMANDS: Mapping[str, Callable[[ServerConnection, Frame], e.Event]] = {
     "NACK": ServerConnection._acknowledge,
     "DISCONNECT": ServerConnection._disconnect,
 }
-"""What a client may say on an open connection."""
+"""The frames that a client may send on an open connection."""

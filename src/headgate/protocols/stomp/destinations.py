@@ -19,7 +19,7 @@ from headgate.errors import RemoteProtocolError
 
 
 class DestinationKind(enum.Enum):
-    """What a destination is."""
+    """The kinds of destinations."""
 
     QUEUE = "queue"
     EXISTING_QUEUE = "amq/queue"

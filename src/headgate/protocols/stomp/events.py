@@ -1,4 +1,4 @@
-"""What a client did, as the core of its connection tells it."""
+"""Events of a STOMP connection: the requests and faults of a client."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class AckMode(enum.StrEnum):
 
 
 class Connect(msgspec.Struct, frozen=True):
-    """The client wants in; answered with `connected` or `fail`. Nothing is read before that.
+    """The client wants to connect; answered with `connected` or `fail`. Nothing is read before the answer.
 
-    `heart_beat_ms`: it can send so often, it wants to be sent so often; 0 = not.
+    `heart_beat_ms`: how often it can send, and how often it wants to receive, heart-beats; 0 = not.
     """
 
     login: str | None
@@ -31,7 +31,7 @@ class Connect(msgspec.Struct, frozen=True):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """A message; `receipt` is what the client wants to be told when it is kept, None for nothing."""
+    """A message; `receipt` is the receipt id to send once it is kept, None for no receipt."""
 
     destination: str
     headers: dict[str, str]
@@ -40,7 +40,7 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Subscribe(msgspec.Struct, frozen=True):
-    """A subscription; `key` names it on the connection, `id` is what the client called it, if it did."""
+    """A subscription; `key` names it on the connection, `id` is the client's own name for it, if any."""
 
     key: str
     id: str | None
@@ -58,7 +58,7 @@ class Unsubscribe(msgspec.Struct, frozen=True):
 
 
 class Acknowledge(msgspec.Struct, frozen=True):
-    """A message is done with; refusing it is the same to a stream. `message` is what MESSAGE called it."""
+    """A message is acknowledged, or refused: the same to a stream. `message` is its name in the MESSAGE frame."""
 
     message: str
     receipt: str | None
@@ -71,7 +71,7 @@ class Disconnect(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The client did what ends the connection; it has been told so."""
+    """A fault of the client ended the connection; the client has been told."""
 
     error: RemoteProtocolError
 

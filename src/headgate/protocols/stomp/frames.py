@@ -36,7 +36,7 @@ class Version(enum.StrEnum):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """A frame as it is: nothing is known of what the command means."""
+    """A frame of any command."""
 
     command: str
     headers: dict[str, str]
@@ -55,7 +55,7 @@ _ESCAPES: dict[Version, dict[str, str]] = {
 
 
 class FrameReader:
-    """Takes bytes, gives frames. `version` is that of the frames to come, `max_body_bytes` the limit of theirs."""
+    """Bytes in, frames out. `version`, and `max_body_bytes`, the limit of a body, count for the frames to come."""
 
     __slots__ = ("_buffer", "_frame", "_length", "_searched", "max_body_bytes", "version")
 
@@ -66,7 +66,7 @@ class FrameReader:
         self._searched = 0
         """The number of bytes already searched without finding the end."""
         self._frame: tuple[str, dict[str, str]] | None = None
-        """The frame whose body is coming in."""
+        """The frame whose body is still incomplete."""
         self._length: int | None = None
 
     def add(self, data: bytes | memoryview) -> None:
@@ -74,7 +74,7 @@ class FrameReader:
         self._buffer += data
 
     def clear(self) -> None:
-        """Forget what was not read."""
+        """Drop the unread bytes."""
         self._buffer.clear()
         self._frame = None
 

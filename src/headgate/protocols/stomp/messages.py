@@ -1,8 +1,8 @@
-"""Headers of SEND as properties of AMQP 0.9.1, and those properties as headers of MESSAGE.
+"""Headers of SEND as properties of AMQP 0.9.1, and the way back, as headers of MESSAGE.
 
-The headers in `PROPERTY_HEADERS` are properties; all others, except the destination, are headers of the message, as
-long strings. Back, headers that are long strings or integers are shown as text, others are left out; so is a
-content length that was stored as a header: the frame has its own.
+The headers in `PROPERTY_HEADERS` become properties; all others, except the destination, become headers of the message,
+as long strings. On the way back, headers that are long strings or integers become text. Other headers are left out,
+and so is a content length that was stored as a header: the frame has its own.
 
 Source: RabbitMQ 4.3 (`rabbit_stomp_util`).
 """

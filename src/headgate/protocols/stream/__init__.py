@@ -6,7 +6,7 @@
     Command, ResponseCode, response_code            numbers of the protocol, and what each error is answered with
     ProtocolViolation                               what a peer did wrong
 
-All other frames are in the table `frames`. Hidden: their layout, and what may be said when.
+All other frames are in the table `frames`. Hidden: their layout, and which frames each state allows.
 """
 
 from typing import TYPE_CHECKING

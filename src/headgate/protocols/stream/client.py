@@ -39,7 +39,7 @@ Int64Array = NDArray[np.int64]
 
 
 class ClientState(Enum):
-    """What the client waits for."""
+    """The states of a client's connection, by the answer that it waits for."""
 
     GREETING = "waiting for the server's properties"
     HANDSHAKE = "waiting for the list of mechanisms"
@@ -63,8 +63,8 @@ _EXPECTED: Mapping[ClientState, type[f.Frame]] = {
 """The one frame that leads on, in the states of the handshake; Heartbeat and Close may come in any."""
 
 MAX_RECEIVED_BYTES = 256 << 20
-"""The largest frame that is taken: a chunk is delivered whole, whatever frame size was agreed; RabbitMQ's reach some
-mebibytes."""
+"""Limit: bytes of a received frame. A chunk is delivered whole, even beyond the agreed frame size; RabbitMQ's chunks
+reach some mebibytes."""
 
 _SIZE = struct.Struct(">I")
 _KEY = struct.Struct(">H")
@@ -73,13 +73,13 @@ _MANY = {Command.DELIVER, Command.PUBLISH_CONFIRM, Command.PUBLISH_ERROR}
 
 @dataclass(frozen=True, slots=True)
 class ServerInformation:
-    """What the server said of itself in the handshake: its properties, where it is, which commands it has."""
+    """The server's description of itself in the handshake: its properties, its address, its commands."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
     mechanisms: tuple[str, ...] = ()
     advertised: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[int, int] = field(default_factory=dict)
-    """Highest version by key of the commands that it takes."""
+    """Highest version of each command that the server takes, by key."""
 
     @property
     def headgate_version(self) -> str | None:
@@ -131,19 +131,19 @@ class ClientConnection:
         self._send_request(f.PeerProperties(dict(properties or {"product": "headgate"})))
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[ClientEvent]:
-        """What the bytes, together with those before, say. Never raises."""
+        """The events of these bytes and of an incomplete frame before them. Never raises."""
         if self.state is not ClientState.CLOSED:
             self._frames.receive(data)
         events, self._events = self._events, []
         return events
 
     def request(self, frame: f.Request) -> int:
-        """Ask something; gives the correlation id that the reply will have. LocalProtocolError unless open."""
+        """Send a request; gives the correlation id that the reply will have. LocalProtocolError unless open."""
         self._check_open(type(frame).__name__)
         return self._send_request(frame)
 
     def send(self, frame: f.Frame) -> None:
-        """Say something that has no reply: Credit, StoreOffset, Heartbeat. Raises LocalProtocolError."""
+        """Send a frame without a reply: Credit, StoreOffset, Heartbeat. Raises LocalProtocolError."""
         self._check_open(type(frame).__name__)
         if isinstance(frame, f.Request):
             raise LocalProtocolError(f"{type(frame).__name__} has a reply: `request` it")

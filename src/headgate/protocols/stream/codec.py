@@ -12,7 +12,7 @@ from headgate.protocols.stream.frames import FROM_CLIENT, FROM_SERVER, Credit, F
 from headgate.protocols.stream.wire import Reader, WireType, malformed
 
 FRAME_HEAD = struct.Struct(">IHH")
-"""Size of what follows it, key, version."""
+"""Size (without the size field itself), key, version."""
 
 _KEY = struct.Struct(">HH")
 _CORRELATION = struct.Struct(">I")
@@ -71,9 +71,9 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode_from_client(body: bytes) -> Frame:
-    """The frame of a client whose bytes, without the size, are given; `Publish` is not read here.
+    """The frame of a client, from its bytes without the size; `Publish` is not read here.
 
-    Raises RemoteProtocolError (unknown frame) for a key or a version that is not known and for malformed fields.
+    Raises RemoteProtocolError (unknown frame) for an unknown key or version, and for malformed fields.
     """
     if len(body) == _CREDIT.size and body.startswith(_CREDIT_HEAD):
         # What a consumer says for each chunk.

@@ -49,7 +49,7 @@ class Command(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What a reply, an error of a publisher, a metadata update or a Close says."""
+    """Codes of replies, publishing errors, metadata updates and Close frames."""
 
     OK = 0x01
     STREAM_DOES_NOT_EXIST = 0x02
@@ -78,7 +78,7 @@ SERVER_VERSIONS: tuple[tuple[int, int, int], ...] = tuple(
     (key, 1, 2 if key == Command.PUBLISH else 1)
     for key in (1, 2, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 22, 23, 24, 25, 28, 29, 30, 31)
 )
-"""What a server says to ExchangeCommandVersions: (key, lowest, highest version), in the order clients rely on."""
+"""The server's answer to ExchangeCommandVersions: (key, lowest, highest version), in the order clients rely on."""
 
 CLIENT_VERSIONS: tuple[tuple[int, int, int], ...] = (
     (Command.PUBLISH_CONFIRM, 1, 1),
@@ -87,7 +87,7 @@ CLIENT_VERSIONS: tuple[tuple[int, int, int], ...] = (
     (Command.METADATA_UPDATE, 1, 1),
     (Command.CONSUMER_UPDATE, 1, 1),
 )
-"""What our client can receive."""
+"""The commands that our client can receive: (key, lowest, highest version)."""
 
 RESPONSE_CODES: dict[type[errors.HeadgateError], ResponseCode] = {
     errors.ResourceNotFoundError: ResponseCode.STREAM_DOES_NOT_EXIST,
@@ -115,7 +115,7 @@ RESPONSE_CODES: dict[type[errors.HeadgateError], ResponseCode] = {
 
 
 def response_code(error: errors.HeadgateError) -> ResponseCode:
-    """The code that says an error; an error of the protocol has its own."""
+    """The code for an error; a ProtocolError may bring its own."""
     if isinstance(error, errors.ProtocolError) and error.code in ResponseCode.__members__.values():
         return ResponseCode(int(error.code))
     return next(RESPONSE_CODES[kind] for kind in type(error).__mro__ if kind in RESPONSE_CODES)

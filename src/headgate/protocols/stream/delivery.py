@@ -3,7 +3,7 @@
     version 1    u8 subscription id, chunk
     version 2    u8 subscription id, u64 id of the stream's last chunk, chunk
 
-The Bloom filter and the trailer of a chunk stay behind, although the header goes on saying how long they are.
+The Bloom filter and the trailer of a chunk are not sent, although the header still has their lengths.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.protocols.stream.wire import malformed
 Int64Array = NDArray[np.int64]
 
 DELIVER_HEAD_BYTES = (0, 9, 17)
-"""Of a frame, by version: what stands before the chunk, the size included."""
+"""Bytes of a frame before the chunk, the size included, by version."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Chunks: TypeAlias = Iterable[tuple[int, int, int]]

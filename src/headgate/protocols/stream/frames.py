@@ -34,7 +34,7 @@ from headgate.protocols.stream.wire import (
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """Anything that goes over the wire; as such, a frame without correlation id that has no reply."""
+    """A frame; used directly, one without correlation id that has no reply."""
 
     command: ClassVar[Command]
     is_reply: ClassVar[bool] = False
@@ -72,7 +72,7 @@ class PeerPropertiesReply(Reply, frozen=True):
 
 
 class SaslHandshake(Request, frozen=True):
-    """Which SASL mechanisms are there?"""
+    """Asks for the SASL mechanisms of the server."""
 
     command = Command.SASL_HANDSHAKE
 
@@ -107,7 +107,7 @@ class Tune(Frame, frozen=True):
 
 
 class TuneReply(Tune, frozen=True):
-    """What some clients send in place of `Tune`, with the bit of replies set."""
+    """A `Tune` with the bit of replies set, which some clients send."""
 
     is_reply = True
 
@@ -135,7 +135,7 @@ class Close(Request, frozen=True):
 
 
 class CloseReply(Reply, frozen=True):
-    """The other side is told; the socket may be closed."""
+    """Close was received; the socket may be closed."""
 
     command = Command.CLOSE
 
@@ -147,21 +147,21 @@ class Heartbeat(Frame, frozen=True):
 
 
 class ExchangeCommandVersions(Request, frozen=True):
-    """What the client can receive: (key, lowest version, highest version)."""
+    """The commands that the client can receive: (key, lowest version, highest version)."""
 
     command = Command.EXCHANGE_COMMAND_VERSIONS
     versions: Versions
 
 
 class ExchangeCommandVersionsReply(Reply, frozen=True):
-    """What the server can receive."""
+    """The commands that the server can receive."""
 
     command = Command.EXCHANGE_COMMAND_VERSIONS
     versions: Versions = ()
 
 
 class DeclarePublisher(Request, frozen=True):
-    """A publisher of a stream; with a reference, what it publishes is deduplicated."""
+    """A publisher of a stream; with a reference, its messages are deduplicated."""
 
     command = Command.DECLARE_PUBLISHER
     publisher_id: U8
@@ -216,7 +216,7 @@ class Subscribe(Request, frozen=True):
 
 
 class SubscribeReply(Reply, frozen=True):
-    """The subscription is there."""
+    """The subscription has begun."""
 
     command = Command.SUBSCRIBE
 
@@ -235,7 +235,7 @@ class UnsubscribeReply(Reply, frozen=True):
 
 
 class Credit(Frame, frozen=True):
-    """This many more chunks may be delivered."""
+    """Grants the delivery of this many more chunks."""
 
     command = Command.CREDIT
     subscription_id: U8
@@ -243,7 +243,7 @@ class Credit(Frame, frozen=True):
 
 
 class CreditReply(Frame, frozen=True):
-    """Only where a `Credit` was refused; no correlation id."""
+    """The refusal of a `Credit`; no correlation id."""
 
     command = Command.CREDIT
     is_reply = True
@@ -252,7 +252,7 @@ class CreditReply(Frame, frozen=True):
 
 
 class StoreOffset(Frame, frozen=True):
-    """A bookmark of a consumer; nothing is answered."""
+    """An offset to store for a consumer; there is no reply."""
 
     command = Command.STORE_OFFSET
     reference: Text
@@ -261,7 +261,7 @@ class StoreOffset(Frame, frozen=True):
 
 
 class QueryOffset(Request, frozen=True):
-    """Where is the bookmark?"""
+    """Asks for the stored offset of a reference."""
 
     command = Command.QUERY_OFFSET
     reference: Text
@@ -285,7 +285,7 @@ class Create(Request, frozen=True):
 
 
 class CreateReply(Reply, frozen=True):
-    """The stream is there."""
+    """The stream was created."""
 
     command = Command.CREATE
 
@@ -304,7 +304,7 @@ class DeleteReply(Reply, frozen=True):
 
 
 class Metadata(Request, frozen=True):
-    """Where are these streams?"""
+    """Asks for the brokers of these streams."""
 
     command = Command.METADATA
     streams: Texts
@@ -320,7 +320,7 @@ class MetadataReply(Request, frozen=True):
 
 
 class MetadataUpdate(Frame, frozen=True):
-    """The server: what you knew about the stream does not hold any more."""
+    """The server: the client's metadata of the stream are out of date."""
 
     command = Command.METADATA_UPDATE
     code: U16
@@ -359,7 +359,7 @@ class PartitionsReply(Reply, frozen=True):
 
 
 class ConsumerUpdate(Request, frozen=True):
-    """The server asks: this consumer becomes active (1) or inactive (0); from where?"""
+    """The server: this consumer becomes active (1) or inactive (0); the reply says from which offset."""
 
     command = Command.CONSUMER_UPDATE
     subscription_id: U8
@@ -367,7 +367,7 @@ class ConsumerUpdate(Request, frozen=True):
 
 
 class ConsumerUpdateReply(Reply, frozen=True):
-    """The client: from there on; None is the place of the Subscribe. Some clients send bytes after it."""
+    """The client: deliver from this offset; None: from that of the Subscribe. Some clients send bytes after it."""
 
     command = Command.CONSUMER_UPDATE
     ignores_trailing_bytes = True
@@ -375,7 +375,8 @@ class ConsumerUpdateReply(Reply, frozen=True):
 
 
 IDENTITY_STATISTIC = "headgate_identity:"
-"""The protocol has numbers only for statistics, so an identity is the end of a name, whose number says nothing."""
+"""Prefix of the statistic that carries a stream's identity in its name, because values are numbers; its number is
+without meaning."""
 
 
 class StreamStats(Request, frozen=True):
@@ -404,7 +405,7 @@ class CreateSuperStream(Request, frozen=True):
 
 
 class CreateSuperStreamReply(Reply, frozen=True):
-    """The super stream is there."""
+    """The super stream was created."""
 
     command = Command.CREATE_SUPER_STREAM
 
@@ -423,7 +424,7 @@ class DeleteSuperStreamReply(Reply, frozen=True):
 
 
 class ResolveOffsetSpecification(Request, frozen=True):
-    """Which offset is that place now?"""
+    """Asks for the current offset of a place in a stream."""
 
     command = Command.RESOLVE_OFFSET_SPECIFICATION
     stream: Text
@@ -451,7 +452,7 @@ FROM_CLIENT: tuple[type[Frame], ...] = (
     StoreOffset,
     ConsumerUpdateReply,
 )
-"""What a client may send, `Publish` apart."""
+"""Frames that a client may send, besides `Publish`."""
 
 FROM_SERVER: tuple[type[Frame], ...] = (
     *_FROM_BOTH,
@@ -461,7 +462,7 @@ FROM_SERVER: tuple[type[Frame], ...] = (
     MetadataUpdate,
     ConsumerUpdate,
 )
-"""What a server may send, `PublishConfirm`, `PublishError` and `Deliver` apart."""
+"""Frames that a server may send, besides `PublishConfirm`, `PublishError` and `Deliver`."""
 
 REPLY_OF: dict[Command, type[Reply]] = {kind.command: kind for kind in Reply.__subclasses__()}
 """The class of the reply to each request that has a code."""

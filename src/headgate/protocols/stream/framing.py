@@ -1,4 +1,4 @@
-"""Cutting what a peer sends into frames: whole frames stay where they are, of an incomplete one the bytes are kept."""
+"""Cutting received bytes into frames: whole frames are read in place, the bytes of an incomplete one are kept."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _SIZE = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class ProtocolViolation:
-    """The peer sent what it may not: the last event. `is_answered`: a Close tells it so, else the socket is closed."""
+    """A fault of the peer: the last event. `is_answered`: a Close tells the peer; else the socket is closed."""
 
     error: RemoteProtocolError
     is_answered: bool = False
 
 
 class FrameAssembler:
-    """Bytes in, whole frames out; keeps one incomplete frame, or what came while reading was halted.
+    """Bytes in, whole frames out; keeps one incomplete frame, or the bytes that came while reading was halted.
 
-    `walk(view, position)` takes whole frames of a view from a position on and gives the place after the last it took.
-    It may set `is_halted`: what is behind then waits until `go_on`. `skip` drops bytes that come, whatever they are.
+    `walk(view, position)` reads whole frames of a view from a position on and gives the place after the last one.
+    It may set `is_halted`: the bytes behind then wait until `go_on`. `skip` drops the next bytes unread.
     """
 
     __slots__ = ("_held", "_skip", "_walk", "is_halted")
@@ -40,11 +40,11 @@ class FrameAssembler:
         return len(self._held)
 
     def skip(self, count: int) -> None:
-        """Drop the next `count` bytes; called in a walk, which then ends at once, or by who discards a frame."""
+        """Drop the next `count` bytes; called in a walk, which then ends at once, or to discard a frame."""
         self._skip += count
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Take what the peer sent; each byte is copied at most once unless its frame is incomplete."""
+        """Take bytes of the peer; each byte is copied at most once unless its frame is incomplete."""
         view = memoryview(data)
         position = 0
         while self._held and not self.is_halted and position < len(view):
@@ -61,7 +61,7 @@ class FrameAssembler:
             self._keep(view, self._walk_from(view, position))
 
     def go_on(self) -> None:
-        """Walk through what came while reading was halted."""
+        """Read the bytes that came while reading was halted."""
         self.is_halted = False
         self._walk_held()
 

@@ -1,4 +1,4 @@
-"""Publish frames in bulk, and what answers them: PublishConfirm and PublishError (stream_protocol.md section 5).
+"""Publish frames in bulk, and their answers: PublishConfirm and PublishError (stream_protocol.md section 5).
 
     Publish        u8 publisher id, u32 count, entries
       version 1    u64 publishing id, then a message (u32 length, bytes) or a sub-batch (11 bytes of head, data)
@@ -33,7 +33,7 @@ UInt64Array = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
 
 DEFAULT_EXPANSION_LIMIT_BYTES = 64 << 20
-"""Sub-batches that say they are larger uncompressed are refused."""
+"""Limit: announced bytes of an uncompressed sub-batch. Larger ones are refused."""
 
 PUBLISH_HEAD_BYTES = 13
 """Of a frame, up to its first entry."""
@@ -98,7 +98,7 @@ class PublishError:
 
 @dataclass(slots=True)
 class _Columns:
-    """What a run of frames holds; `frames` `(frames, 4)`: publisher id, first entry, accepted entries, entries."""
+    """The entries of a run of frames; `frames` `(frames, 4)`: publisher id, first entry, accepted entries, entries."""
 
     ids: Int64Array
     starts: Int64Array
@@ -128,8 +128,8 @@ def parse_publish_run(
 ) -> tuple[list[Publish], int]:
     """All complete, well-formed Publish frames that follow each other from `position` on, and the place after them.
 
-    What is wanted of `data` is copied, once. At the first frame that is of another kind, incomplete, larger than
-    `frame_max`, or malformed the run ends; the caller looks what it is.
+    The needed bytes of `data` are copied, once. The run ends before the first frame that is of another kind,
+    incomplete, larger than `frame_max`, or malformed; the caller examines that frame.
     """
     kernel = kernels.load(_KERNEL) if len(data) - position >= _KERNEL_FROM_BYTES else None
     if kernel is None:

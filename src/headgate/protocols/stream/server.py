@@ -1,4 +1,4 @@
-"""The server's side of a connection: what a client may say when, and how it is answered (stream_protocol.md, 3)."""
+"""The server's side of a connection: the frames that each state allows, and their answers (stream_protocol.md, 3)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _NEXT: Mapping[ServerState, Mapping[type[f.Frame], ServerState]] = {
     ServerState.LEAVING: {},
     ServerState.CLOSED: {},
 }
-"""What may come in a state, and the state after it; `Publish`, too, may come when the connection is open."""
+"""Frames that each state accepts, and the state after them; an open connection accepts `Publish` as well."""
 
 _DECIDED_BY_REPLY = {
     ServerState.AUTHENTICATING: (f.SaslAuthenticateReply, ServerState.TUNING),
@@ -76,10 +76,10 @@ _DECIDED_BY_REPLY = {
 """States that end with our reply: with code OK in the state given, else closed."""
 
 _WAITS_FOR_REPLY = (f.SaslAuthenticate, f.Open)
-"""Nothing is read after them before they are answered."""
+"""Requests that halt reading until they are answered."""
 
 _DEAF = (ServerState.LEAVING, ServerState.CLOSED)
-"""What still comes in these states is not examined."""
+"""States in which received bytes are ignored."""
 
 FRAME_MAX_BEFORE_OPEN = 8192
 _HELD_MAX = 4 << 20
@@ -92,7 +92,7 @@ _REASONS = {ResponseCode.UNKNOWN_FRAME: "unknown frame", ResponseCode.FRAME_TOO_
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What a server proposes and bounds: frame size in bytes, heartbeat in seconds, 0 is none; sub-batch expansion."""
+    """The limits of a server: frame size in bytes, heartbeat in seconds, 0 is none; sub-batch expansion in bytes."""
 
     frame_max: int = 1 << 20
     heartbeat_s: int = 60
@@ -106,7 +106,7 @@ class ServerConnection:
     """Bytes of a client in, events out; replies in, bytes out.
 
     Requests, `Close` among them, are answered in their order with `send(reply)`. `SaslAuthenticate`, `Open` and a
-    ProtocolViolation halt reading until they are answered (the last with `fail`); then `go_on` gives what came behind.
+    ProtocolViolation halt reading until they are answered (the last with `fail`); then `go_on` gives the later events.
     When the state is CLOSED and the output is taken, the socket is closed.
     """
 
@@ -125,7 +125,7 @@ class ServerConnection:
         self._violation: ProtocolViolation | None = None
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[ServerEvent]:
-        """What the bytes, together with those before, say. `data` is not kept. Never raises."""
+        """The events of these bytes and of an incomplete frame before them. `data` is not kept. Never raises."""
         if self.state not in _DEAF:
             self._frames.receive(data)
             limit = _HELD_MAX if self.state is ServerState.OPENED else FRAME_MAX_BEFORE_OPEN
@@ -134,13 +134,13 @@ class ServerConnection:
         return self._taken_events()
 
     def go_on(self) -> list[ServerEvent]:
-        """What came while reading was halted; empty as long as it is."""
+        """The events of bytes that came while reading was halted; empty while it is halted."""
         if self._frames.is_halted and self._violation is None and not self._waits():
             self._frames.go_on()
         return self._taken_events()
 
     def send(self, frame: f.Frame) -> None:
-        """Say something; a reply must belong to the oldest unanswered request. Raises LocalProtocolError."""
+        """Send a frame; a reply must belong to the oldest unanswered request. Raises LocalProtocolError."""
         if self.state is ServerState.CLOSED:
             raise LocalProtocolError(f"{type(frame).__name__} on a closed connection")
         if isinstance(frame, f.Reply | f.MetadataReply):

@@ -140,7 +140,7 @@ TEXT: WireType[str] = WireType(_write_text, _read_text)
 OPTIONAL_TEXT: WireType[str | None] = WireType(_write_text, lambda reader: _read_nullable_text(reader) or None)
 """Null and the empty text are both None."""
 LOOSE_TEXT: WireType[str] = WireType(_write_loose_text, _read_loose_text)
-"""Text that may be any bytes: those that are not UTF-8 become lone surrogates, and bytes again when written."""
+"""Text of any bytes: bytes that are not UTF-8 become lone surrogates, and the same bytes again when written."""
 BINARY: WireType[bytes | None] = WireType(_write_binary, _read_binary)
 
 

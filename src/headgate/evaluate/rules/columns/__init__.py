@@ -1,1 +1,1 @@
-"""Predicates on one field: what they all say about a value is found once and known again by the value's class."""
+"""Predicates on one field: their verdicts on a value are found once, and known again by the value's class."""

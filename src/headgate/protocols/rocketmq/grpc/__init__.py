@@ -1,4 +1,4 @@
-"""RocketMQ's gRPC protocol, version 2: what requests ask for, what they are answered with, how clients sign. Pure.
+"""RocketMQ's gRPC protocol, version 2: requests checked, answers composed, signatures. Pure.
 
     GrpcLimits                                         what a client may ask for
     sent_messages, check_type, sent_response           SendMessage; a `SentMessage` is one of its messages

@@ -38,11 +38,11 @@ _BLOCK_WORDS = 32
 _ROOM_OF_MESSAGE = 1024
 _DIGEST_BYTES = 32
 _NAMED = ("__BORNHOST", DUE, "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID")
-"""System properties that have a field of their own, as the kernel is told them."""
+"""System properties with a field of their own, in the kernel's order."""
 
 
 class Delivery(msgspec.Struct, gc=False):
-    """What is told of a message beside what it holds; `identity` is that of the stream that is its queue."""
+    """The facts of a delivery beside the message itself; `identity` is the identity of its queue's stream."""
 
     handle: str
     identity: str
@@ -54,7 +54,7 @@ class Delivery(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class DeliveredFrom:
-    """What all messages of one answer say alike."""
+    """The fields that are the same in all messages of one answer."""
 
     topic: pb.Resource
     store_host: str
@@ -80,7 +80,7 @@ def delivered_messages(messages: Sequence[bytes], given: Sequence[Delivery], sou
 def _written(
     kernel: ModuleType, messages: EncodedMessages, given: Sequence[Delivery], source: DeliveredFrom
 ) -> list[bytes]:
-    """What the kernel wrote; of what it left open nothing."""
+    """The messages as the kernel encodes them; empty bytes where it leaves one open."""
     count = len(messages)
     names = system_names()
     digits = "".join([identity_digits(each.identity) for each in given]).encode()

@@ -36,7 +36,7 @@ _STATUSES: tuple[tuple[type[HeadgateError], Status], ...] = (
     (BrokerError, Status.BAD_REQUEST),
     (HeadgateError, Status.INTERNAL_SERVER_ERROR),
 )
-"""What an error is answered with: the first kind that fits counts. A ProtocolError brings its own."""
+"""The status that answers an error, by the first class that fits. A ProtocolError brings its own."""
 
 M = TypeVar("M", bound="pb.Protobuf")
 
@@ -74,7 +74,7 @@ def milliseconds(duration: pb.Duration) -> int:
 
 
 def duration(length_ms: int) -> pb.Duration:
-    """A duration of so many milliseconds."""
+    """A duration, from milliseconds."""
     seconds, rest_ms = divmod(length_ms, 1000)
     return pb.Duration(seconds=seconds, nanos=rest_ms * 1_000_000)
 

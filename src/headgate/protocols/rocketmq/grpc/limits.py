@@ -1,4 +1,4 @@
-"""What a client may ask for, beside what messages may hold."""
+"""Limits of requests; limits of messages are in `checks`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.protocols.rocketmq import Limits
 
 @dataclass(frozen=True, slots=True)
 class GrpcLimits:
-    """Numbers that the original has as settings, with its defaults; `messages` is what messages may hold."""
+    """Limits of requests, with the defaults of RocketMQ's settings; `messages` are the limits of messages."""
 
     messages: Limits = field(default_factory=Limits)
     batch: int = 32

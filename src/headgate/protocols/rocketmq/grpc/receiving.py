@@ -1,4 +1,4 @@
-"""What ReceiveMessage asks for, checked.
+"""ReceiveMessage requests, checked.
 
 Source: rocketmq_wire, A3; `ReceiveMessageActivity` of RocketMQ 5.5.
 """
@@ -17,10 +17,10 @@ _ATTEMPT_ID_CHARACTERS = 255
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """One receive; `is_renewed` asks the server to renew what is given.
+    """One receive; `is_renewed` asks the server to renew the invisible time of the delivered messages.
 
-    `polling_ms` None: as long as the call may last. `queue` is which one is named, −1 for any; `attempt_id` is empty
-    where the client says none.
+    `polling_ms` None: as long as the call may last. `queue` is the number of the queue, −1 for any; `attempt_id` is
+    empty if the client sends none.
     """
 
     group: str
@@ -36,7 +36,7 @@ class Receive:
 
 
 def receive_request(request: pb.ReceiveMessageRequest, limits: GrpcLimits) -> Receive:
-    """What is asked for. Raises RemoteProtocolError with the status of what is refused."""
+    """The request, checked. Raises RemoteProtocolError with a status if it is refused."""
     group, topic = full_name(request.group), full_name(request.message_queue.topic)
     check_group(group)
     check_topic(topic)

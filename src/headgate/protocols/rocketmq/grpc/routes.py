@@ -1,7 +1,7 @@
 """Answers to QueryRoute and QueryAssignment: the queues of a topic, and where they are reached.
 
-All queues are one broker's. Its address is the one that the client came to, as it wrote it: what leads here through a
-forwarded port or a name goes on doing so. Source: rocketmq_wire, A3.
+All queues are one broker's. Its address is the one that the client used, as the client wrote it, so that forwarded
+ports and names go on working. Source: rocketmq_wire, A3.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Route:
 
 
 def reached_at(asked: pb.Endpoints, host: str, port: int) -> pb.Endpoints:
-    """Where the client is told to go: where it said that it came to, else host and port. Raises RemoteProtocolError."""
+    """The broker's address for a client: the endpoints that it gave, else host and port. Raises RemoteProtocolError."""
     if asked.addresses:
         if any(not each.host or not 0 < each.port < 65536 for each in asked.addresses):
             raise refused(Status.ILLEGAL_ACCESS_POINT, "an address of the endpoints has no host, or no port")
@@ -57,7 +57,7 @@ def route_response(route: Route, status: pb.Status) -> pb.QueryRouteResponse:
 
 
 def assignment_response(route: Route, status: pb.Status, *, is_fifo: bool) -> pb.QueryAssignmentResponse:
-    """What a push consumer receives from: any queue, or for a group that is fifo each of them."""
+    """The queues that a push consumer receives from: one entry for any queue, or each queue for a fifo group."""
     numbers: Iterable[int] = range(route.queues) if is_fifo else (ANY_QUEUE,)
     assignments = [pb.Assignment(message_queue=route.queue(number)) for number in numbers]
     return pb.QueryAssignmentResponse(status=status, assignments=assignments)

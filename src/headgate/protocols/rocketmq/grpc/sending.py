@@ -1,6 +1,6 @@
-"""What SendMessage asks for, checked, and its answer.
+"""SendMessage requests, checked, and their answers.
 
-All messages of a call are for one topic. A call with a message that is refused stores none of them, as in the original
+All messages of a call are for one topic. If one message is refused, none of the call is stored, as in the original
 (`SendMessageActivity` of RocketMQ 5.5).
 """
 
@@ -35,9 +35,9 @@ DUE = "TIMER_DELIVER_MS"
 
 @dataclass(slots=True)
 class SentMessage:
-    """One message: its type as its properties say it, its group if it is fifo, when it is due if it is delayed.
+    """One message: its type, by its properties, its group if it is fifo, its due time if it is delayed.
 
-    `offset` and `recall_handle` are what is answered, where there is one.
+    `offset` and `recall_handle` are for the answer; the handle is empty where there is none.
     """
 
     message: RocketMessage
@@ -56,9 +56,9 @@ class SentMessage:
 def sent_messages(
     request: pb.SendMessageRequest, limits: GrpcLimits, *, now_ms: int, born_host: str
 ) -> tuple[str, list[SentMessage]]:
-    """The topic and the messages; `born_host` is what a client is called that does not say it.
+    """The topic and the messages; `born_host` stands in for the host of clients that name none.
 
-    Raises RemoteProtocolError with the status of what is refused.
+    Raises RemoteProtocolError with a status if one is refused.
     """
     given = request.messages
     if not given:
@@ -105,7 +105,7 @@ def _sent(given: pb.Message, limits: GrpcLimits, now_ms: int, born_host: str) ->
 
 
 def _type(system: pb.SystemProperties) -> pb.MessageType:
-    """What a message is by its properties. Raises RemoteProtocolError for more than one."""
+    """The type of a message, by its properties. Raises RemoteProtocolError if they say more than one type."""
     found = [
         kind
         for kind, is_it in (
@@ -134,7 +134,7 @@ def check_type(kind: pb.MessageType, accepted: Sequence[pb.MessageType], topic: 
 
 
 def sent_response(messages: Iterable[SentMessage]) -> pb.SendMessageResponse:
-    """The answer: where each message is, and by what it is recalled if it is delayed."""
+    """The answer: the offset of each message, and the handle that recalls it if it is delayed."""
     entries = [
         pb.SendResultEntry(
             status=OK,

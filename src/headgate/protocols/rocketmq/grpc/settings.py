@@ -20,7 +20,7 @@ _FIRST_BACKOFF_MS, _LAST_BACKOFF_MS, _BACKOFF_FACTOR = 10, 1_000, 2.0
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What the settings of a client say: a producer has no group; of a topic the type and text of its filter."""
+    """The settings of a client: its group (producers have none), and type and text of the filter for each topic."""
 
     kind: pb.ClientType
     group: str | None
@@ -28,12 +28,12 @@ class ClientSettings:
 
     @property
     def is_producer(self) -> bool:
-        """Whether the client sends; others receive."""
+        """Whether the client sends messages; other clients receive them."""
         return self.kind == pb.ClientType.PRODUCER
 
     @staticmethod
     def of(given: pb.Settings) -> ClientSettings:
-        """What was sent. Raises RemoteProtocolError for names, and kinds of clients that are not served."""
+        """The settings, checked. Raises RemoteProtocolError for wrong names, and for types of clients not served."""
         kind = given.client_type
         if kind == pb.ClientType.PRODUCER and given.WhichOneof("pub_sub") != "subscription":
             for topic in given.publishing.topics:
@@ -49,7 +49,7 @@ class ClientSettings:
 def settings_answer(
     given: pb.Settings, *, fifo: bool, max_attempts: int, backoff_ms: Sequence[int], limits: GrpcLimits
 ) -> pb.Settings:
-    """The settings of a client completed; the first three are those of a consumer's group."""
+    """The settings of a client, completed; `fifo`, `max_attempts` and `backoff_ms` are those of a consumer's group."""
     answer = pb.Settings()
     answer.CopyFrom(given)
     if given.client_type == pb.ClientType.PRODUCER:

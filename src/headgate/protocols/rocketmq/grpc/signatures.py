@@ -19,7 +19,7 @@ ALGORITHM = "MQv2-HMAC-SHA1"
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What the header says."""
+    """The parts of the header."""
 
     key: str
     digest: bytes
@@ -34,7 +34,7 @@ class Signature:
 
 
 def parse_signature(header: str) -> Signature | None:
-    """What a header says; None for a client that has no key. Raises AuthenticationError."""
+    """The signature in a header; None for an empty header: the client has no key. Raises AuthenticationError."""
     kind, _, rest = header.strip().partition(" ")
     if not kind:
         return None

@@ -21,7 +21,7 @@ from headgate.protocols.rocketmq.remoting.frames import Buffer, Int32
 from headgate.protocols.rocketmq.remoting.headers import Int64
 
 READ, WRITE = 4, 2
-"""Bits of what a queue allows."""
+"""Permission bits of a queue."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -66,7 +66,7 @@ class ClusterInfo(msgspec.Struct, rename="camel"):
 
 
 class SubscriptionData(msgspec.Struct, rename="camel"):
-    """What a consumer group wants of a topic. `expressionType` none or empty means TAG."""
+    """The subscription of a consumer group to a topic. `expressionType` none or empty means TAG."""
 
     topic: str
     sub_string: str | None = None
@@ -95,7 +95,7 @@ class ProducerData(msgspec.Struct, rename="camel"):
 
 
 class Heartbeat(msgspec.Struct, rename="camel"):
-    """A client says that it is there. With `withoutSub` its subscriptions are those of the last one, and left out."""
+    """A sign of life of a client. With `withoutSub` its subscriptions are left out: the last heartbeat's count."""
 
     client_id: str = msgspec.field(name="clientID")
     producer_data_set: list[ProducerData] | None = None
@@ -105,9 +105,9 @@ class Heartbeat(msgspec.Struct, rename="camel"):
 
 
 def subscriptions_of(body: Buffer) -> list[SubscriptionData]:
-    """What a consumer says that it asks for, of the body of its `GET_CONSUMER_RUNNING_INFO`.
+    """The subscriptions of a consumer, from the body of its `GET_CONSUMER_RUNNING_INFO`.
 
-    The rest of that is no JSON that others read: clients in Java have objects for keys. Raises RemoteProtocolError.
+    The rest of the body is no standard JSON: clients in Java have objects as keys. Raises RemoteProtocolError.
     """
     _, _, rest = str(bytes(body), "utf-8", "replace").partition('"subscriptionSet":')
     try:
@@ -184,7 +184,7 @@ _encode = msgspec.json.Encoder().encode
 _SCANNER = json.JSONDecoder()
 _SUBSCRIPTIONS = msgspec.json.Decoder(list[SubscriptionData], strict=False)
 _TEXT = rb"""("(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z))"""
-"""A text in quotes, or one without an end: what is looked at once is not looked at again, whatever it is."""
+"""A text in quotes, or one without an end; no byte is examined twice."""
 _UNQUOTED = re.compile(
     _TEXT + rb"""|'((?:[^'\\]++|\\(?:.|\Z))*+)(?:'|\Z)|(?<![\w$."'-])([A-Za-z_$][\w$.-]*+|-?[0-9]+)(?=\s*+:)""",
     re.DOTALL,
@@ -198,7 +198,7 @@ def encode_body(value: msgspec.Struct) -> bytes:
 
 
 def decode_body(body: Buffer, kind: type[T]) -> T:
-    """A body as what it is. Raises RemoteProtocolError that says what is wrong with it; linear in its length."""
+    """A body as a `kind`. Raises RemoteProtocolError with the reason; cost linear in its length."""
     decode: Callable[[Buffer], T] = _decoder(kind).decode
     try:
         try:

@@ -1,4 +1,4 @@
-"""Numbers of the protocol, and what each error is answered with.
+"""Numbers of the protocol, and the code that answers each error.
 
 Source: rocketmq_wire, part B; the classes of the same names in the original's module `remoting`.
 """
@@ -37,7 +37,7 @@ class Serialization(IntEnum):
 
 
 class Language(IntEnum):
-    """What a peer is written in."""
+    """The language that a peer is written in."""
 
     JAVA = 0
     CPP = 1
@@ -98,7 +98,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What answers say."""
+    """Codes of answers."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -150,7 +150,7 @@ _STATUSES: Mapping[int | str, ResponseCode] = {
 
 
 def response_code(error: HeadgateError) -> ResponseCode:
-    """What an error is answered with: the code of the first of its classes that the table names."""
+    """The code that answers an error: the first in the table for one of its classes."""
     if isinstance(error, ProtocolError) and error.code in _STATUSES:
         return _STATUSES[error.code]
     return next(code for kind, code in _CODES if isinstance(error, kind))

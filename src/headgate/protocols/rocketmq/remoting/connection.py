@@ -20,7 +20,7 @@ _SIZE = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class ProtocolViolation:
-    """What the peer did wrong. There is no answer to that: the connection is closed, and no more of it is read."""
+    """A fault of the peer. It gets no answer: the connection is closed, and no more of it is read."""
 
     error: RemoteProtocolError
 
@@ -33,9 +33,9 @@ class RemotingConnection:
     def __init__(self, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._partial = bytearray()
-        """The beginning of a frame whose end has not come."""
+        """The beginning of an incomplete frame."""
         self._needed = 4
-        """How many bytes there have to be before it is worth a look."""
+        """How many bytes must have come before the next look at them."""
         self._output: list[Buffer] = []
         self._is_broken = False
 
@@ -81,6 +81,6 @@ class RemotingConnection:
         self._output += encode_frame(command)
 
     def take_output(self) -> list[Buffer]:
-        """What is to be sent, in pieces; once."""
+        """The bytes to send, in pieces; once."""
         output, self._output = self._output, []
         return output

@@ -70,7 +70,7 @@ class Command(msgspec.Struct, kw_only=True):
 
     @property
     def is_one_way(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Whether the sender waits for no answer."""
         return bool(self.flag & _ONE_WAY)
 
     def answer(
@@ -94,7 +94,7 @@ class Command(msgspec.Struct, kw_only=True):
 
 
 class _JsonHeader(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """A header in JSON; what else is in one is passed over."""
+    """A header in JSON; unknown fields are ignored."""
 
     code: Int32
     language: str | Int32 | None = None
@@ -106,13 +106,13 @@ class _JsonHeader(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 class _LooseHeader(_JsonHeader, rename="camel"):
-    """The same from peers that do not write every value as a text, which the original takes, too."""
+    """A header with values that are no texts, which some peers write; the original accepts them, too."""
 
     ext_fields: dict[str, str | int | float | bool | None] | None = None  # type: ignore[assignment]
 
 
 class _JsonAnswer(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """A header as it is written; `extFields` last, as it is what differs."""
+    """A header as it is written; `extFields` comes last because only it differs."""
 
     code: int
     flag: int
@@ -132,7 +132,7 @@ _LANGUAGE_NAMES = {int(language): language.name for language in Language}
 
 
 def encode_frame(command: Command) -> list[Buffer]:
-    """A frame in pieces: its head, then the body, not copied. Raises ValueError for what has no form in it."""
+    """A frame in pieces: its head, then the body, not copied. Raises ValueError for values that no frame can hold."""
     body = command.body
     pieces: list[Buffer] = [body] if isinstance(body, bytes | bytearray | memoryview) else list(body)
     length = sum(map(len, pieces))

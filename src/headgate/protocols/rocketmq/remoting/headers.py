@@ -1,7 +1,7 @@
-"""Typed headers: what requests carry in their fields, and what answers do.
+"""Typed headers: the fields of requests and of answers.
 
-Names are the protocol's own, numbers are texts on the wire. A request that lacks a field, or has another than its type
-allows, is refused with an error that names it; fields that are not known are passed over, as in the original.
+Names are the protocol's own, numbers are texts on the wire. A request with a missing field, or a value of another
+type, is refused with an error that names the field; unknown fields are ignored, as in the original.
 
 Sources: rocketmq_wire B2 to B5; the classes `…RequestHeader` and `…ResponseHeader` of the original's module `remoting`.
 """
@@ -200,12 +200,12 @@ _NAMED_SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 
 
 def read_header(command: Command, kind: type[T]) -> T:
-    """The fields of a request as what they are. Raises RemoteProtocolError that names the field which is not."""
+    """The fields of a request as a typed header. Raises RemoteProtocolError that names the wrong field."""
     return _convert(command.fields, kind)
 
 
 def read_send(command: Command) -> SendRequest:
-    """What one of the requests to send says; errors as `read_header`."""
+    """The header of any request to send; errors as `read_header`."""
     fields: Mapping[str, str] = command.fields
     if command.code not in _NAMED_SENDS:
         fields = {_LETTERS[name]: value for name, value in fields.items() if name in _LETTERS}

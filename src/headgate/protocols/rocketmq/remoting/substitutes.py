@@ -1,4 +1,4 @@
-"""What does here what a request asks for that is not served; most of them come from `mqadmin` and `DefaultMQAdminExt`.
+"""Substitutes in Headgate for requests that are not served; most requests come from `mqadmin` and `DefaultMQAdminExt`.
 
 Source of the numbers: the class `RequestCode` of 5.5.0.
 """
@@ -48,7 +48,7 @@ _SUBSTITUTES: Mapping[int, str] = {code: text for text, codes in _GROUPS for cod
 
 
 def not_supported(code: int) -> str:
-    """What a request that is not served is answered: the original's words, and what to use instead, if known."""
+    """The answer to a request that is not served: the original's words, and what to use instead, if known."""
     words = f" request type {code} not supported"
     substitute = _SUBSTITUTES.get(code)
     return words if substitute is None else f"{words} by Headgate: {substitute}"

@@ -1,8 +1,8 @@
-"""Topics: streams whose subscriptions are views made by rules; which message gives which subscription which copies.
+"""Topics: streams whose subscriptions are views made by rules, and the copies that a message gives each subscription.
 
-Hides how rules are written down (`rule`), what makes a topic right (`model`, `limits`, `settings`, `forwarding`), from
+Hides how rules are written down (`rule`), when a topic is valid (`model`, `limits`, `settings`, `forwarding`), from
 which offset each rule is in force and how that survives a crash (`history`, `journal`, `editor`, `in_force`), how a
-batch of messages becomes copies (`router`, `copies`), and where it all lies (`places`).
+batch of messages becomes copies (`router`, `copies`), and the folders of all of it (`places`).
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The copies of one batch of messages, and what the rules did: columns, no object per copy."""
+"""The copies of one batch of messages, and counters per rule: columns, no object per copy."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _PLAIN_WORD, _NO_SOURCE = (np.int64(value).tobytes() for value in (PLAIN, -1))
 
 
 def copy_identity(stream: str, offset: int, subscription: int, rule: int) -> bytes:
-    """What tells a copy from every other one; the same for a copy that is made again."""
+    """The identity of a copy, unlike that of any other; a copy that is made again has the same."""
     return b"\0".join((stream.encode(), b"%d" % offset, b"%d" % subscription, b"%d" % rule))
 
 
 @dataclass(slots=True)
 class RuleCounters:
-    """What one rule did with the messages of a batch.
+    """Counters of one rule over the messages of a batch.
 
-    `matched`: it selected the message; `copies`: those of its own, which only an action makes; `failed_actions`: its
-    action could not be evaluated; `errors`: its filter could not, or the bytes are not a message; `unknown` verdicts.
-    `unknown` is None but in an exact router; `errors` is None in a topic with many rules (`router.ERRORS_COUNTED`)
+    `matched`: it selected the message; `copies` of its own, which only an action makes; `failed_actions`: its action
+    could not be evaluated; `errors`: its filter could not, or the bytes are not a message; `unknown` verdicts.
+    `unknown` is None except in an exact router; `errors` is None in a topic with many rules (`router.ERRORS_COUNTED`)
     unless the subscription wants dead-letter copies. `last_failure`: the last offset that filter or action failed for.
     """
 
@@ -87,7 +87,7 @@ class Counters(Sequence[RuleCounters]):
         )
 
     def add(self, other: Counters) -> None:
-        """Count what the same rules did with another batch."""
+        """Add the counters of the same rules over another batch."""
         self.matched += other.matched
         self.failed_actions += other.failed_actions
         self.errors += other.errors
@@ -97,7 +97,7 @@ class Counters(Sequence[RuleCounters]):
             self.unknown += other.unknown
 
     def nonzero(self) -> Iterator[RuleCounters]:
-        """The counters of rules that did anything."""
+        """The counters of rules with any count above zero."""
         total = self.matched + self.failed_actions + self.errors
         if self.unknown is not None:
             total = total + self.unknown
@@ -198,9 +198,9 @@ class Copies:
         return held.take(places)
 
     def located(self, subscription: int) -> tuple[EncodedMessages, Int64Array]:
-        """The messages among which the copies of a subscription are, and their places there.
+        """The messages that contain the copies of a subscription, and the places of the copies among them.
 
-        They are the same object for all subscriptions without changed copies, and for those without others.
+        All subscriptions without changed copies share one object; so do all subscriptions with changed copies only.
         """
         place = self.of(subscription)
         rows, sources = self.rows[place], self._sources[place]
@@ -212,7 +212,7 @@ class Copies:
 
     @property
     def room(self) -> NDArray[np.uint8]:
-        """The buffer that the changed copies lie in: for other ones, when these are not used any more."""
+        """The buffer of the changed copies; it may be reused for others when these are no longer used."""
         return self._changed.data
 
     def plain_counts(self) -> Int64Array:

@@ -1,7 +1,7 @@
 """Changing the rules of a topic: checked, in the stream's order, all of a change or nothing of it.
 
-A change is made under the stream's writer lock and is in force from the next offset: what is in the stream by then is
-decided by the rules before, what comes by those after. It is on disk when the call returns.
+A change is made under the stream's writer lock and is in force from the next offset: messages already in the stream are
+decided by the rules before it, later ones by the rules after it. It is on disk when the call returns.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class TopicEditor:
         return self._history.current
 
     def _load(self) -> None:
-        """The history as it is on disk; after a failure without what was not confirmed."""
+        """Read the history from disk; after a failure, without unconfirmed changes."""
         found = read_lines(self._path, size_bytes=None if self._end is None else self._end.size_bytes)
         if found is None:
             raise RuleNotFoundError("the stream is no topic", topic=self._writer.stream.name)
@@ -156,7 +156,7 @@ class TopicEditor:
         return self.apply([r.RemoveRule(subscription, name)], now_ms=now_ms)
 
     def change_limits(self, limits: TopicLimits, *, now_ms: int) -> int:
-        """Give the topic other limits; what is there stays."""
+        """Give the topic other limits; existing subscriptions and rules stay."""
         return self.apply([r.ChangeLimits(limits)], now_ms=now_ms)
 
     def declare(
@@ -167,10 +167,10 @@ class TopicEditor:
         in_force_from: int | None = None,
         planned: Mapping[str, model.Topic] | None = None,
     ) -> int | None:
-        """Make the topic what `topic` says, in one change; the offset of it, None if it is so already.
+        """Make the topic equal to `topic`, in one change; gives the offset of the change, None if nothing differs.
 
-        `planned` are topics that will be declared as well: what forwards is checked against them, not against what
-        they are now. `in_force_from` as in `apply`.
+        `planned` are topics that will be declared as well: forwarding is checked against them, not against their
+        present state. `in_force_from` as in `apply`.
         """
         topic.check(compile_rules=False)
         changes = list(differences(self._history, topic))
@@ -215,7 +215,7 @@ class TopicEditor:
         return offset
 
     def prune(self, below: int) -> None:
-        """Delete versions that were in force only below an offset; earlier messages cannot be decided any more."""
+        """Delete versions that were in force only below an offset; messages below it can no longer be decided."""
         self._rewrite(min(below, self._writer.next_offset))
 
     # inside
@@ -334,7 +334,7 @@ class TopicEditor:
             self._must_rewrite = False
 
     def _adjust_pin(self) -> None:
-        """What waits to be settled may now be as much as the limits say."""
+        """Give the pin the present limit `unsettled_bytes` as its quota."""
         pinned, quota_bytes = self._writer.pinned, self._history.limits.unsettled_bytes
         if pinned is not None and pinned.quota_bytes != quota_bytes:
             # The change is made already; who raises the pin writes it again.
@@ -359,10 +359,10 @@ def create_topic(
     arguments: StreamArguments | None = None,
     wait: Wait = no_wait,
 ) -> Stream:
-    """Make a topic without subscriptions: of the stream of that name, made with `arguments` if it is not there.
+    """Make the stream of that name a topic without subscriptions; a missing stream is created with `arguments`.
 
-    One whose `settings` say that it is a queue has its subscription, with the settings `queue`, in the same write.
-    Raises RuleExistsError if it is a topic already, RuleError for its name or settings, ConfigError, LogError.
+    If `settings` say that it is a queue, its subscription, with the settings `queue`, is part of the same write. Raises
+    RuleExistsError for an existing topic, RuleError for its name or settings, ConfigError, LogError.
     """
     limits.check()
     model.check_topic_name(name, limits)
@@ -410,7 +410,7 @@ def check_removable(root: str | Path, name: str) -> None:
 
 
 def topics_forwarding_to(root: str | Path, name: str) -> list[str]:
-    """The other topics that forward to a topic or stream; those that cannot be read forward nothing."""
+    """The other topics that forward to a topic or stream; topics that cannot be read are left out."""
     found = []
     for stream in list_streams(root):
         with contextlib.suppress(LogError):
@@ -421,7 +421,7 @@ def topics_forwarding_to(root: str | Path, name: str) -> list[str]:
 
 
 def _remove_state(stream: Stream) -> None:
-    """Delete what was decided, and what subscriptions did. Raises LogError."""
+    """Delete the postings, the ledger and the subscriptions' own streams. Raises LogError."""
     for folder in state_folders(stream):
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -470,9 +470,9 @@ def creation_of(subscription: model.Subscription) -> list[r.Change]:
 
 
 def differences(history: RuleHistory, wanted: model.Topic) -> Iterator[r.Change]:
-    """The changes that make a topic what is wanted; what goes goes first, so that limits and names are free.
+    """The changes that turn a topic into the wanted one; removals come first, so that limits and names are free.
 
-    Its own settings are not among them.
+    The topic's own settings are not compared.
     """
     names = {model.folded(subscription.name) for subscription in wanted.subscriptions}
     if history.limits != wanted.limits:

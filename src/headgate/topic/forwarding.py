@@ -13,7 +13,7 @@ from headgate.topic.model import Topic
 
 
 def forward_order(topics: Iterable[Topic]) -> list[Topic]:
-    """The topics so that each comes before those that it forwards to, else in the order given.
+    """The topics, each before its forwarding targets, otherwise in the given order.
 
     Raises RuleError that names the path of a loop, TargetNotFoundError for a target that is not among them.
     """
@@ -31,7 +31,7 @@ def forward_targets(topic: Topic) -> list[str]:
 
 
 def check_no_loop(start: Topic, find: Callable[[str], Topic | None]) -> None:
-    """Raise RuleError that names the path if what `start` forwards can come back to a topic where it was.
+    """Raise RuleError, which names the path, if forwarding from `start` can lead back to a topic on the path.
 
     `find` gives the topic of a name, None where there is none. Each topic that can be reached is examined once.
     """
@@ -88,7 +88,7 @@ def _loop(name: str, way: dict[str, str]) -> RuleError:
 
 
 def target_not_found(topic: str, subscription: str, target: str, *, kind: str = "topic") -> TargetNotFoundError:
-    """The error for a subscription that forwards to a topic or stream (`kind`) that is not there."""
+    """The error for a subscription that forwards to a missing topic or stream (`kind`)."""
     return TargetNotFoundError(
         f"forwards to {target!r}, and there is no such {kind}", topic=topic, subscription=subscription, target=target
     )

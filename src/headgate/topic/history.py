@@ -1,9 +1,9 @@
 """Which rules are in force at which offset: the history of a topic, read from its journal.
 
 A change is in force from the offset of the stream at which it was made: messages below it are decided by the rules
-before, messages from it on by those after. It is made under the stream's writer lock and is on disk before any message
-at that offset can be written; so a reader that takes the end of the stream first and the history second knows every
-rule that it needs.
+before the change, messages from it on by the rules after it. It is made under the stream's writer lock and is on disk
+before any message at that offset can be written; so a reader that takes the end of the stream first and the history
+second knows every rule that it needs.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class RuleHistory:
         return self._at(self.last_change)
 
     def at(self, offset: int) -> Topic:
-        """The topic as it is for the message at an offset.
+        """The topic as it was in force for the message at an offset.
 
         Raises OffsetOutOfRangeError if what was in force there is pruned. Cost: one look at every version.
         """
@@ -251,7 +251,7 @@ class RuleHistory:
         )
 
     def share_compiled(self, before: RuleHistory) -> None:
-        """Take over the rules that an earlier state of the history compiled; those that differ are compiled anew."""
+        """Take over compiled rules from an earlier state of the history; rules that differ are compiled anew."""
         self._compiled = before._compiled
 
     # single entries
@@ -433,7 +433,7 @@ class RuleHistory:
 
 
 def _rule(version: r.RuleVersion, limits: Limits, compiled: dict[tuple[int, int, int], Rule]) -> Rule:
-    """The rule of a version; one object for each under the same limits, so that what was compiled is kept."""
+    """The rule of a version; one object per version under the same limits, so that it is compiled once."""
     key = version.subscription, version.number, version.from_offset
     rule = compiled.get(key)
     if rule is None or rule.definition != version.rule:
@@ -442,7 +442,7 @@ def _rule(version: r.RuleVersion, limits: Limits, compiled: dict[tuple[int, int,
 
 
 def _versioned(of: r.SubscriptionVersion | r.SubscriptionProperties) -> tuple[object, ...]:
-    """What of a subscription has a history: all but its settings."""
+    """The parts of a subscription that have a history: all but its settings."""
     return of.name, of.fall_through, of.dead_letter_on_errors, of.forward_to
 
 

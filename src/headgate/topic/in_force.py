@@ -1,6 +1,6 @@
-"""The rules in force, offset by offset: the history as its journal is now, and routers for ranges of offsets.
+"""The rules in force, offset by offset: the history from the journal as of now, and routers for ranges of offsets.
 
-What is loaded and compiled is kept until the journal's file changes.
+Loaded histories and compiled rules are kept until the journal's file changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KEPT_TOPICS = 4
 
 
 class RoutersInForce:
-    """The routers of a topic, each made when the first message that it decides is there; not for several threads."""
+    """The routers of a topic, each made when the first message that it decides arrives; not for several threads."""
 
     def __init__(self, history: RuleHistory, stream: str, subscription: str | None = None) -> None:
         self.history = history
@@ -31,9 +31,9 @@ class RoutersInForce:
 
     @staticmethod
     def of(folder: Path, subscription: str | None = None) -> RoutersInForce:
-        """Those of a stream's folder, as its journal is now. Raises RuleNotFoundError, LogError.
+        """The routers of a stream's folder, by its journal as of now. Raises RuleNotFoundError, LogError.
 
-        With the name of a `subscription`, which matters without case, they give copies to none but that one.
+        With the name of a `subscription`, compared without case, they give copies to that subscription only.
         """
         return _routers(folder, subscription, *_state_of_journal(folder))
 
@@ -81,7 +81,7 @@ class FollowedHistory:
 
 
 def _state_of_journal(folder: Path) -> tuple[int, int, int]:
-    """What tells the journal's content from an earlier one: inode, size in bytes, time of change in nanoseconds."""
+    """The state by which a changed journal is noticed: inode, size in bytes, time of change in nanoseconds."""
     try:
         found = os.stat(f"{folder}/{JOURNAL_NAME}")
     except FileNotFoundError:

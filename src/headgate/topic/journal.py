@@ -5,20 +5,20 @@
     8d02be51 {"offset":1200,"at_ms":…,"changes":[…]}\\n   a change that was made since, all of it or nothing
 
 Eight hex digits are a CRC-32: in the mark of its 16 digits, in a line of the JSON behind the space, begun with the
-CRC-32 of the line before. So a line counts only behind the lines that it was written behind: one that is doubled, moved
-or taken out is damage. A change is one write and a flush, and it counts when its line is whole: a last line without its
-end, or with zero bytes in it (what a power loss leaves), was never confirmed and is not there.
+CRC-32 of the line before. So a line is valid only after the lines that it was written after: a line doubled, moved or
+taken out is damage. A change is one write and a flush, and it counts when its line is whole: a last line without its
+end, or with zero bytes in it (the result of a power loss), was never confirmed and does not count.
 
 After the flush the mark is written, in place and without a flush of its own. It may be older than the last changes; it
-is never ahead of what is on the device. A file whose whole lines end before the mark has
-lost confirmed changes: an error, because older rules would be in force silently. A mark that is damaged
-was being written when the power failed, and says nothing.
+is never ahead of the bytes on the device. A file whose whole lines end before the mark has lost confirmed changes: an
+error, because older rules would be in force silently. A damaged mark was being written when the power failed, and is
+ignored.
 
-Everybody reads the file who reads the folder: rules decide what messages mean to readers of the stream, too. One whose
-head holds secrets of clients is its owner's alone.
+Every reader of the folder may read the file: rules matter to readers of the stream, too. A journal whose head holds
+secrets of clients is readable by its owner only.
 
-Bytes behind the mark are never overwritten: whatever is after the last whole line goes when the next change gives the
-file a new content by rename, so a reader beside the writer sees lines or beginnings of lines, nothing else.
+Bytes behind the mark are never overwritten: the rest after the last whole line goes when the next change gives the file
+a new content by rename, so a reader beside the writer sees lines or beginnings of lines, nothing else.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class JournalLines:
 def read_lines(path: Path, *, size_bytes: int | None = None) -> JournalLines | None:
     """The lines of a journal, or of its first `size_bytes`, known to be confirmed; None where there is no file.
 
-    Raises LogError for a journal that is damaged, or that ends before what was confirmed.
+    Raises LogError for a journal that is damaged, or that ends before its confirmed bytes.
     """
     try:
         raw = path.read_bytes()[:size_bytes]

@@ -69,4 +69,4 @@ LIMIT_MEANINGS: dict[str, str] = {
     "message_bytes": "bytes of a copy that an action made",
     "unsettled_bytes": "bytes from the first message on that a subscription has not settled; more are refused",
 }
-"""What each limit counts, for the reference page."""
+"""The meaning of each limit, for the reference page."""

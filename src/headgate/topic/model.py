@@ -1,4 +1,4 @@
-"""What a topic is: subscriptions with rules, and what makes them right (servicebus_filters, sections 1, 6 and 7)."""
+"""Topics: subscriptions with rules, and the checks on them (servicebus_filters, sections 1, 6 and 7)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.topic.rule import DEFAULT_RULE_NAME, Rule, RuleDefinition, default
 from headgate.topic.settings import DEFAULT_SETTINGS, SubscriptionSettings
 
 DEFAULT_RULES: tuple[Rule, ...] = (default_rule(),)
-"""What a subscription has that is made without rules."""
+"""The rules of a subscription that is made without rules."""
 
 _FORBIDDEN = frozenset("@?#*/\\|")
 
@@ -21,11 +21,11 @@ _FORBIDDEN = frozenset("@?#*/\\|")
 class Subscription:
     """A view of a topic: the messages that its rules select, each rule with an action giving copies of its own.
 
-    Without `rules` given it has the true rule `$Default`. A `fall_through` subscription has no rules; it gets what no
-    other subscription of the topic took. `dead_letter_on_errors`: a message that a rule cannot be evaluated for gives a
-    dead-letter copy; else that rule just does not select it. `forward_to` names the topic that the copies go to.
-    `settings` say how copies are delivered; they have no history, so they count as the topic has them now.
-    `number` is what the history gave it: counted from 1, in order of creation, never used again; 0 before.
+    Without `rules` given it has the true rule `$Default`. A `fall_through` subscription has no rules; it gets the
+    messages that no other subscription of the topic took. `dead_letter_on_errors`: a message that a rule cannot be
+    evaluated for gives a dead-letter copy; otherwise the rule just does not select it. `forward_to` names the topic
+    that the copies go to. `settings` say how copies are delivered; they have no history, so the present ones count.
+    `number` is given by the history: counted from 1, in order of creation, never used again; 0 before.
     """
 
     name: str
@@ -50,9 +50,9 @@ class Topic:
     limits: TopicLimits = DEFAULT_LIMITS
 
     def check(self, *, compile_rules: bool = True) -> None:
-        """Raise RuleError for the first thing that is wrong, with names, place and reason.
+        """Raise RuleError for the first error, with names, place and reason.
 
-        Without `compile_rules` names and numbers only, not what the rules say.
+        Without `compile_rules` only names and numbers are checked, not filters and actions.
         """
         self.limits.check()
         check_topic_name(self.name, self.limits)
@@ -108,7 +108,7 @@ class FilterCounts:
 
 @dataclass(frozen=True, slots=True)
 class TopicCounts:
-    """How much of what a topic's limits count it has; the names are those of the limits."""
+    """The counts of a topic that its limits restrict, under the names of the limits."""
 
     subscriptions: int = 0
     sql_filters: int = 0
@@ -118,7 +118,7 @@ class TopicCounts:
 def check_growth(before: TopicCounts, after: TopicCounts, limits: TopicLimits, topic: str) -> None:
     """Raise RuleLimitError if a change makes more of something than the limits allow.
 
-    What was above a limit before (it was lowered then) may stay, but not grow.
+    A count above a limit (the limit was lowered later) may stay, but not grow.
     """
     for counted in fields(TopicCounts):
         found, limit = getattr(after, counted.name), getattr(limits, counted.name)
@@ -172,7 +172,7 @@ def check_rule_name(name: str, topic: str, subscription: str, limits: TopicLimit
 
 
 def check_compiles(rule: Rule, topic: str, subscription: str, limits: TopicLimits) -> None:
-    """Raise RuleError, with the place, for a rule whose filter or action cannot be done or is larger than allowed."""
+    """Raise RuleError, with the place, for a rule whose filter or action is wrong or larger than allowed."""
     try:
         rule.check(limits.content)
     except RuleError as error:
@@ -182,7 +182,7 @@ def check_compiles(rule: Rule, topic: str, subscription: str, limits: TopicLimit
 
 
 def folded(name: str) -> str:
-    """What two names of subscriptions or rules are compared by: they are the same without case."""
+    """A name of a subscription or rule as it is compared: without case."""
     return name.casefold()
 
 

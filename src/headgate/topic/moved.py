@@ -1,11 +1,11 @@
-"""Copies that left their subscription: what is noted on a copy that becomes a dead letter, is deferred or forwarded.
+"""Copies that left their subscription: the notes on a copy that is dead-lettered, deferred or forwarded.
 
 A moved copy is a message of another stream. A dead letter, or a deferred copy, keeps the number that it had, offset ·
 2^20 + rule, the time at which its message arrived, and how often it was given out, in three message annotations; why it
 is a dead letter stands in application properties (servicebus_wire, section 5).
 
-A forwarded copy begins anew where it comes to. It keeps the sequence number that its message had first, how often it
-was forwarded, and as a dead letter where it became one (servicebus_wire, section 6).
+A forwarded copy begins anew at its target. It keeps the first sequence number of its message, how often it was
+forwarded, and, as a dead letter, where it became one (servicebus_wire, section 6).
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ MAX_HOPS = 4
 
 
 def with_properties(encoded: bytes, properties: Mapping[str, AmqpValue]) -> bytes:
-    """The message with application properties in place of those of these names, in any case; else its own bytes.
+    """The message with these application properties in place of any of the same names, case ignored; all else stays.
 
-    Bytes that are not a message, or whose application properties cannot be added to, become the body of a new one.
+    Bytes that are not a message, or a message to which no application property can be added, become the body of a new
+    one.
     """
     changes: list[tuple[FieldReference, AmqpValue | None]] = []
     for name, value in properties.items():
@@ -51,7 +52,7 @@ def with_properties(encoded: bytes, properties: Mapping[str, AmqpValue]) -> byte
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a moved copy was: its number, when its message arrived, and how often it was given out."""
+    """The origin of a moved copy: its number, when its message arrived, and how often it was given out."""
 
     copy: int
     arrived_ms: int
@@ -123,7 +124,7 @@ def _with_changes(message: Message, changes: Sequence[Change], encoded: bytes) -
 
 
 def origin_of(encoded: bytes) -> Origin | None:
-    """What `with_origin` noted on a message; None where it noted nothing. Cost: a search for bytes without it."""
+    """The note of `with_origin` on a message; None for a message without one, at the cost of a search for bytes."""
     if _COPY_OCTETS not in encoded:
         return None
     try:

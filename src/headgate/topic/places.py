@@ -1,4 +1,4 @@
-"""Where what belongs to a topic lies, all inside the folder of its stream, and how its subscriptions are named.
+"""The folders of a topic, all inside the folder of its stream, and the names of its subscriptions.
 
     streams/<topic>/                                      segments, stream.json, topic.journal, pin (the log's)
     streams/<topic>/postings/                             which copies each subscription has (`topic.deciding`)
@@ -8,7 +8,7 @@
     streams/<stream>/waiting/                             a stream: messages whose time has not come, topic or not
 
 So deleting a topic stays one rename, and lists of streams show none of them. A subscription's number is never used
-again in its topic, so what a removed one left belongs to no later one.
+again in its topic, so no later subscription gets the files of a removed one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ QUEUE_VIEW = "queue"
 """The key of the only view of a stream of dead letters or of deferred copies, in that stream's own ledger."""
 
 WAITING_NAME = "waiting"
-"""The folder in that of a stream."""
+"""Its folder inside the folder of a stream."""
 
 QUEUE_SUBSCRIPTION = "$queue"
-"""The one subscription of a queue; nobody names it: the name of the queue stands for it."""
+"""The only subscription of a queue; clients use the name of the queue instead."""
 
 DEAD_LETTER_QUEUE = "$DeadLetterQueue"
 _SUBSCRIPTIONS = "Subscriptions"
@@ -47,17 +47,17 @@ class SubscriptionName:
 
     @staticmethod
     def parse(name: str) -> SubscriptionName | None:
-        """The parts of a name (servicebus_wire, section 4); None for any other, such as that of a stream.
+        """The parts of a name (servicebus_wire, section 4); None for another name, for example of a stream.
 
         `Subscriptions` and `$DeadLetterQueue` are compared without case; topic and subscription are given as they are
-        written. The topic may hold `/`, so the last `/Subscriptions/` counts. Names of the dead letters of a transfer
-        (`…/$Transfer/$DeadLetterQueue`) are none: nothing is there.
+        written. The topic may hold `/`, so the last `/Subscriptions/` counts. Names of transfer dead letters
+        (`…/$Transfer/$DeadLetterQueue`) give None: that queue does not exist.
         """
         found = _NAME.fullmatch(name)
         return None if found is None else SubscriptionName(found["topic"], found["subscription"], bool(found["dead"]))
 
     def __str__(self) -> str:
-        """The name as Service Bus writes it; that of a queue is the name of its topic."""
+        """The name as Service Bus writes it; a queue has the name of its topic."""
         name = self.topic
         if self.subscription != QUEUE_SUBSCRIPTION:
             name = f"{name}/{_SUBSCRIPTIONS}/{self.subscription}"
@@ -65,7 +65,7 @@ class SubscriptionName:
 
 
 def view_key(number: int | str) -> str:
-    """The key of a subscription's view in the ledger of its topic; `number` is what the rule history gave it."""
+    """The key of a subscription's view in the ledger of its topic; `number` comes from the rule history."""
     return f"subscription/{number}"
 
 
@@ -75,17 +75,17 @@ def postings_folder(stream: Stream) -> Path:
 
 
 def waiting_folder(stream: Stream) -> Path:
-    """The folder of the stream with the messages of a stream whose time has not come."""
+    """The folder of the stream that holds a stream's scheduled messages until they are due."""
     return stream.path / WAITING_NAME
 
 
 def state_folders(stream: Stream) -> tuple[Path, ...]:
-    """The folders with all that was decided of a topic, and that its subscriptions did; a plain stream has none."""
+    """The folders of a topic's postings, its ledger and its subscriptions' streams; a plain stream has none."""
     return tuple(stream.path / name for name in ("postings", "ledger", "subscriptions"))
 
 
 def subscription_folder(stream: Stream, number: int) -> Path:
-    """The folder with what a subscription has for itself; it may go when the subscription is removed."""
+    """The folder of one subscription's own streams; it may be deleted when the subscription is removed."""
     return stream.path / "subscriptions" / str(number)
 
 

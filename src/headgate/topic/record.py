@@ -1,4 +1,4 @@
-"""What a rule history consists of on disk: versions with the offsets for which they are in force, and changes."""
+"""The records of a rule history on disk: versions with the offsets for which they are in force, and changes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RuleVersion(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
 
 class EarlierLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The limits of a topic that were in force up to `to_offset`, from where those before them ended."""
+    """Limits of a topic that were in force up to `to_offset`, from the end of the limits before them."""
 
     to_offset: int
     limits: TopicLimits
@@ -85,7 +85,7 @@ class SubscriptionProperties(_Change, frozen=True):
 
 
 SUBSCRIPTION_PROPERTIES = SubscriptionProperties.__struct_fields__[1:]
-"""The names of what a subscription is given beside its name and its rules."""
+"""The names of a subscription's properties, without its name and its rules."""
 
 
 class CreateSubscription(SubscriptionProperties, frozen=True, tag="create subscription"):
@@ -97,7 +97,7 @@ class ChangeSubscription(SubscriptionProperties, frozen=True, tag="change subscr
 
     @staticmethod
     def of(before: SubscriptionVersion, given: Mapping[str, object], *, name: str) -> ChangeSubscription:
-        """The properties in a JSON object, and in it the `settings`; what it does not name is as before.
+        """The change that a JSON object of properties describes; properties and `settings` that it does not name stay.
 
         Raises ConfigError that names a wrong key or value.
         """
@@ -116,7 +116,7 @@ class ChangeSubscription(SubscriptionProperties, frozen=True, tag="change subscr
 
 
 class RemoveSubscription(_Change, frozen=True, tag="remove subscription"):
-    """A subscription and its rules are in force no more."""
+    """A subscription and its rules are no longer in force."""
 
     name: str
 
@@ -136,14 +136,14 @@ class ReplaceRule(_Change, frozen=True, tag="replace rule"):
 
 
 class RemoveRule(_Change, frozen=True, tag="remove rule"):
-    """A rule is in force no more."""
+    """A rule is no longer in force."""
 
     subscription: str
     rule: str
 
 
 class ChangeLimits(_Change, frozen=True, tag="change limits"):
-    """The topic gets other limits; what is there stays."""
+    """The topic gets other limits; existing subscriptions and rules stay."""
 
     limits: TopicLimits
 

@@ -3,10 +3,11 @@
 Every rule examines the message as it arrived. All rules without action that select it give one copy together, the
 message's own bytes; each rule with an action gives a copy of its own, which the action changed and which holds the
 rule's name as `RuleName`. A rule that cannot be evaluated, or whose action cannot, gives no copy; the others are not
-disturbed. The fall-through subscription gets what no other one got a copy of, also bytes that are not a message.
+disturbed. The fall-through subscription gets the messages of which no other subscription got a copy, also bytes that
+are not a message.
 
-A copy is known by offset, subscription and rule, the plain one as rule 0; a routed batch that is repeated gives the
-same bytes, since `newid()` in an action is derived from them.
+A copy is identified by offset, subscription and rule, the plain one as rule 0; routing a batch again gives the same
+bytes, since `newid()` in an action is derived from that identity.
 """
 
 from __future__ import annotations
@@ -27,19 +28,20 @@ from headgate.topic.model import Topic
 from headgate.topic.rule import Rule
 
 ERRORS_COUNTED = 250
-"""Errors of all filters are found where a topic has at most this many rules. With more, equalities may be looked up in
-an index, which leaves out what an error would be; then they are found for subscriptions that keep dead letters only."""
+"""Limit: rules of a topic up to which the errors of all filters are found. With more rules, equalities may be looked up
+in an index, which does not notice errors; then only errors of subscriptions that keep dead letters are found."""
 
 _MOST_ADDED = 200
-"""At most this many new rules are added to a router. With more, or as many removed rules, it is built again."""
+"""Limit: new rules that are added to a router. With more of them, or as many removed rules, the router is built
+again."""
 
 
 @dataclass(slots=True)
 class Decided:
     """Pairs of row and slot, sorted by row, then slot: where filters are true, and where they fail.
 
-    A slot is a place in `Router.slot_rules`. Errors are complete, and `unknown` is there, as `RuleCounters` says;
-    `unknown` is `(slots,)`.
+    A slot is a place in `Router.slot_rules`. When errors are complete, and when `unknown` is None, is described at
+    `RuleCounters`; `unknown` is `(slots,)`.
     """
 
     rows: Int64Array
@@ -51,10 +53,10 @@ class Decided:
 
 @dataclass(slots=True)
 class Placed:
-    """Copies, of which those that actions changed lie in `changed`, and rules that failed, as their dead letters.
+    """Copies, with the bytes of changed ones in `changed`, and the dead letters of rules that failed.
 
-    `decided` is what their filters said; `failed_rows` and `failed_slots` are pairs of row and slot, where an action
-    failed.
+    `decided` are the verdicts of the filters; `failed_rows` and `failed_slots` are pairs of row and slot where an
+    action failed.
     """
 
     copies: CopyRun
@@ -68,8 +70,8 @@ class Placed:
 class Router:
     """Makes the copies of a topic whose rules stay the same. May be pickled; not for several threads at once.
 
-    `stream` is the name of the stream whose messages these are. An *exact* one evaluates each rule alone and counts
-    unknown verdicts and errors of all of them: for tests of rules; it is slower, and gives the same copies.
+    `stream` is the name of the messages' stream. An *exact* router evaluates each rule alone and counts unknown
+    verdicts and errors of all rules: for tests of rules; it is slower, and gives the same copies.
     """
 
     def __init__(self, topic: Topic, *, stream: str, exact: bool = False) -> None:
@@ -80,9 +82,9 @@ class Router:
         self._assign(topic.numbered(), None)
 
     def changed(self, topic: Topic) -> Router:
-        """A router for the topic after a change; what stays the same is taken over.
+        """A router for the topic after a change; unchanged rules are taken over.
 
-        Cost: a look at every rule, and milliseconds for each that is new; much cheaper than a new router where few are.
+        Cost: a look at every rule, and milliseconds per new rule; with few new rules much cheaper than a new router.
         """
         router = Router.__new__(Router)
         router._stream, router._exact = self._stream, self._exact
@@ -150,7 +152,7 @@ class Router:
 
     @property
     def slot_rules(self) -> list[tuple[int, Rule]]:
-        """Place of the subscription and rule by slot; −1 for a rule that is in force no more."""
+        """Place of the subscription and rule by slot; −1 for a rule that is no longer in force."""
         return [(slot.place, slot.rule) for slot in self._slots]
 
     def route(
@@ -163,8 +165,8 @@ class Router:
     ) -> Copies:
         """The copies of messages; `offsets` and `timestamps_ms`, when they arrived, are `(messages,)`.
 
-        What UTC() gives is the time at which the message arrived. Never raises for what messages hold. Changed copies
-        are written into `room`, that of copies that are not used any more, if it is large enough.
+        UTC() is the time at which the message arrived. The content of messages never raises. Changed copies are written
+        into `room`, the buffer of copies that are no longer used, if it is large enough.
         """
         return self.copies(self.decide(batch, timestamps_ms), batch, offsets, timestamps_ms, room=room)
 
@@ -177,7 +179,7 @@ class Router:
         *,
         room: NDArray[np.uint8] | None = None,
     ) -> Copies:
-        """The copies of messages that were decided; the arrays are those of `route`."""
+        """The copies of messages that `decide` has decided; arrays as in `route`."""
         runs, changed = self._make(decided, batch, offsets, timestamps_ms, room)
         count = len(self._slots)
         counters = Counters(
@@ -199,7 +201,7 @@ class Router:
         return slots, self._number_of[slots]
 
     def place(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> Placed:
-        """Which copies messages give, and which rules make dead letters of them; the arrays are those of `route`."""
+        """The copies that messages give, and the rules that make dead letters of them; arrays as in `route`."""
         decided = self.decide(batch, timestamps_ms)
         runs, changed = self._make(decided, batch, offsets, timestamps_ms, None)
         copies = joined([run for run in runs if len(run)])
@@ -219,7 +221,7 @@ class Router:
         timestamps_ms: Int64Array,
         room: NDArray[np.uint8] | None,
     ) -> tuple[list[CopyRun], _Changed]:
-        """The copies, and what actions made."""
+        """The copies, and the bytes that actions made."""
         plain_rows, plain_slots = decided.rows, decided.slots
         changed = _NOTHING_CHANGED
         runs = []
@@ -239,7 +241,7 @@ class Router:
         return runs, changed
 
     def _run_of_rules(self, rows: Int64Array, slots: Int64Array) -> CopyRun:
-        """What single rules make of messages; the sources are the places in `rows`."""
+        """One copy per pair of row and rule; the sources are the places in `rows`."""
         places, rules = self._subscription_of[slots], self._number_of[slots]
         order = np.lexsort((rules, rows, places))
         return CopyRun(places[order], rows[order], rules[order], order.astype(np.int64))
@@ -258,7 +260,7 @@ class Router:
         return CopyRun.plain(places, rows)
 
     def decide(self, batch: EncodedMessages, timestamps_ms: Int64Array) -> Decided:
-        """Which filters are true for which messages, and which fail; `timestamps_ms` is what UTC() gives, each."""
+        """Which filters are true for which messages, and which fail; `timestamps_ms` has the UTC() of each message."""
         unknown = np.zeros(len(self._slots), dtype=np.int64) if self._exact else None
         anytime, timed = self._groups
         if not len(timed):
@@ -299,7 +301,7 @@ class Router:
         slots: Int64Array,
         room: NDArray[np.uint8] | None,
     ) -> _Changed:
-        """What the actions of rules make of the rows that they selected."""
+        """The copies that the actions of rules make of the rows that they selected."""
         used, which = np.unique(slots, return_inverse=True)
         of_used = [self._slots[number] for number in used.tolist()]
 
@@ -380,7 +382,7 @@ _NOTHING_CHANGED = _Changed(EncodedMessages.of([]), _NO_ROWS, _NO_ROWS, _NO_ROWS
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A rule of a subscription; `place` is the subscription's in the topic, −1 for what is in force no more."""
+    """A rule of a subscription; `place` is the subscription's place in the topic, −1 for a rule no longer in force."""
 
     place: int
     subscription: int
@@ -408,7 +410,7 @@ class _Slot:
         return self.counts_errors or (self.keeps_errors and self.rule.definition.correlation is None)
 
     def decides_as(self, other: _Slot) -> bool:
-        """Whether what was compiled for the other one serves this one."""
+        """Whether the compiled rule of the other slot can be used for this one."""
         finds = self.keeps_errors == other.keeps_errors and self.counts_errors == other.counts_errors
         return finds and (self.rule is other.rule or self.rule == other.rule)
 
@@ -426,7 +428,7 @@ class _Group:
 
     @staticmethod
     def of(slots: list[_Slot], added: list[int], before: _Group | None, *, timed: bool, exact: bool) -> _Group:
-        """The group of the slots whose filters use the time, or do not; `added` are those that `before` has not."""
+        """The group of the slots whose filters use the time, or do not; `added` are the slots that `before` lacks."""
         new = [number for number in added if slots[number].rule.filter.uses_time is timed]
         if before is None or before._rule_set is None:
             filters = [slots[number].rule.filter for number in new]
@@ -448,7 +450,7 @@ class _Group:
         return int((self._numbers >= 0).sum())
 
     def decide(self, batch: EncodedMessages, now_ms: int, first_row: int, unknown: Int64Array | None) -> Decided:
-        """The verdicts for a batch whose rows count from `first_row`; unknown ones are counted where asked for."""
+        """The verdicts for a batch whose rows count from `first_row`; a given `unknown` counts unknown verdicts."""
         if self._rule_set is not None:
             found = self._rule_set.match(batch, now_ms=now_ms)
             return Decided(

@@ -152,8 +152,8 @@ class RuleDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 class Rule:
     """One rule: a filter and an optional action. Immutable; may be pickled.
 
-    `Rule("red", "color = 'red'", action="SET quantity = quantity / 2")`. `number` is what the history gave it: counted
-    from 1 in its subscription, in order of creation, never used again; 0 before. `limits` are those of its topic.
+    `Rule("red", "color = 'red'", action="SET quantity = quantity / 2")`. `number` is given by the history: counted from
+    1 in its subscription, in order of creation, never used again; 0 before. `limits` are the limits of its topic.
     """
 
     __slots__ = ("_action", "_filter", "definition", "limits", "number")
@@ -202,7 +202,7 @@ class Rule:
     def of(cls, definition: RuleDefinition, *, number: int = 0, limits: Limits = DEFAULT_LIMITS) -> Rule:
         """The rule of a definition; filter and action are compiled at first use, or checked by `check`.
 
-        Of the `limits` only those on the messages that the action makes apply.
+        Of the `limits` only the ones on messages that the action makes apply.
         """
         rule = cls.__new__(cls)
         rule._open(definition, number=number, limits=limits)
@@ -222,14 +222,14 @@ class Rule:
 
     @property
     def filter(self) -> Filter:
-        """What selects messages. Raises RuleError if it cannot be compiled."""
+        """The compiled filter. Raises RuleError if it cannot be compiled."""
         if self._filter is None:
             self._filter = self._compiled(RuleDefinition.compile_filter, _any_length(self.limits))
         return self._filter
 
     @property
     def action(self) -> Action | None:
-        """What changes the copy; None: the rule asks for the message as it is. Raises RuleError."""
+        """The compiled action; None: the copy is the message as it is. Raises RuleError."""
         if self._action is None and self.definition.action is not None:
             self._action = self._compiled(RuleDefinition.compile_action, _any_length(self.limits))
         return self._action
@@ -240,7 +240,7 @@ class Rule:
         return self.definition.action is not None
 
     def check(self, limits: Limits) -> None:
-        """Raise RuleError if filter and action say nothing that can be done, or are larger than the limits allow."""
+        """Raise RuleError if filter or action cannot be compiled, or is larger than the limits allow."""
         self._compiled(RuleDefinition.compile_filter, limits)
         self._compiled(RuleDefinition.compile_action, limits)
 
@@ -271,7 +271,7 @@ def _rule_of(definition: RuleDefinition, number: int, limits: Limits) -> Rule:
 
 @functools.lru_cache(maxsize=8)
 def _any_length(limits: Limits) -> Limits:
-    """The limits without those on the rule itself: a rule in force stays valid when they are lowered."""
+    """The limits without the ones on the rule itself: a rule in force stays valid when these are lowered."""
     return replace(limits, filter_characters=_NO_LIMIT, action_characters=_NO_LIMIT, action_expressions=_NO_LIMIT)
 
 

@@ -1,8 +1,8 @@
-"""What a topic says about itself, and a subscription about the delivery of its copies: locks, attempts, lifetimes.
+"""The settings of a topic, and of a subscription for the delivery of its copies: locks, attempts, lifetimes.
 
-Settings of a subscription count when a copy is delivered, never when it is decided: whatever they say, the subscription
-has the same copies. So they have no history, and a change of settings counts for every copy that is there. Where copies
-are received by session their session ids are decided, too; whether they are cannot be changed.
+Settings of a subscription count when a copy is delivered, never when it is decided: with any settings, the subscription
+has the same copies. So they have no history, and a change of settings counts for every existing copy. Where copies are
+received by session their session ids are decided, too; receiving by session cannot be switched on or off later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TopicKind(StrEnum):
 
 
 class TopicStatus(StrEnum):
-    """Who may send to a topic, and receive from its subscriptions."""
+    """Whether clients may send to a topic, and receive from its subscriptions."""
 
     ACTIVE = "active"
     SEND_DISABLED = "send-disabled"
@@ -50,7 +50,7 @@ class TopicStatus(StrEnum):
 
 
 class AuthorizationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A rule of who may use a topic, as Service Bus's administration gives it; it is kept and gives nobody a right."""
+    """An authorization rule of Service Bus's administration; it is stored, but grants no rights."""
 
     name: str
     rights: tuple[str, ...] = ()
@@ -63,16 +63,16 @@ class AuthorizationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a topic, or a queue, says about itself; see [entities](entities.md#properties).
+    """The settings of a topic or a queue; see [entities](entities.md#properties).
 
-    They have no history: a change counts at once. How much may wait in the topic is among its limits
-    (`unsettled_bytes`); how copies of a queue are delivered, in the settings of its subscription.
+    They have no history: a change counts at once. How much may wait in the topic is a limit (`unsettled_bytes`); the
+    delivery of a queue's copies is in the settings of its subscription.
     """
 
     kind: TopicKind = TopicKind.TOPIC
     """`queue`: it has the subscription `$queue` and no others; cannot be changed."""
     status: TopicStatus = TopicStatus.ACTIVE
-    """Who may send, and who may receive from any of its subscriptions."""
+    """Whether clients may send, and receive from any of its subscriptions."""
     default_time_to_live_ms: int | None = None
     """Milliseconds after which a message expires, 1 or more; it may say less itself. Default: never."""
     auto_delete_on_idle_ms: int | None = None
@@ -107,7 +107,7 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class SubscriptionStatus(StrEnum):
-    """Who may receive from a subscription."""
+    """Whether clients may receive from a subscription."""
 
     ACTIVE = "active"
     RECEIVE_DISABLED = "receive-disabled"
@@ -136,8 +136,8 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     dead_letter_on_expiration: bool = False
     """Whether a copy that expires becomes a dead letter; else it is gone."""
     status: SubscriptionStatus = SubscriptionStatus.ACTIVE
-    """`receive-disabled`: nobody receives, receivers end; `disabled`: nothing is forwarded either. Copies are there all
-    the same."""
+    """`receive-disabled`: clients cannot receive, receivers end; `disabled`: nothing is forwarded either. Copies are
+    made all the same."""
     auto_delete_on_idle_ms: int | None = None
     """Milliseconds without a receiver after which the subscription is removed, 1 000 or more. Default: never."""
     forward_dead_letters_to: str | None = None

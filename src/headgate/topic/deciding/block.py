@@ -1,4 +1,4 @@
-"""The bytes of a block of postings: what the messages of 65 536 offsets give to whom. All integers are big endian.
+"""The bytes of a block of postings: the copies that the messages of 65 536 offsets give. All integers are big endian.
 
     Head, 16 bytes
     +------+------+------+------+
@@ -23,8 +23,8 @@
     stops       4 bytes per session id    u32: where it ends among the names
     names                                 the session ids one behind the other, each once
 
-A block has the offsets n · 65 536 … (n + 1) · 65 536; offsets in areas count from there. Areas of copies have those of
-the first subscription, then those of the second, and so on, as many of each as its row says.
+A block has the offsets n · 65 536 … (n + 1) · 65 536; offsets in areas count from there. Areas of copies have the
+copies of the first subscription, then of the second, and so on, as many of each as its row says.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CHUNK_DTYPE = np.dtype([("chunk_id", ">i8"), ("crc", ">u4")])
 _COLUMNS = ("number", "copies", "failed", "plain", "runs", "acting", "failures", "sessions", "sound", "malformed")
 
 ROW_DTYPE = np.dtype([(name, ">u4") for name in _COLUMNS])
-"""What a block has for a subscription: its number; how many copies and failures in all; how many items of the areas
+"""The row of a subscription: its number; how many copies and failures it has in all; how many items of the areas
 `plain`, `runs`, `acting`, `failures`, `sessions` are its own; and the number of the list, counted from 1, of messages
 that all give it a plain copy, and of bytes that all are failures of it (rule 0: every rule). 0 is no list."""
 
@@ -77,7 +77,7 @@ Shared = tuple[Int64Array, Int64Array, Int64Array]
 
 
 class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a block holds; `identity` is that of the stream whose offsets `start … stop` it decided.
+    """The head of a block: the offsets `start … stop` of the stream with this `identity` are decided in it.
 
     `rules` are the rules in force, `evaluator` the program that decided. `list_runs` has the length of each list.
     """
@@ -104,7 +104,7 @@ class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(slots=True)
 class BlockContent:
-    """What is written: copies and failures as they were selected, `sound` and `malformed` shared by subscriptions.
+    """Content of a block to write: copies and failures as selected, `sound` and `malformed` shared by subscriptions.
 
     `chunks` is `(chunks,)` of CHUNK_DTYPE.
     """
@@ -257,7 +257,7 @@ def _lists_of(
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPostings:
-    """What a block has for one subscription: `failures` are those of offset and rule that make dead letters."""
+    """Postings of one subscription in a block: `failures` are pairs of offset and rule that make dead letters."""
 
     copies: CopyRuns
     failures: CopyRuns
@@ -312,7 +312,7 @@ class Block:
         return Entries(places[part], self._array(self.directory.entries, ENTRY_DTYPE, part)).of(offsets)
 
     def postings(self, rows: NDArray[np.void], row: int) -> SubscriptionPostings:
-        """What the block has for the subscription of a row of `rows`."""
+        """The block's postings for the subscription in a row of `rows`."""
         base = base_of(self.start)
         own = rows[row]
 

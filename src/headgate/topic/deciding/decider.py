@@ -1,8 +1,8 @@
 """Deciding a topic behind its writer: every message once, for all subscriptions together.
 
-Work is done in steps, of as many messages as the caller allows, from the first offset that is not decided on. What is
-decided of a block stays in memory until the block is full; then it is written. After a restart, and where postings are
-not what they should be, blocks are decided again: the same messages and the same rules give the same postings.
+Work is done in steps, each of as many messages as the caller allows, beginning with the first undecided offset. The
+postings of a block stay in memory until the block is full; then it is written. After a restart, and where postings are
+not valid, blocks are decided again: the same messages and the same rules give the same postings.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from headgate.topic.rule import Rule
 
 @dataclass(slots=True)
 class Step:
-    """What a step did: it decided the offsets `start … stop`, and `selected` is what their messages give, in order.
+    """The result of a step: offsets `start … stop` are decided, `selected` has the copies of their messages, in order.
 
-    `is_done`: nothing is left to do until there are more messages.
+    `is_done`: there is nothing to do until more messages arrive.
     """
 
     start: int
@@ -42,7 +42,7 @@ class Step:
 class Decider:
     """Decides one topic; holds the lock of its postings from `open` to `close`. Not for several threads at once.
 
-    `postings` is what it decided; it belongs to the same thread.
+    `postings` are its results; they belong to the same thread.
     """
 
     def __init__(self, stream: Stream, writer: PostingsWriter, history: FollowedHistory, *, floor: int) -> None:
@@ -62,7 +62,7 @@ class Decider:
     def open(
         stream: Stream, *, now_ms: int, floor: int = 0, wait: Wait = no_wait, open_file: OpenFile = DiskFile
     ) -> Decider:
-        """Take the lock of a topic's postings. Nobody asks for copies below the offset `floor`.
+        """Take the lock of a topic's postings. Copies below the offset `floor` are not needed.
 
         Raises RuleNotFoundError for a stream that is not a topic, StreamLockedError that names the other decider,
         StreamReadOnlyError, StorageFullError, LogError.
@@ -83,13 +83,13 @@ class Decider:
         self.close()
 
     def close(self) -> None:
-        """Close files and give the lock back; again is harmless. What is decided of the open block is lost."""
+        """Close files and release the lock; closing again is harmless. The postings of the open block are lost."""
         self.postings.close()
         self._writer.close()
 
     @property
     def first_offset(self) -> int:
-        """Nothing is decided below: nobody asks for it, or it was deleted, or its rules were."""
+        """The first offset to decide: copies below it are not needed, or their messages or rules were deleted."""
         return max(self._floor, self._source.first_offset, self.postings.states.pruned_below)
 
     @property
@@ -98,9 +98,10 @@ class Decider:
         return self.postings.decided_until(self.first_offset)
 
     def counts(self, subscription: int) -> dict[int, RuleCounts]:
-        """What each rule of a subscription did with the messages that were decided since `open`.
+        """The counts of each rule of a subscription over the messages that were decided since `open`.
 
-        By the numbers of both; see `Selector.counts`. A rule without an entry was not asked yet. Any thread may ask.
+        By the numbers of both; see `Selector.counts`. A rule without an entry was not evaluated yet. Any thread may
+        call this.
         """
         selector = self._selector
         return {} if selector is None else selector.counts(subscription)
@@ -110,17 +111,17 @@ class Decider:
         return {} if self._selector is None else self._selector.first_failures()
 
     def move_floor(self, floor: int) -> None:
-        """From now on nobody asks for copies below this offset; it may be lower than before."""
+        """Set the offset below which copies are no longer needed; it may be lower than before."""
         self._floor = base_of(floor)
 
     def step(self, max_messages: int, *, now_ms: int, appended: AppendedChunks | None = None) -> Step:
-        """Decide at most so many messages more; without any, compare a block with the stream that it was made from.
+        """Decide at most `max_messages` more messages; if there are none, compare a block with the stream behind it.
 
-        `appended` are the newest chunks of the stream, given by who wrote them: they are not read back if all before
-        them is decided. `now_ms` becomes the time of written blocks. Raises StreamNotFoundError and its kinds for a
-        deleted stream, CorruptChunkError for one that is damaged where the step begins, RuleNotFoundError or LogError
-        for a damaged history, StorageFullError or LogError if a block cannot be written; the step may then be asked for
-        again.
+        `appended` are the newest chunks of the stream, given by their writer: they are not read back if all messages
+        before them are decided. `now_ms` becomes the time of written blocks. Raises StreamNotFoundError and its kinds
+        for a deleted stream, CorruptChunkError for one that is damaged where the step begins, RuleNotFoundError or
+        LogError for a damaged history, StorageFullError or LogError if a block cannot be written; the step may then be
+        repeated.
         """
         # The end first and the rules second: so all rules for what lies before the end are known.
         if appended is None or not self._source.take(appended):
@@ -153,7 +154,7 @@ class Decider:
         return step
 
     def _forget(self) -> None:
-        """Forget what lies below the floor or was deleted, and an open block of messages that were taken back."""
+        """Forget postings below the floor or of deleted messages, and an open block whose messages were taken back."""
         postings, source = self.postings, self._source
         if postings.open_block is not None and postings.open_block.next_offset > source.next_offset:
             postings.open_block = None
@@ -185,7 +186,7 @@ class Decider:
         block.next_offset = step.stop = stop
 
     def _decide_before_damage(self, step: Step, stop: int) -> None:
-        """Decide what lies before a damaged chunk, and keep what was decided of its block; raises where that is all."""
+        """Decide the messages before a damaged chunk, keeping the postings of its block; raises if there are none."""
         begin = step.stop
         sound = self._source.sound_until(begin, min(stop, end_of(begin)))
         # The block was lost to the failure: what was decided of it is decided again, and told to nobody.
@@ -198,7 +199,7 @@ class Decider:
         self._decide(step, sound)
 
     def _select(self, block: OpenBlock, batch: SourceBatch) -> Iterator[Selected]:
-        """What messages give, in pieces with the same rules."""
+        """The copies that messages give, in pieces with the same rules."""
         first, stop = int(batch.offsets[0]), int(batch.offsets[-1]) + 1
         for piece in self.postings.history.ranges(first, stop):
             part = batch.take(slice(*np.searchsorted(batch.offsets, (piece.start, piece.stop)).tolist()))

@@ -1,4 +1,4 @@
-"""Where messages lie that somebody has a copy of: few of all where subscriptions select."""
+"""The places of messages that any subscription has a copy of: a small part of all where filters are selective."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Entries:
         return len(self.offsets)
 
     def of(self, offsets: Int64Array) -> NDArray[np.void]:
-        """Those of some offsets, `(offsets,)`; zeros for what is not among them."""
+        """The entries of some offsets, `(offsets,)`; zeros for an offset without one."""
         found = np.zeros(len(offsets), dtype=ENTRY_DTYPE)
         if len(self.offsets):
             places = np.minimum(self.offsets.searchsorted(offsets), len(self.offsets) - 1)
@@ -33,7 +33,7 @@ class Entries:
 
     @staticmethod
     def joined(parts: Sequence[Entries]) -> Entries:
-        """Those of several parts, one part behind the other."""
+        """The entries of several parts, one part behind the other."""
         if not parts:
             return NO_ENTRIES
         # Else numpy turns the bytes of numbers round.

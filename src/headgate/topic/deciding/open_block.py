@@ -24,15 +24,15 @@ from headgate.topic.deciding.selection import Selected
 from headgate.topic.deciding.session_ids import NO_SESSION_IDS, SessionIds, find_places
 
 _LARGE = 4096
-"""Parts of this size are not joined any more."""
+"""Parts of this size are no longer joined."""
 
 SessionPart = tuple[int, SessionIds]
-"""The offset behind those of some copies, and their session ids."""
+"""The offset behind the last one of some copies, and their session ids."""
 Part = TypeVar("Part")
 
 
 class OpenBlock:
-    """What was decided of a block so far: the offsets `start … next_offset`."""
+    """The postings of a block that is not full yet: the offsets `start … next_offset`."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -53,7 +53,7 @@ class OpenBlock:
         return self.next_offset >= self.stop
 
     def add_chunks(self, headers: NDArray[np.void]) -> None:
-        """Note chunks, by their headers, whose messages come next; of the first one some may be there already."""
+        """Note chunks, by their headers, whose messages come next; messages of the first chunk may be added already."""
         if int(headers["chunk_id"][0]) <= self._last_chunk_id:
             headers = headers[1:]
         if len(headers):
@@ -61,7 +61,7 @@ class OpenBlock:
             self._last_chunk_id = int(headers["chunk_id"][-1])
 
     def add(self, selected: Selected, stop: int, entries: Entries) -> None:
-        """Add what the messages up to the offset `stop` give, and where those lie that somebody has a copy of."""
+        """Add the copies of the messages up to the offset `stop`, and the places of messages with any copy."""
         self._copies.add(selected.copies)
         self._failures.add(selected.failures)
         self._sound.add(selected.taking_all, selected.sound)
@@ -88,7 +88,7 @@ class OpenBlock:
         return max((int(each[-1]) for each in numbers), default=0)
 
     def postings(self, subscription: int) -> SubscriptionPostings:
-        """What a subscription has so far."""
+        """The postings of a subscription so far."""
         return SubscriptionPostings(
             _copy_runs(self._copies.of(subscription), self._sound.of(subscription)),
             _copy_runs(self._failures.of(subscription), self._malformed.of(subscription)),
@@ -107,7 +107,7 @@ class OpenBlock:
         return chunks_of(self._headers)
 
     def content(self, *, identity: str, rules: tuple[RuleState, ...]) -> BlockContent:
-        """What is written of a full block of the stream with that identity, decided by these rules."""
+        """The content of the full block to write, for the stream with this identity, decided by these rules."""
         return BlockContent(
             identity=identity,
             start=self.start,
@@ -155,7 +155,7 @@ class _Growing:
         return Pairs(np.repeat(np.arange(size), totals), offsets, rules)
 
     def of(self, subscription: int) -> Pairs:
-        """Those of a subscription, by offset and rule."""
+        """The pairs of a subscription, by offset and rule."""
         found = [part.of(subscription) for part in self._parts]
         return _joined(found) if found else NO_PAIRS
 
@@ -184,7 +184,7 @@ def _order(pairs: Pairs) -> NDArray[np.intp]:
 
 
 class _GrowingSessions:
-    """Session ids to which those of later copies are added."""
+    """Session ids that grow with later copies."""
 
     def __init__(self) -> None:
         self._names: list[bytes] = []
@@ -192,7 +192,7 @@ class _GrowingSessions:
         self._parts: list[SessionPart] = []
 
     def add(self, sessions: SessionIds, stop: int) -> None:
-        """Add those of copies below an offset."""
+        """Add the session ids of copies below an offset."""
         if not len(sessions.copies):
             return
         places = []
@@ -205,7 +205,7 @@ class _GrowingSessions:
         _add(self._parts, (stop, added), size=lambda part: len(part[1].copies), join=_joined_sessions)
 
     def of(self, subscription: int, offsets: Int64Array, rules: Int64Array) -> list[bytes | None]:
-        """Those of copies of a subscription, `(copies,)` by offset and rule, ascending."""
+        """The session ids of copies of a subscription, `(copies,)` by offset and rule, ascending."""
         found = np.full(len(offsets), -1, dtype=np.int64)
         first = int(offsets[0])
         for stop, part in reversed(self._parts):

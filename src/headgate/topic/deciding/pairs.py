@@ -39,7 +39,7 @@ class Pairs:
         return slice(*self.subscriptions.searchsorted((subscription, subscription + 1)).tolist())
 
     def of(self, subscription: int) -> Pairs:
-        """Those of one subscription."""
+        """The pairs of one subscription."""
         return self.take(self.rows_of(subscription))
 
     def take(self, rows: slice | NDArray[np.intp]) -> Pairs:
@@ -48,7 +48,7 @@ class Pairs:
 
     @staticmethod
     def concatenated(parts: Sequence[Pairs]) -> Pairs:
-        """Those of several parts, one part behind the other."""
+        """The pairs of several parts, one part behind the other."""
         subscriptions, offsets, rules = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("subscriptions", "offsets", "rules")
         )

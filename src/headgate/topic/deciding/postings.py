@@ -1,9 +1,9 @@
 """The postings of a topic: which copies each subscription has, as its decider left them.
 
 They lie in a stream of their own inside the topic's folder, a block in each message; a later block of the same offsets
-stands in place of an earlier one. In memory is what tells how many copies each block has for whom; all else is read
-when it is asked for. A block counts if it checks, was made by this program and by the rules that are in force, and if
-the chunks that it was made from are those of the stream; any other is as good as none, and is decided again.
+replaces an earlier one. Only the number of copies per block and subscription is in memory; all else is read when
+needed. A block is valid if its checksums hold, if it was made by this program and by the rules that are in force, and
+if the chunks that it was made from are still in the stream; any other is ignored and decided again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PostingsWriter:
 
     @staticmethod
     def open(stream: Stream, *, now_ms: int, wait: Wait = no_wait, open_file: OpenFile = DiskFile) -> PostingsWriter:
-        """Take the lock of a topic's postings; what cannot be read of them is removed.
+        """Take the lock of a topic's postings; unreadable ones are removed.
 
         Raises StreamLockedError that names the holder, StreamReadOnlyError, StorageFullError, LogError.
         """
@@ -80,7 +80,7 @@ class PostingsWriter:
         return self._writer.is_broken
 
     def append(self, block: bytes, *, now_ms: int) -> None:
-        """Add a block. Raises StorageFullError, StreamReadOnlyError, LogError; then it is not there."""
+        """Add a block. Raises StorageFullError, StreamReadOnlyError, LogError; then it is not added."""
         self._writer.append([(block, None)], now_ms=now_ms)
 
     def drop_below(self, place: int) -> None:
@@ -90,9 +90,9 @@ class PostingsWriter:
 
 
 class Postings:
-    """Who has which copies; not for several threads at once. What it says of a subscription is by its number.
+    """The copies of each subscription, by its number; not for several threads at once.
 
-    Copies at and behind the first offset that is not decided are not there yet (`decided_until`).
+    Copies from the first undecided offset on are not included yet (`decided_until`).
     """
 
     def __init__(self, source: Source, history: FollowedHistory) -> None:
@@ -145,7 +145,7 @@ class Postings:
         return self._source.stream
 
     def refresh(self) -> None:
-        """Look at stream, rules and postings again, for one who reads beside the decider. Raises LogError."""
+        """Look at stream, rules and postings again, for a reader beside the decider. Raises LogError."""
         self._source.refresh()
         self.follow_rules()
         self.take_over()
@@ -183,7 +183,7 @@ class Postings:
                     self._put(block, self._next_place - 1)
 
     def _is_made_of_this(self, block: Block) -> bool:
-        """Whether stream, program and rules are those by which a block was decided."""
+        """Whether a block was decided for this stream, by this program and by the present rules."""
         directory = block.directory
         if directory.identity != self._source.stream.identity or directory.evaluator != EVALUATOR:
             return False
@@ -198,7 +198,7 @@ class Postings:
         self._count(block, 1)
 
     def drop(self, base: int) -> None:
-        """Forget the block that begins at an offset: it is decided again, or nobody asks for it any more."""
+        """Forget the block that begins at an offset: it is decided again, or no longer needed."""
         block = self._blocks.pop(base, None)
         if block is not None:
             self._gap = None
@@ -217,7 +217,7 @@ class Postings:
             self._totals = np.append(self._totals, np.zeros(2 * number + 1 - len(self._totals), dtype=np.int64))
 
     def follow_rules(self) -> None:
-        """Go on with what the history says now; what was decided by other rules is dropped."""
+        """Go on with the present rules of the history; blocks that were decided by other rules are dropped."""
         history = self._followed.now()
         if history is self.history:
             return
@@ -304,7 +304,7 @@ class Postings:
     def count_between(self, subscription: int, start: int, stop: int) -> int:
         """How many copies a subscription has of the offsets `start … stop`, as far as they are decided in a row.
 
-        Cost: a look-up for each block; of one that is asked for in part, what `runs` costs.
+        Cost: a look-up per block; for a block that is counted in part, the cost of `runs`.
         """
         total, base = 0, base_of(start)
         while base < stop and (block := self._blocks.get(base)) is not None:
@@ -359,8 +359,8 @@ class Postings:
     def session_ids(self, subscription: int, offsets: Int64Array, rules: Int64Array) -> list[str | None]:
         """The session id of each copy of a subscription that gives its copies out by session; None without one.
 
-        `offsets` and `rules` are `(copies,)`, ascending. Given are those of the first of them, up to the first offset
-        that is not decided. Cost: some 0.2 µs a copy, and what each of their blocks has of session ids.
+        `offsets` and `rules` are `(copies,)`, ascending. The result has the first of them, up to the first undecided
+        offset. Cost: some 0.2 µs a copy, and reading the session ids of their blocks.
         """
         found: list[bytes | None] = []
         while len(found) < len(offsets):
@@ -421,7 +421,7 @@ class Postings:
 
 
 def is_same(known: NDArray[np.void], found: NDArray[np.void] | None) -> bool:
-    """Whether chunks are those that were decided; of these the first ones may be gone, by retention."""
+    """Whether chunks are the decided ones; retention may have removed the first of these."""
     if found is None or len(found) > len(known):
         return False
     return found.tobytes() == known[len(known) - len(found) :].tobytes()

@@ -1,7 +1,7 @@
-"""The bytes of copies: a message of the topic's stream as it is, or what the action of a rule makes of it.
+"""The bytes of copies: a message of the topic's stream as it is, or as the action of a rule changes it.
 
-A copy is made again whenever it is read, from message, rule in force and time of arrival: always the same bytes, which
-are those that `Router.route` gives.
+A copy is made again whenever it is read, from message, rule in force and time of arrival: always the same bytes as from
+`Router.route`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEPT_RULES = 4096
 class CopyBatch:
     """Copies of a subscription in order: bytes, offset and rule of each, and when its message arrived, `(copies,)`.
 
-    The bytes lie in a mapping of a file or in a buffer that the next read overwrites: copy what you keep.
+    The bytes lie in a mapping of a file or in a buffer that the next read overwrites: copy them to keep them.
     """
 
     messages: EncodedMessages
@@ -46,7 +46,7 @@ class CopyBatch:
 
 
 class CopyReader:
-    """Reads copies of one topic, whatever the subscription; keeps files open. Not for several threads at once."""
+    """Reads copies of all subscriptions of a topic; keeps files open. Not for several threads at once."""
 
     def __init__(self, postings: Postings) -> None:
         self._postings = postings
@@ -68,8 +68,8 @@ class CopyReader:
     def read(self, subscription: int, offsets: Int64Array, rules: Int64Array) -> CopyBatch:
         """The copies of a subscription, by its number, that are named by offset and rule, `(copies,)` ascending.
 
-        They are to be copies that the subscription has, as `Postings` says. Memory: their bytes, and a window of
-        chunks; the caller bounds their number. Raises OffsetOutOfRangeError for a message that retention deleted,
+        The subscription must have these copies, according to `Postings`. Memory: their bytes, and a window of chunks;
+        the caller bounds their number. Raises OffsetOutOfRangeError for a message that retention deleted,
         CorruptChunkError with file and position, RuleNotFoundError for a rule that gives no such copy.
         """
         is_again = offsets[1:] == offsets[:-1]
@@ -113,7 +113,7 @@ class CopyReader:
         rules: Int64Array,
         timestamps_ms: Int64Array,
     ) -> EncodedMessages:
-        """What the actions of rules make of messages."""
+        """The messages as the actions of rules change them."""
         actions: list[tuple[Action, str | None]] = []
         which = np.empty(len(offsets), dtype=np.int64)
         for piece in self._postings.history.ranges(int(offsets[0]), int(offsets[-1]) + 1):

@@ -1,4 +1,4 @@
-"""What each rule of a topic did with the messages that were decided: counted by slots of a router, told by rule."""
+"""Counts of each rule of a topic over the decided messages: counted by slots of a router, given by rule."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from headgate.topic.router import Placed, last_failures
 class RuleCounts:
     """How many messages a rule selected, and for how many it failed.
 
-    `matched` is None for a rule that is not asked, because another one of its subscription takes all messages. `errors`
-    are those of its filter, None where they are not asked for (`router.ERRORS_COUNTED`); one whose action failed is
-    among `matched`, too. `last_failure` is the offset of the last message that filter or action failed for.
+    `matched` is None for a rule that is not evaluated, because another one of its subscription takes all messages.
+    `errors` are errors of its filter, None where they are not counted (`router.ERRORS_COUNTED`); a message whose action
+    failed is in `matched`, too. `last_failure` is the offset of the last message that filter or action failed for.
     """
 
     matched: int | None = 0
@@ -53,7 +53,7 @@ class SlotCounts:
         self._last = np.full(count, -1, dtype=np.int64)
 
     def add(self, placed: Placed, offsets: Int64Array) -> NDArray[np.intp]:
-        """Count what a router did with messages; gives the slots that failed for the first time."""
+        """Add a router's results for some messages; gives the slots that failed for the first time."""
         decided = placed.decided
         np.add.at(self._matched, decided.slots, 1)
         if not len(decided.error_slots) and not len(placed.failed_slots):
@@ -66,11 +66,11 @@ class SlotCounts:
         return fresh
 
     def counted(self) -> NDArray[np.intp]:
-        """The slots whose rules did anything."""
+        """The slots whose rules selected a message or failed."""
         return np.flatnonzero((self._matched > 0) | (self._last >= 0))
 
     def of(self, slot: int) -> RuleCounts:
-        """What the rule of a slot did."""
+        """The counts of the rule in a slot."""
         last = int(self._last[slot])
         return RuleCounts(
             int(self._matched[slot]),

@@ -18,7 +18,7 @@ from headgate.evaluate import EVALUATOR_REVISION
 from headgate.topic.history import RuleHistory
 
 EVALUATOR = f"{__version__}/{EVALUATOR_REVISION}"
-"""The state of the program that decides; what another one decided is decided again."""
+"""The version of the deciding program; postings of another version are decided again."""
 
 _DIGEST_BYTES = 16
 _MODULUS = 1 << (8 * _DIGEST_BYTES)
@@ -26,7 +26,7 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 class RuleState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """From offset `start` on the rules are those with this name, up to the next state."""
+    """The name of the rules in force from offset `start` on, up to the next state."""
 
     start: int
     name: str
@@ -77,7 +77,7 @@ class RuleStates:
 
 
 def from_offset(states: Sequence[RuleState], start: int) -> tuple[RuleState, ...]:
-    """Some states without what they say below an offset."""
+    """The states from an offset on."""
     behind = [each for each in states if each.start > start]
     before = [each for each in states if each.start <= start]
     return (*(RuleState(start, each.name) for each in before[-1:]), *behind)

@@ -1,4 +1,4 @@
-"""Runs: offsets one behind the other whose messages give a subscription a copy by the same rule."""
+"""Runs: consecutive offsets whose messages give a subscription a copy by the same rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Runs = tuple[Int64Array, Int64Array]
 
 @dataclass(frozen=True, slots=True)
 class CopyRuns:
-    """Copies of one subscription: run i has those of the offsets `firsts[i] … stops[i]` by rule `rules[i]`.
+    """Copies of one subscription: run i has the copies of the offsets `firsts[i] … stops[i]` by rule `rules[i]`.
 
     Rule 0 is the plain copy. All `(runs,)`, and the copies are in the order of offset, then rule.
     """
@@ -45,12 +45,12 @@ class CopyRuns:
         return [(offset, rule) for first, stop, rule in self for offset in range(first, stop)]
 
     def from_offset(self, offset: int) -> CopyRuns:
-        """Those at or above an offset."""
+        """The runs of offsets at or above an offset."""
         place = int(np.searchsorted(self.stops, offset, side="right"))
         return CopyRuns(np.maximum(self.firsts[place:], offset), self.stops[place:], self.rules[place:])
 
     def below(self, offset: int) -> CopyRuns:
-        """Those below an offset."""
+        """The runs of offsets below an offset."""
         place = int(np.searchsorted(self.firsts, offset))
         return CopyRuns(self.firsts[:place], np.minimum(self.stops[:place], offset), self.rules[:place])
 

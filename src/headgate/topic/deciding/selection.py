@@ -1,7 +1,7 @@
 """Which copies a batch of messages gives, while the rules stay the same.
 
-What is the same for every message is not written down for each: rules that are true for all messages, and what becomes
-of bytes that are not a message, where every rule fails.
+Results that are the same for every message are not stored per message: rules that are true for all messages, and bytes
+that are not a message, where every rule fails.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from headgate.topic.rule import Rule
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What some messages give: `copies`, and `failures` where a rule makes a dead letter of a message.
+    """The copies that some messages give: `copies`, and `failures` where a rule makes a dead letter of a message.
 
-    Each of the subscriptions `taking_all` gets a plain copy of every message of `sound`; each of those in
+    Each of the subscriptions `taking_all` gets a plain copy of every message of `sound`; each subscription in
     `failing_on_malformed` a dead letter of all bytes in `malformed`, which are not a message. `sound` and `malformed`
-    are offsets `(messages,)`, ascending; they are told apart only where somebody asks. `sessions` has the session ids
-    of copies whose subscriptions give them out by session.
+    are offsets `(messages,)`, ascending; they are told apart only if a subscription needs it. `sessions` has the
+    session ids of copies whose subscriptions give them out by session.
     """
 
     copies: Pairs
@@ -47,7 +47,7 @@ class Selector:
     """Selects by the rules of one topic; not for several threads at once."""
 
     def __init__(self, topic: Topic, *, stream: str, before: Selector | None = None) -> None:
-        """`stream` is the name of the topic's stream; what `before` compiled and is still in force is taken over."""
+        """`stream` is the name of the topic's stream; compiled rules of `before` still in force are taken over."""
         taking_all = [each for each in topic.subscriptions if any(map(_takes_all, each.rules))]
         failing = [each for each in topic.subscriptions if each.dead_letter_on_errors and each.rules]
         self._taking_all = _numbers(taking_all)
@@ -69,7 +69,7 @@ class Selector:
         self._failed_first: dict[tuple[int, int], Rule] = {}
 
     def select(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> Selected:
-        """What messages give; `offsets` and `timestamps_ms`, when they arrived, are `(messages,)`."""
+        """The copies that messages give; `offsets` and `timestamps_ms`, when they arrived, are `(messages,)`."""
         malformed = NOTHING
         if self._asks_for_malformed:
             wrong = malformed_rows(batch)
@@ -97,7 +97,7 @@ class Selector:
         return Selected(copies, failures, offsets, malformed, self._taking_all, self._failing, sessions)
 
     def _session_ids(self, placed: Placed, batch: EncodedMessages, offsets: Int64Array) -> SessionIds:
-        """The session ids of copies that are given out by session: those of their messages, or of changed copies."""
+        """The session ids of copies that are given out by session: of their messages, or of changed copies."""
         if not self._by_session.any():
             return NO_SESSION_IDS
         run = placed.copies
@@ -112,10 +112,9 @@ class Selector:
         return names.taken()
 
     def counts(self, subscription: int) -> dict[int, RuleCounts]:
-        """What each rule of a subscription did, by its number; empty for a subscription that is not there.
+        """The counts of each rule of a subscription, by its number; empty for a missing subscription.
 
-        What selectors before this one counted for the same rule is in it. Another thread may ask while this one
-        selects.
+        Counts of earlier selectors for the same rule are included. Another thread may call this while this one selects.
         """
         place = int(np.searchsorted(self._numbers, subscription))
         if place == len(self._numbers) or self._numbers[place] != subscription:
@@ -139,7 +138,7 @@ class Selector:
                 self._failed_first[key] = rule
 
     def _counts_of(self, subscription: int, rule: Rule, slot: int | None) -> RuleCounts:
-        """What a rule did; `slot` is its own in the router, if the router has it."""
+        """The counts of a rule; `slot` is its slot in the router, if the router has it."""
         if slot is not None:
             counts = self._slot_counts.of(slot)
         elif _constant(rule) is not None:
@@ -153,7 +152,7 @@ class Selector:
         return counts if known is None or known[0] != rule else counts.with_others(known[1])
 
     def _counts(self) -> dict[tuple[int, int], tuple[Rule, RuleCounts]]:
-        """What the rules in force did, by the numbers of subscription and rule; those that did nothing are left out."""
+        """The counts of the rules in force, by the numbers of subscription and rule; without rules that did nothing."""
         slot_of = {
             (int(self._numbers[place]), rule.number): slot
             for slot, (place, rule) in enumerate(self._router.slot_rules)
@@ -197,15 +196,15 @@ def _takes_all(rule: Rule) -> bool:
 
 
 def _constant(rule: Rule) -> object:
-    """What the filter is for every message; None for one that depends on the message."""
+    """The value of a filter that is the same for every message; None for one that depends on the message."""
     tree = rule.filter.tree
     return tree.value if isinstance(tree, Constant) else None
 
 
 def _without_constants(subscription: Subscription, *, all_taken: bool) -> Subscription:
-    """A subscription with the rules that have to be evaluated: constant filters, and what they make idle, left out.
+    """A subscription with only the rules that have to be evaluated: without constant filters and rules they make idle.
 
-    If `all_taken`, some subscription takes every message, and the fall-through none of them.
+    If `all_taken`, another subscription takes every message, so the fall-through gets none.
     """
     takes_all = any(map(_takes_all, subscription.rules))
 

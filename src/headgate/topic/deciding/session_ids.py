@@ -1,4 +1,4 @@
-"""The session ids of copies: a plain copy has that of its message, another one what the action of its rule leaves."""
+"""The session ids of copies: a plain copy has the one of its message, another copy the one that its action leaves."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headgate.topic.deciding.pairs import NO_PAIRS, Pairs
 from headgate.topic.deciding.runs import NOTHING, Int64Array
 
 MAX_SESSION_ID_BYTES = 512
-"""A longer one counts as none: postings do not become large by what is in messages."""
+"""Limit: bytes of a session id. A longer one counts as none, so messages cannot make postings large."""
 
 OF_MESSAGES = 0
-"""In place of a subscription: what holds for the plain copies of all."""
+"""The subscription number that stands for the plain copies of all subscriptions."""
 
 _GROUP_ID = parse_field("properties.group_id")
 _RULE_BITS = 32
@@ -25,7 +25,7 @@ _RULE_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class SessionIds:
-    """The session ids of those copies that have one: `names[places[i]]` is that of copy i; `places` is `(copies,)`.
+    """The session ids of the copies that have one: `names[places[i]]` is the one of copy i; `places` is `(copies,)`.
 
     Plain copies have the number `OF_MESSAGES` as their subscription.
     """
@@ -41,9 +41,9 @@ NO_SESSION_IDS = SessionIds(NO_PAIRS, NOTHING, ())
 def find_places(
     copies: Pairs, places: Int64Array, subscription: int, offsets: Int64Array, rules: Int64Array
 ) -> Int64Array:
-    """Of copies and places as `SessionIds` has them the places of those of a subscription; −1 without one.
+    """The places of a subscription's copies, from `copies` and `places` as in `SessionIds`; −1 without a session id.
 
-    They are asked for by offset and rule, `(copies,)` ascending, and lie in one block.
+    The copies are named by offset and rule, `(copies,)` ascending, and lie in one block.
     """
     found = np.full(len(offsets), -1, dtype=np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -74,7 +74,7 @@ class SessionNames:
         self._places: list[Int64Array] = []
 
     def add_plain(self, messages: EncodedMessages, offsets: Int64Array) -> None:
-        """Add messages that somebody has as they are, with their offsets, ascending; `add` comes behind."""
+        """Add messages with any plain copy, with their offsets, ascending; call `add` afterwards."""
         subscriptions, rules = (np.full(len(offsets), value, dtype=np.int64) for value in (OF_MESSAGES, PLAIN))
         self.add(messages, Pairs(subscriptions, offsets, rules))
 

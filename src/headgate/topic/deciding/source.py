@@ -1,4 +1,4 @@
-"""The stream of a topic as its decider reads it: chunks with their messages, and what their headers are now."""
+"""The stream of a topic as its decider reads it: chunks with their messages, and their headers as of now."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SourceBatch:
         return SourceBatch(self.messages.take(part), self.offsets[part], self.timestamps_ms[part], self.window)
 
     def entries(self, offsets: Int64Array) -> Entries:
-        """Where those of the messages lie that have one of some offsets, and their checksums, as far as it is known."""
+        """The places and checksums of the messages at some offsets, as far as they are known."""
         window = self.window
         if window is None or not len(offsets):
             return NO_ENTRIES
@@ -102,7 +102,7 @@ class Source:
         self._refresh()
 
     def take(self, appended: AppendedChunks) -> bool:
-        """Go on with chunks that were appended behind what is known, instead of `refresh`; False if they are others."""
+        """Go on with chunks appended right behind the known ones, instead of `refresh`; False for other chunks."""
         window = appended.window()
         if int(window.chunks.chunk_ids[0]) != self.next_offset:
             return False
@@ -172,7 +172,7 @@ class Source:
         return start
 
     def _read_appended(self, window: Window, start: int, stop: int) -> Iterator[SourceBatch | NDArray[np.void]]:
-        """The same out of memory. Where entries lie in their file is not known, as of those in a sub-batch."""
+        """The same from memory. The places of entries in the file are not known, as for messages in a sub-batch."""
         first, last = window.chunks.chunk_ids.searchsorted((start + 1, stop)).tolist()
         yield window.headers.records[first - 1 : last]
         for batch in read_window(window, self._decide(start, stop), ScanCounters()):

@@ -1,9 +1,9 @@
-"""Trying rules on messages that are there already: what would they select, and what would a change of them change.
+"""Trying rules on existing messages: which messages they would select, and the effect of a change of them.
 
-Hides how a batch is tried (`trial`), how two versions are compared message by message (`comparison`), what is counted
-and kept of it, bounded and mergeable (`findings`), and how that reads under the names of the rules (`report`). One rule
-is tried on the last messages by `dry_run` (`preview`), and explained for one message by `explain_rule`
-(`explaining`). Nothing is written and no rule is put in force.
+Hides how a batch is tried (`trial`), how two versions are compared message by message (`comparison`), the counts and
+samples, bounded and mergeable (`findings`), and their report under the names of the rules (`report`). One rule is tried
+on the last messages by `dry_run` (`preview`), and explained for one message by `explain_rule` (`explaining`). Nothing
+is written and no rule is put in force.
 """
 
 from typing import TYPE_CHECKING

@@ -26,7 +26,7 @@ class Side:
 
 
 class Comparison:
-    """Counts what differs between the version before (`against`) and the one that is tried."""
+    """Counts the differences between the version before (`against`) and the one that is tried."""
 
     def __init__(self, request: TrialRequest, before: Router, after: Router) -> None:
         self._subscriptions = list(request.compared_subscriptions)
@@ -38,7 +38,7 @@ class Comparison:
     def count(
         self, findings: Findings, before: Side, after: Side, rows: int
     ) -> Iterator[tuple[SampleKind, int, Int64Array]]:
-        """Count a batch of `rows` messages; gives kind, compared subscription and rows of what may serve as samples."""
+        """Count a batch of `rows` messages; gives kind, compared subscription and rows of possible samples."""
         self._count_rules(findings, before.decided, after.decided)
         changed_rows = np.zeros(rows, dtype=np.bool_)
         for at, key in enumerate(self._subscriptions):
@@ -94,7 +94,7 @@ def _rows(copies: Copies, place: int | None) -> Int64Array:
 
 
 def _changed(before: Copies, old: int, after: Copies, new: int, both: Int64Array) -> Int64Array:
-    """The rows of `both` whose copies are not the same bytes in both versions."""
+    """The rows of `both` whose copies differ in their bytes between the versions."""
     plain = np.isin(both, before.plain_rows(old)) != np.isin(both, after.plain_rows(new))
     old_changed, new_changed = _changed_by_row(before, old), _changed_by_row(after, new)
     others = [row for row in old_changed.keys() | new_changed.keys() if old_changed.get(row) != new_changed.get(row)]

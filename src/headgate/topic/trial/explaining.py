@@ -1,4 +1,4 @@
-"""What a rule makes of one message: what each clause of its filter says, what its action changes or why it fails."""
+"""Explanation of a rule for one message: the verdict of each clause, the changes of its action or why it fails."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from headgate.topic.trial.preview import FieldChange, differences
 
 @dataclass(frozen=True, slots=True)
 class RuleExplanation:
-    """What a rule makes of one message.
+    """The explanation of a rule for one message.
 
-    `failure` is why its action fails. `changes` are what its action changes, values as typed JSON; None where it does
+    `failure` is why its action fails. `changes` are the changes of its action, values as typed JSON; None where it does
     not act: the rule has no action, the message does not match, or the action fails.
     """
 
@@ -28,7 +28,7 @@ class RuleExplanation:
 
 
 def explain_rule(rule: Rule, encoded: bytes, *, now_ms: int, identity: bytes) -> RuleExplanation:
-    """What a rule makes of a message that arrived at `now_ms`; `identity` is that of the copy (`copy_identity`)."""
+    """Explain a rule for a message that arrived at `now_ms`; `identity` is the copy's (`copy_identity`)."""
     explanation = explain_message(rule.filter, encoded, now_ms=now_ms)
     if rule.action is None or explanation.verdict is not Verdict.TRUE:
         return RuleExplanation(rule, explanation)

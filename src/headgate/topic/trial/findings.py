@@ -1,4 +1,4 @@
-"""What a trial counted and kept: bounded whatever the number of messages, mergeable, plain JSON between processes.
+"""Counts and samples of a trial: bounded for any number of messages, mergeable, plain JSON between processes.
 
 Rules, subscriptions and compared names are known by their places in the `TrialRequest`.
 """
@@ -123,7 +123,7 @@ class Overlaps(msgspec.Struct):
 
 
 class SampleKind(enum.Enum):
-    """What a message is an example of; the place beside it says of what rule or subscription."""
+    """The kind of an example; the place beside it is the rule or subscription."""
 
     MATCHED = "matched"
     ERROR = "error"
@@ -136,7 +136,7 @@ class SampleKind(enum.Enum):
 
 
 class Sample(msgspec.Struct):
-    """One message: where it is, what it says (long parts are cut), and why it is here."""
+    """One message: its offset, its content (long parts are cut), and why it was kept."""
 
     offset: int
     timestamp_ms: int
@@ -145,7 +145,7 @@ class Sample(msgspec.Struct):
 
 
 class Findings(msgspec.Struct):
-    """What trying some messages gave; see `TrialReport` for the same under names.
+    """The counts of a trial over some messages; `TrialReport` has the same under names.
 
     Per rule: `matched`, `failed_actions`, `errors` and `unknown` (−1 where not counted), `clauses` (per clause how many
     false, true, unknown, error). Per subscription: `received` messages, `copies`. `by_rules` counts messages by how
@@ -172,7 +172,7 @@ class Findings(msgspec.Struct):
     by_copies: Shared = msgspec.field(default_factory=Shared)
 
     def add(self, other: Findings, *, samples: int) -> None:
-        """Add what other messages gave, keeping the first `samples` of each kind by offset."""
+        """Add the findings of other messages, keeping the first `samples` of each kind by offset."""
         for name in ("messages", "malformed", "messages_changed"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("matched", "failed_actions", "received", "copies"):

@@ -1,4 +1,4 @@
-"""A rule before it is there: which of the last messages it would select, and what its action would change of them."""
+"""Preview of a rule before it is added: which of the last messages it would select, and how its action changes them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSample:
-    """What an action makes of one message."""
+    """The changes of an action to one message."""
 
     offset: int
     timestamp_ms: int
@@ -40,7 +40,7 @@ class ChangeSample:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a rule does with the messages at the offsets `start … stop`; counts as of `RuleFindings`."""
+    """The counts of a rule over the messages at the offsets `start … stop`, as in `RuleFindings`."""
 
     start: int
     stop: int

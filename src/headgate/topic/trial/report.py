@@ -1,4 +1,4 @@
-"""What a trial found, under the names of rules and subscriptions: for people, for JSON, and as a check."""
+"""The findings of a trial under the names of rules and subscriptions: for people, for JSON, and as a check."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ClauseFindings:
 
 @dataclass(frozen=True, slots=True)
 class RuleFindings:
-    """What a rule did: messages its filter selected, failed for, did not know; None where that was not counted."""
+    """Counts of a rule: messages that its filter selected, failed for, or gave unknown for; None where not counted."""
 
     subscription: str
     rule: str
@@ -132,13 +132,13 @@ class TrialReport:
 
     @property
     def rule_overlaps(self) -> list[OverlapFindings]:
-        """Pairs of rules, written `subscription/rule`, that select the same messages; those with most come first."""
+        """Pairs of rules, written `subscription/rule`, that select the same messages; the largest overlap first."""
         names = [f"{subscription.name}/{rule.name}" for subscription, rule in self.request.rules]
         return _overlaps(self.findings.rule_overlaps, names)
 
     @property
     def subscription_overlaps(self) -> list[OverlapFindings]:
-        """Pairs of subscriptions that get copies of the same messages; those with most come first."""
+        """Pairs of subscriptions that get copies of the same messages; the largest overlap first."""
         names = [subscription.name for subscription in self.request.topic.subscriptions]
         return _overlaps(self.findings.subscription_overlaps, names)
 

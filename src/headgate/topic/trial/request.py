@@ -1,4 +1,4 @@
-"""What is tried: a topic, perhaps another version of it, and how much is to be told. As JSON it crosses to tasks."""
+"""The request of a trial: a topic, perhaps another version of it, and the detail of the report. Tasks get JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TrialRequest:
     (names are compared without case). `as_of_ms` is what UTC() gives; None: the time at which each message arrived.
     `samples` are kept of each kind. With `clauses` every clause of every filter is counted by itself. An `exact` trial
     counts unknown verdicts and errors of all rules, evaluating each alone; without it rules go through the rule engine,
-    and errors are known of subscriptions that want dead letters.
+    and errors are counted for subscriptions that want dead letters.
     """
 
     topic: Topic
@@ -54,7 +54,7 @@ class TrialRequest:
 
     @cached_property
     def compared_subscriptions(self) -> dict[str, str]:
-        """Names of subscriptions of both versions by name without case: those of `against`, then the new ones."""
+        """Names of subscriptions of both versions by name without case: first from `against`, then the new ones."""
         versions = [] if self.against is None else [self.against, self.topic]
         names: dict[str, str] = {}
         for topic in versions:
@@ -85,7 +85,7 @@ class TrialRequest:
 
 
 def _numbered_as(topic: Topic, other: Topic) -> Topic:
-    """The topic with the numbers of another one where names are the same, and numbers behind those elsewhere."""
+    """The topic with the numbers of another one where names are the same, and higher, unused numbers elsewhere."""
     numbers = {folded(each.name): each for each in other.subscriptions}
     unused = _behind(each.number for each in other.subscriptions)
     subscriptions = []
@@ -116,7 +116,7 @@ def _behind(numbers: Iterable[int]) -> Iterator[int]:
 
 
 def _plain(rule: Any) -> object:
-    """What a rule is made of, which JSON has."""
+    """The parts of a rule, for JSON."""
     assert isinstance(rule, Rule)
     return rule.definition, rule.number, rule.limits
 

@@ -1,4 +1,4 @@
-"""A trial: batch by batch, what the rules of a topic make of the messages, and what another version would."""
+"""A trial: batch by batch, the copies that the rules of a topic make of the messages, and another version's."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Trial:
         return max(256, min(_MOST_MESSAGES, _MOST_PAIRS // (len(self._slot_rules) + 1)))
 
     def take(self) -> Findings:
-        """What was found since the last call."""
+        """The findings since the last call."""
         taken, self.findings = self.findings, self._no_findings()
         return taken
 

@@ -1,4 +1,4 @@
-"""The application: its commands, and what becomes of an error."""
+"""The application: its commands, and the handling of errors."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from headgate.errors import ConfigError, HeadgateError
 
 
 class ExitStatus(enum.IntEnum):
-    """What the process says when it ends."""
+    """The exit status of the process."""
 
     DONE = 0
     FAILED = 1
     """A correct command failed: because of data, streams, rules, a server or the machine."""
     WRONG_USAGE = 2
-    """The command line, or a file of configuration that it names, is wrong whatever it meets."""
+    """The command line, or a configuration file that it names, is wrong in itself."""
     INTERRUPTED = 130
     OUTPUT_CLOSED = 141
 

@@ -1,4 +1,4 @@
-"""How large the Bloom filter of a chunk must be, and what it costs."""
+"""The size that the Bloom filter of a chunk needs, and its cost."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def _write(copies: Iterable[ReadCopy | ReceivedCopy], *, as_json: bool, typed: b
 
 
 def _head(copy: ReadCopy | ReceivedCopy) -> dict[str, Any]:
-    """What is known of a copy beside its message."""
+    """The facts about a copy, without its message."""
     head: dict[str, Any] = {"offset": copy.offset, "rule": copy.rule, "timestamp": shown_time(copy.timestamp_ms)}
     token = getattr(copy, "token", None)
     if token is None:

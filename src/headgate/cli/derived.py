@@ -1,4 +1,4 @@
-"""What the commands of derived files have in common: which streams they list, and how they tell of damage."""
+"""The common part of the commands for derived files: the streams that they list, and notes about damage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows_of_streams(
 
 
 def note_troubles(troubles: Iterable[str]) -> int:
-    """Note what kept segments from their files; empty texts are none. Gives the exit code."""
+    """Write a note for each segment without a file, with the reason; empty texts are skipped. Gives the exit code."""
     found = [trouble for trouble in troubles if trouble]
     for trouble in found:
         write_note(f"headgate: no file of a damaged segment: {trouble}")

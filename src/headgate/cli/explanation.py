@@ -1,4 +1,4 @@
-"""What a filter or a rule makes of one message: the message that is asked about, and how the answer is shown."""
+"""The explanation of a filter or a rule for one message: finding the message, and showing the answer."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _TICK_S = 0.05
 
 
 class LocalManagement:
-    """What `Management` asks of a server, of the files of a root."""
+    """The management of the files of a root, as `Management` of a server."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -44,9 +44,9 @@ class LocalManagement:
 
 @contextlib.contextmanager
 def local_management(root: Path, *, lock_timeout_s: float) -> Iterator[LocalManagement]:
-    """What is asked of a root whose lock the caller has; other writers of a stream are waited for.
+    """The management of a root whose lock the caller has; waits for other writers of a stream.
 
-    Raises LogError for files that are wrong.
+    Raises LogError for damaged files.
     """
     from headgate.broker import Broker, Users, run_here
 
@@ -65,7 +65,7 @@ def local_management(root: Path, *, lock_timeout_s: float) -> Iterator[LocalMana
 
 
 class _Asking:
-    """A loop whose turns end as those of a server do, but that it runs only while something is asked."""
+    """A loop whose turns end like a server's, but which runs only during a request."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -83,7 +83,7 @@ class _Asking:
         self._tick()
 
     def end(self) -> None:
-        """No more turns; where something changed, retention learns what is needed now."""
+        """End the turns; after a change, retention is told which offsets are still needed."""
         if self._timer is not None:
             self._timer.cancel()
         for topic in self._broker.topics if self._has_changed else ():
@@ -130,7 +130,7 @@ class _Asking:
                     raise
 
     def _decide(self, name: str) -> None:
-        """Let a topic know all that was published, which on files is nobody's work but ours."""
+        """Let a topic decide all published messages; on files no server does this."""
         topic = self._broker.topics.get(name)
         while not topic.is_decided:
             before = topic.next_offset

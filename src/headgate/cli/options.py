@@ -110,7 +110,7 @@ def chosen(dialect: str | None) -> str:
 
 
 def secret_line(what: str) -> str:
-    """The first line of standard input, which holds a secret. Raises ConfigError, which says `what`, for none."""
+    """The first line of standard input, which holds a secret. If empty, raises ConfigError, which names `what`."""
     line = sys.stdin.readline()
     given = (line.decode() if isinstance(line, bytes) else line).rstrip("\r\n")
     if not given:
@@ -119,7 +119,7 @@ def secret_line(what: str) -> str:
 
 
 def json_of(text: str, option: str) -> Any:
-    """What a JSON text says. Raises ConfigError that names the option."""
+    """The value of a JSON text. Raises ConfigError that names the option."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:

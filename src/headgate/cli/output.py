@@ -1,4 +1,4 @@
-"""What a command writes: results on standard output, notes on standard error; colours and frames only on a terminal.
+"""Output of commands: results on standard output, notes on standard error; colours and frames only on a terminal.
 
 Off a terminal a table is tab-separated with a head line, so that `cut`, `awk` and spreadsheets take it.
 """
@@ -41,7 +41,7 @@ def write_note(text: str) -> None:
 
 
 class _Notes(logging.Handler):
-    """What a package tells while a command works, as notes."""
+    """A package's log records during a command, as notes."""
 
     def emit(self, record: logging.LogRecord) -> None:
         write_note(record.getMessage())
@@ -99,9 +99,9 @@ def _escaped(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """`text` with escapes for what a terminal or a reader of lines would take for anything but a character.
+    """`text` with escapes for characters that have an effect on a terminal or on a reader of lines.
 
-    Names come from clients: without it one could write lines and colours of its own into a table.
+    Names come from clients: without escapes a client could write lines and colours into a table.
     """
     from headgate.server import escaped
 

@@ -11,7 +11,7 @@ from headgate.cli.units import counted, shown_count
 
 @contextlib.contextmanager
 def shown_progress(noun: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
-    """What it gives is told how many are done, of `total` where that is known. Off a terminal it costs nothing."""
+    """Gives a function to call with the number done, of `total` if known. Off a terminal it costs nothing."""
     if not sys.stderr.isatty():
         yield lambda _done: None
         return

@@ -140,7 +140,7 @@ def _how_to_go_on(publisher: str | None) -> str:
 
 
 class _UnusableRowError(DataError):
-    """A line or row that no message can be made of; those before it were."""
+    """A line or row that cannot become a message; the ones before it were published."""
 
 
 def _rows_of(file: RowFile, target: _FolderTarget | _ServerTarget) -> Iterator[list[_Numbered]]:
@@ -162,7 +162,7 @@ def _rows_of(file: RowFile, target: _FolderTarget | _ServerTarget) -> Iterator[l
 def _with_room(
     messages: list[_Numbered], target: _FolderTarget | _ServerTarget, noun: str
 ) -> Iterator[list[_Numbered]]:
-    """The messages, up to the first whose filter value has no room."""
+    """The messages before the first one whose filter value cannot be stored; then an error for that one."""
     held = next((row for row, (_, _, value) in enumerate(messages) if value), None)
     if target.takes_values or held is None:
         yield messages
@@ -321,7 +321,7 @@ def _opened(file: str) -> Iterator[int]:
 
 
 def _lines_at_once(descriptor: int) -> Iterator[list[bytes]]:
-    """The lines of the input in groups: what one read of the file gives, so that a slow input is not held back."""
+    """The lines of the input in groups, one per read of the file, so that a slow input is not held back."""
     rest = b""
     while part := os.read(descriptor, _READ_BYTES):
         *lines, rest = (rest + part).split(b"\n")
@@ -355,7 +355,7 @@ def _read_line(line: bytes, source: FieldReference, declared: str | None) -> tup
 
 
 def _map_advice(description: dict[str, Any]) -> str:
-    """How plain JSON is published: what to give as --map; empty for an object with nothing but parts of a message."""
+    """Advice on --map for publishing plain JSON; empty for an object with nothing but parts of a message."""
     from headgate.message import SECTION_NAMES
 
     own = [key for key in description if key not in (*SECTION_NAMES, "subject", *_WRITTEN_BY_TAIL)]
@@ -399,7 +399,7 @@ def message_of_json(description: dict[str, Any]) -> Message:
 
 
 def _octets(message: Message, source: FieldReference) -> bytes | None:
-    """The bytes that make a filter value, of those kinds that have bytes."""
+    """The bytes of a filter value; None for kinds of values without bytes."""
     from headgate.message import AmqpType
 
     found = message.value(source)

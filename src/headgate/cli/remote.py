@@ -1,4 +1,4 @@
-"""Commands on a server in place of a folder: what `--server` means to each of them."""
+"""Commands on a server in place of a folder: the effect of `--server` on each of them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Place:
 
     @contextlib.contextmanager
     def client(self) -> Iterator[Client]:
-        """A client of the server, connected; the error for a stream that is not there says similar names."""
+        """A client of the server, connected; the error for a missing stream suggests similar names."""
         from headgate.client import Client, Retry
 
         assert self.server is not None
@@ -129,7 +129,7 @@ DEFAULT_PLACE = Place()
 
 
 def create_stream(client: Client, name: str, arguments: dict[str, object], place: Place) -> None:
-    """Make a stream; ResourceExistsError where it is there, which names arguments that differ."""
+    """Make a stream; ResourceExistsError for an existing one, with the arguments that differ."""
     try:
         is_made = client.create_stream(name, arguments)
     except PreconditionFailedError as error:
@@ -173,9 +173,9 @@ def change_stream(place: Place, stream: str, changes: dict[str, object], *, lock
 
 
 def listed_streams(client: Client, place: Place) -> tuple[list[dict[str, object]], list[str]]:
-    """A row per stream of a Headgate, and what is wrong with streams that it cannot open.
+    """A row per stream of a Headgate, and the errors of streams that it cannot open.
 
-    Where its HTTP listener is not reached: what the stream protocol says.
+    If its HTTP listener is not reached: the facts from the stream protocol.
     """
     names = client.streams()
     try:
@@ -283,7 +283,7 @@ def _delete(management: Management, name: str, *, force: bool) -> None:
 
 
 def stream_facts(client: Client, name: str) -> dict[str, object]:
-    """What a server says of a stream over the stream protocol; `messages` are all offsets, as RabbitMQ counts."""
+    """The facts about a stream from the stream protocol; `messages` are all offsets, as RabbitMQ counts."""
     from headgate.log import OffsetSpecification
 
     statistics = client.statistics(name)
@@ -303,10 +303,10 @@ def stream_facts(client: Client, name: str) -> dict[str, object]:
 
 
 def stream_details(client: Client, name: str, place: Place) -> dict[str, object]:
-    """All that a server says of a stream, named as `stream info` names it on files.
+    """All facts that a server gives about a stream, named as `stream info` names them on files.
 
-    A Headgate reads it from the files, for its HTTP listener. Where there is none: what the stream protocol says, and
-    the first and the last chunk.
+    A Headgate reads them from the files, for its HTTP listener. Without it: the facts from the stream protocol, and the
+    first and the last chunk.
     """
     from headgate.client import header_at
     from headgate.log import OffsetSpecification
@@ -349,7 +349,7 @@ class ServerCursor:
 
     @property
     def counters(self) -> ScanCounters:
-        """What this side received and evaluated."""
+        """The client's counters of received and evaluated messages."""
         return self._subscription.counters
 
     @property
@@ -358,7 +358,7 @@ class ServerCursor:
         return self._subscription.is_finished
 
     def read(self, now_ms: int) -> ScanBatch | None:
-        """The next batch; None when nothing more is there now."""
+        """The next batch; None at the present end."""
         self._subscription.evaluate_at(now_ms)
         return self._subscription.read(None if self._ends else 0.0)
 
@@ -380,7 +380,7 @@ def note_behind(start: OffsetSpecification, behind: int) -> None:
 
 
 def note_deleted(start: OffsetSpecification, first: int) -> None:
-    """Say where a read begins if its offset is kept no more; 0 means the beginning, wherever that is."""
+    """Write a note where a read begins if its offset is no longer kept; 0 means the present beginning."""
     from headgate.log import OffsetKind
 
     if start.kind is OffsetKind.OFFSET and 0 < start.value < first:

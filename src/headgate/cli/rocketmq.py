@@ -36,7 +36,7 @@ class TopicOptions:
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """What was given, as arguments."""
+        """The given options, as arguments."""
         return {"queues": self.queues, "accepts": _names(self.accepts)}
 
 
@@ -131,7 +131,7 @@ class GroupOptions:
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """The JSON object of what was given. Raises ConfigError for a wrong duration."""
+        """The JSON object of the given options. Raises ConfigError for a wrong duration."""
         backoff = None
         if self.backoff is not None:
             backoff = [duration_ms(text, option="--backoff") for text in self.backoff.split(",")]
@@ -256,7 +256,7 @@ _PLACE = (
 
 
 def _with_cost(group: dict[str, Any]) -> dict[str, Any]:
-    """A group for people: what reading for it cost instead of all counters, which `show` has for each queue."""
+    """A group for people: the cost of reading for it instead of all counters, which `show` has for each queue."""
     facts = {name: value for name, value in group.items() if name not in ("counters", "reading")}
     return {**facts, **shown_reading(group["reading"])}
 
@@ -270,7 +270,7 @@ def _names(text: str | None) -> list[str] | None:
 
 
 def _write(rows: Sequence[dict[str, Any]], *, as_json: bool, nothing: str) -> int:
-    """Rows as a table, and as notes those that say what is wrong."""
+    """Write rows as a table, and rows with an error as notes."""
     told = [
         {name: value for name, value in row.items() if as_json or name != "error"} for row in rows if "queues" in row
     ]

@@ -1,4 +1,4 @@
-"""`headgate rule`: what a subscription selects, and since when."""
+"""`headgate rule`: the rules of a subscription, and since when they are in force."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
 def _try(
     place: Place, topic: str, subscription: str, rule: dict[str, Any], trying: DryRunOptions, *, as_json: bool
 ) -> int:
-    """Show what a rule would do; on files nobody's lock is needed for that."""
+    """Show the effect that a rule would have; on files this needs no lock."""
     if place.is_server:
         topics = place.management().topics
         found = topics.dry_run(topic, subscription, rule, last=trying.last, samples=trying.samples)

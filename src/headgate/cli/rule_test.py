@@ -1,4 +1,4 @@
-"""`headgate rule test`: what rules would have selected in a stream, before they are switched on."""
+"""`headgate rule test`: the messages of a stream that rules would have selected, before they are in force."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def rule_test(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where rules are: a pipeline file (`topic` is what it says of the topic, if it says rules), or a topic on disk."""
+    """The place of rules: a pipeline file (`topic` is its entry of the topic, if it has rules), or a topic on disk."""
 
     name: str
     root: Path

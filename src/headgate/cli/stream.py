@@ -1,4 +1,4 @@
-"""`headgate stream`: what a stream is made of, on any folder, also one that RabbitMQ wrote."""
+"""`headgate stream`: the parts of a stream, in any folder, also one that RabbitMQ wrote."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ _NO_STREAMS = "no streams {}; make one with: headgate stream create NAME {}"
 
 
 def _streams_of_folder(root: Path, errors: list[LogError]) -> list[dict[str, object]]:
-    """The rows of all streams that can be opened; `errors` gets what is wrong with the others."""
+    """The rows of all streams that can be opened; `errors` gets the errors of the others."""
     from headgate.log import list_streams
 
     rows: list[dict[str, object]] = []

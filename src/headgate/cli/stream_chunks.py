@@ -79,7 +79,7 @@ def dump(
 def _chunks_of(
     stream: str, place: Place, opened: contextlib.ExitStack, *, check_crc: bool
 ) -> Iterator[ChunkDump | DeliveredChunk | Damage]:
-    """The chunks of a stream in either place; `opened` gets what is to be closed behind them."""
+    """The chunks of a stream in either place; `opened` gets the resources to close afterwards."""
     if not place.is_server:
         from headgate.log import dump_chunks, resolve_stream
 
@@ -240,7 +240,7 @@ def _lost(found: GivenUp) -> dict[str, object]:
 
 
 def _opened(stream: str, place: Place) -> Stream | Damage:
-    """A stream of this machine; what is wrong with its settings where they are damaged."""
+    """A stream of this machine, or the damage of its settings."""
     from headgate.broker import is_damage
     from headgate.log import Damage, resolve_stream
 
@@ -282,7 +282,7 @@ def _verify_delivered(client: Client, stream: str, *, as_json: bool) -> int:
 
 
 class _Checked:
-    """What was looked at, and what of it is wrong."""
+    """The checked parts, and the damage found."""
 
     def __init__(self, stream: str, as_json: bool) -> None:
         self._stream = stream
@@ -297,7 +297,7 @@ class _Checked:
         self._size_bytes += size_bytes
 
     def damaged(self, found: Damage) -> None:
-        """Write what is wrong; in JSON in the end."""
+        """Write a damage; with JSON at the end."""
         self._damages.append(_described(found))
         if not self._as_json:
             write_line(str(found))

@@ -64,7 +64,7 @@ class SubscriptionOptions:
     user_metadata: Annotated[str | None, Parameter(help="Text of yours, at most 1024 characters.")] = None
 
     def given(self) -> dict[str, Any]:
-        """The JSON object of what was given, `settings` in it. Raises ConfigError for a wrong duration."""
+        """The JSON object of the given options, `settings` in it. Raises ConfigError for a wrong duration."""
         properties: dict[str, Any] = {
             "fall_through": self.fall_through,
             "dead_letter_on_errors": self.dead_letter_on_errors,
@@ -97,7 +97,7 @@ _OPTION_OF = {
     "auto_delete_on_idle_ms": "--auto-delete-on-idle",
     "user_metadata": "--user-metadata",
 }
-"""The options by what a server, and the settings of a subscription, call them."""
+"""The options by their names at a server and in the settings of a subscription."""
 
 
 @commands.command
@@ -235,5 +235,5 @@ def _duration(text: str | None, option: str, *, may_be_never: bool = False) -> i
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    """What was given, as JSON has it: an empty text takes a value away."""
+    """The given values, for JSON: an empty text removes a value."""
     return {name: None if value == _NOTHING else value for name, value in values.items() if value is not None}

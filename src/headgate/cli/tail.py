@@ -136,7 +136,7 @@ def tail(
 
 
 def _prepare_kernels(*, with_filter: bool) -> None:
-    """Begin to compile what is not in the cache: until it is there the reference implementations serve."""
+    """Begin to compile kernels that are not in the cache: until then the reference implementations are used."""
     from headgate import kernels
 
     wanted = kernels.FILTER if with_filter else kernels.READ
@@ -181,7 +181,7 @@ def _stop_offset(stream: Stream, end: OffsetSpecification | None, *, now: int, f
 
 
 def _copy(cursor: _Cursor, write: _Write, *, count: int | None, wait: Callable[[], None] | None) -> None:
-    """Write what a cursor reads; at the end `wait` for more, if given."""
+    """Write the batches of a cursor; at the end `wait` for more, if given."""
     left = count
     while True:
         batch = cursor.read(now_ms())

@@ -27,7 +27,7 @@ _PATIENCE_S = 30.0
 class CopyCursor:
     """A cursor over the stream of a topic, whose messages become the copies of one subscription.
 
-    These are the ones, and the bytes, that the subscription's receivers are given.
+    These are the same copies, with the same bytes, as the subscription's receivers get.
     """
 
     def __init__(self, cursor: Cursor, folder: Path, number: int) -> None:
@@ -38,7 +38,7 @@ class CopyCursor:
 
     @staticmethod
     def over(cursor: Cursor, topic: str, root: Path, subscription: str) -> CopyCursor:
-        """Those of a subscription that is there now. Raises RuleNotFoundError."""
+        """A cursor over the copies of an existing subscription. Raises RuleNotFoundError."""
         from headgate.log import resolve_stream
         from headgate.topic import RuleHistory
 
@@ -47,7 +47,7 @@ class CopyCursor:
 
     @property
     def counters(self) -> ScanCounters:
-        """What was read of the stream."""
+        """The counters of reading the stream."""
         return self._cursor.counters
 
     @property
@@ -56,7 +56,7 @@ class CopyCursor:
         return not self._ready and self._cursor.is_finished
 
     def read(self, now_ms: int) -> ScanBatch | None:
-        """The next copies, perhaps none of a batch; None when nothing more is there now."""
+        """The next copies, perhaps none of a batch; None at the present end."""
         if not self._ready:
             batch = self._cursor.read(now_ms)
             if batch is None:
@@ -104,7 +104,7 @@ def open_copies(
     end: OffsetSpecification | None,
     follow: bool,
 ) -> ServerCopyCursor:
-    """A cursor over the copies of a subscription of a server. Raises ConfigError for places that fit no such read."""
+    """A cursor over the copies of a subscription of a server. Raises ConfigError for a wrong `start` or `end`."""
     from headgate.log import OffsetKind
 
     topics = place.management().topics
@@ -156,7 +156,7 @@ class ServerCopyCursor:
         return self.stop is not None and self.offset >= self.stop
 
     def read(self, now_ms: int) -> ScanBatch | None:
-        """The next copies, perhaps none of a page; None when nothing more is there now."""
+        """The next copies, perhaps none of a page; None at the present end."""
         waited_s = 0.0
         while not self.is_finished:
             before = self.offset, self.rule

@@ -94,7 +94,7 @@ def shown_share(value: float) -> str:
 
 
 def shown_reading(counters: Mapping[str, int]) -> dict[str, str]:
-    """What reading cost, of the counters of a row, for people."""
+    """The cost of reading, from the counters of a row, for people."""
     decided = (
         "messages_evaluated",
         "messages_decided_by_index",

@@ -1,6 +1,6 @@
-"""`headgate user`: who may use a server, in the file of a root or over HTTP of a running server.
+"""`headgate user`: the users of a server, in the file of a root or over HTTP of a running server.
 
-A new password is asked for on a terminal; elsewhere it is the first line of standard input. It is never an option.
+On a terminal a new password is asked for; elsewhere it is the first line of standard input. It is never an option.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def permit(
 
 
 class _FileUsers:
-    """What `Management` does for a server, on a file; a missing one gets the default user, as the server does."""
+    """The users in a file, with the calls of `Management`; a missing file gets the default user, as at a server."""
 
     def __init__(self, path: Path) -> None:
         from headgate.broker import Users

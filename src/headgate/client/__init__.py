@@ -1,6 +1,6 @@
 """A client of stream servers, Headgate or RabbitMQ: blocking calls over sockets, no threads.
 
-Hides connections, credit, confirms, and what has to be done when a connection breaks.
+Hides connections, credit, confirms, and the recovery when a connection breaks.
 
     with Client.connect("localhost:5552") as client:
         client.create_stream("orders")
@@ -9,10 +9,10 @@ Hides connections, credit, confirms, and what has to be done when a connection b
         for offset, message in client.consumer("orders", start="first", filter_values=["EMEA"], filter="price > 5"):
             ...
 
-`Subscription` reads whole batches of encoded messages, which is what the command line and Spark do; `delivered_chunks`,
-`extent` and `header_at` look at a stream's chunks, and `Management` asks a server over HTTP. Its `topics` make and
-change subscriptions and rules, and a `SubscriptionReceiver` takes the copies of a subscription and settles them;
-its `rocketmq` makes and changes topics and consumer groups of RocketMQ's clients.
+`Subscription` reads whole batches of encoded messages, as the command line and Spark do; `delivered_chunks`, `extent`
+and `header_at` look at a stream's chunks, and `Management` asks a server over HTTP. Its `topics` make and change
+subscriptions and rules, and a `SubscriptionReceiver` takes the copies of a subscription and settles them; its
+`rocketmq` makes and changes topics and consumer groups of RocketMQ's clients.
 """
 
 from __future__ import annotations

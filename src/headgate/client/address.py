@@ -29,8 +29,8 @@ TLS_SCHEME = "headgate-stream+tls"
 class Tls:
     """How a connection is encrypted: paths of PEM files.
 
-    `ca` has the authorities that the server's certificate is checked against; None: those of the system. `certificate`
-    and `key` are this side's own, for servers that ask for one.
+    `ca` has the authorities that the server's certificate is checked against; None: the system's. `certificate` and
+    `key` are the client's own, for servers that ask for one.
     """
 
     ca: str | None = None
@@ -68,7 +68,7 @@ class ServerAddress:
     def parse(
         text: str, *, user: str | None = None, password: str | None = None, tls: Tls | None = None
     ) -> ServerAddress:
-        """The address that a text names; what else is given takes the place of what it says. Raises ConfigError."""
+        """The address that a text names; other given arguments override its parts. Raises ConfigError."""
         parsed = _parse_url(text) if "://" in text else _parse_place(text)
         return replace(
             parsed,

@@ -44,7 +44,7 @@ class ChunkReader:
         self._decider = Decider(self._request, self._within)
 
     def now(self, now_ms: int) -> None:
-        """What `UTC()` gives in the chunks that come."""
+        """Set the value of `UTC()` for the next chunks."""
         if now_ms != self._request.now_ms:
             self._request = replace(self._request, now_ms=now_ms)
             self._decider = Decider(self._request, self._within)
@@ -52,7 +52,7 @@ class ChunkReader:
     def read(self, chunks: Sequence[Chunk]) -> Iterator[ScanBatch]:
         """The messages of delivered chunks; a batch is valid until the next `read`.
 
-        Raises CorruptChunkError where a checksum or the entries do not fit, RemoteProtocolError for what is not a
+        Raises CorruptChunkError for a wrong checksum or wrong entries, RemoteProtocolError for bytes that are not a
         chunk.
         """
         if not chunks:

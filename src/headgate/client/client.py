@@ -76,7 +76,7 @@ class Client:
     ) -> Client:
         """A client of the server at `host:port` or `headgate-stream://user:password@host:port`.
 
-        `timeout_s` is the longest wait for an answer, `heartbeat_s` how often a side that waits shows that it is there,
+        `timeout_s` is the longest wait for an answer, `heartbeat_s` the interval of heartbeats while a side waits,
         `retry` how a lost connection is made again. With `keep` connections stay open for the next client of this
         process that has the same address and `keep`: see `headgate.client.kept`. Raises ConnectionLostError where no
         server answers, AuthenticationError, ConfigError for the address.
@@ -103,7 +103,7 @@ class Client:
 
     @property
     def server_properties(self) -> Mapping[str, str]:
-        """What the server says of itself: `product`, `version`, …"""
+        """The server's properties: `product`, `version`, …"""
         return self._do(lambda connection: connection.properties)
 
     @property
@@ -113,14 +113,15 @@ class Client:
 
     @property
     def can_resolve_offsets(self) -> bool:
-        """Whether the server says what offset a place is."""
+        """Whether the server can resolve an offset specification."""
         return self._do(lambda connection: connection.can_resolve_offsets)
 
     def create_stream(self, name: str, arguments: Mapping[str, object] | None = None) -> bool:
-        """Make a stream; False if it is there already with the same arguments.
+        """Make a stream; False if it exists already with the same arguments.
 
         `arguments` are RabbitMQ's without `x-`: `max-length-bytes`, `max-age`, `stream-max-segment-size-bytes`,
-        `stream-filter-size-bytes`. Raises PreconditionFailedError for wrong arguments, or others than it was made with.
+        `stream-filter-size-bytes`. Raises PreconditionFailedError for wrong arguments, or an existing stream with
+        others.
         """
         texts = {key: str(value) for key, value in (arguments or {}).items()}
         try:
@@ -215,7 +216,7 @@ class Client:
         compression: str = "none",
         most_unconfirmed: int = MOST_UNCONFIRMED,
     ) -> Publisher:
-        """A publisher of a stream; with a name, what was published before is not published again.
+        """A publisher of a stream; with a name, messages published before are not published again.
 
         `filter_value` gives the filter value of a message. `compression` (`gzip`, `snappy`, `lz4`, `zstd`) packs
         messages into sub-batches, which RabbitMQ's AMQP consumers do not see; the protocol has no filter values for
@@ -273,7 +274,7 @@ class Client:
         return Consumer(subscription, post_filter=post_filter)
 
     def subscription(self, options: SubscriptionOptions) -> Subscription:
-        """What a consumer is made over: whole batches of encoded messages."""
+        """A subscription, which reads whole batches of encoded messages; consumers use it."""
         connect = partial(self.connect_to_leader, options.stream)
         return Subscription(connect, options, retry=self.retry, release=self._give_back)
 
@@ -322,14 +323,14 @@ class Client:
         return self._kept.take(address, partial(self._connect, address))
 
     def _give_back(self, connection: Connection) -> None:
-        """Take a connection back on which nothing is going on any more."""
+        """Take back an idle connection."""
         if self._kept is None or not connection.is_open:
             connection.close()
         else:
             self._kept.give_back(connection.address, connection)
 
     def _do(self, work: Callable[[Connection], T]) -> T:
-        """What `work` gives; once more over a new connection if this one is lost."""
+        """The result of `work`; repeated once over a new connection if this one is lost."""
         if self._is_closed:
             raise ConfigError(f"the client of {self.address.place} is closed")
         connection = self._connection or self._taken(self.address)

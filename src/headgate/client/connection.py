@@ -59,10 +59,10 @@ class StreamStatistics:
 
 
 class Connection:
-    """Speaks to one server. Everything that waits ends with an error after `timeout_s` without an answer.
+    """A connection to one server. After `timeout_s` without an answer, every wait ends with an error.
 
-    ConnectionLostError where the server is not there, is gone, or says nothing; then the connection is of no use any
-    more. Errors of the handshake: AuthenticationError, AccessRefusedError.
+    ConnectionLostError if the server is not reachable, is gone, or does not answer; then the connection cannot be used
+    further. Errors of the handshake: AuthenticationError, AccessRefusedError.
     """
 
     def __init__(self, address: ServerAddress, *, timeout_s: float, heartbeat_s: int) -> None:
@@ -141,7 +141,7 @@ class Connection:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What the server says of itself."""
+        """The server's properties."""
         return self._core.server.properties
 
     @property
@@ -166,11 +166,11 @@ class Connection:
 
     @property
     def can_resolve_offsets(self) -> bool:
-        """Whether the server says what offset a place is."""
+        """Whether the server can resolve an offset specification."""
         return Command.RESOLVE_OFFSET_SPECIFICATION in self._core.server.versions
 
     def request(self, frame: f.Request, subject: str) -> f.Reply:
-        """The reply to a request; `subject` is what it is about. Raises the error that a refusal stands for."""
+        """The reply to a request; `subject` names its object in errors. Raises the error for a refusal."""
         reply = self._answer_to(self.ask(frame))
         assert isinstance(reply, f.Reply)
         if reply.code != ResponseCode.OK:
@@ -214,7 +214,7 @@ class Connection:
         )
 
     def events(self, timeout_s: float | None) -> list[Event]:
-        """What the server sent unasked since the last call; waits for it if that is nothing. Empty when time is up.
+        """Frames that the server sent unasked since the last call; waits if there are none. Empty when time is up.
 
         `timeout_s` None: wait for ever. Heartbeats are sent while it waits, and expected.
         """
@@ -278,7 +278,7 @@ class Connection:
         return self._broken is None
 
     def is_idle(self) -> bool:
-        """Whether the server still holds a connection on which nothing is going on; what it said since is dropped."""
+        """Whether the server still holds an idle connection; frames it sent since are dropped."""
         try:
             while self.is_open and self._is_readable(0.0):
                 self._receive(0.0)
@@ -323,7 +323,7 @@ class Connection:
                 raise self._lost(f"no answer within {self._timeout_s} s")
 
     def _receive(self, timeout_s: float | None) -> list[Event]:
-        """What one read of the socket gives, heartbeats left out; empty when nothing comes in time."""
+        """The events of one read of the socket, without heartbeats; empty when nothing arrives in time."""
         if not self._is_readable(timeout_s):
             return []
         try:
@@ -349,14 +349,14 @@ class Connection:
         return bool(self._poll.poll(None if timeout_s is None else 1000 * timeout_s))
 
     def _closed(self, event: f.Close) -> HeadgateError:
-        """The error for a Close: one that says what this side did wrong is not worth another attempt."""
+        """The error for a Close: no retry after one for a mistake of the client."""
         lost = self._lost(f"the server closed the connection: {event.reason} ({name_of_code(event.closing_code)})")
         if event.closing_code in (ResponseCode.UNKNOWN_FRAME, ResponseCode.FRAME_TOO_LARGE):
             return RemoteProtocolError(str(lost), code=event.closing_code)
         return lost
 
     def _refused(self, error: RemoteProtocolError) -> HeadgateError:
-        """The error for what ends the connection: a refusal of the handshake, or bytes that are not the protocol's."""
+        """The error that ends the connection: a refusal of the handshake, or bytes that are not the protocol's."""
         self._lost(error.reason)
         if error.code in _HANDSHAKE_CODES:
             return refusal(int(error.code), f"user {self._user!r} at {self.server}", server=self.server)
@@ -382,7 +382,7 @@ class Connection:
         return due_s if timeout_s is None else min(due_s, timeout_s)
 
     def _check_heard(self) -> None:
-        """Call it after a look at the socket: what was sent while nobody looked has been read then."""
+        """Raise an error if the server was silent too long; call it after reading the socket, never before."""
         beat_s = self._core.heartbeat_s
         if beat_s and time.monotonic() - self._received_at > 2 * beat_s:
             raise self._lost(f"no word from the server for {2 * beat_s} s")

@@ -11,11 +11,11 @@ from headgate.scan import ScanBatch, ScanCounters
 
 
 class Consumer:
-    """Iterates over `(offset, message)` of a stream, in order, for ever; waits where nothing is there yet.
+    """Iterates over `(offset, message)` of a stream, in order, for ever; waits at the end for new messages.
 
-    Not for several threads. Messages that a filter leaves out never come: the server skips chunks by filter values
-    (stage 1) and evaluates the expression (stage 2), `post_filter` decides here (stage 3). A message that is no AMQP
-    1.0 message raises MessageError; the next call continues after it.
+    Not for several threads. Filtered-out messages are not given: the server skips chunks by filter values (stage 1) and
+    evaluates the expression (stage 2), the client evaluates `post_filter` (stage 3). A message that is no AMQP 1.0
+    message raises MessageError; the next call continues after it.
     """
 
     def __init__(self, subscription: Subscription, *, post_filter: Callable[[Message], bool] | None) -> None:
@@ -35,7 +35,7 @@ class Consumer:
 
     @property
     def counters(self) -> ScanCounters:
-        """What this side received, and evaluated where the filter is its own."""
+        """The client's counters: received messages, and evaluated ones where it filters itself."""
         return self._subscription.counters
 
     @property

@@ -1,6 +1,6 @@
 """Connections that fail because of TLS: only one side speaks it, or the certificate is not trusted.
 
-No such error is worth another attempt; each says what to give instead.
+These errors are not retried; each says what to give instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", _REFUSED)
 
 
 def tls_refusal(error: BaseException, server: str, *, plain: str) -> EncryptionError | None:
-    """Why TLS failed with a server, and what to do; None for an error that has other causes.
+    """The error that says why TLS failed with a server, and the remedy; None for an error with other causes.
 
     `plain` is the address without encryption.
     """

@@ -1,4 +1,4 @@
-"""Looking at a stream of a server: what `stream dump`, `verify` and `info` show of it, as far as a client sees it.
+"""Inspection of a stream on a server for `stream dump`, `verify` and `info`, as far as a client sees it.
 
 A server delivers the header and the data part of chunks with messages, and nothing else: no index, no Bloom filter, no
 trailer, no chunk of tracking records. Nothing here needs a Headgate. Generators that hold the chunks of one credit.
@@ -44,10 +44,10 @@ def extent(client: Client, stream: str) -> OffsetRange:
 def delivered_chunks(
     client: Client, stream: str, within: OffsetRange, *, check_crc: bool
 ) -> Generator[DeliveredChunk | Damage, None, None]:
-    """Every chunk with messages that begins in a range of offsets; a Damage for what is not a chunk.
+    """Every chunk with messages that begins in a range of offsets; a Damage for bytes that are not a chunk.
 
-    Where the server does not deliver what it has, a Damage says so and is the last one. Raises BrokerError,
-    ConnectionLostError where the server is gone.
+    If the server does not deliver existing chunks, the last item is a Damage that says so. Raises BrokerError,
+    ConnectionLostError if the server is gone.
     """
     yield from _chunks(client, stream, OffsetSpecification.offset(within.start), within.stop, check_crc=check_crc)
 
@@ -55,10 +55,10 @@ def delivered_chunks(
 def verify_delivered(
     client: Client, stream: str, within: OffsetRange
 ) -> Generator[DeliveredChunk | Damage, None, None]:
-    """Check everything that a client can check: yields each chunk, and a Damage for all that is wrong.
+    """Check everything that a client can check: yields each chunk, and a Damage for each error.
 
     Chunk ids that never go back, checksums, entries, sub-batches (expanded up to EXPANSION_LIMIT_BYTES per chunk).
-    Offsets that are left out are no damage: those of tracking chunks are not delivered. Errors as `delivered_chunks`.
+    Missing offsets are no damage: tracking chunks are not delivered. Errors as `delivered_chunks`.
     """
     expected = within.start
     for found in delivered_chunks(client, stream, within, check_crc=True):

@@ -52,7 +52,7 @@ class KeptConnections:
         return connect()
 
     def give_back(self, address: ServerAddress, connection: Connection) -> None:
-        """Keep a connection that has no publisher and no subscription any more."""
+        """Keep a connection that no longer has a publisher or subscription."""
         with self._lock:
             self._idle.append((address, connection, time.monotonic()))
             ousted = [self._idle.pop(0)] if len(self._idle) > self._most else []
@@ -95,7 +95,7 @@ class KeptConnections:
 
 
 KEPT = KeptConnections()
-"""Those of this process."""
+"""The kept connections of this process."""
 
 os.register_at_fork(after_in_child=KEPT.after_fork)
 atexit.register(KEPT.close)

@@ -1,7 +1,7 @@
-"""What a Headgate server tells about itself over HTTP: lists of what it serves, and its users.
+"""A Headgate server's lists of its streams, topics, … and its users, over HTTP.
 
-A server is given as everywhere; where its HTTP listener is, it says in its own properties. `http://` and `https://`
-addresses are taken as they are.
+A server is given as everywhere; its own properties contain the port of its HTTP listener. `http://` and `https://`
+addresses are used as they are.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class Management:
 
     @staticmethod
     def of(server: str, *, user: str | None = None, password: str | None = None) -> Management:
-        """The management of a server. Raises ConfigError for the address, UnsupportedError where there is none.
+        """The management of a server. Raises ConfigError for the address, UnsupportedError for a server without one.
 
-        `server` is what `ServerAddress.parse` takes, or a URL of its HTTP listener. ConnectionLostError where nobody
-        answers, AuthenticationError where the user is refused.
+        `server` is what `ServerAddress.parse` takes, or a URL of its HTTP listener. ConnectionLostError if no server
+        answers, AuthenticationError if the user is refused.
         """
         if server.startswith(("http://", "https://")):
             return _of_url(server, user, password)
@@ -124,7 +124,7 @@ class Management:
         return self._list("users")
 
     def put_user(self, name: str, change: Mapping[str, object]) -> None:
-        """Make a user, or change one: `password`, `tags`, `permissions`; what is left out stays. For administrators."""
+        """Make a user, or change one: `password`, `tags`, `permissions`; omitted keys stay. For administrators."""
         self._request("PUT", f"users/{quote(name, safe='')}", msgspec.json.encode(change))
 
     def delete_user(self, name: str) -> None:
@@ -133,7 +133,7 @@ class Management:
 
     @property
     def topics(self) -> Topics:
-        """The topics of the server. Their calls raise what it refuses as RuleError and its kinds."""
+        """The topics of the server. Their calls raise the server's refusals as RuleError and its kinds."""
         return Topics(functools.partial(self._ask, _rule_refusal))
 
     @property

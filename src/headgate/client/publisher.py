@@ -1,4 +1,4 @@
-"""Publishing to one stream: what was sent is kept until it is confirmed."""
+"""Publishing to one stream: sent messages are kept until they are confirmed."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ FilterValueOf = Callable[[Message], str | bytes | None]
 
 @dataclass(slots=True)
 class _Block:
-    """Entries that went out together, and how many of their messages, of `count`, are not confirmed yet.
+    """Entries that were sent together, and how many of their messages, of `count`, are not confirmed yet.
 
-    `records` None: `entries` are messages. Else each has its head and is what so many messages are packed into; its
-    publishing id in `ids` is that of the last of them.
+    `records` None: `entries` are messages. Otherwise each entry has its head and is a sub-batch of as many messages as
+    `records` says; its publishing id in `ids` is the id of its last message.
     """
 
     ids: NDArray[np.uint64]
@@ -58,17 +58,17 @@ class _Block:
 class Publisher:
     """Sends messages to one stream. Not for several threads.
 
-    `send` and `send_many` return when the messages are on their way; `flush` when all of them are in the stream. What
-    the server refused is raised by the next call of either, with its code.
+    `send` and `send_many` return when the messages are on their way; `flush` when all of them are in the stream.
+    Refusals of the server are raised by the next call of either, with their code.
 
-    With a name, publishing ids rise over all runs of the program: the server drops what it has already. So when the
-    connection breaks, a named publisher connects again and repeats what is not confirmed; each message is in the stream
-    once. When the server refused something, it refuses what was sent behind it as well: the ids go on behind what is
-    confirmed (`next_publishing_id`), and the caller sends again from there. Without a name nobody can know that, and
-    ConnectionLostError says how many messages are in doubt.
+    With a name, publishing ids rise over all runs of the program: the server drops messages it already has. So when the
+    connection breaks, a named publisher connects again and repeats unconfirmed messages; each message is in the stream
+    once. When the server refuses a message, it refuses the messages sent after it as well: the ids go on behind the
+    last confirmed one (`next_publishing_id`), and the caller sends again from there. Without a name this is not
+    possible, and ConnectionLostError says how many messages are in doubt.
 
-    With a `compression`, what one call sends is packed: 4096 messages or 1 MiB at most are one sub-batch, which the
-    server confirms and drops as a whole. A message that is sent alone is packed alone, which saves nothing.
+    With a `compression`, the messages of one call are packed: at most 4096 messages or 1 MiB are one sub-batch, which
+    the server confirms and drops as a whole. A message sent alone is packed alone, which saves nothing.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Publisher:
 
     @property
     def next_publishing_id(self) -> int:
-        """What the next message is numbered with."""
+        """The publishing id of the next message."""
         return self._next_id
 
     def send(
@@ -130,9 +130,9 @@ class Publisher:
     ) -> int:
         """Send one message at once; gives its publishing id.
 
-        A `Message` without a body is sent as `Message.with_body` makes it; bytes are sent as they are.
-        `filter_value` takes the place of what the publisher's function says. `publishing_id` has to be above those
-        before it. Errors as for `send_encoded`.
+        A `Message` without a body is sent as `Message.with_body` makes it; bytes are sent as they are. `filter_value`
+        replaces the value of the publisher's function. `publishing_id` has to be above all earlier ones. Errors as for
+        `send_encoded`.
         """
         encoded, value = self._encoded(message)
         value = value if filter_value is None else _octets(filter_value)
@@ -155,10 +155,10 @@ class Publisher:
     def send_encoded(
         self, messages: EncodedMessages, values: FilterValues | None = None, *, ids: NDArray[np.uint64] | None = None
     ) -> None:
-        """Send many encoded messages with their filter values; `ids` `(messages,)` rise and lie above those before.
+        """Send many encoded messages with their filter values; `ids` `(messages,)` rise, above all earlier ones.
 
-        The buffers belong to the publisher until the messages are confirmed. Raises what the server refused before,
-        UnsupportedError for filter values where the server knows none or they are to be compressed,
+        The buffers belong to the publisher until the messages are confirmed. Raises earlier refusals of the server,
+        UnsupportedError for filter values with a server that does not know them or with compression,
         ConnectionLostError, ConfigError for ids.
         """
         self._raise_refused()
@@ -187,9 +187,9 @@ class Publisher:
             self._guarded(partial(self._write, block=block))
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Return when everything sent is in the stream; raises what the server refused.
+        """Return when everything sent is in the stream; raises refusals of the server.
 
-        ConnectionLostError where nothing is confirmed for `timeout_s`, by default the client's.
+        ConnectionLostError after `timeout_s` (default: the client's) without a confirm.
         """
         self._wait_until_at_most(0, self._timeout_s if timeout_s is None else timeout_s)
         self._raise_refused()
@@ -209,7 +209,7 @@ class Publisher:
             self.abandon()
 
     def abandon(self) -> None:
-        """Give the connection back, whatever is on its way."""
+        """Close the connection, even with unconfirmed messages."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -297,7 +297,7 @@ class Publisher:
             self._reconnect(error)
 
     def _reconnect(self, error: ConnectionLostError) -> None:
-        """Connect again and repeat what is not confirmed, if that is safe."""
+        """Connect again and repeat unconfirmed messages, if that is safe."""
         if self.name is None and self._unconfirmed:
             self.abandon()
             raise ConnectionLostError(
@@ -323,7 +323,7 @@ class Publisher:
         self._connection = self._retry.run(attempt)
 
     def _take(self, connection: Connection, *, timeout_s: float) -> None:
-        """Handle what the server says; waits for its first word only."""
+        """Handle the server's events; waits for the first one only."""
         for event in connection.events(timeout_s):
             self._handle(event, connection)
 
@@ -341,7 +341,7 @@ class Publisher:
             raise ConnectionLostError(f"stream {self.stream!r} was deleted or moved", server=connection.server)
 
     def _settle(self, ids: NDArray[np.uint64]) -> int:
-        """Take messages off those that are on their way; gives their number."""
+        """Remove messages from the unconfirmed ones; gives their number."""
         ids = np.sort(ids)
         settled = messages = 0
         while settled < len(ids):

@@ -1,4 +1,4 @@
-"""What the response codes of the stream protocol become on this side."""
+"""The errors of the client for response codes of the stream protocol."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ERRORS: dict[int, type[BrokerError]] = {
 
 
 def refusal(code: int, subject: str, *, server: str) -> HeadgateError:
-    """The error for a reply that is not OK; `subject` is what the command was about."""
+    """The error for a reply that is not OK; `subject` names the object of the command."""
     if code == ResponseCode.STREAM_NOT_AVAILABLE:
         return ConnectionLostError(f"{subject}: {name_of_code(code)}", server=server)
     return ERRORS.get(code, BrokerError)(f"the server answers: {name_of_code(code)}", subject=subject)

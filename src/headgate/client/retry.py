@@ -21,7 +21,7 @@ class Retry:
     give_up_after_s: float = 60.0
 
     def run(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` gives, which is called again as long as it raises ConnectionLostError.
+        """The result of `attempt`, which is repeated as long as it raises ConnectionLostError.
 
         EncryptionError is raised at once.
         """

@@ -8,10 +8,10 @@ from headgate.client.topics import Ask, Row
 
 
 class RocketTopics:
-    """What a server, or the files of a root, do with them; `Management.rocketmq` gives those of a server.
+    """Topics and consumer groups of RocketMQ, of a server (`Management.rocketmq`) or of the files of a root.
 
-    Every call raises ResourceNotFoundError for what is not there, ResourceExistsError (of a server its parent,
-    PreconditionFailedError) for what is there already, AccessRefusedError, ConnectionLostError.
+    Every call raises ResourceNotFoundError for a missing one, ResourceExistsError (with a server its parent,
+    PreconditionFailedError) for an existing one, AccessRefusedError, ConnectionLostError.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -46,11 +46,11 @@ class RocketTopics:
         return dict(self._ask("GET", ["rocketmq", "groups", name], {}, None))
 
     def create_group(self, name: str, settings: Mapping[str, object]) -> Row:
-        """Declare a group; what is not given is the default."""
+        """Declare a group; omitted settings have their defaults."""
         return self._put("groups", name, "new", settings)
 
     def change_group(self, name: str, settings: Mapping[str, object]) -> Row:
-        """Give a group other settings; what is not given stays."""
+        """Give a group other settings; omitted settings stay."""
         return self._put("groups", name, "existing", settings)
 
     def reset_group(self, name: str, topic: str, *, to: str, queue: int | None = None) -> Row:

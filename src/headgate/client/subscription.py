@@ -1,4 +1,4 @@
-"""One subscription: chunks by credit, decoded in batches, over as many connections as it takes."""
+"""One subscription: chunks by credit, decoded in batches, over new connections when one breaks."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class ServedFilter:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionOptions:
-    """What is read of one stream.
+    """The range and filters of a read of one stream.
 
-    `start` is where to begin, `stop` the offset to end before (None: never); `stop_is_written` says that the stream
+    Reading begins at `start` and ends before the offset `stop` (None: never); `stop_is_written` says that the stream
     reaches it already. The server skips chunks by `filter_values` and `match_unfiltered` (stage 1) and messages by
-    `served` (stage 2); `request` is what this side does: checksums, and a filter that is evaluated here. Raises
+    `served` (stage 2); `request` is for the client's part: checksums, and a filter that is evaluated here. Raises
     ConfigError.
     """
 
@@ -76,9 +76,9 @@ class SubscriptionOptions:
 class Subscription:
     """Reads a stream in batches. Not for several threads.
 
-    When the connection breaks it is made again, and reading continues after the last chunk; given up when one
-    connection after the other breaks before a chunk came. Memory: the chunks that credit allows, and as many that were
-    taken from them.
+    A broken connection is made again, and reading continues after the last chunk; it is given up when one connection
+    after the other breaks before a chunk arrived. Memory: the chunks that credit allows, and as many that were taken
+    from them.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Subscription:
 
     @property
     def counters(self) -> ScanCounters:
-        """What this side received and evaluated."""
+        """The client's counters of received and evaluated messages."""
         return self._reader.counters
 
     @property
@@ -151,7 +151,7 @@ class Subscription:
         return chunks
 
     def _next_chunks(self, until: float | None) -> list[bytes] | None:
-        """What was delivered and not taken yet, waited for until a monotonic time; None as `read` gives it."""
+        """Delivered chunks that were not taken yet, waited for until a monotonic time; None as from `read`."""
         while True:
             if self._chunks and not self._is_over:
                 return self._taken_chunks()
@@ -168,7 +168,7 @@ class Subscription:
             self._guarded(timeout_s)
 
     def evaluate_at(self, now_ms: int) -> None:
-        """What `UTC()` gives to a filter of this side in chunks that are not begun yet."""
+        """Set the value of `UTC()` for the client's filter in chunks that are not begun yet."""
         self._reader.now(now_ms)
 
     def store_offset(self, offset: int) -> None:

@@ -48,7 +48,7 @@ class ReceivedCopy:
 
 @dataclass(frozen=True, slots=True)
 class ReadCopy:
-    """One copy that was read, and is nobody's for it; as `ReceivedCopy`."""
+    """One copy that was read without receiving it; otherwise as `ReceivedCopy`."""
 
     offset: int
     rule: int
@@ -58,7 +58,7 @@ class ReadCopy:
 
 @dataclass(frozen=True, slots=True)
 class CopyPage:
-    """Copies in order; what follows is asked for from `offset` and `rule` on. The stream ends at `next_offset`."""
+    """Copies in order; the next page begins at `offset` and `rule`. The stream ends at `next_offset`."""
 
     copies: list[ReadCopy]
     offset: int
@@ -67,10 +67,10 @@ class CopyPage:
 
 
 class Topics:
-    """What a server, or the files of a root, do with topics; `Management.topics` gives those of a server.
+    """Topics of a server (`Management.topics`), or of the files of a root.
 
-    Every call raises ResourceNotFoundError or RuleNotFoundError for what is not there, AccessRefusedError,
-    ConnectionLostError, and what it names itself.
+    Every call raises ResourceNotFoundError or RuleNotFoundError for missing objects, AccessRefusedError,
+    ConnectionLostError, and the errors in its own docstring.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -87,7 +87,7 @@ class Topics:
         return dict(self._ask("GET", ["topics", topic], {}, None))
 
     def subscription(self, topic: str, subscription: str) -> Row:
-        """One subscription: settings, counts, what it pins, rules."""
+        """One subscription: settings, counts, its pin, rules."""
         return dict(self._ask("GET", _path(topic, subscription), {}, None))
 
     def history(self, topic: str) -> list[Row]:
@@ -97,7 +97,7 @@ class Topics:
     # changes; each gives the offset from which it is in force, and raises RuleError and its kinds
 
     def create_topic(self, topic: str, *, limits: Mapping[str, int] | None = None) -> None:
-        """Make a topic of a stream, which is made if it is not there. Raises RuleExistsError."""
+        """Make a stream a topic; a missing stream is created. Raises RuleExistsError."""
         self._ask("PUT", ["topics", topic], {"only": "new"}, {"limits": limits or {}})
 
     def remove_topic(self, topic: str) -> None:
@@ -129,7 +129,7 @@ class Topics:
         return _offset(self._ask("DELETE", _rule(topic, subscription, rule), {}, None))
 
     def dry_run(self, topic: str, subscription: str, rule: Mapping[str, Any], *, last: int, samples: int = 3) -> Row:
-        """What a rule would select of the messages at the `last` offsets, and what its action would change."""
+        """The messages at the `last` offsets that a rule would select, and the changes of its action."""
         body = {"rule": rule, "last": last, "samples": samples}
         return dict(self._ask("POST", [*_rule(topic, subscription, rule["name"]), "dry-run"], {}, body))
 
@@ -140,7 +140,7 @@ class Topics:
         return list(self._ask("GET", ["entities"], {}, None))
 
     def declare_entity(self, name: str, declaration: Mapping[str, Any]) -> None:
-        """Make a topic or queue, or change the one that is there to what is declared; subscriptions not named stay."""
+        """Make a topic or queue, or change an existing one to the declaration; subscriptions not named stay."""
         self._ask("PUT", ["entities", name], {}, declaration)
 
     # copies
@@ -156,7 +156,7 @@ class Topics:
     def peek(
         self, topic: str, subscription: str, *, offset: int = 0, limit: int = 100, dead_letters: bool = False
     ) -> Iterator[ReadCopy]:
-        """At most `limit` copies that are not settled, whoever has them, from an offset on; asked for in pages."""
+        """At most `limit` copies that are not settled, locked or not, from an offset on; requested in pages."""
         rule = 0
         while limit > 0:
             query = {"from": offset, "rule": rule, "limit": min(limit, _COPIES_A_REQUEST), "encoded": "true"}
@@ -168,7 +168,7 @@ class Topics:
             offset, rule = rows[-1]["offset"], rows[-1]["rule"] + 1
 
     def purge(self, topic: str, subscription: str, *, dead_letters: bool = False) -> int:
-        """Settle all copies that are there now; gives how many."""
+        """Settle all present copies; gives their number."""
         return int(self._ask("DELETE", [*_path(topic, subscription, dead_letters), "messages"], {}, None)["purged"])
 
     def receiver(self, topic: str, subscription: str, *, dead_letters: bool = False) -> SubscriptionReceiver:
@@ -180,7 +180,7 @@ class SubscriptionReceiver:
     """Takes copies of one subscription, or of its dead letters, and settles them; made by `Topics.receiver`.
 
     A copy that is not settled is available again when its lock ends. Settling gives for each copy whether its lock
-    still stood: a copy that was lost is given to somebody again.
+    still held: a copy with a lost lock is delivered again.
     """
 
     def __init__(self, ask: Ask, path: Sequence[str]) -> None:
@@ -188,7 +188,7 @@ class SubscriptionReceiver:
         self._path = path
 
     def receive(self, count: int = 1, *, wait_s: float = 0.0) -> list[ReceivedCopy]:
-        """At most `count` copies: those that are there, else the first that come within `wait_s`; none if none come.
+        """At most `count` copies: the available ones, else the first that arrive within `wait_s`; possibly none.
 
         Raises PreconditionFailedError for a subscription that forwards its copies.
         """
@@ -224,7 +224,7 @@ class SubscriptionReceiver:
         return self.settle("dead-letter", copies, reason=reason, description=description, properties=properties)
 
     def defer(self, copies: Iterable[ReceivedCopy | str]) -> list[bool]:
-        """Put them aside: nobody is given them."""
+        """Defer copies: they are no longer delivered."""
         return self.settle("defer", copies)
 
     def renew(self, copies: Iterable[ReceivedCopy | str]) -> list[bool]:
@@ -232,7 +232,7 @@ class SubscriptionReceiver:
         return self.settle("renew", copies)
 
     def settle(self, outcome: str, copies: Iterable[ReceivedCopy | str], **more: object) -> list[bool]:
-        """Settle copies with an outcome by its name. Raises PreconditionFailedError for what is no token."""
+        """Settle copies with an outcome by its name. Raises PreconditionFailedError for an invalid token."""
         tokens = [copy.token if isinstance(copy, ReceivedCopy) else copy for copy in copies]
         held: list[bool] = []
         for first in range(0, len(tokens), _COPIES_A_REQUEST):

@@ -1,4 +1,4 @@
-"""WHAT a message is: AMQP 1.0 sections and typed values, their encoding, and many of them side by side.
+"""Messages: AMQP 1.0 sections and typed values, their encoding, and batches of encoded messages.
 
     Message, Body, Change             one message, decoded when it is used; how it is made and edited
     EncodedMessages, check            a batch for kernels and evaluators; when bytes are not a message

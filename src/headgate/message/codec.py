@@ -203,7 +203,8 @@ _WIDE = 0x10
 def encode_value(value: AmqpValue) -> bytes:
     """The smallest encoding of the value.
 
-    Raises `ConfigError` for what `decode_value` would refuse: nesting beyond `MAX_DEPTH`, arrays of too many nulls.
+    Raises `ConfigError` for values that `decode_value` would refuse: nesting beyond `MAX_DEPTH`, arrays of too many
+    nulls.
     """
     return _encoded(value, 0)
 
@@ -258,7 +259,7 @@ def _alike(values: Sequence[AmqpValue]) -> tuple[int, bytes]:
 
 @dataclass(slots=True)
 class _Sized:
-    """What stands after the size field: a count (None where the type has none) and the rest."""
+    """The content after the size field: a count (None where the type has none) and the rest."""
 
     count: int | None
     content: bytes

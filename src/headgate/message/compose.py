@@ -16,7 +16,7 @@ from headgate.message.framing import LIST_SECTIONS
 from headgate.message.types import NULL, AmqpValue, amqp_value, timestamp_ms
 
 Entries: TypeAlias = Mapping[Any, object] | Iterable[tuple[object, object]]
-"""What a map section is made of: a mapping, or pairs where order and equal keys matter."""
+"""The entries of a map section: a mapping, or pairs where order and equal keys matter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def decimal_of(kind: AmqpType, number: int, exponent: int = 0) -> AmqpValue | No
 
 
 def holds_decimal(number: Decimal, held: float, *, is_double: bool = True) -> bool:
-    """Whether a double (or float) stands for a decimal number: its digits, as many as the number has, are the number's.
+    """Whether a double (or float) stands for a decimal number: rounded to the number's digits, it gives the number.
 
     0.1 is held by the nearest double and the nearest float, 16777217 by a double only, 9007199254740993 by neither.
     """

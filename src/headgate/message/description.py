@@ -72,7 +72,7 @@ def _described_body(body: Body, *, typed: bool) -> dict[str, Json]:
 
 
 def message_arguments(description: Json) -> dict[str, Any]:
-    """The arguments of `Message` for a description. Raises `ConfigError` that names what is wrong.
+    """The arguments of `Message` for a description. Raises `ConfigError` that names the error.
 
     Plain values take the type of their field in header and properties, and the natural type elsewhere. A null section
     is a missing one.

@@ -1,4 +1,4 @@
-"""Changes of single fields in encoded bytes: whatever is not changed keeps its exact encoding.
+"""Changes of single fields in encoded bytes: all other fields keep their exact encoding.
 
 A list or map section is taken apart into its encoded elements, some are replaced, added or left out, and the section is
 put together again around them; the other sections, the body and the footer are copied.
@@ -97,7 +97,7 @@ def _changed_map(elements: list[bytes], changes: Sequence[Change]) -> list[bytes
 
 
 def _key_in(pairs: Sequence[tuple[bytes, bytes]], reference: FieldReference) -> bytes | None:
-    """How the key that a reference means is spelled in a map; None if it is not there."""
+    """The key in a map, as spelled there, that a reference names; None if it is missing."""
     wanted = reference.key or b""
     keys = [key for pair in pairs if (key := _text_of(pair[0])) is not None]
     if wanted in keys:

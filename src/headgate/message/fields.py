@@ -1,6 +1,6 @@
 """The fields of an AMQP 1.0 message that a filter, a column or a property map can name, and their standard names.
 
-Source: OASIS AMQP 1.0 part 3 (messaging), section 3.2. Positions are those of the composite lists.
+Source: OASIS AMQP 1.0 part 3 (messaging), section 3.2. Positions are places in the composite lists.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def parse_field(text: str) -> FieldReference:
     """The field that options and declarations write as `section.name`, such as `application_properties.region`.
 
     Sections are header, properties, application_properties and message_annotations; the names of the first two take
-    underscores or hyphens, behind the others stands any key. Raises ConfigError that says what is wrong.
+    underscores or hyphens, behind the others stands any key. Raises ConfigError with the reason.
     """
     section, dot, name = text.partition(".")
     if dot and section in _LIST_SECTIONS:

@@ -53,7 +53,7 @@ class SectionSpan:
 def check(data: bytes | memoryview) -> None:
     """Raise `MessageError` if the bytes are not an AMQP 1.0 message (docs/design/message-validity.md).
 
-    What is inside of sections, the body and the footer are not examined.
+    The content of sections, the body and the footer are not examined.
     """
     section_spans(data)
 

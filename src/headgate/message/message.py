@@ -110,7 +110,7 @@ class Message:
         self._positions: dict[Section, dict[int | bytes, int]] = {}
 
     def encode(self) -> bytes:
-        """The bytes of the message: those it was decoded from, or the smallest encoding of what it was made of."""
+        """The bytes of the message: as decoded, or the smallest encoding of its parts."""
         return self._data
 
     def __eq__(self, other: object) -> bool:
@@ -146,7 +146,7 @@ class Message:
         return self._values().plain(constructor, content, len(self._data))[0]
 
     def whole_value(self, reference: FieldReference) -> AmqpValue | None:
-        """As `value`, and a described value with what is described, if that decodes. Never raises."""
+        """As `value`, but a described value includes its content, if that decodes. Never raises."""
         position = self.field_position(reference)
         if position is not None and not reference.path and self._data[position] == DESCRIBED:
             try:
@@ -169,9 +169,8 @@ class Message:
     def with_changes(self, changes: Sequence[Change]) -> Message:
         """The message with other values of single fields, set in the order given; None takes a field out.
 
-        Fields are in header, properties, annotations and application properties; what is not changed keeps its
-        encoding. Of keys that are spelled alike, a change leaves one. Raises `MessageError` if a section that has to
-        change is not framed as it says.
+        Fields are in header, properties, annotations and application properties; unchanged fields keep their encoding.
+        Of equal keys, a change leaves one. Raises `MessageError` if a section to change is not framed correctly.
         """
         return Message.decode(changed_bytes(self._data, self._spans, self._body_position, changes))
 

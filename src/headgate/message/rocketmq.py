@@ -1,4 +1,4 @@
-"""Where the properties of a RocketMQ message lie in the AMQP 1.0 message that it is stored as.
+"""The places of a RocketMQ message's properties in the AMQP 1.0 message that is stored for it.
 
     TAGS                      message annotation x-opt-rocketmq-tag, string
     KEYS                      message annotation x-opt-rocketmq-keys, string
@@ -7,7 +7,7 @@
     user properties           application properties, string → string
 
 Source: rocketmq_filters, sections 2 and 13. System properties are the names that RocketMQ 5.5's clients refuse for user
-properties; every other name is a user property, whatever it looks like.
+properties; every other name is a user property, even if it looks like a system property.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from headgate.message.constructors import AmqpType
 from headgate.message.types import DECIMAL_SIZES, AmqpArray, AmqpValue, Described
 
 Json: TypeAlias = Any
-"""What `json.loads` gives: None, bool, int, float, str, list or dict with str keys."""
+"""A value of `json.loads`: None, bool, int, float, str, list or dict with str keys."""
 
 _FLOATS = (AmqpType.FLOAT, AmqpType.DOUBLE)
 _TEXTS = (AmqpType.STRING, AmqpType.SYMBOL)
@@ -104,7 +104,7 @@ def _plain_map(pairs: tuple[tuple[AmqpValue, AmqpValue], ...]) -> Json:
 
 
 def from_json(typed: Json) -> AmqpValue:
-    """The value of typed JSON. Raises `ConfigError` that shows what is wrong."""
+    """The value of typed JSON. Raises `ConfigError` with the reason."""
     if not isinstance(typed, dict) or not isinstance(typed.get("t"), str):
         raise ConfigError(f'a typed value is {{"t": type, "v": value}}, found {_shown(typed)}')
     kind = _TYPES.get(typed["t"])
@@ -198,7 +198,7 @@ def from_hex(text: Json) -> bytes:
 
 
 def from_plain_or_typed(json: Json) -> object:
-    """An `AmqpValue` for typed JSON, bytes for `{"hex": …}`, else the JSON itself: what `Message` takes as a value.
+    """A value for `Message`: an `AmqpValue` for typed JSON, bytes for `{"hex": …}`, else the JSON itself.
 
     An object is typed JSON if it has the key "t".
     """

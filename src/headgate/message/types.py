@@ -1,6 +1,6 @@
 """Typed AMQP 1.0 values: the exact type survives every round trip.
 
-What `AmqpValue.value` holds, by type:
+The Python types of `AmqpValue.value`, by AMQP type:
 
     null                                None
     boolean                             bool
@@ -17,7 +17,7 @@ What `AmqpValue.value` holds, by type:
     array                               AmqpArray
     described                           Described
 
-A list, map, array or described value may hold None: there is one, its inside was not examined (`Message.value`).
+A list, map, array or described value may hold None: it exists, but its content was not examined (`Message.value`).
 
 Source: OASIS AMQP 1.0 part 1 (types), section 1.6.
 """
@@ -57,7 +57,7 @@ _FLOATS = frozenset({AmqpType.FLOAT, AmqpType.DOUBLE})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AmqpValue:
-    """One value with its exact type; see the head of this module for what `value` holds.
+    """One value with its exact type; the head of this module lists the Python types of `value`.
 
     Raises `ConfigError` for a value that the type cannot hold. Equal means: same type and same value, so int 5 does not
     equal long 5, 0.0 does not equal -0.0, and NaN equals NaN.
@@ -95,7 +95,7 @@ class AmqpValue:
         return self.value if self.type is AmqpType.BINARY else None
 
     def text(self) -> str | None:
-        """The text of a string, symbol or char; None for the other types, and for what is no Unicode text."""
+        """The text of a string, symbol or char; None for the other types, and for bytes that are not Unicode text."""
         if self.type is AmqpType.CHAR:
             is_character = self.value <= 0x10FFFF and not 0xD800 <= self.value <= 0xDFFF
             return chr(self.value) if is_character else None

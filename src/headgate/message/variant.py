@@ -11,8 +11,8 @@ Source: apache/parquet-format, VariantEncoding.md, version 1. A Variant is two b
       array       (large << 2 | offset width-1) << 2 | 3, count, count + 1 offsets, values
                   (the count has 1 byte, 4 if large)
 
-What we write is canonical: keys of the dictionary sorted by bytes, each once; values of an object in that order; the
-narrowest widths.
+Written Variants are canonical: keys of the dictionary sorted by bytes, each once; values of an object in that order;
+the narrowest widths.
 
 | AMQP                        | Variant               | and back                 |
 | --------------------------- | --------------------- | ------------------------ |

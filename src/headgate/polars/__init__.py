@@ -2,7 +2,7 @@
 
     scan    a range of a stream as a LazyFrame: what a query asks for is what is read
 
-Hidden: what the predicate of a query says about offsets, times, filter values and fields (`predicates`). Importing this
+Hidden: the conditions on offsets, times and fields that the predicate of a query implies (`predicates`). Importing this
 package imports nothing; `scan` imports polars, which the extra `headgate[polars]` installs.
 """
 

@@ -1,9 +1,9 @@
-"""What a predicate of polars needs of a row, as far as a stream can be asked for it.
+"""Conditions that a predicate of polars implies, as far as the reading of a stream can use them.
 
-A predicate is read from its JSON, which polars calls unstable: the extra pins polars, and what is not known here needs
-nothing, so it skips nothing. All rows that are read are given to the predicate itself; here nothing may be claimed that
-a row can do without for which it is true. So it is said in the language `amqp` where that sees the value as the column
-does, or sees more:
+A predicate is read from its JSON, which polars calls unstable: the extra pins polars, and an unknown part gives no
+condition, so it skips nothing. polars applies the predicate itself to all rows that are read; so a condition here must
+hold for every row for which the predicate is true. It is written in the language `amqp` where that sees the same value
+as the column, or more:
 
 | column                              | asked by                                                                     |
 | ----------------------------------- | ---------------------------------------------------------------------------- |
@@ -80,7 +80,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """What has to be true of a row for which a predicate is true; by default nothing."""
+    """Conditions that hold for every row for which a predicate is true; by default none."""
 
     offsets: Between = Between()
     times_us: Between = Between()
@@ -89,7 +89,7 @@ class Needed:
     """A filter of the language `amqp`."""
 
     def both(self, other: Needed) -> Needed:
-        """What rows need for which two predicates are true."""
+        """The conditions of rows for which both predicates are true."""
         conditions = [each for each in (self.condition, other.condition) if each is not None]
         return Needed(
             self.offsets.both(other.offsets),
@@ -98,7 +98,7 @@ class Needed:
         )
 
     def either(self, other: Needed) -> Needed:
-        """What rows need for which one of two is true."""
+        """The conditions of rows for which at least one of two predicates is true."""
         conditions = self.condition, other.condition
         return Needed(
             self.offsets.either(other.offsets),
@@ -108,7 +108,7 @@ class Needed:
 
 
 def needed_by(predicate: polars.Expr, columns: Mapping[str, DeclaredColumn | str]) -> Needed:
-    """What rows need for which the predicate is true; `columns` are those of the table, by name."""
+    """The conditions of rows for which the predicate is true; `columns` are the table's, by name."""
     return _needed(json.loads(predicate.meta.serialize(format="json")), columns)
 
 
@@ -203,7 +203,7 @@ def _name(column: DeclaredColumn) -> str:
 
 
 def _constant(column: DeclaredColumn, operator: str, constant: Any) -> str | None:
-    """What a field is compared with, for the same answer as a column that is compared with the constant."""
+    """The constant for a field, which gives the same answer as the comparison of the column; None without one."""
     kind = column.kind
     if isinstance(constant, bool):
         return str(constant).upper() if kind is SparkType.BOOLEAN and operator == "=" else None

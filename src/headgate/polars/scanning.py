@@ -1,4 +1,4 @@
-"""`scan`: a source of polars that reads what a query asks for.
+"""`scan`: a source of polars that reads only the parts that a query needs.
 
 columns that it uses        are decoded, no other
 its predicate               is applied to each batch; what it needs of a row (`predicates`) narrows what is read
@@ -44,13 +44,13 @@ def scan(
     dictionaries: Iterable[str] = (),
     threads: int | None = None,
 ) -> polars.LazyFrame:
-    """A range of a stream as a LazyFrame; arguments and errors are those of `headgate.read`.
+    """A range of a stream as a LazyFrame; arguments and errors as for `headgate.read`.
 
-    The offsets are fixed now, so it gives the same rows however often it is collected. The rows are those that `filter`
-    and `filter_values` deliver; what the query filters besides is filtered by polars, with the values of columns, which
-    are null where a message has another type. Column files go to polars' own reader, those of a segment at once, where
-    they decide `filter` and have no inexact row. Comparisons, `is_in` and `is_between` of single columns, joined by and
-    and or, let reading skip: offsets and times whole ranges, fields chunks, and messages before they are decoded.
+    The offsets are fixed now, so every collection gives the same rows. `filter` and `filter_values` select the rows;
+    further filters of the query are applied by polars, with the values of columns, which are null where a message has
+    another type. Column files go to polars' own reader, a whole segment at once, where they decide `filter` and have no
+    inexact row. Comparisons, `is_in` and `is_between` of single columns, joined by and and or, let reading skip:
+    offsets and times whole ranges, fields chunks, and messages before they are decoded.
     """
     options: dict[str, Any] = {
         "dialect": dialect,
@@ -70,7 +70,7 @@ def scan(
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What was asked for, and the table of it with the offsets that count."""
+    """The arguments of a scan, and the table with its fixed offsets."""
 
     stream: str | Path
     table: StreamTable
@@ -96,7 +96,7 @@ class _Source:
         n_rows: int | None,
         batch_size: int | None,
     ) -> Iterator[polars.DataFrame]:
-        """What polars asks for: the first `n_rows` rows, of these those for which the predicate is true."""
+        """The frames for polars: of the first `n_rows` rows the ones for which the predicate is true."""
         names = self.table.schema.names if with_columns is None else with_columns
         # A bound on rows counts those before the predicate.
         needed = Needed() if predicate is None or n_rows is not None else needed_by(predicate, self.declared)
@@ -111,7 +111,7 @@ class _Source:
             yield (taken if predicate is None else taken.filter(predicate)).select(names).collect()
 
     def _parts(self, names: list[str], needed: Needed) -> Iterator[polars.LazyFrame]:
-        """The rows that are needed, in stream order: column files, and batches of what has none."""
+        """The needed rows, in stream order: column files, and batches of messages without one."""
         whole = self.narrowed(names, replace(needed, condition=None))
         if whole is None:
             return
@@ -190,7 +190,7 @@ class _Source:
 def _offsets_between(stream: Stream, start: int, lowest_us: int | None, highest_us: int | None) -> tuple[int, int]:
     """The first offset of a chunk of these times, and the one behind the last; times may go back. Reads index files.
 
-    Of what only column files have between `start` and the log, all may be of these times.
+    Offsets between `start` and the log, which only column files have, all count as possibly of these times.
     """
     segments = stream.segments()
     in_log = segments[0].first_chunk_id

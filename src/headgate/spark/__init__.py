@@ -1,10 +1,10 @@
 """Headgate in Spark: streams as a data source and sink, and copies between streams that never enter the JVM.
 
 Hides how partitions are planned (stage 1), read (stage 2) and staged, the exactly-once commit, where Java comes from,
-and what a session has to be told. `session()` makes a session, `register` adds to one; from then on there is
+and the settings of a session. `session()` makes a session, `register` adds to one; both give it
 `spark.read.format("headgate")`, and `headgate_match` in SQL. `column` makes a filter a Column of any DataFrame,
-`last_scan` tells what a read did. `read` and `create_view` take sealed segments from their column files. `copy_stream`,
-`build_match_index`, `build_column_files` and `back_test` are jobs of their own; pipelines are in
+`last_scan` has the counts of a read. `read` and `create_view` take sealed segments from their column files.
+`copy_stream`, `build_match_index`, `build_column_files` and `back_test` are jobs of their own; pipelines are in
 `headgate.spark.pipeline`. Options are declared in `declarations`, columns of a stream in `schema`. No other package
 imports pyspark.
 """

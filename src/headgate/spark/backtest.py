@@ -1,4 +1,4 @@
-"""Back-tests: what rules would have selected in a range of a stream, and what a change of them would change.
+"""Back-tests: the messages that rules would have selected in a range of a stream, and the effect of a change of rules.
 
 Tasks read ranges of chunks, try the rules on the encoded messages (`headgate.topic.trial`) and give back counts and a
 few samples; no message enters the JVM, nothing is written.
@@ -45,7 +45,7 @@ def back_test(
     end: str | None = None,
     partitions: int | None = None,
 ) -> TrialReport:
-    """Try the rules of a request on the messages from `start` to `end` (excluded; None: all there is now).
+    """Try the rules of a request on the messages from `start` to `end` (excluded; None: the present end of the stream).
 
     `start` and `end` are offset specifications: `first`, an offset, an interval such as `10m`, an ISO time. Raises
     RuleError for a rule that cannot be compiled, ConfigError, OffsetOutOfRangeError before Spark is asked; errors of
@@ -119,7 +119,7 @@ def _trial(request: str) -> Trial:
 
 
 def _tried(trial: Trial, partition: ScanPartition) -> Findings:
-    """The findings of a partition. Memory: one window of chunks and one batch, whatever the number of rules."""
+    """The findings of a partition. Memory: one window of chunks and one batch, for any number of rules."""
     # An attempt that failed half-way in this worker may have left something.
     trial.take()
     kept = KeptMessages()

@@ -1,4 +1,4 @@
-"""Building column files: one task per segment, and only descriptors of what was done cross into the JVM.
+"""Building column files: one task per segment, and only descriptors of the results cross into the JVM.
 
 A task makes the file of its segment by rename, under the lock of that segment; one that runs twice, or beside another
 builder, finds the file. The work itself is `headgate.scan.columns.build`.
@@ -43,10 +43,10 @@ _DONE = StructType(
 
 
 def build_column_files(spark: SparkSession, streams: Sequence[Stream]) -> dict[Path, list[BuildReport]]:
-    """Bring the column files of some streams up to date: per folder of a stream what became of its sealed segments.
+    """Bring the column files of some streams up to date; gives, per folder of a stream, a report per sealed segment.
 
     As `build_columns`, on all cores of the cluster; the reports have no `file`. Streams without declared columns are
-    passed over. Raises LogError for a declaration that is wrong; other errors of tasks come as Spark's.
+    skipped. Raises LogError for a wrong declaration; other errors of tasks come as Spark's.
     """
     done: dict[Path, list[BuildReport]] = {stream.path.absolute(): [] for stream in streams}
     declared = [stream.path.absolute() for stream in streams if declaration_of(stream) is not None]
@@ -64,7 +64,7 @@ def build_column_files(spark: SparkSession, streams: Sequence[Stream]) -> dict[P
 
 @told_briefly
 class HeadgateColumnFiles(DataSource):
-    """The data source of `build_column_files`: its rows say what became of each segment."""
+    """The data source of `build_column_files`: each row is the report of a segment."""
 
     @classmethod
     def name(cls) -> str:
@@ -82,7 +82,7 @@ class HeadgateColumnFiles(DataSource):
 
 @dataclass
 class ColumnFilesPartition(InputPartition):
-    """One sealed segment and what is declared for its stream."""
+    """One sealed segment and the declared columns of its stream."""
 
     value: int
     path: Path

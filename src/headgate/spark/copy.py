@@ -25,10 +25,10 @@ NAME = "headgate_copy"
 
 @dataclass(frozen=True, slots=True)
 class CopyTarget:
-    """One stream that is copied to: of the source's messages those for which its own filter, if any, is true.
+    """One stream that is copied to: it gets the source's messages for which its own filter, if any, is true.
 
-    `values` is None where neither option nor declaration says what filter values are made from: then it is what the
-    source declares, else the annotation.
+    `values` is None where neither option nor declaration names the field of filter values: then the source's
+    declaration counts, else the annotation.
     """
 
     target: Target
@@ -44,13 +44,13 @@ def copy_stream(
     checkpoint: str | Path | None = None,
     retries: bool = True,
 ) -> TransferResult:
-    """Copy what `source` selects into one or more streams, exactly once.
+    """Copy the messages that `source` selects into one or more streams, exactly once.
 
     `source` has the options of a read; each `target` those of a write, and `filter` + `dialect` or `property_filter` of
-    its own. With a `checkpoint` the copy goes on where an earlier one with the same checkpoint stopped, to the end of
-    what there is now; without one it is a batch. With `retries` a run whose Python worker did not connect in time is
-    made once more. Blocks until all is committed. Raises ConfigError and FilterError
-    before Spark is asked; errors of tasks come as Spark's.
+    its own. With a `checkpoint` the copy goes on where an earlier one with the same checkpoint stopped, to the present
+    end of the source; without one it is a batch. With `retries` a run whose Python worker did not connect in time is
+    made once more. Blocks until all is committed. Raises ConfigError and FilterError before Spark is asked; errors of
+    tasks come as Spark's.
     """
     targets = [dict(target)] if isinstance(target, Mapping) else [dict(each) for each in target]
     reading = SourceOptions.parse(source)
@@ -78,7 +78,7 @@ class HeadgateCopy(TransferSource):
 
 
 def _prepare(targets: Sequence[Mapping[str, str]]) -> tuple[CopyTarget, ...]:
-    """The targets, made where they are not there; nothing is made if any of the options is wrong."""
+    """The targets, created where missing; none is created if any of the options is wrong."""
     checked = [_checked(options) for options in targets]
     if not checked:
         raise ConfigError("headgate copy: no target is given")

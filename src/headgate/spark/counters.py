@@ -1,12 +1,12 @@
-"""What the stages of a query examined, skipped and kept, gathered from its tasks.
+"""Counters of a query: how much its stages examined, skipped and kept, gathered from its tasks.
 
     <root>/.headgate/counters/<token>/<name>.json      what one task or one planning counted
     <root>/.headgate/counters/<token>/folded.json      sums of files that were folded, and their names
     <root>/.headgate/counters/<token>.lock             locked by the run that counts for itself and forgets in the end
 
 Spark has no way for a Python source to report counts of its own. A task that is repeated writes the same file again, so
-nothing is counted twice; a streaming query folds what finished batches left, so files do not pile up. What a killed run
-counted for itself is removed by the next one; what was asked for by a user's token stays until it is forgotten.
+nothing is counted twice; a streaming query folds the files of finished batches, so files do not pile up. Own counters
+of a killed run are removed by the next one; counters under a user's token stay until `forget_counters`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def counters(token: str, *, root: str | Path | None = None) -> dict[str, int]:
 
 
 def forget_counters(token: str, *, root: str | Path | None = None) -> None:
-    """Remove what a query counted."""
+    """Remove the counters of a query."""
     shutil.rmtree(_folder(default_root() if root is None else Path(root), token), ignore_errors=True)
 
 
 class OwnCounters:
-    """Counters of a run for itself, forgotten when its block ends; those of killed runs are removed as it begins."""
+    """A run's own counters, removed when its block ends; counters of killed runs are removed when it begins."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -52,7 +52,7 @@ class OwnCounters:
             _sweep(root)
 
     def claim(self, token: str) -> None:
-        """Begin to count under a token that nobody else has."""
+        """Begin to count under a token that no other run has."""
         self._locks[token] = None
         path = _lock_path(self._root, token)
         # Where the folder cannot be written nothing is counted either. A lock that was swept at once is made again.
@@ -62,7 +62,7 @@ class OwnCounters:
                 self._locks[token] = locked_file(path, create=True)
 
     def sums(self) -> list[dict[str, int]]:
-        """What was counted so far, in the order of the claims."""
+        """The counters so far, in the order of the claims."""
         return [counters(token, root=self._root) for token in self._locks]
 
     def __enter__(self) -> OwnCounters:
@@ -81,7 +81,7 @@ def _sweep(root: Path) -> None:
 
 
 def _forget_own(root: Path, token: str, lock: int | None) -> None:
-    """The lock goes last: as long as it is there it says that the rest may go."""
+    """Remove counters, their lock last: while it exists, a later run still removes the rest."""
     forget_counters(token, root=root)
     if lock is not None:
         with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ def _lock_path(root: Path, token: str) -> Path:
 
 
 def record_counters(root: Path, token: str, name: str, values: Mapping[str, int]) -> None:
-    """Keep what one task counted; the same `name` again replaces it."""
+    """Keep the counters of one task; the same `name` again replaces them."""
     folder = _folder(root, token)
     folder.mkdir(parents=True, exist_ok=True)
     _replace(folder / f"{name}.json", dict(values))
@@ -127,7 +127,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _sums(folder: Path, files: Iterable[Path]) -> Counter[str]:
-    """What was folded, and what the files count that were not."""
+    """The sums of the folded files and of all others."""
     folded = _read(folder / _FOLDED) or {"sums": {}, "folded": []}
     sums = Counter[str](folded["sums"])
     for path in files:

@@ -59,7 +59,7 @@ def interval_ms(text: str) -> int:
 
 
 def time_ms(text: str) -> int:
-    """Milliseconds since 1970 from such a number or an ISO time (UTC where it names no zone).
+    """Milliseconds since 1970, from a number of them or an ISO time (UTC where it names no zone).
 
     Raises ConfigError for any other text.
     """
@@ -372,7 +372,7 @@ SOURCE_OPTIONS: Mapping[str, tuple[Option[object], ...]] = {
     "What is lost, damaged or of another type": (FAIL_ON_DATA_LOSS, ON_CORRUPT, VERIFY_CRC, ON_MISMATCH),
     "How it runs": (PARTITIONS, MATCH_INDEX, COLUMN_FILES, AS_OF, COUNTERS, COUNTERS_ROOT),
 }
-"""All options of a source, by what they are about."""
+"""All options of a source, by subject."""
 
 STREAM = Option(
     "stream",
@@ -499,4 +499,4 @@ SINK_OPTIONS: Mapping[str, tuple[Option[object], ...]] = {
         DECLARED_COLUMNS,
     ),
 }
-"""All options of a sink, by what they are about."""
+"""All options of a sink, by subject."""

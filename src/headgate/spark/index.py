@@ -1,4 +1,4 @@
-"""Building match indexes: one task per segment, and only descriptors of what was done cross into the JVM.
+"""Building match indexes: one task per segment, and only descriptors of the results cross into the JVM.
 
 A task reads the chunks that are new to its segment's sidecar, evaluates the registered filters and replaces the sidecar
 by rename; a task that runs twice does the same twice. The work itself is `headgate.scan.match_index.build`.
@@ -39,9 +39,9 @@ _DONE = StructType(
 def build_match_index(
     spark: SparkSession, streams: Sequence[Stream], *, full: bool = False
 ) -> dict[Path, BuildCounters]:
-    """Bring the match indexes of some streams up to date: per folder of a stream what was done.
+    """Bring the match indexes of some streams up to date; gives the counters per folder of a stream.
 
-    `full` computes everything anew. Raises what `prepare_build` raises before Spark is asked; errors of tasks come as
+    `full` computes everything anew. Raises the errors of `prepare_build` before Spark starts; errors of tasks come as
     Spark's.
     """
     now_ms = clock.now_ms()
@@ -59,7 +59,7 @@ def build_match_index(
 
 @told_briefly
 class HeadgateIndex(DataSource):
-    """The data source of `build_match_index`: its rows say what became of each segment."""
+    """The data source of `build_match_index`: each row is the report of a segment."""
 
     @classmethod
     def name(cls) -> str:
@@ -77,7 +77,7 @@ class HeadgateIndex(DataSource):
 
 @dataclass
 class IndexPartition(InputPartition):
-    """One segment and what is registered for its stream."""
+    """One segment and the registered filters of its stream."""
 
     value: int
     stream: Path

@@ -1,4 +1,4 @@
-"""Which Python the workers of what Headgate registers run under."""
+"""The Python interpreter of workers that run Headgate's functions and data sources."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ sys.exit(f"it has no package {missing[0]}" if missing else 0)
 
 
 class this_interpreter:  # noqa: N801 - reads as the statement it is
-    """Workers of what is made inside run under this interpreter, in a local session that left the choice open.
+    """Workers of functions made inside run under this interpreter, in a local session that left the choice open.
 
-    PySpark's default is `python3` of the PATH, which from a virtual environment that is not activated is one without
-    Headgate. The session's own setting is put back: other workers of the user's are not touched. `spark` is the active
-    session unless given; a session of Spark Connect has its interpreter on the server.
+    PySpark's default is `python3` of the PATH, which has no Headgate if the virtual environment is not activated. The
+    session's own setting is put back: the user's other workers are not affected. `spark` is the active session unless
+    given; a session of Spark Connect has its interpreter on the server.
     """
 
     def __init__(self, spark: SparkSession | None = None) -> None:
@@ -47,7 +47,7 @@ class this_interpreter:  # noqa: N801 - reads as the statement it is
 
 @functools.cache
 def keep_imports() -> None:
-    """Spare the garbage collector of a worker what was imported; called where its first task begins.
+    """Exempt a worker's imported modules from garbage collection; called where its first task begins.
 
     PySpark collects garbage after each task, before the worker takes the next one. Walking over our modules and those
     of numba and Arrow takes some 70 ms each time, and none of it ever goes.

@@ -65,7 +65,7 @@ class JavaChoice:
 
 
 def spark_java(environment: Mapping[str, str]) -> Java | str:
-    """The Java that Spark's launch script would take, or in words what is there instead."""
+    """The Java that Spark's launch script would take, or the reason why there is none."""
     home = environment.get("JAVA_HOME")
     if home:
         path, origin = Path(home) / "bin" / "java", f"JAVA_HOME={home}"

@@ -6,8 +6,8 @@
 | `cast` | is converted where that is exact (`headgate.message.arrow.decode.conversions`), else null |
 | `fail` | ends the read with a MismatchError |
 
-What is null because of it is counted (`properties_mismatched` beside the other counters of a read), and the first of a
-read gives a warning. A property that a message does not have, or has as the AMQP null, is no mismatch.
+Values that are null because of it are counted (`properties_mismatched` beside the other counters of a read), and the
+first of a read gives a warning. A property that a message does not have, or has as the AMQP null, is no mismatch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_SHOWN_CHARACTERS = 80
 
 
 class PropertyReader:
-    """Makes the columns of messages, with the declared properties of one read, and counts what does not fit."""
+    """Makes the columns of messages, with the declared properties of one read, and counts values that do not fit."""
 
     def __init__(self, properties: tuple[DeclaredProperty, ...], on_mismatch: OnMismatch, scan: Scan) -> None:
         self._properties = properties
@@ -37,7 +37,7 @@ class PropertyReader:
 
     @property
     def counters(self) -> dict[str, int]:
-        """What was counted, by name; nothing without declared properties."""
+        """The counters by name; none without declared properties."""
         return {"properties_mismatched": self._found} if self._properties else {}
 
     def columns(

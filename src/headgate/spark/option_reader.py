@@ -1,7 +1,7 @@
-"""How an option is declared, and how declared options are read out of what Spark hands over.
+"""How an option is declared, and how declared options are read from the texts that Spark hands over.
 
-One `Option` is all there is of an option: what reads it, the errors about it and its line in `docs/reference` come from
-its declaration. Spark hands options over as texts and ignores the case of their names.
+One `Option` describes an option completely: its reading, its errors and its line in `docs/reference` come from it.
+Spark hands options over as texts and ignores the case of their names.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Values(Generic[T_co]):
-    """What texts an option takes: described for readers (Markdown), and parsed.
+    """The texts that an option takes: described for readers (Markdown), and parsed.
 
-    `parse` raises ConfigError; the name of the option is put in front of it.
+    `parse` raises ConfigError; the name of the option is put in front of the error.
     """
 
     described: str
@@ -32,9 +32,9 @@ class Values(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Option(Generic[T_co]):
-    """One option. `default` is a text that `values` takes; where there is none, `otherwise` says what holds without it.
+    """One option. `default` is a text that `values` takes; without one, `otherwise` describes the case of no option.
 
-    `meaning` and `otherwise` are Markdown. `example` is a text that `values` takes and that is not the default.
+    `meaning` and `otherwise` are Markdown. `example` is another text that `values` takes.
     """
 
     name: str
@@ -100,7 +100,7 @@ class OptionReader:
 
 
 def found(value: str, expected: str) -> ConfigError:
-    """The error for a text that is not what it must be."""
+    """The error for a text that is not as expected."""
     shown = value if len(value) <= 80 else value[:77] + "…"
     return ConfigError(f"found {shown!r}, expected {expected}")
 
@@ -132,7 +132,7 @@ def _token(text: str) -> str:
 
 
 def json_value(text: str, expected: str) -> object:
-    """What a JSON text says; ConfigError says what was expected in its place."""
+    """The value of a JSON text. ConfigError, with `expected`, for another text."""
     try:
         return json.loads(text)
     except ValueError:

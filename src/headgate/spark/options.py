@@ -28,7 +28,7 @@ FILTER_OPTIONS = frozenset(option.name for option in _FILTER_OPTIONS)
 
 
 class OnMismatch(Enum):
-    """What becomes of an application property that is of another type than it is declared with."""
+    """The treatment of an application property of another type than declared."""
 
     NULL = "null"
     FAIL = "fail"
@@ -37,7 +37,7 @@ class OnMismatch(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What to read: the values of `declared.SOURCE_OPTIONS`."""
+    """The options of a read: the values of `declared.SOURCE_OPTIONS`."""
 
     root: Path
     server: ServerAddress | None
@@ -129,7 +129,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where to write, and how a stream that is not there is made: the values of `declared.SINK_OPTIONS`."""
+    """The options of a write, and for creating a missing stream: the values of `declared.SINK_OPTIONS`."""
 
     root: Path
     server: ServerAddress | None

@@ -59,7 +59,7 @@ Piece: TypeAlias = tuple[ChunkRange, str | None]
 """Chunks, and the field from which the filter values of their stream come."""
 
 START = "headgate source option start"
-"""What an error of `check_start` is about, unless the caller has another name for it."""
+"""The subject of errors of `check_start`, unless the caller gives another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,13 @@ class Counting:
     token: str
 
     def record(self, name: str, values: Mapping[str, int]) -> None:
-        """Keep what a task, a planning or a commit counted."""
+        """Keep the counters of a task, a planning or a commit."""
         record_counters(self.root, self.token, name, values)
 
 
 @dataclass
 class ReadPartition(InputPartition):
-    """What one task reads, and the request for it, which carries the time of planning."""
+    """The part of a read for one task, and its request, which carries the time of planning."""
 
     label: str
     number: int
@@ -89,25 +89,25 @@ class ReadPartition(InputPartition):
 
     @abstractmethod
     def batches(self, rows: Rows, counted: ScanCounters, *, skip_lost: bool) -> Iterator[pa.RecordBatch]:
-        """Read into `rows`, and give what is enough of them at a time; see `reader.record_batches`."""
+        """Read into `rows`, and give batches of them when there are enough; see `reader.record_batches`."""
 
 
 ReadChunks: TypeAlias = Callable[[ChunkRange], Iterator[ScanBatch]]
-"""Gives what is read of a range of chunks, in order."""
+"""Gives the batches of a range of chunks, in order."""
 
 
 @dataclass
 class ScanPartition(ReadPartition):
-    """Ranges of chunks, in stream order, each with the field that its stream's filter values come from, or None.
+    """Ranges of chunks, in stream order, each with the field of its stream's filter values, or None.
 
-    With a `subscription` what is read are the copies that their messages gave it.
+    With a `subscription` the copies that their messages gave it are read.
     """
 
     pieces: tuple[Piece, ...]
     subscription: str | None = None
 
     def reading(self, counted: ScanCounters) -> AbstractContextManager[ReadChunks]:
-        """How the ranges are read; what that counts is added to `counted`."""
+        """The reader of the ranges; its counters are added to `counted`."""
         if self.subscription is None:
             return contextlib.nullcontext(lambda chunks: read_range(chunks, self.request, counted))
         from headgate.spark.subscription import SubscriptionRead
@@ -122,12 +122,12 @@ class ScanPartition(ReadPartition):
 
 
 def now_ms(options: SourceOptions) -> int:
-    """The time of planning, unless the options say what time it is."""
+    """The time of planning, or `as_of` of the options."""
     return clock.now_ms() if options.as_of_ms is None else options.as_of_ms
 
 
 def scan_request(options: SourceOptions, *, now_ms: int) -> ScanRequest:
-    """What the options ask of each stream."""
+    """The request for each stream, from the options."""
     return ScanRequest(
         filter=options.filter,
         filter_values=options.filter_values,
@@ -145,7 +145,7 @@ class ReadableStream(Protocol):
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The name in errors."""
 
     @property
     def path(self) -> str | Path:
@@ -153,7 +153,7 @@ class ReadableStream(Protocol):
 
     @property
     def identity(self) -> str | None:
-        """What tells it from others of its name; None where nobody says."""
+        """The identity that differs for another stream of the same name; None where unknown."""
 
     def first_offset(self) -> int:
         """The first offset kept."""
@@ -172,7 +172,7 @@ class Place(ABC, Generic[S]):
     """Where the streams of a read are: folders, or a server."""
 
     takes_only_offsets: ClassVar[bool] = False
-    """Whether of what Spark pushes down only comparisons of offsets are of use."""
+    """Whether only comparisons of offsets are used of the filters that Spark pushes down."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -199,8 +199,8 @@ class Place(ABC, Generic[S]):
     ) -> Sequence[ReadPartition]:
         """Offset ranges as partitions, in stream and offset order.
 
-        `label` names this piece of work; planning it again gives partitions of the same names. What planning counts is
-        recorded in `scan`. `identities` says which streams the offsets are of, where that has to be watched.
+        `label` names this piece of work; planning it again gives partitions of the same names. Counters of planning are
+        recorded in `scan`. `identities` names the streams that the offsets belong to, where that has to be watched.
         """
 
     @property
@@ -273,7 +273,7 @@ def find_streams(options: SourceOptions) -> dict[str, Stream]:
     """The streams of the options in their order, by a key that stays the same: the name, or the path as it was given.
 
     A pattern may match no stream if another entry finds one. Raises StreamNotFoundError otherwise, RuleNotFoundError
-    for a topic or a subscription that is not there.
+    for a missing topic or subscription.
     """
     if options.subscription is not None:
         return _topic_of(options.subscription, options)
@@ -327,7 +327,7 @@ def batch_ranges(
 
 
 def ends_as_of(options: SourceOptions) -> SourceOptions:
-    """Those of a batch read: copies that a subscription had at a time are of what had arrived by then."""
+    """The options of a batch read: a subscription's copies as of a time come from messages that had arrived by then."""
     if options.subscription is None or options.end is not None or options.as_of_ms is None:
         return options
     return replace(options, end=OffsetSpecification.timestamp(options.as_of_ms + 1))

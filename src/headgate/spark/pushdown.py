@@ -1,4 +1,4 @@
-"""What Spark pushes down on its own and a read can use before it reads: offsets, times, and values of text fields."""
+"""Filters that Spark pushes down on its own and a read uses before it reads: offsets, times, values of text fields."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Pushed:
     times_us: list[tuple[type[Filter], int]] = field(default_factory=list)
     values: list[tuple[FieldReference | None, frozenset[bytes]]] = field(default_factory=list)
     descriptions: list[str] = field(default_factory=list)
-    """Those that are of use, as text."""
+    """The used filters, as text."""
 
     @staticmethod
     def of(fields: Iterable[DeclaredColumn]) -> Pushed:
@@ -60,7 +60,7 @@ class Pushed:
         return Pushed({each.name: (each.section.name.lower(), each.field) for each in texts})
 
     def take(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Keep what is understood, give back the rest."""
+        """Keep the filters that can be used, give back the rest."""
         return [pushed for pushed in filters if not self._take(pushed)]
 
     def _take(self, pushed: Filter) -> bool:
@@ -112,7 +112,7 @@ class Pushed:
         return OffsetRange(start, max(start, stop))
 
     def chunks_in_time(self, chunks: ChunkRange) -> ChunkRange:
-        """The chunks of a range whose time, which is that of all their messages, fits. Reads an index file."""
+        """The chunks of a range with a matching time, which all messages of a chunk share. Reads an index file."""
         if not self.times_us:
             return chunks
         with chunks.segment.open() as reader:

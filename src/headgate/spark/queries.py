@@ -45,7 +45,7 @@ def start(begin: Callable[[], StreamingQuery]) -> StreamingQuery:
 
 
 def tried_again_when_late(attempt: Callable[[], None]) -> None:
-    """Make an attempt, and one more if a Python worker was late: for what writes nothing twice when it runs again."""
+    """Make an attempt, and one more if a Python worker was late: for work that writes nothing twice when repeated."""
     try:
         attempt()
     except (PySparkException, Py4JJavaError) as error:

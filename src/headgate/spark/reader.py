@@ -38,12 +38,11 @@ def record_batches(
     skip_lost: bool,
     on_mismatch: OnMismatch = OnMismatch.NULL,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one partition, in stream order. Memory: one batch, and one window of chunks or those on their way.
+    """The rows of one partition, in stream order. Memory: one batch, and one window of chunks or the chunks in transit.
 
-    `fields`: the columns of the schema that are fields of messages.
-    `skip_lost`: what retention deleted since the planning is passed over, and streams that are gone; else
-    OffsetOutOfRangeError, StreamNotFoundError.
-    `on_mismatch`: see `headgate.spark.mismatches`.
+    `fields`: the columns of the schema that are fields of messages. `skip_lost`: messages that retention deleted since
+    the planning, and deleted streams, are skipped; else OffsetOutOfRangeError, StreamNotFoundError. `on_mismatch`: see
+    `headgate.spark.mismatches`.
     """
     counted = ScanCounters()
     rows = Rows(schema, PropertyReader(properties, on_mismatch, partition.scan), fields)
@@ -90,7 +89,7 @@ class Rows:
 
     @property
     def counters(self) -> dict[str, int]:
-        """What making the columns counted, by name."""
+        """The counters of making the columns, by name."""
         return self._properties.counters
 
     def __len__(self) -> int:
@@ -107,9 +106,10 @@ class Rows:
         self._streams.append((len(self), name))
 
     def add(self, batch: ScanBatch) -> Iterator[pa.RecordBatch]:
-        """Put the messages of a batch behind those that are there; gives rows when they are enough to hand on.
+        """Add the messages of a batch behind the kept ones; gives rows when there are enough to hand on.
 
-        A batch that is enough by itself is decoded where it lies; what a filter leaves of others is copied together.
+        A batch that is large enough by itself is decoded in place; the remaining messages of smaller ones are copied
+        together.
         """
         if len(batch) >= ENOUGH_ROWS and not len(self):
             yield self._rows(batch.messages, batch.offsets.copy(), batch.timestamps_ms)

@@ -1,8 +1,9 @@
-"""Routing a topic: its messages become the copies of its subscriptions, in streams, whatever the number of rules.
+"""Routing a topic: its messages become the copies of its subscriptions, in streams, for any number of rules.
 
-One query and one pass. Tasks read ranges of chunks, ask all rules at once about the encoded messages (`headgate.topic`)
-and stage chunks for every output; the commit appends all outputs of a batch, or none. Messages are decided by the rules
-in force at their offsets, with the time at which they arrived, so a batch that is repeated gives the same copies.
+One query and one pass. Tasks read ranges of chunks, evaluate all rules at once on the encoded messages
+(`headgate.topic`) and stage chunks for every output; the commit appends all outputs of a batch, or none. Messages are
+decided by the rules in force at their offsets, with the time at which they arrived, so a repeated batch gives the same
+copies.
 """
 
 from __future__ import annotations
@@ -64,19 +65,19 @@ def output_of_copies(subscription: str) -> str:
 
 
 def output_of_dead_letters(subscription: str) -> str:
-    """The name of the output that takes what the rules of a subscription cannot be evaluated for."""
+    """The name of the output of a subscription's dead letters: messages for which a rule cannot be evaluated."""
     return f"dead letters:{subscription}"
 
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """What one rule did: `matched` messages, `copies` of its own, `errors` of its filter, `failed_actions`.
+    """Counts of one rule: `matched` messages, `copies` of its own, `errors` of its filter, `failed_actions`.
 
-    `errors` is None where none are looked for: in a topic of more than `ERRORS_COUNTED` rules, unless the subscription
-    keeps dead letters of them. `last_failure_offset` is that of the last message that filter or action failed for,
-    `last_failure_reason` says why.
-    Rules without an action share one copy per message, which is counted for the rule with the empty name; so are the
-    copies of a fall-through, and dead letters under the name `(dead letters)`.
+    `errors` is None where errors are not counted: in a topic of more than `ERRORS_COUNTED` rules, unless the
+    subscription keeps dead letters of them. `last_failure_offset` is the offset of the last message that filter or
+    action failed for, `last_failure_reason` says why. Rules without an action share one copy per message, which is
+    counted for the rule with the empty name; so are the copies of a fall-through, and dead letters under the name
+    `(dead letters)`.
     """
 
     subscription: str
@@ -91,7 +92,7 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True)
 class RouteResult:
-    """What routing a topic did: `messages` read, `copies` made, `written` per stream, counters of reading, rules."""
+    """Counts of routing a topic: `messages` read, `copies` made, `written` per stream, counters of reading, rules."""
 
     messages: int
     copies: int
@@ -139,13 +140,13 @@ def route_topic(
     options: Mapping[str, str] | None = None,
     retries: bool = True,
 ) -> RouteResult:
-    """Route the messages of a topic to the end of what there is now, exactly once.
+    """Route the messages of a topic up to its present end, exactly once.
 
     `outputs` has, for `output_of_copies` and `output_of_dead_letters` of each subscription, the options of a write; a
-    subscription whose output is missing gets nothing, which is for subscriptions that are served elsewhere. Several may
-    write one stream. `options` are options of a read, such as max_messages_per_batch. With a `checkpoint` routing goes
-    on where it stopped. With `retries` a run whose Python worker did not connect in time is made once more. Blocks
-    until all is committed. Raises ConfigError, RuleNotFoundError before Spark is asked.
+    subscription without an output gets nothing: for subscriptions that are served elsewhere. Several may write one
+    stream. `options` are options of a read, such as max_messages_per_batch. With a `checkpoint` routing goes on where
+    it stopped. With `retries` a run whose Python worker did not connect in time is made once more. Blocks until all is
+    committed. Raises ConfigError, RuleNotFoundError before Spark is asked.
     """
     stream = topic_stream(root, name)
     content = {
@@ -182,7 +183,7 @@ class HeadgateRoute(TransferSource):
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """One stream that copies go to: those of these subscriptions, and dead letters of those."""
+    """One stream that copies go to: copies of the subscriptions `copies_of`, dead letters of `dead_letters_of`."""
 
     target: Target
     values: FieldReference | None
@@ -339,7 +340,7 @@ class _Routing:
 
 @dataclass(frozen=True, slots=True)
 class _Together:
-    """Outlets that are written together, and the places of what each gets among the same messages."""
+    """Outlets that are written together, and for each the places of its share in the same messages."""
 
     messages: EncodedMessages
     outlets: list[Outlet]
@@ -375,7 +376,7 @@ def _split(counted: Mapping[str, int]) -> tuple[dict[str, int], dict[tuple[str, 
 def rule_results(
     stream: Stream, history: RuleHistory, counted: Mapping[tuple[str, str, str], int]
 ) -> Iterator[RuleResult]:
-    """Rules that are in force in their order, then those that were before and have counted something."""
+    """The rules in force in their order, then earlier ones with counts."""
     names: dict[tuple[str, str], None] = {}
     for subscription in history.current.subscriptions:
         if subscription.fall_through or not all(rule.has_action for rule in subscription.rules):

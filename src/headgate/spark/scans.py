@@ -1,13 +1,13 @@
-"""What the reads of a session did, without any option: `last_scan(spark)`.
+"""Counters of a session's reads, without any option: `last_scan(spark)`.
 
     <folder>/<read>.json                               the ranges and filters of a read; its time is that of planning
     <folder>/.headgate/counters/<read>/                what planning and tasks counted (see `counters`)
     <folder>/<read>.warned                             the one warning of the read was given
 
 `register` makes a folder for the session, keeps its name in the setting `spark.headgate.scans`, and gives it to the
-data source that it registers: planning and tasks see neither session nor settings. A setting that is there before is
-taken as it is. Who cannot see the folder (an executor on another machine, a server of Spark Connect) records nothing
-there: a read never fails because of it.
+data source that it registers: planning and tasks see neither session nor settings. An existing setting is kept. A
+process that cannot see the folder (an executor on another machine, a server of Spark Connect) records nothing there: a
+read never fails because of it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _warned: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class LastScan:
-    """What one read did: a batch read, or the run of a streaming query up to now.
+    """Counts of one read: a batch read, or the run of a streaming query up to now.
 
     `counters` have the names of `headgate.scan.ScanCounters` (`chunks_skipped`, `bytes_skipped`,
     `messages_evaluated`, `messages_matched`, …), and `properties_mismatched` where properties are declared: values
@@ -51,7 +51,7 @@ class LastScan:
     """
 
     ranges: dict[str, tuple[int, int]]
-    """Per stream the offsets that were asked for: the first, and the one after the last."""
+    """Per stream the requested offsets: the first, and the one after the last."""
     filters: tuple[str, ...]
     """Comparisons that Spark pushed down and the read used to leave out offsets, chunks or times."""
     partitions: int
@@ -69,7 +69,7 @@ class Scan:
     name: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def plan(self, ranges: Mapping[str, OffsetRange], filters: Iterable[str]) -> None:
-        """Keep what is to be read. A streaming query says it for each batch: then the ranges are joined."""
+        """Keep the ranges to be read. A streaming query calls this for each batch: then the ranges are joined."""
         with self._recording() as folder:
             if folder is None:
                 return
@@ -83,14 +83,14 @@ class Scan:
             _forget_older(folder)
 
     def record(self, name: str, values: Mapping[str, int], *, partitions: int = 0, partitions_read: int = 0) -> None:
-        """Keep what a planning or a task counted; the same `name` again replaces it."""
+        """Keep the counters of a planning or a task; the same `name` again replaces them."""
         with self._recording() as folder:
             if folder is not None:
                 counted = {**values, _PARTITIONS: partitions, _PARTITIONS_READ: partitions_read}
                 record_counters(folder, self.name, name, counted)
 
     def fold(self) -> None:
-        """Sum up what finished batches left; when no task is running."""
+        """Sum up the counter files of finished batches; when no task is running."""
         with self._recording() as folder:
             if folder is not None:
                 fold_counters(folder, self.name)
@@ -116,12 +116,12 @@ class Scan:
 
 
 def last_scan(spark: SparkSession) -> LastScan | None:
-    """What the read of Headgate streams did that was planned last in this session; None before the first.
+    """The counts of the read of Headgate streams that was planned last in this session; None before the first.
 
-    Neither a SparkContext nor a JVM is asked, so it is the same over Spark Connect. What is counted lies in a temporary
+    Neither a SparkContext nor a JVM is asked, so it is the same over Spark Connect. The counters lie in a temporary
     folder of the driver's machine: where executors run on other machines, or the server of Spark Connect does, set
     `spark.headgate.scans` to a folder that all of them share, before `session` or `register`. Raises ConfigError for a
-    session that Headgate was not registered in.
+    session without Headgate registered.
     """
     folder = spark.conf.get(SCANS, None)
     if folder is None:

@@ -36,7 +36,7 @@ COLUMN_MEANINGS: Mapping[str, str] = {
     "body": "The data sections, joined, or the text or the bytes of an AMQP value; null for another body.",
     "message": "The whole encoded message. Only if `columns` names it.",
 }
-"""What the columns hold, in Markdown."""
+"""The content of the columns, in Markdown."""
 
 _STREAM_FIELDS = {
     "offset": StructField("offset", LongType(), nullable=False),

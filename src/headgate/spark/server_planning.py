@@ -1,7 +1,7 @@
 """From options to partitions of streams on a server: ranges of offsets, shared out among tasks by their number.
 
 A server does not say how many bytes lie between two offsets, so tasks are cut by messages; a chunk that two tasks share
-is delivered to both, and each keeps what is its own.
+is delivered to both, and each keeps its own messages.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ServerStream:
 
     @cached_property
     def identity(self) -> str | None:
-        """What tells it from others of its name; only a Headgate says it."""
+        """The identity that differs for another stream of the same name; only Headgate servers give it."""
         return self.client.statistics(self.name).identity if self.client.is_headgate else None
 
     @cached_property
@@ -129,7 +129,7 @@ class ServerPlace(Place[ServerStream]):
         pushed: Pushed = NOTHING_PUSHED,
         identities: Mapping[str, str | None] = MappingProxyType({}),
     ) -> list[ServerPartition]:
-        """Ranges of offsets; those that were deleted before are left out."""
+        """Ranges of offsets; already deleted offsets are left out."""
         kept = {}
         for name, within in ranges.items():
             start = max(within.start, streams[name].first_offset())

@@ -42,10 +42,10 @@ def _read(
 def _check_whole(client: Client, part: ServerRange, evaluated: int) -> None:
     """OffsetOutOfRangeError if something in the range was deleted, or may have been, before it was delivered.
 
-    StreamReplacedError where another stream than the planned one was read.
+    StreamReplacedError if another stream than the planned one was read.
 
-    That offsets are missing tells nothing: a filter may have left them out, or they are those of chunks with stored
-    offsets and publishers. That the beginning is still there afterwards tells that all of it was.
+    Missing offsets prove nothing: a filter may have left them out, or they belong to chunks with stored offsets and
+    publishers. If the beginning still exists afterwards, the whole range existed.
     """
     if part.identity is not None:
         there = client.statistics(part.stream).identity

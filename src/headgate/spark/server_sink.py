@@ -70,7 +70,7 @@ class ServerSink:
             raise
 
     def commit(self, parts: Sequence[StagedRows], *, query: str, batch: int) -> None:
-        """Publish what the tasks staged, in the order of the partitions, or continue with what was decided before."""
+        """Publish the staged messages of the tasks, in the order of the partitions, or continue an earlier decision."""
         ordered = sorted(parts, key=lambda part: part.partition)
         staged = tuple(part.staged for part in ordered if isinstance(part.staged, StagedMessages))
         wanted = Decision(query, batch, self.address.place, self.options.stream, staged)
@@ -120,9 +120,9 @@ class ServerSink:
 
 
 def server_sink(options: SinkOptions, message_columns: tuple[str, ...], *, columns: frozenset[str]) -> ServerSink:
-    """A write with checked options; the stream is created if it is missing.
+    """A write with checked options; a missing stream is created.
 
-    ConfigError where an option contradicts the stream that is there, or cannot be told to the server.
+    ConfigError if an option contradicts the existing stream, or cannot be sent to the server.
     """
     assert options.server is not None
     values = value_source(option=options.filter_value, declared=options.filter_source, columns=columns)

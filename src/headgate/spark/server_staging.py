@@ -1,4 +1,4 @@
-"""Rows that wait to be published to a server, and the decision which of them are a batch.
+"""Rows that wait to be published to a server, and the decision about which of them are a batch.
 
     <staging>/.headgate/publishing/<query>/part-<partition>-<random>.arrow   what one attempt of a task wrote
     <staging>/.headgate/publishing/<query>/<batch>.json                      a batch that is being published
@@ -48,7 +48,7 @@ class StagedMessages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Decision(BatchManifest, frozen=True, forbid_unknown_fields=True):
-    """One batch: where it goes and what it is made of."""
+    """One batch: its target and its parts."""
 
     server: str
     stream: str
@@ -161,9 +161,9 @@ def _decisions(staging: Path) -> ManifestFolder[Decision]:
 
 
 def decide(staging: Path, wanted: Decision) -> tuple[Decision | None, bool]:
-    """What the batch consists of, and whether that was decided just now; None when it is in the stream already.
+    """The decision about a batch, and whether it was made just now; None when the batch is in the stream already.
 
-    Parts that were staged for another outcome are removed. Raises ConfigError for a batch that cannot be numbered, or
+    Staged parts that are not in the decision are removed. Raises ConfigError for a batch that cannot be numbered, or
     that an earlier attempt sent elsewhere.
     """
     if not 0 <= wanted.batch <= MAX_BATCH:
@@ -192,7 +192,7 @@ def decide(staging: Path, wanted: Decision) -> tuple[Decision | None, bool]:
 
 
 def complete(staging: Path, decision: Decision) -> None:
-    """Note that a batch is in the stream, and remove its files and what older attempts left; again is harmless."""
+    """Note that a batch is in the stream, and remove its files and those of older attempts; repeating is harmless."""
     decisions = _decisions(staging)
     folder = decisions.query_folder(decision.query)
     with decisions.lock():
@@ -221,7 +221,7 @@ def check_not_published(decision: Decision, last_sequence: int) -> None:
 
 
 def _clean(folder: Path, decision: Decision) -> None:
-    """Remove the batch's files, and those that attempts before it left: their tasks are over."""
+    """Remove the batch's files, and older ones of earlier attempts, whose tasks are over."""
     own = [folder / part.name for part in decision.parts]
     times = [path.stat().st_mtime_ns for path in own if path.exists()]
     before = min(times, default=0)

@@ -28,7 +28,7 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
 }
-"""What every session made here has, unless the caller says otherwise."""
+"""The settings of every session made here, unless the caller gives others."""
 
 _QUIET_LOG = Path(__file__).with_name("quiet.log4j2.properties")
 
@@ -41,7 +41,7 @@ LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_QUIET_LOG}"',
 }
-"""What a session inside this process has in addition: no open port but the loopback's, little memory, quiet."""
+"""Additional settings of a session inside this process: ports on the loopback only, little memory, quiet."""
 
 
 def session(
@@ -108,7 +108,7 @@ def compiling_kernels() -> Iterator[None]:
     """Begin to compile the kernels that are not in the cache, in the background.
 
     A JVM that is started within tells its Python workers to take kernels from the cache only: until they are there the
-    reference implementations serve, and no worker compiles them a second time.
+    reference implementations are used, and no worker compiles a kernel a second time.
     """
     wanted = kernels.kernel_modules()
     if not kernels.missing(wanted) or kernels.SWITCH in os.environ:
@@ -149,7 +149,7 @@ def _defaults(master: str | None) -> dict[str, str]:
 
 
 def _prepare_process(master: str | None, chosen: dict[str, str]) -> None:
-    """Set what the JVM and through it the workers inherit: in this process's environment, before the JVM starts."""
+    """Set the environment that the JVM and through it the workers inherit: in this process, before the JVM starts."""
     if _submitted():
         return
     choice = choose_java(os.environ)

@@ -38,7 +38,7 @@ _IGNORED_COLUMNS = ("offset", "timestamp", "filter_value")
 
 @dataclass(slots=True)
 class StagedRows(WriterCommitMessage):
-    """What one task staged; `query` is what it staged it for, `without_value` counts messages without filter value."""
+    """The staged rows of one task for `query`; `without_value` counts messages without filter value."""
 
     partition: int
     query: str
@@ -51,13 +51,13 @@ class Sink(Protocol):
 
     @property
     def options(self) -> SinkOptions:
-        """What was asked for."""
+        """The options of the write."""
 
     def stage(self, rows: Iterator[pa.RecordBatch], *, query: str, partition: int) -> StagedRows:
         """Put the rows of one task aside; on any error nothing is left."""
 
     def commit(self, parts: Sequence[StagedRows], *, query: str, batch: int) -> None:
-        """Bring what the tasks staged into the stream, in the order of the partitions, once."""
+        """Bring the staged rows of the tasks into the stream, in the order of the partitions, once."""
 
     def abort(self, parts: Sequence[StagedRows]) -> None:
         """Remove staged files that are not decided."""
@@ -91,7 +91,7 @@ class FolderSink:
             raise
 
     def commit(self, parts: Sequence[StagedRows], *, query: str, batch: int) -> None:
-        """Append what the tasks staged, in the order of the partitions, unless this batch was appended before."""
+        """Append the tasks' staged chunks, in the order of the partitions, unless this batch was appended before."""
         ordered = sorted(parts, key=lambda part: part.partition)
         staged = [part.staged for part in ordered if isinstance(part.staged, StagedChunks)]
         now_ms = clock.now_ms()
@@ -150,7 +150,7 @@ def sink_for(schema: StructType, options: Mapping[str, str], *, overwrite: bool)
 
 
 def check_column_types(schema: StructType, message_columns: tuple[str, ...], option: str | None) -> None:
-    """ConfigError for a column of a type that no message field takes, before any row is there."""
+    """ConfigError for a column of a type that no message field takes, before any row arrives."""
     import pyarrow as pa
 
     from headgate.message.arrow import messages_of

@@ -1,8 +1,8 @@
 """The data source `headgate` for reading: `spark.read` and `spark.readStream`.
 
-Planning runs stage 1 on index files and chunk headers; tasks run stage 2. What `UTC()` gives is the time of planning
-and travels with the partitions of a batch read, with the offsets of a streaming query: a repeated task or batch gives
-the same rows.
+Planning runs stage 1 on index files and chunk headers; tasks run stage 2. `UTC()` is the time of planning; it travels
+with the partitions of a batch read, with the offsets of a streaming query: a repeated task or batch gives the same
+rows.
 """
 # ruff: noqa: N802 - Spark gives the methods their names
 
@@ -113,7 +113,7 @@ class HeadgateSourceWithPushdown(HeadgateSource):
 
 @told_briefly
 class _Reader:
-    """What a batch read and a streaming read have in common. Raises ConfigError, FilterError."""
+    """The common part of batch and streaming reads. Raises ConfigError, FilterError."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str], scan: Scan | None = None) -> None:
         self._options = SourceOptions.parse(options)
@@ -157,7 +157,7 @@ class BatchReader(_Reader, DataSourceReader):
         refuse_streaming_options(self._options)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """What tasks read; called once, while the query is planned."""
+        """The partitions for the tasks; called once, while the query is planned."""
         keep_imports()
         with self._place.streams() as streams:
             check_start(self._options, streams.values(), now_ms=self._now_ms)
@@ -180,12 +180,12 @@ class BatchReader(_Reader, DataSourceReader):
 
 @told_briefly
 class PushdownReader(BatchReader):
-    """A batch read that narrows its offsets and times by what Spark pushes down."""
+    """A batch read that narrows its offsets and times by the filters that Spark pushes down."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Use comparisons of offset, timestamp, filter value and text fields; give back what is left to Spark.
+        """Use comparisons of offset, timestamp, filter value and text fields; give back the rest for Spark.
 
-        A read from a server uses those of the offset only.
+        A read from a server uses comparisons of the offset only.
         """
         for pushed in filters:
             if self._place.takes_only_offsets and getattr(pushed, "attribute", None) != ("offset",):
@@ -225,15 +225,15 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix what is available: the ends of the streams that are there now."""
+        """Fix the end of the read: the present ends of the existing streams."""
         with self._place.streams() as streams:
             self._target = {key: stream.next_offset() for key, stream in streams.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch, at the end of a chunk if a place knows them; `start` when there is nothing new.
+        """The end of the next batch, at the end of a chunk where chunks are known; `start` when there is nothing new.
 
-        A limit counts what lies in the stream, before any filter, is shared evenly by the streams, and allows each at
-        least one chunk.
+        A limit counts messages or bytes of the stream before any filter, is shared evenly by the streams, and allows
+        each at least one chunk.
         """
         begins: dict[str, int] = dict(start["next"])
         ends: dict[str, int] = {}
@@ -278,7 +278,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return _offsets(now_ms(self._options), {key: each.next_offset() for key, each in streams.items()}, streams)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What lies between two offsets; also of an earlier run, then with that run's time."""
+        """The partitions between two offsets; also of an earlier run, then with that run's time."""
         ranges: dict[str, OffsetRange] = {}
         with self._place.streams() as streams:
             for key, stop in end["next"].items():

@@ -1,7 +1,7 @@
 """The tasks of a read of a subscription: the copies that the messages of chunks gave it.
 
-Where the topic was decided, the postings say which these are, and only they are read; elsewhere the rules are asked.
-Both give the same copies, byte for byte: those of the rules that were in force at each offset.
+Where the topic was decided, the postings name these copies, and only they are read; elsewhere the rules are evaluated.
+Both give the same copies, byte for byte, by the rules that were in force at each offset.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class SubscriptionRead:
 
 
 def _offsets_of(chunks: ChunkRange) -> list[tuple[int, int]]:
-    """The offsets of some chunks, those in a row together: start and stop, in order."""
+    """The offsets of some chunks, consecutive ones joined: start and stop, in order."""
     with chunks.segment.open() as reader:
         starts, stops = reader.chunks().chunk_id[chunks.rows], reader.next_chunk_ids()[chunks.rows]
     starts, stops = np.maximum(starts, chunks.within.start), np.minimum(stops, chunks.within.stop)
@@ -139,7 +139,7 @@ def _offsets_of(chunks: ChunkRange) -> list[tuple[int, int]]:
 
 
 def _from_offset(chunks: ChunkRange, offset: int) -> ChunkRange:
-    """What lies at and above an offset of some chunks."""
+    """The part of some chunks from an offset on."""
     with chunks.segment.open() as reader:
         rows = chunks.rows[reader.next_chunk_ids()[chunks.rows] > offset]
     within = OffsetRange(max(chunks.within.start, offset), chunks.within.stop)

@@ -1,12 +1,12 @@
-"""`read`: a range of a stream as one DataFrame, from column files where there are some, else from the messages.
+"""`read`: a range of a stream as one DataFrame, from column files where they exist, else from the messages.
 
     sealed segments with a column file    spark.read.parquet: Spark prunes columns and pushes down
     the others, and the tail              format("headgate")
 
 Spark gives a Python source no way to hand a part of its rows to Spark's own Parquet reader; so this is a function, and
-what it makes is a union. The offsets are fixed when it is made: it has the same rows however often it runs.
-Files that differ in nothing but their rows are one scan. Spark puts the files of a scan into partitions by size, and
-rows are to come in the order of offsets within a partition; so a partition gets one piece of one file (`_Reader`).
+its result is a union. The offsets are fixed when it is made: every run gives the same rows. Files that differ only in
+their rows are one scan. Spark puts the files of a scan into partitions by size, and rows are to come in the order of
+offsets within a partition; so a partition gets one piece of one file (`_Reader`).
 """
 
 from __future__ import annotations
@@ -77,16 +77,16 @@ def read(
 ) -> DataFrame:
     """A range of a stream as a DataFrame: the messages for which `filter` is true, in offset order per partition.
 
-    `stream` is a name under `root` (default: the environment's HEADGATE_ROOT), or the path of a folder. `columns` are
-    those of the source option of that name, as in "offset, region string, price double, p.subject"; without it offset,
-    timestamp and the declared columns of the stream, or what the source has where none are declared. Rows, names and
-    types are those of `format("headgate")` with these options; where files were kept for ever, rows that retention
-    deleted from the log come in addition. What is written later is not read: make it again.
+    `stream` is a name under `root` (default: the environment's HEADGATE_ROOT), or the path of a folder. `columns` is as
+    the source option of that name, for example "offset, region string, price double, p.subject"; without it offset,
+    timestamp and the declared columns of the stream, or the columns of the source where none are declared. Rows, names
+    and types are the same as with `format("headgate")` and these options; where files were kept for ever, rows that
+    retention deleted from the log come in addition. Later messages are not read: make the DataFrame again.
 
     The session is one of `session`, or was given to `register`. Cost, beside planning: each column file is read once in
-    the life of this process, to check it before Spark has its path.
-    Raises ConfigError, FilterError, StreamNotFoundError; OffsetOutOfRangeError for a `start` that is not there any
-    more, or for a column or filter that kept files cannot serve; CorruptSidecarError for a damaged file without log.
+    the life of this process, to check it before Spark has its path. Raises ConfigError, FilterError,
+    StreamNotFoundError; OffsetOutOfRangeError for a `start` that was deleted, or for a column or filter that kept files
+    cannot serve; CorruptSidecarError for a damaged file without log.
     """
     found = resolve_stream(str(stream), default_root() if root is None else Path(root))
     now_ms = clock.now_ms()
@@ -114,14 +114,14 @@ def create_view(
     stop: Place | None = None,
     root: str | Path | None = None,
 ) -> None:
-    """Make what `read` gives a view of the session for SQL, in place of one of that name; again to see newer data."""
+    """Make the result of `read` a view of the session for SQL, replacing one of that name; repeat to see newer data."""
     frame = read(spark, stream, columns=columns, filter=filter, dialect=dialect, start=start, stop=stop, root=root)
     frame.createOrReplaceTempView(name)
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is to be read of a stream. Intervals are times already."""
+    """The request for a part of a stream. Intervals are times already."""
 
     stream: Stream
     columns: tuple[DeclaredColumn | str, ...]
@@ -137,12 +137,12 @@ class _Asked:
 
     @cached_property
     def within(self) -> OffsetRange:
-        """The offsets, those of kept files included. Raises ConfigError for a start behind the end."""
+        """The offsets, including kept files. Raises ConfigError for a start behind the end."""
         check_start(self.stream, self.start, now_ms=self.now_ms)
         return table_range(self.stream, self.start, self.stop, now_ms=self.now_ms)
 
     def frames(self, spark: SparkSession) -> Iterator[DataFrame]:
-        """What its pieces give: one DataFrame for files that can be one scan, one for each range of messages."""
+        """The DataFrames of its pieces: one for files that can be one scan, one for each range of messages."""
         scans: dict[_Scan, list[ColumnFile]] = {}
         ranges: list[_Messages] = []
         for part in self.parts():
@@ -157,7 +157,7 @@ class _Asked:
             yield each.frame(spark, self)
 
     def parts(self) -> Iterator[_Messages | _File]:
-        """Pieces of it in the order of offsets: files, and what has to be read from messages."""
+        """The pieces in the order of offsets: files, and ranges to read from messages."""
         first, within = self.stream.first_offset(), self.within
         position = within.start
         for file in column_files(self.stream, within):
@@ -224,9 +224,9 @@ class _Messages:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """Offsets that are read from a column file; `names` are the asked columns as they are called in it.
+    """Offsets that are read from a column file; `names` are the names of the requested columns in it.
 
-    `filter` is what the asked one is over its columns.
+    `filter` is the requested filter over its columns.
     """
 
     file: ColumnFile
@@ -246,7 +246,7 @@ class _File:
         return None if decided is None or not decided.is_whole else _File(file, within, names, decided)
 
     def is_sound(self) -> bool:
-        """Whether all bytes are what was written; else a warning is given, and its messages are read instead."""
+        """Whether all bytes are intact; else a warning is given, and the messages are read instead."""
         try:
             self.file.check()
         except CorruptSidecarError as error:
@@ -274,7 +274,7 @@ class _File:
         return sum(1 << bit for bit, (_, each) in enumerate(self.file.columns) if each.name in names)
 
     def _bits_of_numbers(self, asked: _Asked) -> int:
-        """Those of all columns that may have NaN and −0.0, where such a column is asked: these rows are inexact."""
+        """The bits of all columns that may have NaN and −0.0, if one of them is requested: such rows are inexact."""
         if not any(isinstance(each, DeclaredColumn) and each.kind in _FLOATS for each in asked.columns):
             return 0
         return sum(1 << bit for bit, (_, each) in enumerate(self.file.columns) if each.kind in _FLOATS)
@@ -282,7 +282,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """What Spark has to know of files beside their paths: equal for those that can be read in one scan."""
+    """The facts about files that Spark needs beside their paths: equal for files that can be read in one scan."""
 
     names: tuple[str, ...]
     columns: tuple[tuple[int, DeclaredColumn], ...]
@@ -301,7 +301,7 @@ class _Scan:
     """Follows from the asked one and `columns`."""
 
     def frame(self, reader: _Reader, files: Sequence[ColumnFile], asked: _Asked) -> DataFrame:
-        """The rows by Spark's Parquet reader; of all columns that may be of use it reads those that are."""
+        """The rows by Spark's Parquet reader; of all possible columns it reads only the used ones."""
         schema = StructType([StructField(name, from_arrow_type(kind)) for name, kind in self.fields])
         options = _READING | (_ALL_ROW_GROUPS if self.has_odd_numbers else {})
         rows = reader.read(files, schema, options)
@@ -383,7 +383,7 @@ def _inexact_bits(file: ColumnFile) -> int:
 
 
 def _name_in(file: ColumnFile, column: DeclaredColumn | str, asked: _Asked) -> str | None:
-    """What an asked column is called in a file; None where the file does not have it."""
+    """The name of a requested column in a file; None where the file does not have it."""
     if isinstance(column, DeclaredColumn):
         place = (column.section, column.field, column.kind, column.precision)
         same = (each for _, each in file.columns if (each.section, each.field, each.kind, each.precision) == place)

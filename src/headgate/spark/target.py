@@ -35,7 +35,7 @@ WAIT = clock.patient(30.0)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An existing stream to write to. Picklable; `root` is the folder whose commits it takes part in. Real paths."""
+    """An existing stream to write to. Picklable; `root` is the folder of its commits. Real paths."""
 
     root: Path
     path: Path
@@ -46,7 +46,7 @@ class Target:
     durable: bool
 
     def staged_file(self, *, query: str, name: str, file: StagingFile | None = None) -> StagedFile:
-        """What writes the chunks of one task: into a new file, or into `file`."""
+        """The writer of one task's chunks: into a new file, or into `file`."""
         return StagedFile(
             self.root,
             query=query,
@@ -57,7 +57,7 @@ class Target:
         )
 
     def output(self, staged: Sequence[StagedChunks]) -> Output:
-        """What a batch appends to this stream."""
+        """The output of a batch for this stream."""
         return output_of(self.root, self.path, staged, identity=self.identity, filter_source=self.filter_source)
 
     def warn_without_value(self, query: str, count: int) -> None:

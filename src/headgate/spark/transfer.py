@@ -1,8 +1,8 @@
 """From streams to streams without a message entering the JVM: only descriptors of staged chunks cross.
 
-Tasks are given ranges of chunks, read them, decide which messages go where and write those into staged chunks of each
-target; what they return to Spark is one row per staged file. The commit on the driver's side appends them, all targets
-at once, exactly once. What is decided, and how, is a `Transfer`: `copy.py` and `route.py` are the two there are.
+Tasks get ranges of chunks, read them, decide which messages go to which target and write them into staged chunks of
+each target; they return one row per staged file to Spark. The commit on the driver's side appends the chunks, all
+targets at once, exactly once. A `Transfer` makes the decision: `copy.py` and `route.py` have the two kinds.
 """
 # ruff: noqa: N802 - Spark gives the methods their names
 
@@ -77,7 +77,7 @@ Int64Array = NDArray[np.int64]
 
 
 class Transfer(Protocol):
-    """What becomes of the messages that are read. Made on the driver's side; tasks get pickled copies."""
+    """The decision where the read messages go. Made on the driver's side; tasks get pickled copies."""
 
     @property
     def targets(self) -> Sequence[Target]:
@@ -94,12 +94,12 @@ class Work(Protocol):
         """Take messages, in stream order; `declared` is where the filter values of their stream come from."""
 
     def finish(self) -> Mapping[str, int]:
-        """Give what is held back to the outlets; counters by name, beside those of reading."""
+        """Pass held-back messages to the outlets; gives counters by name, beside the counters of reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferResult:
-    """What a transfer did: `messages_written` to all targets together, `written` per target's stream, counters."""
+    """Counts of a transfer: `messages_written` to all targets together, `written` per target's stream, counters."""
 
     messages_written: int
     written: dict[str, int] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class TransferResult:
 
 
 class Outlet:
-    """What one task writes to one target."""
+    """The output of one task to one target."""
 
     def __init__(
         self, number: int, target: Target, query: str, partition: ScanPartition, file: StagingFile | None
@@ -131,7 +131,7 @@ class Outlet:
     ) -> None:
         """Write the messages `bounds[i] … bounds[i + 1]` to outlet i; `bounds` is `(outlets + 1,)`.
 
-        All outlets have the same `limits`. What an `add` of each does, in a fraction of the time for many of them.
+        All outlets have the same `limits`. The same as an `add` of each, in a fraction of the time for many of them.
         """
         for outlet, count in zip(outlets, totals(values.lengths <= 0, bounds).tolist(), strict=True):
             outlet._without_value += count
@@ -144,7 +144,7 @@ class Outlet:
         return self.file.limits
 
     def finish(self) -> _Part | None:
-        """The descriptor of what was staged; None if nothing was."""
+        """The descriptor of the staged chunks; None without any."""
         staged = self.file.finish(durable=self._target.durable)
         if staged is None:
             return None
@@ -153,7 +153,7 @@ class Outlet:
 
 class _SharedFiles:
     """The files that the outlets of a task share: one each for some neighbours, which are appended one behind the
-    other; so the first is not needed any more long before the last.
+    other; so the first file is free long before the last.
     """
 
     def __init__(self, targets: Sequence[Target], query: str, partition: ScanPartition) -> None:
@@ -188,8 +188,8 @@ def run_transfer(
 
     `source` are the options of the read, which the caller has checked. `format_name` is the `TransferSource` that makes
     the same transfer of `content`, plain JSON, in Spark's own processes. With a `checkpoint` it goes on where an
-    earlier one stopped, to the end of what there is now; without one it is a batch. With `retries` it is run once more
-    if a Python worker did not connect in time: what was committed is not written again.
+    earlier one stopped, to the present end of the source; without one it is a batch. With `retries` it is run once more
+    if a Python worker did not connect in time: committed messages are not written again.
     """
     reading = SourceOptions.parse(source)
     token = reading.counters or f"{format_name.removeprefix('headgate_')}-{secrets.token_hex(8)}"
@@ -216,7 +216,7 @@ def run_transfer(
 
 
 def _few_partitions(reading: SourceOptions) -> int:
-    """As many tasks as there are cores, unless the work of one became too much to repeat."""
+    """The number of tasks: one per core, more where the work of one would be too much to repeat."""
     segments = (segment for stream in find_streams(reading).values() for segment in stream.segments())
     total = sum(segment.segment_path.stat().st_size for segment in segments)
     return max(os.cpu_count() or 1, -(-total // _MOST_BYTES_OF_A_TASK))
@@ -250,11 +250,11 @@ def _run_available(spark: SparkSession, format_name: str, options: Mapping[str, 
 
 @told_briefly
 class TransferSource(DataSource):
-    """A data source whose rows are descriptors of what tasks have staged; not for use by name."""
+    """A data source whose rows are descriptors of staged chunks; not for use by name."""
 
     @abstractmethod
     def transfer(self, content: object) -> Transfer:
-        """The transfer that `run_transfer` was given as `content`."""
+        """The transfer that `content` of `run_transfer` describes."""
 
     def schema(self) -> StructType:
         """One row per staged file."""
@@ -335,7 +335,7 @@ class _Committer(DataSourceStreamArrowWriter):
 
 
 class _Part(msgspec.Struct, frozen=True, array_like=True):
-    """A descriptor: what one task has staged for one target."""
+    """A descriptor of the chunks that one task has staged for one target."""
 
     query: str
     partition: int
@@ -399,7 +399,7 @@ def _staged(partition: InputPartition, transfer: Transfer, query: str, *, skip_l
 
 
 def _commit(targets: Sequence[Target], parts: Sequence[_Part], counting: Counting, *, query: str, batch: int) -> None:
-    """Append what the tasks staged to all targets, in the source's order, unless this batch was appended before."""
+    """Append the tasks' staged chunks to all targets, in the source's order, unless this batch was appended before."""
     by_target: dict[int, list[_Part]] = {}
     for part in sorted(parts, key=lambda part: (part.target, part.partition)):
         by_target.setdefault(part.target, []).append(part)

@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def told_briefly(kind: type[T]) -> type[T]:
-    """A class decorator: for the methods that the class defines, without those that begin with `_`."""
+    """A class decorator that applies `briefly` to the class's own methods, except names that begin with `_`."""
     for name, value in vars(kind).copy().items():
         if isinstance(value, types.FunctionType) and not name.startswith("_"):
             setattr(kind, name, briefly(value))

@@ -1,18 +1,18 @@
 """Streams as tables of Arrow, without Spark.
 
-    read, StreamTable                        a range of a stream, filtered, with the asked columns; `headgate.read`
-    table_range                              the offsets that two places mean, those of kept column files included
+    read, StreamTable                        a range of a stream, filtered, with the requested columns; `headgate.read`
+    table_range                              the offsets that two places mean, including kept column files
     WholeColumnFile                          a column file among the parts of a table, for other readers of Parquet
     rows_of_files                            the same in polars
     write_table                              its rows as a file: Parquet, Arrow, CSV, JSON lines
     open_rows, json_rows, RowFile            the rows of a file, as messages by a ColumnMapping; TABLE_SUFFIXES
     read_served                              messages of a range of a stream on a server
-    default_root                             where streams are looked for by name: ROOT_VARIABLE, else DEFAULT_ROOT
+    default_root                             the folder of streams by name: ROOT_VARIABLE, else DEFAULT_ROOT
     place_columns                            offset, timestamp and filter value of messages as columns
     field_values, ANNOTATION                 the filter values of messages, and the field they come from by default
 
 Hidden: which chunks are read (`headgate.scan`), how threads share them, how messages become columns
-(`headgate.message.arrow`), and how a server is asked. Importing this package imports nothing; its names import pyarrow.
+(`headgate.message.arrow`), and how a server is read. Importing this package imports nothing; its names import pyarrow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Columns of files in the types of fields: which types a field takes, and that a value stays what it is.
+"""Columns of files in the types of fields: which types a field takes, so that a value stays the same.
 
 The one rule: a field takes a value that its type holds exactly, and nothing else, unless the map says `rounded`. A
-decimal number, as text or in a decimal column, is taken by a float that gives its digits back: 0.1 by `float` and
+decimal number, as text or in a decimal column, is taken by a float type that gives its digits back: 0.1 by `float` and
 `double`, 16777217 by `double` only. The numbers of a float column are exact by themselves, so a double column with 0.1
 is not taken by `float`.
 
@@ -49,7 +49,7 @@ _SHOWN = 60
 
 
 class Source(enum.Enum):
-    """What a column of a file holds, as far as fields tell columns apart."""
+    """The kind of values in a column of a file, as far as fields distinguish them."""
 
     NOTHING = "nulls"
     TEXT = "text"
@@ -81,7 +81,7 @@ TAKEN: Mapping[SparkType, frozenset[Source]] = {
 
 
 def source_of(kind: pa.DataType) -> Source:
-    """What a column of this type holds."""
+    """The kind of values in a column of this type."""
     while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         kind = kind.value_type
     if isinstance(kind, pa.UuidType):
@@ -243,7 +243,7 @@ def _floats(array: pa.Array, source: Source, kind: pa.DataType, rounded: bool) -
 
 
 def _doubtful(array: pa.Array, source: Source, numbers: NDArray[np.float64], *, is_double: bool) -> NDArray[np.bool_]:
-    """Rows whose value may be another one, or none, as a float."""
+    """Rows whose value may change, or may not exist, as a float."""
     digits, smallest, highest = (15, 2.3e-308, 2.0**53) if is_double else (6, 1.2e-38, 2.0**24)
     held: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
     if source is Source.INTEGER:

@@ -1,10 +1,10 @@
-"""A range of a stream in a folder as rows: from column files where these have what is asked, else from the messages.
+"""A range of a stream in a folder as rows: from column files with all requested columns, else from the messages.
 
     offsets   ├ kept files, the log is gone ┤ sealed segments, with a file or without ├ open segment ┤
     parts       row groups                    row groups, or ranges of chunks           ranges of chunks
 
-Threads read the parts, and their rows come in the order of the offsets. A file that turns out to be damaged is warned
-of once, and its messages are read instead.
+Threads read the parts, and their rows come in the order of the offsets. A damaged file gives one warning, and its
+messages are read instead.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MOST_BYTES = 16 << 20
 
 
 def kept_files(stream: Stream) -> list[ColumnFile]:
-    """The column files of what retention deleted, in order, without a gap up to the first offset of the log."""
+    """The column files of deleted segments, in order, without a gap up to the first offset of the log."""
     behind = stream.first_offset()
     kept: list[ColumnFile] = []
     if behind:
@@ -67,9 +67,9 @@ def kept_files(stream: Stream) -> list[ColumnFile]:
 def table_range(
     stream: Stream, start: OffsetSpecification, end: OffsetSpecification | None, *, now_ms: int
 ) -> OffsetRange:
-    """The offsets that `start` and `end` mean now, those of kept column files included; see `resolve_range`.
+    """The offsets that `start` and `end` mean now, including kept column files; see `resolve_range`.
 
-    Raises OffsetOutOfRangeError for a `start` that is nowhere any more.
+    Raises OffsetOutOfRangeError for a `start` that is neither in the log nor in a kept file.
     """
     first = stream.first_offset()
     within = resolve_range(stream, start=start, end=end, now_ms=now_ms)
@@ -150,7 +150,7 @@ class Folder:
         return None if settings is None else settings.filter_source
 
     def check(self, columns: Columns, request: ScanRequest) -> None:
-        """Raise ConfigError for what is asked of offsets that only column files have, and these do not have."""
+        """Raise ConfigError where only column files have the offsets, and a file cannot answer the request."""
         first = self.stream.first_offset()
         if self.within.start < first:
             for file in column_files(self.stream, OffsetRange(self.within.start, first)):
@@ -191,7 +191,7 @@ class Folder:
                     each.cancel()
 
     def parts(self, columns: Columns, request: ScanRequest, counters: ScanCounters) -> Iterator[ChunkRange | FilePart]:
-        """What is to be read, in stream order. Raises ConfigError as `check` does."""
+        """The parts to read, in stream order. Raises ConfigError as `check` does."""
         segments = self._segments()
         for rows, within in self._files(segments, columns, request):
             if rows is None:
@@ -265,7 +265,7 @@ class Folder:
             yield None, OffsetRange(place, stop)
 
     def of_messages(self, request: ScanRequest, within: OffsetRange, counters: ScanCounters) -> Iterator[ChunkRange]:
-        """What is to be read of the log."""
+        """The ranges to read from the log."""
         planned = plan(self.stream, request, within, range_bytes=_RANGE_BYTES)
         counters.add(planned.counters)
         yield from planned.ranges
@@ -278,7 +278,7 @@ def _are_few(spans: NDArray[np.int64], within: OffsetRange) -> bool:
 
 @dataclass(slots=True)
 class _Reading:
-    """One reading of a folder: what its threads share."""
+    """One reading of a folder: the state that its threads share."""
 
     folder: Folder
     columns: Columns
@@ -324,9 +324,9 @@ def warn_of(error: CorruptSidecarError) -> None:
 
 
 def batches_of(scanned: Iterable[ScanBatch], columns: Columns, value_field: FieldReference) -> Iterator[pa.RecordBatch]:
-    """Rows of scanned messages; `value_field` is what their filter values are made from.
+    """Rows of scanned messages; `value_field` is the field of their filter values.
 
-    Where few are kept they are copied until there are enough to decode at once: a scan's buffer is overwritten.
+    Small batches are copied until there are enough messages to decode at once: a scan's buffer is overwritten.
     """
     kept = KeptMessages()
     for batch in scanned:

@@ -1,11 +1,11 @@
 """From the columns of a file to messages: which column becomes which field, with its type.
 
-The text of a mapping is that of the columns of a read, so what was exported with one is published with the same one:
-"region string, price double, p.subject as title, body". A whole column may have another name, too: "body as payload".
-`offset` and `timestamp` are the stream's own and left out.
+A mapping is written like the columns of a read, so a file exported with a text is published with the same text: "region
+string, price double, p.subject as title, body". A whole column may have another name, too: "body as payload". `offset`
+and `timestamp` are the stream's own and left out.
 
-The word `rounded` behind the type, or behind a whole section, takes values that the field does not hold exactly
-("price float rounded, p.creation_time rounded as sold_at"); `conversion` says what is exact, and what a field takes.
+The word `rounded` behind the type, or behind a whole section, takes values that the field does not hold exactly ("price
+float rounded, p.creation_time rounded as sold_at"); `conversion` defines exact, and the types that a field takes.
 
 A null makes no field, and a section without fields is left out.
 """
@@ -58,7 +58,7 @@ class MappedRows:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """`whole` gives the file's column for a column of a message, `single` names those that become one field."""
+    """`whole` gives the file's column for a column of a message, `single` names the columns that become one field."""
 
     whole: dict[str, str]
     single: tuple[DeclaredColumn, ...]
@@ -97,7 +97,7 @@ class ColumnMapping:
 
     @staticmethod
     def of_names(names: Iterable[str]) -> ColumnMapping:
-        """The mapping of a file whose columns are all called as those of a message; ConfigError for others."""
+        """The mapping of a file whose columns all have names of message columns; ConfigError for others."""
         others = [name for name in names if name not in _WHOLE and name not in _OF_THE_STREAM]
         if others:
             raise ConfigError(
@@ -107,7 +107,7 @@ class ColumnMapping:
         return ColumnMapping({name: name for name in names if name in _WHOLE}, ()).checked()
 
     def checked(self) -> ColumnMapping:
-        """This mapping. Raises ConfigError for fields that are there twice, and for no field at all."""
+        """This mapping. Raises ConfigError for repeated fields, and for no field at all."""
         if not self.single and not self.whole.keys() - {_VALUE}:
             raise ConfigError(f"--map: no column becomes a part of a message; expected some of {', '.join(_WHOLE)}")
         if "message" in self.whole and (self.single or self.whole.keys() - {"message", _VALUE}):
@@ -128,7 +128,7 @@ class ColumnMapping:
         return tuple(dict.fromkeys((*self.whole.values(), *(each.name for each in self.single))))
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise ConfigError for a column that the file does not have, or whose type its field does not take."""
+        """Raise ConfigError for a column that the file lacks, or of a type that its field does not take."""
         for column in self.columns:
             if schema.names.count(column) != 1:
                 count = "no" if column not in schema.names else "more than one"
@@ -184,7 +184,7 @@ class ColumnMapping:
         return _in_range(declared, values, column)
 
     def _bytes(self, array: pa.Array, column: str) -> pa.Array:
-        """Bytes; in formats that have them as text those that it stands for."""
+        """A column as bytes; in text formats the bytes that a text stands for."""
         if not self.is_text:
             return converted(array, pa.binary(), SparkType.BINARY, column)
         texts = converted(array, pa.string(), SparkType.STRING, column).to_pylist()

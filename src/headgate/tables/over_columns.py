@@ -1,8 +1,8 @@
-"""Rows of a table from column files: where a file has all columns that are asked, and those that decide the filter.
+"""Rows of a table from column files: where a file has all requested columns, and the columns that decide the filter.
 
     row group ──► offsets that stage 1 left ──► filter by its columns; inexact rows by their messages ──► asked columns
 
-The values are those that decoding the messages gives, so a table is the same with files and without.
+Decoding the messages gives the same values, so a table is the same with files and without.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FileRows:
 
     @staticmethod
     def of(file: ColumnFile, columns: Columns, request: ScanRequest, filter_source: str | None) -> FileRows | str:
-        """How it answers; else what it lacks, in words. `filter_source` is where filter values come from now."""
+        """The rows from a file, or, as text, what it lacks. `filter_source` is the present field of filter values."""
         there = {_field_of(column): column.name for _, column in file.columns}
         own = ["offset", "timestamp"] + (["body"] if file.declaration.body else [])
         if filter_source is not None and file.origin.filter_source == filter_source:
@@ -90,7 +90,7 @@ class FileRows:
         return reader.read(group, names)
 
     def _wanted(self, group: int, spans: NDArray[np.int64]) -> pa.BooleanArray | None:
-        """`(rows,)`: those of the spans; None for all."""
+        """`(rows,)`: the rows in the spans; None for all."""
         place = self.file.row_groups[group]
         if len(spans) == 1 and spans[0, 0] <= place.first_offset and spans[0, 1] >= place.stop_offset:
             return None
@@ -127,7 +127,7 @@ class FileRows:
         return arrays, certain
 
     def groups(self, spans: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """The row groups that have some of these offsets, each with those, as `of_group` takes them."""
+        """The row groups that have some of these offsets, each with its offsets, as `of_group` takes them."""
         for number, group in enumerate(self.file.row_groups):
             clipped = np.clip(spans, group.first_offset, group.stop_offset)
             clipped = clipped[clipped[:, 0] < clipped[:, 1]]

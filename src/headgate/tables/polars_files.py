@@ -1,6 +1,6 @@
-"""Column files in polars: its own reader takes the rows, and its expressions say which of them a filter delivers.
+"""Column files in polars: its own reader reads the rows, and its expressions evaluate the filter.
 
-Only whole files without an inexact row come here, so the three values of a filter are those of polars, null for
+Only whole files without an inexact row are read this way, so the three values of a filter are polars' own, null for
 unknown, and the same rows are kept as by deciding the messages. Importing this module imports polars.
 """
 

@@ -1,7 +1,7 @@
 """The rows of a file, as record batches of the columns that a mapping names: Parquet, Arrow, CSV, JSON lines.
 
-Memory: a few batches of at most 4 096 rows; of CSV some blocks of 16 MiB, which is also the longest row of CSV, of JSON
-lines 1 MiB or the longest line. Of Parquet what its pages are decoded to.
+Memory: a few batches of at most 4 096 rows; for CSV some blocks of 16 MiB, which is also the limit of a row, for JSON
+lines 1 MiB or the longest line. For Parquet the decoded pages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RowFile:
     batches: Iterator[pa.RecordBatch]
 
     def mapped(self, filter_source: str | None) -> Iterator[MappedRows]:
-        """The messages in the order of the file; `filter_source` is what the stream declares.
+        """The messages in the order of the file; `filter_source` is the declared one of the stream.
 
         Raises ConfigError naming row and column, after the rows before that one; OSError.
         """
@@ -68,10 +68,10 @@ def _readable_rows(first_row: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_rows(path: str | Path, mapping: ColumnMapping | None) -> Iterator[RowFile]:
-    """The rows of a file `.parquet`, `.arrow` or `.csv`; without a mapping the columns are called as a message's.
+    """The rows of a file `.parquet`, `.arrow` or `.csv`; without a mapping its columns are named as a message's.
 
-    Raises ConfigError for another name, and columns that the mapping does not fit, DataError for a file that is not
-    what its name says.
+    Raises ConfigError for another name, and columns that do not fit the mapping, DataError for a file that is not of
+    the format of its name.
     """
     given = Path(path)
     opened = _FORMATS.get(given.suffix)
@@ -160,7 +160,7 @@ TABLE_SUFFIXES = tuple(_FORMATS)
 
 
 def json_rows(lines: Iterator[list[bytes]], mapping: ColumnMapping) -> RowFile:
-    """The rows of JSON lines, some at once; what is published of some does not wait for the next ones."""
+    """The rows of JSON lines, in groups; publishing a group does not wait for the next one."""
     return RowFile(replace(mapping, is_text=True), None, (), _of_lines(lines, mapping))
 
 

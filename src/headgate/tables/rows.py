@@ -33,7 +33,7 @@ _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a table in their order; `dictionaries` names those of texts that repeat."""
+    """The columns of a table in their order; `dictionaries` names the columns with repeating texts."""
 
     asked: tuple[DeclaredColumn | str, ...]
     dictionaries: frozenset[str] = frozenset()
@@ -85,7 +85,7 @@ class Columns:
         timestamps_ms: NDArray[np.int64],
         value_field: FieldReference,
     ) -> pa.RecordBatch:
-        """The rows of some messages; `value_field` is what their filter values are made from."""
+        """The rows of some messages; `value_field` is the field of their filter values."""
         whole = [each for each in self.asked if isinstance(each, str)]
         arrays = place_columns(whole, messages, offsets, timestamps_ms, value_field)
         arrays |= columns_of(messages, [name for name in whole if name in MESSAGE_COLUMNS])
@@ -112,7 +112,7 @@ def _repeating(array: pa.Array) -> pa.Array:
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in parts of at most `MOST_ROWS`, which is what readers are given at a time."""
+    """A batch in parts of at most `MOST_ROWS` for readers."""
     return (batch.slice(first, MOST_ROWS) for first in range(0, batch.num_rows, MOST_ROWS))
 
 
@@ -128,7 +128,7 @@ def place_columns(
     timestamps_ms: NDArray[np.int64],
     value_field: FieldReference,
 ) -> dict[str, pa.Array]:
-    """Those of `PLACE_COLUMNS` that are among `names`. Raises ConfigError for more than 2 GiB of values."""
+    """The columns of `PLACE_COLUMNS` that are in `names`. Raises ConfigError for more than 2 GiB of values."""
     arrays: dict[str, pa.Array] = {}
     if "offset" in names:
         arrays["offset"] = pa.array(offsets)

@@ -18,9 +18,9 @@ _PATIENCE_S = 120.0
 def read_served(
     client: Client, stream: str, within: OffsetRange, request: ScanRequest, counters: ScanCounters
 ) -> Generator[ScanBatch, None, None]:
-    """The messages of a range that pass the request, in stream order; those of another one are not among them.
+    """The messages of a range that pass the request, in stream order, and no others.
 
-    What was deleted before it was delivered is missing: compare `counters.messages_evaluated`. Raises
+    Messages that were deleted before delivery are missing: compare `counters.messages_evaluated`. Raises
     ConnectionLostError, ResourceNotFoundError and other errors of the client.
     """
     served = _served(client, request.filter) if request.match_index else None

@@ -50,15 +50,15 @@ def read(
     dictionaries: Iterable[str] = (),
     threads: int | None = None,
 ) -> StreamTable:
-    """A range of a stream as a table; nothing is read before its batches are asked for.
+    """A range of a stream as a table; reading begins with the first request for a batch.
 
     `stream` is a name under `root` (default: the environment's HEADGATE_ROOT), the path of a folder, or a name on a
     `server`. `columns` is as in "offset, region string, price double, p.subject" (`message.arrow.declared_columns`);
-    without it offset, timestamp, properties and body. The rows are the messages for which `filter` is true, and with
-    `filter_values` those of these values. `stop` is the offset behind the last one, by default the end as it is now.
-    Columns of texts that are named in `dictionaries` come as dictionary arrays. Rows come from column files where there
-    are any that have what is asked; those of offsets that the log lost, too, if files were kept. `threads`: 2 unless
-    said, or fewer where there are fewer processors.
+    without it offset, timestamp, properties and body. The rows are the messages for which `filter` is true, with
+    `filter_values` only messages of these values. `stop` is the offset behind the last one, by default the present end.
+    Columns of texts that are named in `dictionaries` come as dictionary arrays. Rows come from column files that have
+    all requested columns; kept files also give rows of offsets that the log lost. `threads`: default 2, or fewer on a
+    machine with fewer processors.
 
     Raises ConfigError, FilterError with position and caret, StreamNotFoundError, OffsetOutOfRangeError for a `start`
     that retention deleted, errors of the connection.
@@ -108,7 +108,7 @@ class StreamTable:
         self._request = request
         self._source = source
         self.counters = ScanCounters() if counters is None else counters
-        """What the readings so far looked at, and what was skipped; without what polars' own reader took."""
+        """Counters of the readings so far, skipped parts included; without the rows of polars' own reader."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -143,7 +143,7 @@ class StreamTable:
     def to_polars(self) -> Any:
         """All rows, as a DataFrame of polars, whose own reader takes column files. Raises ImportError without polars.
 
-        That one uses as many threads as polars does.
+        That reader uses as many threads as polars does.
         """
         import polars
 
@@ -212,7 +212,7 @@ class _Server:
                 counters.add(counted)
 
     def _check_whole(self, client: Client, evaluated: int) -> None:
-        """Missing offsets tell nothing, a filter may have left them out: that the beginning is there still does."""
+        """Raise an error if the beginning was deleted; missing offsets prove nothing, a filter leaves out some."""
         if evaluated < self.within.stop - self.within.start:
             first = client.statistics(self.name).first_chunk_id
             if first is None or first > self.within.start:

@@ -16,7 +16,7 @@ _MARK = "base64:"
 
 
 def text_of_bytes(octets: bytes) -> str:
-    """What `bytes_of_text` makes the bytes of."""
+    """The text from which `bytes_of_text` makes these bytes."""
     try:
         text = octets.decode()
     except UnicodeDecodeError:

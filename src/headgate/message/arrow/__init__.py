@@ -67,13 +67,13 @@ def columns_of(
     cast: bool = False,
     mismatches: Mismatches | None = None,
 ) -> dict[str, pa.Array]:
-    """The asked columns of the messages, one row per message, in the order asked; only what is asked is decoded.
+    """The requested columns of the messages, one row per message, in the given order; nothing else is decoded.
 
     `properties` ("region string, price double") makes `application_properties` a struct of these; otherwise it is a
     VARIANT. Malformed messages and values of other types than a column takes are null (rules: `decode.reference`); with
     `cast` values of declared properties are converted where that is exact (`decode.conversions`), one by one in Python:
-    some 15 µs for each that differs. Those that are null all the same are added to `mismatches`.
-    Raises ConfigError for an unknown or repeated column, a bad declaration, and for more than 2 GiB in one column.
+    some 15 µs per value of another type. Values that are null all the same are added to `mismatches`. Raises
+    ConfigError for an unknown or repeated column, a bad declaration, and for more than 2 GiB in one column.
     """
     asked = tuple(columns)
     for position, column in enumerate(asked):
@@ -92,7 +92,7 @@ def columns_of(
 def fields_of(batch: EncodedMessages, columns: Iterable[DeclaredColumn]) -> dict[str, pa.Array]:
     """One column for each declared field, one row per message; nothing else of the messages is decoded.
 
-    A value that a column does not take is null, as are fields that are not there (rules: `decode.reference`). Cost:
-    0.1 µs a message for two columns. Raises ConfigError for more than 2 GiB of text in one column.
+    A missing field is null, and so is a value that its column does not take (rules: `decode.reference`). Cost: 0.1 µs a
+    message for two columns. Raises ConfigError for more than 2 GiB of text in one column.
     """
     return decode_fields(batch, tuple(columns))

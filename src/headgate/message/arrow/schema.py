@@ -124,7 +124,7 @@ class Mismatches:
             self.first_row = row if self.first_row is None else min(row, self.first_row)
 
     def add_all(self, others: Mismatches, rows: Sequence[int] | NDArray[np.int64]) -> None:
-        """Add those of another table, whose row i is `rows[i]` here; `rows` are ascending."""
+        """Add the mismatches of another table, whose row i is `rows[i]` here; `rows` are ascending."""
         if others.first_row is not None:
             self.add(int(rows[others.first_row]), others.count)
 
@@ -214,7 +214,7 @@ def declared_columns(text: str) -> tuple[DeclaredColumn | str, ...]:
 
     A name alone is an application property; `a.`, `p.`, `h.` and `m.`, or the names of the sections, say which section
     a field is of. Fields of header and properties have the types of the standard. A name with neither section nor type
-    stays a string: a whole column, such as `body`. A column is called as its field, unless `as` says otherwise.
+    stays a string: a whole column, such as `body`. A column has the name of its field, unless `as` gives another.
 
     Raises ConfigError naming the column.
     """

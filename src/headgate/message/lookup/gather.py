@@ -24,7 +24,7 @@ class MessageCollector:
         self.size_bytes = 0
 
     def add(self, messages: EncodedMessages) -> None:
-        """Copy messages after those that are there."""
+        """Copy messages behind the collected ones."""
         added = int(messages.lengths.sum())
         self._reserve(self.size_bytes + added)
         target = self._data[self.size_bytes :]
@@ -59,7 +59,7 @@ class MessageCollector:
         return taken
 
     def reuse(self, taken: EncodedMessages) -> None:
-        """Reuse the buffer that `take` returned with these messages; they must not be used any more.
+        """Reuse the buffer that `take` returned with these messages; they must no longer be used.
 
         Memory fresh from the system costs more than the copy into it.
         """

@@ -1,4 +1,4 @@
-"""A filter as a Column: an Arrow function around the one evaluator, behind what Catalyst can decide beforehand."""
+"""A filter as a Column: a condition that Catalyst decides beforehand, then an Arrow function around the evaluator."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ def column(
 ) -> Column:
     """A boolean Column: true where the filter is true for the row, else false; never null.
 
-    `schema` is that of the DataFrame it is used with; where fields are looked for is told in `columns.layout`, and
-    `columns` names others by field. A null cell is a field that is absent. What `UTC()` gives is Spark's
-    `current_timestamp()`: one time per query, and per batch of a streaming query the one in its checkpoint; or
-    `as_of_ms`. Raises FilterError for the text, ConfigError for a column that is missing or whose type cannot carry
-    what the filter asks.
+    `schema` is the schema of the DataFrame it is used with; `columns.layout` describes the columns of fields, and
+    `columns` names others by field. A null cell is an absent field. `UTC()` is Spark's `current_timestamp()`: one time
+    per query, and per batch of a streaming query the one in its checkpoint; or `as_of_ms`. Raises FilterError for the
+    text, ConfigError for a missing column or one whose type cannot carry the filter's values.
     """
     parsed = _parsed(filter, dialect)
     inputs = layout_of(parsed, schema, columns)

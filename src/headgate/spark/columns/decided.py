@@ -1,8 +1,8 @@
-"""Filters over column files in Catalyst: what columns decide, and messages for the rows that are not exact.
+"""Filters over column files in Catalyst: decided from columns, or from messages for the rows that are not exact.
 
-Catalyst has the three values of filters, null for unknown. Only whether the whole is true counts, so below an even
-number of NOTs false and unknown are one, below an odd number true and unknown: what an absent field makes of a
-test is written down only where that matters, and most tests stay as Spark can push them down.
+Catalyst has the three values of filters, null for unknown. Only whether the whole filter is true counts, so below an
+even number of NOTs false and unknown are the same, below an odd number true and unknown: the case of an absent field is
+added to a test only where it matters, and most tests stay in a form that Spark can push down.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Value = bool | int | float | bytes
 
 
 def decided(found: ColumnFilter, columns: tuple[DeclaredColumn, ...]) -> Column:
-    """True for the exact rows that match, else false or null; of a filter that is whole. `columns` are those of a file.
+    """True for the exact rows that match, else false or null; for a whole filter. `columns` are the columns of a file.
 
     Constants are literals of the columns' types, so Spark pushes comparisons down to Parquet.
     """

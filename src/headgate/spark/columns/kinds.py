@@ -1,4 +1,4 @@
-"""What kinds of values a filter compares its fields with: what a column must be able to carry for it to make sense."""
+"""The kinds of values that a filter compares its fields with: a column for a field must be able to carry them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _OF_TYPES: Mapping[AmqpType, ValueKind] = {
 
 
 def compared_kinds(tree: t.Node) -> dict[FieldReference, dict[ValueKind, str]]:
-    """Of each field the kinds it is compared with or used as, each with one such operand for display.
+    """Per field the kinds that it is compared with or used as, each with one operand as an example for display.
 
-    A field that is only tested for being there, or compared with another field, has none.
+    A field that is only tested for presence, or compared with another field, has none.
     """
     found: dict[FieldReference, dict[ValueKind, str]] = {}
 

@@ -1,4 +1,4 @@
-"""Which columns the fields of a filter are read from, and whether their types can carry what the language compares.
+"""The columns that the fields of a filter are read from, and the check that their types can carry the filter's values.
 
 | field of the filter                           | column                                                           |
 | --------------------------------------------- | ---------------------------------------------------------------- |
@@ -8,8 +8,8 @@
 |                                               | there is none, the column of the same name                        |
 | any of these named in `columns`               | the column (or field of a struct column) it names                 |
 
-The types of cells are those that the sink takes (`headgate.message.arrow.encode.inputs`). Names are compared as the
-language does: exactly, in Service Bus without case.
+The sink takes the same types of cells (`headgate.message.arrow.encode.inputs`). Names are compared as the language
+does: exactly, in Service Bus without case.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ Input: TypeAlias = Cell | Entries
 
 
 def layout_of(filter: Filter, schema: types.StructType, columns: Mapping[str, str] | None = None) -> tuple[Input, ...]:
-    """What has to be read of each row, every column once, in the order of the schema within a section.
+    """The columns to read of each row, every one once, in the order of the schema within a section.
 
     `columns` names columns by field (`{"properties.subject": "title", "application_properties.region": "geo.region"}`).
-    Raises ConfigError that names field and column where there is no column, or one whose type cannot carry the values.
+    Raises ConfigError, with field and column, for a missing column or one whose type cannot carry the values.
     """
     return _Layout(filter, schema, columns or {}).inputs()
 
@@ -279,7 +279,7 @@ def _display(reference: FieldReference) -> str:
 
 
 def _named(section: Section, name: str) -> FieldReference:
-    """The field that a column of this name would hold; of no position where the standard has no such field."""
+    """The field in a column of this name; position −1 for a name that the standard does not have."""
     if section in _FIELD_KINDS:
         known = list(_FIELD_KINDS[section])
         return FieldReference(section, position=known.index(name) if name in known else -1)

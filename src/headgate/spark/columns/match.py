@@ -5,12 +5,12 @@
     SELECT * FROM orders WHERE headgate_match('region = ''AMER'' AND price > 5', struct(region, price))
     SELECT * FROM orders WHERE headgate_match(filter => '…', row => struct(*), dialect => 'servicebus')
 
-`row` is a struct of the columns that the filter may read, found as `columns.layout` says; only what is in it crosses
-into Python. `now` is what UTC() gives: a filter that asks for it needs it, as in `current_timestamp()`. The filter may
-come from a column: filters of a table are joined with the rows they are for.
+`row` is a struct of the columns that the filter may read, found as `columns.layout` says; only its columns cross into
+Python. `now` is the value of UTC(), for example `current_timestamp()`; required by a filter with UTC(). The filter may
+come from a column: a table of filters can be joined with the rows they are for.
 
-True where the filter is true, else false; null where filter or row is null. A filter that is refused, or a column that
-is missing or cannot carry what the filter asks, ends the query with the reason when the first row arrives.
+True where the filter is true, else false; null where filter or row is null. A refused filter, or a column that is
+missing or cannot carry the filter's values, ends the query with the reason when the first row arrives.
 """
 
 from __future__ import annotations

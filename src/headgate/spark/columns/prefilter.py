@@ -1,7 +1,7 @@
-"""What Catalyst can decide of a filter before rows cross into Python, and may push into the files they come from.
+"""The part of a filter that Catalyst can decide before rows cross into Python, and may push down into files.
 
-The condition is true for every row for which the filter is true; it may pass more, never less. Only plain comparisons
-of one typed cell with constants take part, under AND, and under OR where both sides give a condition.
+The condition is true for every row for which the filter is true; it may pass more rows, never fewer. Only plain
+comparisons of one typed cell with constants take part, under AND, and under OR where both sides give a condition.
 """
 
 from __future__ import annotations

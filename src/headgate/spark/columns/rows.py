@@ -33,9 +33,9 @@ class RowFilter:
     inputs: tuple[Input, ...]
 
     def matches(self, columns: Sequence[pa.Array], rows: int, *, now_ms: int) -> NDArray[np.bool_]:
-        """For which rows the filter is true: `(rows,)` bool; `columns` are those of `inputs`, in their order.
+        """For which rows the filter is true: `(rows,)` bool; `columns` are the columns of `inputs`, in their order.
 
-        Never raises for what stands in the cells.
+        The content of cells never raises.
         """
         matched = np.zeros(rows, dtype=np.bool_)
         if not rows:

@@ -1,4 +1,4 @@
-"""A pipeline: sources, Spark SQL steps, topics and sinks from a TOML file, run to the end of what there is.
+"""A pipeline: sources, Spark SQL steps, topics and sinks from a TOML file, run to the present end of its inputs.
 
 `load` reads and checks a file without Spark; `run` starts the session, runs one query per sink and
 per topic, each with its own checkpoint, and gives a report. A second run continues where the first stopped.

@@ -159,8 +159,8 @@ class PipelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 class Pipeline:
     """A checked pipeline: every name resolves, every option of a stream parses, every rule compiles.
 
-    `jobs` are the sinks and the topics, each after those whose output it reads; at most `sinks_at_once` of those that
-    do not write streams run side by side. `spark` is configuration for a session, `file` the file that was read.
+    `jobs` are the sinks and the topics, each after the jobs whose output it reads; at most `sinks_at_once` of the jobs
+    that do not write streams run side by side. `spark` is configuration for a session, `file` the file that was read.
     """
 
     name: str
@@ -185,7 +185,7 @@ class Pipeline:
         return tuple(job for job in self.jobs if isinstance(job, RoutedTopic))
 
     def needed_by(self, job: Job) -> tuple[Job, ...]:
-        """The jobs that write what this one reads."""
+        """The jobs that write an input of this one."""
         reads = _reads(self, job)
         return tuple(other for other in self.jobs if other is not job and _met(_writes(other), reads))
 
@@ -409,7 +409,7 @@ def _as_text(value: OptionValue) -> str:
 
 
 def _in_order(pipeline: Pipeline) -> tuple[Job, ...]:
-    """What runs in file order, but writers of a stream or a path before its readers."""
+    """The jobs in file order, but writers of a stream or a path before its readers."""
     waiting = list(pipeline.jobs)
     ordered: list[Job] = []
     for job in waiting:

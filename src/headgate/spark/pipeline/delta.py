@@ -10,7 +10,7 @@ The owner is the id of the query's checkpoint; for tables that are replaced, the
 2. One commit adds the files, and raises two application transactions (protocol, "Transaction Identifiers"):
    `<owner>` to the batch and `<owner>/run` to the run. Two commits that raise the same one never both succeed, so a
    batch is in the table once, by whichever run. A batch up to the recorded one is skipped.
-3. A run that finds attempts that are not over first raises `<owner>/run`, in a commit without files. From then on what
+3. A run that finds unfinished attempts first raises `<owner>/run`, in a commit without files. From then on what
    the runs before still do comes to nothing, so the files of attempts behind the recorded batch can be removed. Those
    of a batch that is recorded stay: a commit may name them.
 
@@ -67,10 +67,10 @@ def query_id(checkpoint: Path) -> str:
 
 @dataclass(slots=True)
 class DeltaSink:
-    """The Delta table that one sink writes, for one run; `path` is a folder that driver and executors share.
+    """The Delta table of one sink, for one run; `path` is a folder that driver and executors share.
 
-    `owner` gives what its transactions and folders are called; it is called when rows come. Without `partition_by`, a
-    table that is there keeps its own.
+    `owner` gives the name of its transactions and folders; it is called when rows arrive. Without `partition_by`, an
+    existing table keeps its own.
     """
 
     path: Path
@@ -80,10 +80,9 @@ class DeltaSink:
     _opened: DeltaTable | None = field(default=None, init=False)
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Append a batch unless it is there already; for `foreachBatch`. Creates the table if it is missing.
+        """Append a batch unless the table has it already; for `foreachBatch`. Creates a missing table.
 
-        Raises SinkError for rows that do not fit the table, where another run has taken over, and with what delta-rs
-        says.
+        Raises SinkError for rows that do not fit the table, if another run has taken over, and for errors of delta-rs.
         """
         with _delta_errors(self.path):
             rows = stored_schema(frame.schema)
@@ -91,7 +90,7 @@ class DeltaSink:
                 self._bring(frame, rows, batch, "append")
 
     def replace(self, frame: DataFrame) -> int:
-        """Put rows in the place of all that are there, in one commit; gives their number. Errors as in `write`."""
+        """Replace all rows of the table, in one commit; gives the number of new rows. Errors as in `write`."""
         with _delta_errors(self.path):
             rows = stored_schema(frame.schema)
             return self._bring(frame, rows, self._recorded(self._table(rows)) + 1, "overwrite")
@@ -124,7 +123,7 @@ class DeltaSink:
                 raise
 
     def _take_over(self, table: DeltaTable) -> int:
-        """End what the runs before left behind; gives the number of this run."""
+        """End the attempts of earlier runs; gives the number of this run."""
         from deltalake.exceptions import CommitFailedError
 
         for _ in range(_TRIES):
@@ -174,7 +173,7 @@ class DeltaSink:
         return sum(file.rows for file in files)
 
     def _checked(self, table: DeltaTable, rows: StructType) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The columns that the table is partitioned by, and those that must not be null."""
+        """The columns that the table is partitioned by, and the columns that must not be null."""
         check_table(self.path, table)
         partition_by = tuple(table.metadata().partition_columns)
         if self.partition_by is not None and tuple(self.partition_by) != partition_by:
@@ -210,10 +209,10 @@ class DeltaSink:
     def _commit(
         self, files: Sequence[AddedFile], rows: StructType, batch: int, mode: SaveMode, partition_by: tuple[str, ...]
     ) -> bool:
-        """Commit files unless the batch is recorded; gives whether a commit may name them.
+        """Commit files unless the batch is recorded; gives whether a commit may refer to them.
 
-        What a failed commit has left is not known for sure, so nothing is removed here: the next run does it, when
-        that commit cannot come any more.
+        The result of a failed commit is uncertain, so nothing is removed here: the next run does it, when that commit
+        can no longer succeed.
         """
         from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import AddAction

@@ -1,7 +1,7 @@
-"""What a task does for a Delta table: it writes its rows as Parquet files, and says of each what a commit has to say.
+"""A task's work for a Delta table: it writes its rows as Parquet files, and describes each for the commit.
 
-Files hold the columns of the table without those that it is partitioned by. A file has rows of one partition, so rows
-should come sorted by those columns; unsorted ones only make more files.
+Files hold the columns of the table except its partition columns. A file has rows of one partition, so rows should come
+sorted by the partition columns; unsorted rows only make more files.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class AddedFile(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """Where the files of one attempt at a batch go, and what is in them. Picklable.
+    """The folder and the columns of the files of one attempt at a batch. Picklable.
 
-    `schema` has all columns of the rows, in their order, with timestamps in UTC; `required` are those without nulls.
+    `schema` has all columns of the rows, in their order, with timestamps in UTC; `required` are the columns without
+    nulls.
     """
 
     table: Path

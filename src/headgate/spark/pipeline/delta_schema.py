@@ -1,5 +1,5 @@
-"""Which rows fit into a Delta table: types that Delta has, the columns of a table that is there, what a table asks of
-those who write it.
+"""Which rows fit into a Delta table: types that Delta has, the columns of an existing table, and the table's
+requirements on writers.
 
 A Delta table's schema is written in the JSON that Spark has for its own types (protocol, "Schema Serialization
 Format"), so most of it is comparing Spark's types.
@@ -57,7 +57,7 @@ _FEATURES_SERVED = frozenset(
 def stored_schema(schema: types.StructType) -> types.StructType:
     """The schema that a Delta table of these rows has: every column may be null, and has no metadata.
 
-    SinkError names a column whose name or type Delta has not.
+    SinkError names a column whose name or type Delta does not support.
     """
     seen: set[str] = set()
     for column in schema:
@@ -112,7 +112,7 @@ def table_schema(table: DeltaTable) -> types.StructType:
 
 
 def check_table(path: object, table: DeltaTable) -> None:
-    """SinkError for a table whose writers have to do what is not done here: check rows, fill columns, rename them."""
+    """SinkError for a table that requires more of writers than is done here: check rows, fill columns, rename them."""
     protocol = table.protocol()
     unknown = sorted(set(protocol.writer_features or ()) - _FEATURES_SERVED)
     if unknown:
@@ -143,10 +143,10 @@ def _told(column: types.StructField) -> Iterator[str]:
 
 
 def check_fit(path: object, rows: types.StructType, there: types.StructType) -> tuple[str, ...]:
-    """Compare rows (`stored_schema`) with the columns of a table; gives those that must not be null in the rows.
+    """Compare rows (`stored_schema`) with the columns of a table; gives the columns that must not be null in the rows.
 
-    SinkError names columns that the table has not, that are of another type, or that the rows lack though the table
-    says NOT NULL. Columns that may be null and are lacking will be.
+    SinkError names columns that the table lacks, that are of another type, or that the rows lack though the table says
+    NOT NULL. Other columns that the rows lack become null.
     """
     for column in rows:
         if column.name not in there.names:

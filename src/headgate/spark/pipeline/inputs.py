@@ -1,8 +1,8 @@
-"""What a pipeline reads, checked before Spark starts: streams, files and columns that are not there are refused.
+"""The inputs of a pipeline, checked before Spark starts: missing streams, files and columns are refused.
 
-Only what is certain to fail is refused. What the pipeline itself writes counts as there; patterns, other schemes than
-`file`, catalogue tables, formats that are not Spark's own and what Spark SQL makes of its inputs are left to Spark. Of
-the SQL of a step the columns are checked that it names for certain (`statements`).
+Only inputs that are certain to fail are refused. The pipeline's own outputs count as existing; patterns, other schemes
+than `file`, catalogue tables, formats that are not Spark's own and results of Spark SQL are left to Spark. In the SQL
+of a step only columns that it names for certain are checked (`statements`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _OTHER_FILE_SYSTEM = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPA
 
 
 def check_inputs(pipeline: Pipeline, *, is_new_session: bool, local_paths: bool) -> None:
-    """Refuse a pipeline that reads a stream, a file or a column that is not there, or writes an unknown format.
+    """Refuse a pipeline that reads a missing stream, file or column, or writes an unknown format.
 
-    ConfigError names the entry, its key, what was found, what was expected, and similar names. `is_new_session` says
-    that the session is made for the run: SQL sees no variables, and no format was registered; steps and formats are
-    not checked else. `local_paths` says that a path without a scheme is one of this machine (`paths_are_local`); files
-    are not checked else. Reads `stream.json` of streams and footers of Parquet files.
+    ConfigError names the entry, its key, the found and the expected value, and similar names. `is_new_session` says
+    that the session is made for the run: SQL sees no variables, and no format was registered; otherwise steps and
+    formats are not checked. `local_paths` says that a path without a scheme is on this machine (`paths_are_local`);
+    otherwise files are not checked. Reads `stream.json` of streams and footers of Parquet files.
     """
     made = _Made.by(pipeline)
     known: dict[str, _Columns] = {}
@@ -73,7 +73,7 @@ def paths_are_local(pipeline: Pipeline) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What a run writes: folders and names of streams, and paths of files."""
+    """The outputs of a run: folders and names of streams, and paths of files."""
 
     folders: frozenset[Path]
     names: frozenset[str]
@@ -112,7 +112,7 @@ class _Made:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns that a source has, where they are known: `declared`, or those of the Parquet files at `parquet`."""
+    """The columns of a source, where known: `declared`, or the columns of the Parquet files at `parquet`."""
 
     source: str
     declared: tuple[str, ...] | None = None
@@ -126,7 +126,7 @@ class _Columns:
         return None if self.parquet is None else _parquet_columns(self.parquet)
 
     def check(self, entry: str, key: str, text: str) -> None:
-        """Raise ConfigError for a column that is not there; letter case does not count, as in Spark."""
+        """Raise ConfigError for a missing column; letter case does not count, as in Spark."""
         first = text.split(".")[0]
         if "`" in text or first.startswith("_") or self.names is None:
             return
@@ -181,7 +181,7 @@ def _check_streams(source: Source, options: SourceOptions, made: _Made) -> None:
 
 
 def _check_start(pipeline: Pipeline, source: Source, made: _Made) -> None:
-    """Refuse a `start` behind the end: a run reads what is there, and waits for nothing."""
+    """Refuse a `start` behind the end: a run reads existing messages only, and does not wait."""
     options = SourceOptions.parse(pipeline.source_options(source))
     if any(made.has_stream(text, options.root) for text in options.streams):
         return
@@ -195,9 +195,9 @@ def _goes_on(pipeline: Pipeline, sink: Sink) -> bool:
 
 
 def _checked_path(source: Source, made: _Made, *, local_paths: bool) -> Path | None:
-    """The file or folder of a source if it is one of this machine that is there; None if nothing is known of it.
+    """The file or folder of a source if it exists on this machine; None if nothing is known of it.
 
-    Raises ConfigError if it is not there.
+    Raises ConfigError for a missing one.
     """
     path = None if source.path is None else _local(source.path, local_paths=local_paths)
     options = {name.lower() for name in source.options}
@@ -252,7 +252,7 @@ def _check_topic(pipeline: Pipeline, topic: RoutedTopic) -> None:
 
 
 def _parquet_columns(path: Path) -> frozenset[str] | None:
-    """The columns of all Parquet files at a path, and of folders such as `day=2026-11-21`; None where not known."""
+    """The columns of all Parquet files at a path, and of folders like `day=2026-11-21`; None where not known."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -269,7 +269,7 @@ def _parquet_columns(path: Path) -> frozenset[str] | None:
 
 
 def _data_files(path: Path) -> Iterator[Path]:
-    """The files that Spark reads at a path: none whose name, or whose folder's, begins with a dot or underscore."""
+    """The files that Spark reads at a path: not files or folders with names that begin with a dot or underscore."""
     if path.is_file():
         yield path
         return

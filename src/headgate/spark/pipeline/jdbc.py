@@ -57,10 +57,10 @@ class JdbcTable:
     _staging: str | None = field(default=None, init=False)
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Put a batch into the table unless it is there already; for `foreachBatch`.
+        """Put a batch into the table unless the table has it already; for `foreachBatch`.
 
-        Raises SinkError where the table has not the frame's columns, where another run has taken over, and with
-        what the database says.
+        Raises SinkError if the table lacks columns of the frame, if another run has taken over, and for errors of the
+        database.
         """
         with _database_errors():
             if self._staging is None:
@@ -103,7 +103,7 @@ class JdbcTable:
         return staging
 
     def _make_batches(self) -> None:
-        """Make the table of batches; two sinks that do it at once may meet, then the other one's is there."""
+        """Make the table of batches; if two sinks do it at once, the table of the other one is used."""
         columns = "query VARCHAR(64) PRIMARY KEY, batch BIGINT NOT NULL, staging VARCHAR(64) NOT NULL"
         with self._transaction() as database:
             try:
@@ -153,7 +153,7 @@ class JdbcTable:
 
 
 def _insertion(table: str, staging: str, names: Sequence[str], keys: Sequence[str]) -> str:
-    """The statement that copies what is staged."""
+    """The statement that copies the staged rows."""
     listed = ", ".join(names)
     copied = f"INSERT INTO {table} ({listed}) SELECT {listed} FROM {staging}"
     if not keys:

@@ -1,4 +1,4 @@
-"""What a run of a pipeline did, sink by sink, and the table that shows it."""
+"""The report of a pipeline run, sink by sink, and the table that shows it."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Report:
         }
 
     def table(self) -> Table:
-        """One row per sink: what each stage examined, skipped and kept, and where the output lies."""
+        """One row per sink: how much each stage examined, skipped and kept, and where the output lies."""
         table = Table(box=box.SIMPLE_HEAD, title=f"pipeline {self.pipeline}", title_justify="left", pad_edge=False)
         table.add_column("sink")
         for heading in ("chunks", "skipped", "bytes not read", "messages", "kept", "written", "seconds", "rows/s"):

@@ -1,6 +1,6 @@
-"""Running a pipeline: one Spark query per sink and per topic, each to the end of what there is.
+"""Running a pipeline: one Spark query per sink and per topic, each to the present end of its input.
 
-What writes streams runs in the calling thread, one after the other. Every other sink has a thread, begins as soon as
+Jobs that write streams run in the calling thread, one after the other. Every other sink has a thread, begins as soon as
 its input is written, and does not affect the others: one that fails or stalls is named at the end.
 """
 
@@ -109,12 +109,12 @@ class _Telling:
 def run(
     pipeline: Pipeline | str | Path, *, spark: SparkSession | None = None, watcher: Watcher | None = None
 ) -> Report:
-    """Run every sink and topic of a pipeline (or of a pipeline file) once, to the end of what their inputs hold now.
+    """Run every sink and topic of a pipeline (or of a pipeline file) once, to the present end of their inputs.
 
     Topics and sinks with mode append continue where an earlier run stopped, with the guarantee of their kind (`sinks`).
-    Raises ConfigError before Spark starts, also for a stream, file or column that is not there. A sink or topic that
-    fails stops no other one; when all others are done, PipelineError names those that failed and has the report of the
-    rest. What was finished stays so.
+    Raises ConfigError before Spark starts, also for a missing stream, file or column. A sink or topic that fails stops
+    no other one; when all others are done, PipelineError names the failed ones and has the report of the rest. Finished
+    work stays.
     """
     checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
     _check_inputs(checked, is_new_session=spark is None and SparkSession.getActiveSession() is None)
@@ -141,7 +141,7 @@ def run(
 
 
 def _check_inputs(pipeline: Pipeline, *, is_new_session: bool) -> None:
-    """Refuse inputs that are not there, where this process can see what Spark will see."""
+    """Refuse missing inputs, where this process sees the same files as Spark."""
     if is_remote() or os.environ.get("SPARK_REMOTE"):
         return
     try:
@@ -183,7 +183,7 @@ class _Runner:
                 raise
 
     def build_columns(self) -> list[Failure]:
-        """Column files of all streams in folders that the run wrote; gives what became of damaged segments."""
+        """Build column files of all streams in folders that the run wrote; gives the failures of damaged segments."""
         targets: list[Mapping[str, str]] = []
         for job in self._pipeline.jobs:
             if isinstance(job, RoutedTopic):
@@ -211,7 +211,7 @@ class _Runner:
             jvm.SparkSession.setActiveSession(self._spark._jsparkSession)
 
     def _run_job(self, job: Job, needed: Sequence[Future[Outcome]]) -> Outcome:
-        """Run a job when those that it needs have ended, however they did; what they have written is read."""
+        """Run a job when the jobs that it needs have ended, failed or not; it reads their output so far."""
         for other in needed:
             other.result()
         checkpoint = self._checkpoint(job)
@@ -245,9 +245,9 @@ class _Runner:
         return self._pipeline.state / "checkpoints" / name
 
     def declare_topics(self) -> None:
-        """Put the rules of the file in force, before anything is written: what comes now is decided by them.
+        """Put the rules of the file in force, before anything is written: new messages are decided by them.
 
-        A stream that a sink has yet to make becomes a topic when it is routed.
+        A stream that a sink still has to make becomes a topic when it is routed.
         """
         for routed in self._pipeline.topics:
             if stream_exists(self._pipeline.root, routed.name):
@@ -333,7 +333,7 @@ class _Runner:
             return written, counted.sums()
 
     def _start(self, sink: Sink, frame: DataFrame, checkpoint: Path) -> tuple[StreamingQuery, Callable[[], None]]:
-        """The query of a sink, and what is to be done when it has come to its end."""
+        """The query of a sink, and the work to do after its end."""
         options = self._pipeline.sink_options(sink)
         writer = (
             frame.observe(_ROWS, count(lit(1)).alias(_ROWS))
@@ -370,7 +370,7 @@ class _Runner:
             return rows, counted.sums()
 
     def _replacement(self, sink: Sink, frame: DataFrame) -> Callable[[], int]:
-        """What puts rows in the place of all that a sink has; gives their number."""
+        """The function that replaces all rows of a sink's output; it gives the number of new rows."""
         if sink.format.lower() == DELTA:
             owner = f"{self._pipeline.name}.{sink.name}"
             return partial(DeltaSink(local_folder(str(sink.path)), lambda: owner, sink.partition_by).replace, frame)
@@ -514,7 +514,7 @@ def _stop(query: StreamingQuery) -> None:
 
 
 def _cause(error: PySparkException | Py4JJavaError) -> str:
-    """What went wrong, in a paragraph: Headgate's own error where one is at the bottom, else what Spark says first."""
+    """The cause of an error, as a paragraph: Headgate's own error where there is one, else the first one of Spark."""
     text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
     for noise in ("\n=== Streaming Query ===", "\n\nJVM stacktrace", "\nTraceback", "\n SQLSTATE:"):
         text = text.split(noise, 1)[0]

@@ -1,7 +1,6 @@
 """Which sink gives which guarantee over restarts: the kinds that a pipeline knows (`docs/reference/sinks.md`).
 
-A format that is not listed runs all the same; what it guarantees is then said by its connector, and reported as
-`unknown`.
+A format that is not listed runs all the same; its guarantee depends on its connector, and is reported as `unknown`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ PARQUET = "parquet"
 
 
 class Guarantee(enum.Enum):
-    """What a sink in mode append holds after runs that were killed anywhere and repeated."""
+    """The guarantee of a sink in mode append over runs that were killed anywhere and repeated."""
 
     EXACTLY_ONCE = "exactly once"
     AT_LEAST_ONCE = "at least once"
@@ -99,7 +98,7 @@ _OWN = "pyspark_headgate"
 
 
 def guarantee_of(name: str) -> Guarantee:
-    """What a format guarantees; its name is taken without case, as Spark does."""
+    """The guarantee of a format; case in its name is ignored, as in Spark."""
     return KINDS.get(name.lower(), Guarantee.UNKNOWN)
 
 

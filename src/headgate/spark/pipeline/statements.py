@@ -1,9 +1,9 @@
 """Which columns of its source the SQL of a step names for certain, known without Spark.
 
 Only one form of statement is understood: a single `SELECT … FROM source`, without join, subquery or lambda. In it a
-name is taken for a column only where nothing else can stand: between what comes before an expression and what comes
-behind one. A name that the statement uses in any other place, too (as an alias, a function, a keyword), is passed over.
-All the rest is left to Spark, since to refuse what Spark accepts is worse than to refuse late.
+name is taken for a column only where nothing else can stand: between a token that precedes an expression and one that
+follows it. A name that the statement also uses in any other place (as an alias, a function, a keyword) is skipped. All
+the rest is left to Spark, since refusing a statement that Spark accepts is worse than refusing late.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NO_COLUMNS = _words(
 
 @dataclass(slots=True)
 class _Token:
-    """`text` is in capitals where it is a plain name; `parts` are those of a name with dots, as they stand."""
+    """`text` is in capitals where it is a plain name; `parts` are the parts of a name with dots, as written."""
 
     text: str
     parts: list[str]

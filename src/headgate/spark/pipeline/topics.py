@@ -46,7 +46,7 @@ class WrittenStream(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class SubscriptionEntry(WrittenStream, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a subscription of the topic gets, and where it goes."""
+    """A subscription of the topic: its rules, and the stream that its copies go to."""
 
     name: str
     """The name of the subscription, unique in its topic, ignoring case."""
@@ -107,7 +107,7 @@ class RoutedTopic:
 
 
 def check_topics(entries: Sequence[TopicEntry], root: Path) -> tuple[RoutedTopic, ...]:
-    """The topics of a pipeline, each before those that it forwards to.
+    """The topics of a pipeline, each before its forwarding targets.
 
     Every rule is compiled. Raises ConfigError, or RuleError with topic, subscription, rule, place and reason.
     """

@@ -1,4 +1,4 @@
-"""Which catalog a table is in, and what becomes of the errors of catalogs and the storage behind them."""
+"""The catalog of a table, and the errors of catalogs and the storage behind them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Identifier: TypeAlias = tuple[str, ...]
 class CatalogPlace:
     """A catalog by its name in pyiceberg's configuration; without a name the SQLite one beside the streams of `root`.
 
-    `properties` come to those that are configured, and stand above them.
+    `properties` are added to the configured ones, and override them.
     """
 
     root: Path
@@ -61,9 +61,9 @@ class CatalogPlace:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Catalog]:
-        """The catalog, to use inside; errors of pyiceberg and what is behind it become SinkErrors that name it.
+        """The catalog, to use inside; errors of pyiceberg and of the storage become SinkErrors that name it.
 
-        Raises ConfigError where pyiceberg is not installed, or knows no such catalog.
+        Raises ConfigError if pyiceberg is not installed, or does not know the catalog.
         """
         if importlib.util.find_spec("pyiceberg") is None:
             raise ConfigError("tables need the package pyiceberg: pip install 'headgate[iceberg]'")
@@ -105,9 +105,10 @@ class CatalogPlace:
 
 
 def identifier_of(stream: Stream, table: str | None) -> Identifier:
-    """The table of a stream: as it is given, `namespace.name`, or by default `headgate.<name of the stream>`.
+    """The table of a stream: the given `namespace.name`, or by default `headgate.<name of the stream>`.
 
-    What other programs would not take in a name becomes `_`. Raises ConfigError for a text that names no table.
+    Characters that other programs would not take in a name become `_`. Raises ConfigError for a text that names no
+    table.
     """
     if table is None:
         return OWN_NAMESPACE, re.sub(r"[^A-Za-z0-9_]", "_", stream.name)

@@ -1,4 +1,4 @@
-"""Column files as data files of a table: where they lie, how they come there, what a manifest says of them."""
+"""Column files as data files of a table: their location, how they are stored there, their entry in a manifest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LOCAL = ("file", "")
 
 
 def location_of(table: Table, file: ColumnFile) -> str:
-    """Where a column file lies as a data file: the same for all who publish it, and for no other content."""
+    """The location of a column file as a data file: the same for every publisher, and different for other content."""
     return table.location_provider().new_data_location(file.path.name)
 
 
@@ -43,10 +43,10 @@ def segment_and_content(location: str) -> tuple[int, str] | None:
 
 
 def store(table: Table, file: ColumnFile) -> None:
-    """Have a column file lie at its location: a second name for it in a local folder, elsewhere a copy.
+    """Store a column file at its location: a second name (hard link) in a local folder, elsewhere a copy.
 
-    All of it is checked before. Raises CorruptSidecarError, FileNotFoundError where retention was faster, and what the
-    storage raises.
+    The whole file is checked first. Raises CorruptSidecarError, FileNotFoundError where retention was faster, and the
+    errors of the storage.
     """
     file.check()
     location = location_of(table, file)
@@ -63,7 +63,7 @@ def store(table: Table, file: ColumnFile) -> None:
 
 
 def data_file_of(table: Table, file: ColumnFile) -> DataFile:
-    """What a manifest says of a column file: its place, its size, and what its statistics know of each column."""
+    """The manifest entry of a column file: its location, its size, and the statistics of each column."""
     statistics = data_file_statistics_from_parquet_metadata(
         file.metadata,
         stats_columns=_wanted_statistics(table, file),
@@ -107,7 +107,7 @@ def _field_id(file: ColumnFile, name: str) -> int:
 
 
 def _wanted_statistics(table: Table, file: ColumnFile) -> dict[int, StatisticsCollector]:
-    """As the table's properties ask for; none for columns whose Parquet has none, which pyiceberg would complain of."""
+    """Statistics by the table's properties; none for columns without any in Parquet, where pyiceberg would complain."""
     none = MetricsMode(MetricModeTypes.NONE)
     wanted = compute_statistics_plan(file_schema(file.schema), table.properties)
     group = file.metadata.row_group(0)
@@ -121,7 +121,7 @@ def _wanted_statistics(table: Table, file: ColumnFile) -> dict[int, StatisticsCo
 
 
 def _link(source: Path, target: Path, *, size_bytes: int) -> None:
-    """A second name, which stays when retention removes the first; a copy where the file system has no such names."""
+    """Make a hard link, which stays when retention removes the source; a copy where the file system has no links."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)

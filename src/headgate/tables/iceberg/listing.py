@@ -51,8 +51,8 @@ def list_tables(place: CatalogPlace) -> list[TableListing]:
 def drop_table(stream: Stream, place: CatalogPlace, *, table: str | None = None) -> str:
     """Remove the table of a stream from its catalog, and its files; gives its name.
 
-    The column files stay, and publishing makes the table again. Raises ConfigError for no such table, or one of another
-    stream; SinkError.
+    The column files stay, and publishing makes the table again. Raises ConfigError for a missing table, or one of
+    another stream; SinkError.
     """
     identifier = identifier_of(stream, table)
     with place.opened() as catalog:

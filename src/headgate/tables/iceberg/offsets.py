@@ -18,7 +18,7 @@ class OffsetRanges:
 
     @staticmethod
     def parse(text: str) -> OffsetRanges:
-        """What `str()` gave. Raises SinkError for any other text."""
+        """The ranges from a text of `str()`. Raises SinkError for any other text."""
         found = OffsetRanges()
         for part in text.split():
             match = _RANGE.fullmatch(part)

@@ -1,11 +1,11 @@
-"""Publishing a stream to its table: one pass, exactly once for each sealed segment, whoever is killed when.
+"""Publishing a stream to its table: one pass, exactly once for each sealed segment, even if killed at any point.
 
-1. The table is read, then the column files are listed. What the table has been given stands in the newest of its
-   snapshots that added something, and in a property of the table, which the same commit sets.
-2. What is missing is stored under names that say what it is, and committed by an append that is refused if anything
-   else was committed since 1. Then all of this begins again.
+1. The table is read, then the column files are listed. The newest snapshot that added something names the offsets
+   published so far; so does a property of the table, which the same commit sets.
+2. Missing files are stored under names that identify their content, and committed by an append that is refused if
+   anything else was committed since 1. Then all of this begins again.
 3. A segment that was published with another declaration is replaced by its newer file, in one snapshot.
-4. What the log has lost leaves the table, old snapshots expire, and files that nobody needs are deleted.
+4. Segments that the log has lost leave the table, old snapshots expire, and unused files are deleted.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Retain: TypeAlias = Literal["log", "forever"]
 
 @dataclass(slots=True)
 class PublishReport:
-    """What one pass did: segments and rows added, segments replaced by files of a newer declaration, data files that
-    left the table with their segments, snapshots that expired, files that were deleted."""
+    """Counts of one pass: segments and rows added, segments replaced by files of a newer declaration, data files that
+    left the table with their segments, expired snapshots, deleted files."""
 
     table: str
     location: str
@@ -61,14 +61,14 @@ def publish_table(
     expire_after_ms: int | None = None,
     now_ms: int,
 ) -> PublishReport:
-    """Bring the table of a stream up to date; it is made the first time. Column files are to be built before.
+    """Bring the table of a stream up to date; the first call creates it. Build column files before.
 
     `table` is `namespace.name`, by default `headgate.<stream>`. Snapshots that are older than `expire_after_ms` expire;
-    by default the table's property `history.expire.max-snapshot-age-ms` says it, without that it is five days.
+    by default after the table's property `history.expire.max-snapshot-age-ms`, or five days without that property.
 
     Waits while another process publishes the stream. Memory: a column file, and the manifests of the table. Raises
-    ConfigError for a stream without declared columns, a catalog that is not known, a table of another stream; SinkError
-    for what catalog and storage refuse; LogError. Killed at any point, the next pass goes on where it was.
+    ConfigError for a stream without declared columns, an unknown catalog, a table of another stream; SinkError for
+    errors of catalog and storage; LogError. After a kill at any point, the next pass continues.
     """
     if declaration_of(stream) is None:
         raise PreconditionFailedError(

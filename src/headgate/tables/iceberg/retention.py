@@ -1,4 +1,4 @@
-"""What a table loses: rows of segments that the log does not have any more, old snapshots, and then their files."""
+"""Retention of a table: it loses rows of segments that the log no longer has, old snapshots, and then their files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from headgate.tables.iceberg.waste import Waste, reached_by
 
 
 def remove_below(table: Table, offset: int, *, identity: str) -> int:
-    """Commit a snapshot without the data files all of whose offsets are below this one; gives how many there were.
+    """Commit a snapshot without the data files that lie wholly below this offset; gives their number.
 
-    Other programs may have joined files: those go when all of their rows do. Raises CommitFailedException.
+    Other programs may have joined files: a joined file goes when all of its rows do. Raises CommitFailedException.
     """
     gone = [last for file in data_files(table) if (last := last_offset(file)) is not None and last < offset]
     if gone:

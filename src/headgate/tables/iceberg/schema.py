@@ -1,7 +1,7 @@
-"""The columns of a table: those of the column files, with the same field ids.
+"""The columns of a table: the columns of the column files, with the same field ids.
 
-A column that is declared no more leaves the table's schema; older snapshots have it. Its id is never used again, so a
-new column of the same name is another one, null in what was published before. Columns that other programs added stay.
+A column that is no longer declared leaves the table's schema; older snapshots have it. Its id is never used again, so a
+new column of the same name is another one, null in rows published before. Columns that other programs added stay.
 `entry` is in no table: it is a place in a segment, and Iceberg has no unsigned integers.
 """
 

@@ -1,4 +1,4 @@
-"""One pass over a table: what is missing is added, what is newer replaced, what is gone removed."""
+"""One pass over a table: missing segments are added, outdated ones replaced, deleted ones removed."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def bring_up_to_date(
     expire_after_ms: int | None,
     now_ms: int,
 ) -> None:
-    """One pass; adds to the report what was committed. The caller holds `publishing`, and has just loaded the table.
+    """One pass; adds its commits to the report. The caller holds `publishing`, and has just loaded the table.
 
-    Raises CommitFailedException or ValidationException where another program committed something meanwhile.
+    Raises CommitFailedException or ValidationException if another program committed something meanwhile.
     """
     declaration = declaration_of(stream)
     if declaration is None:
@@ -68,9 +68,10 @@ def bring_up_to_date(
 
 
 def published_offsets(table: Table) -> OffsetRanges:
-    """All offsets that the table has been given, also those that it does not have any more.
+    """All offsets that were ever published to the table, also offsets that it no longer has.
 
-    A table that was rolled back has an older snapshot, so that counts first. Other programs may let all of ours expire.
+    A table that was rolled back has an older snapshot, so snapshots count first; the property counts if other programs
+    let all of ours expire.
     """
     for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
         if snapshot.summary is not None and PUBLISHED_PROPERTY in snapshot.summary.additional_properties:
@@ -93,7 +94,7 @@ class _Work:
     report: PublishReport
 
     def store(self, files: Sequence[ColumnFile]) -> list[ColumnFile]:
-        """Have files lie where the table expects them; gives those that do. One that is damaged is left out."""
+        """Store files where the table expects them; gives the stored ones. Damaged files are left out."""
         self.waste.add(location_of(self.table, file) for file in files if file.rows)
         stored = []
         for file in files:
@@ -147,7 +148,7 @@ def _add(work: _Work, files: Sequence[ColumnFile]) -> None:
 
 
 def _replace(work: _Work, files: Sequence[ColumnFile]) -> None:
-    """Data files whose segment has a file of another declaration now; who joined them with others keeps them."""
+    """Replace data files whose segment has a file of another declaration now; files joined by other programs stay."""
     there: dict[int, tuple[str, DataFile]] = {}
     for data_file in data_files(work.table):
         named = segment_and_content(data_file.file_path)

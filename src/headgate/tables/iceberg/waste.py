@@ -1,9 +1,9 @@
-"""Files of a table that may be nobody's, written down before they are: so whoever comes after a kill removes them.
+"""Files of a table that may become unused, listed beforehand: so the next publisher after a kill removes them.
 
     <derived folder>/iceberg-<id of the table>.json     locations; replaced by rename, gone when there are none
-    <derived folder>/iceberg.lock                       held by the one that publishes the stream
+    <derived folder>/iceberg.lock                       held by the publisher of the stream
 
-Two kinds are written down: data files before they are stored, and what only snapshots have that are about to expire.
+Two kinds are listed: data files before they are stored, and files that only snapshots about to expire have.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _LOCK_NAME = "iceberg.lock"
 
 @contextlib.contextmanager
 def publishing(stream: Stream) -> Iterator[None]:
-    """Keep others from publishing the stream from this folder: waits for whoever does; the system frees it at death.
+    """The lock for publishing the stream from this folder: waits for its holder; the system frees it at process end.
 
-    What one of them stores for its next snapshot another one must not take for waste.
+    Without it a publisher could take the files for another one's next snapshot for waste.
     """
     path = make_derived_folder(stream) / _LOCK_NAME
     try:
@@ -43,7 +43,7 @@ def publishing(stream: Stream) -> Iterator[None]:
 
 
 class Waste:
-    """What is written down for one table. Only for the one that holds `publishing`."""
+    """The list of one table. Only for the holder of `publishing`."""
 
     def __init__(self, stream: Stream, table: Table) -> None:
         self._path = derived_folder(stream) / f"iceberg-{table.metadata.table_uuid}.json"
@@ -58,9 +58,9 @@ class Waste:
         self._write(self._locations - set(locations))
 
     def clear(self, table: Table, wanted: Collection[str]) -> int:
-        """Delete what no snapshot has and nobody will ask for: the names `wanted` are of the next snapshots.
+        """Delete listed files that no snapshot has, except the names `wanted`, which are for the next snapshots.
 
-        Gives how many files were deleted. Cost: nothing is written down, nothing; else reading all manifests.
+        Gives how many files were deleted. Cost: none for an empty list; else reading all manifests.
         """
         if not self._locations:
             return 0
@@ -77,7 +77,7 @@ class Waste:
         return deleted
 
     def drop(self) -> None:
-        """The table is no more."""
+        """Clear the list of a dropped table."""
         self._write(set())
 
     def _write(self, locations: set[str]) -> None:

@@ -1,9 +1,11 @@
 """Deciding a topic once, behind its writer: which copies each message gives to which subscription, written down.
 
-    Decider, Step              decides in steps of bounded work; the one at a time for a topic Postings, CopyRuns its
-    results: counts, the first copy, runs of (offset, rule) of a subscription CopyReader, CopyBatch      the bytes of
-    copies, and of dead letters Selected, Pairs            what the messages of a step give RuleCounts
-    what each rule selected, and failed for MAX_SESSION_ID_BYTES       a longer session id counts as none
+    Decider, Step              decides in steps of bounded work; the one at a time for a topic
+    Postings, CopyRuns         its results: counts, the first copy, runs of (offset, rule) of a subscription
+    CopyReader, CopyBatch      the bytes of copies, and of dead letters
+    Selected, Pairs            the copies that the messages of a step give
+    RuleCounts                 how many messages each rule selected, and failed for
+    MAX_SESSION_ID_BYTES       a longer session id counts as none
 
 Hidden: the bytes of a block (`block`) and its making (`open_block`, `selection`), how chunks are read (`source`), and
 when postings are valid (`postings`, `rule_states`). docs/design/deciding.md has the reasons.

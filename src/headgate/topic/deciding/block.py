@@ -77,7 +77,7 @@ Shared = tuple[Int64Array, Int64Array, Int64Array]
 
 
 class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The head of a block: the offsets `start … stop` of the stream with this `identity` are decided in it.
+    """The directory of a block: the offsets `start … stop` of the stream with this `identity` are decided in it.
 
     `rules` are the rules in force, `evaluator` the program that decided. `list_runs` has the length of each list.
     """

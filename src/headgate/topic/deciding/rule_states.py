@@ -33,7 +33,7 @@ class RuleState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_l
 
 
 class RuleStates:
-    """The names of what a history says, for every offset. Cost of making it: microseconds per version of a rule."""
+    """The names of the rules in force at every offset of a history. Cost: microseconds per version of a rule."""
 
     def __init__(self, history: RuleHistory) -> None:
         head = history.head(pruned_below=history.pruned_below)

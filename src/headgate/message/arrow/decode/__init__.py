@@ -1,4 +1,4 @@
-"""From encoded messages to Arrow columns: the kernels where they can be used, the reference for what they leave.
+"""From encoded messages to Arrow columns: by the kernels where they can be used, by the reference for other rows.
 
 The kernels fill the buffers of the Arrow arrays directly. Rows that they leave undecided are read by
 `reference.column_values` and put in their places, so both ways give equal arrays.
@@ -221,7 +221,7 @@ class _Reader:
         return self._field_columns
 
     def _note_mismatches(self, children: list[pa.Array], numbers: Sequence[int], fields: FieldColumns) -> None:
-        """Count the values that declared properties do not take; with `cast` those that can be are converted."""
+        """Count the values that declared properties do not take; with `cast` values are converted where possible."""
         assert self._properties is not None
         for place, (number, declared) in enumerate(zip(numbers, self._properties, strict=True)):
             mismatched = fields.mismatched(number)
@@ -311,7 +311,7 @@ def _variable(
 
 
 def _grown(buffer: NDArray[np.uint8], used: int, share: float) -> NDArray[np.uint8]:
-    """A copy with room for `share` times what was used so far, at least twice the size."""
+    """A copy with room for `share` times the used bytes in addition, at least twice the size."""
     larger = np.empty(max(2 * len(buffer), int(used * (1 + share))), dtype=np.uint8)
     larger[:used] = buffer[:used]
     return larger

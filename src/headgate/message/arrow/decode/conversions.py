@@ -1,7 +1,7 @@
 """Exact conversions of application properties to the types they are declared with (`on_mismatch = cast`).
 
-A value is converted where the column holds the same number, truth, time, text or bytes; where it does not, and for
-pairs of types that are not in the table, it is not. Texts are strings, symbols and chars.
+A value is converted only if the column holds the same number, truth, time, text or bytes, and only between types in the
+table. Texts are strings, symbols and chars.
 
 | declared | converted, beside what the column takes anyway |
 | --- | --- |
@@ -15,7 +15,7 @@ pairs of types that are not in the table, it is not. Texts are strings, symbols 
 
 The text of a number is `-12`, `+3.50` or `1e3`, without spaces. A decimal or a text is held by a double if that is the
 number exactly, or has it as its shortest notation: "0.1" is, "0.10000000000000001" is not. Numbers do not become
-booleans or times: nothing says what 1 would mean. Infinities and NaN are converted between float and double only.
+booleans or times: the meaning of 1 would be a guess. Infinities and NaN are converted between float and double only.
 """
 
 from __future__ import annotations

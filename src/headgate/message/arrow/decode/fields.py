@@ -40,9 +40,9 @@ _TEXT_BYTES_AT_FIRST = 16
 
 @dataclass(frozen=True, slots=True)
 class AskedField:
-    """One field: `name` is its standard name with underscores, or its key; `kind` and `type` are those of its column.
+    """One field: `name` is its standard name with underscores, or its key; `kind` and `type` are its column's.
 
-    No field is asked for twice.
+    No field is requested twice.
     """
 
     section: Section
@@ -145,7 +145,7 @@ class _Place:
         return address_of(self.words)
 
     def make_room(self, needed: int, row: int) -> None:
-        """Room for the texts of the next rows, at least for so many bytes."""
+        """Make room for the texts of the next rows: at least `needed` bytes."""
         used = int(self.words[3])
         if used > 0x7FFFFFFF - needed:
             raise _too_large(self.asked.name)
@@ -201,7 +201,7 @@ class _OfSection:
                 descriptor[8], self._by_length[length] = self._by_length[length], number + 1
 
     def words(self) -> list[int]:
-        """What the kernel is told of the section."""
+        """The section's words for the kernel."""
         if not self._count:
             return [0, 0, 0, 0]
         return [address_of(self._descriptors), self._count, address_of(self.there), address_of(self._by_length)]

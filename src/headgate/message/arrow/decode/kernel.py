@@ -1,6 +1,6 @@
 """Kernels from encoded messages to the buffers of Arrow columns.
 
-Each kernel is strict: what it cannot read with certainty (a rare encoding, a nested value, bytes that do not check)
+Each kernel is strict: anything it cannot read with certainty (a rare encoding, a nested value, bytes that fail a check)
 makes the row *undecided* (`undecided[row] = 1`, column value null), and the reference decides it. Nothing outside a
 message is used; eight-byte loads may touch `SLACK_BYTES` behind it.
 
@@ -13,8 +13,8 @@ The table of sections has `SECTION_WORDS` int64 per row, written by `walk` and r
     word 6      end of the message
     word 7      1 = all words hold; 0 = the row is undecided
 
-`fields` reads single fields in one walk. What is asked of the sections before the body, by their codes, has
-`ASKED_WORDS` int64 each:
+`fields` reads single fields in one walk. The request to each section before the body, by its code, has `ASKED_WORDS`
+int64:
 
     word 0      address of field descriptors: by position of header and properties, by key of maps; 0 = nothing is asked
     word 1      their number
@@ -299,7 +299,7 @@ def write_text(target: int, place: int, position: int) -> int:
 
 @inlined
 def store_text(descriptor: int, row: int, position: int) -> None:
-    """Put the text of an id, string, symbol, binary or character into its column, whose room was looked at."""
+    """Put the text of an id, string, symbol, binary or character into its column; the caller has checked the room."""
     used = load_i64(descriptor + 24)
     place = load_i64(descriptor + 88) + used
     constructor = load_u8(position)
@@ -477,7 +477,7 @@ def plain_size(position: int, end: int, sizes: int) -> int:
 
 @inlined
 def read_list(position: int, end: int, items: int, fields: int, count: int, row: int, sizes: int) -> int:
-    """Store the asked fields of a header or properties list, whose elements are at `position`; 0 = undecided."""
+    """Store the requested fields of a header or properties list, whose elements are at `position`; 0 = undecided."""
     if items > count:
         return 0
     descriptor = fields
@@ -517,7 +517,7 @@ def same_bytes(left: int, right: int, length: int) -> int:
 def read_map(
     position: int, end: int, items: int, fields: int, by_length: int, key_kind: int, row: int, sizes: int
 ) -> int:
-    """Store the asked values of a map, whose keys are all of one short constructor or its long one; 0 = undecided."""
+    """Store the requested values of a map; all keys must have one short constructor or its long form; 0 = undecided."""
     if items & 1:
         return 0
     while items > 0:
@@ -560,7 +560,7 @@ def read_map(
 
 @inlined
 def read_message(position: int, end: int, asked: int, row: int, sizes: int) -> int:
-    """Store what is asked of one message; 0 = undecided. Sections that nothing is asked of are skipped."""
+    """Store the requested fields of one message; 0 = undecided. Sections without requested fields are skipped."""
     previous = 0
     while position < end:
         head = load_u32(position)
@@ -618,9 +618,9 @@ def fields(
 ) -> int:
     """Fields of the messages from `row` on, into the columns of their descriptors.
 
-    `texts` has the addresses of the descriptors of texts, `sizes` is the address of `size_table()`. Gives the row for
-    whose texts there is too little room (a message needs twice its length and `ROOM_BYTES`), `rows` at the end. What an
-    undecided row stored, except for texts, is replaced.
+    `texts` has the addresses of the descriptors of texts, `sizes` is the address of `size_table()`. Gives the first row
+    without enough room for its texts (a message needs twice its length and `ROOM_BYTES`), `rows` at the end. Values of
+    an undecided row, except texts, are replaced.
     """
     room = -1
     while row < rows:

@@ -1,6 +1,6 @@
-"""From a message to the values of its columns, one at a time: the oracle of the kernels, and what decides rare rows.
+"""From a message to the values of its columns, one at a time: the oracle of the kernels, and the decoder of rare rows.
 
-What does not fit a column is null there, in every column the same way:
+A value that does not fit a column is null there, in every column the same way:
 
 - bytes that are not an AMQP message: null in all columns but `message`;
 - a section (or the body) that does not decode: null in its column;
@@ -21,8 +21,8 @@ in decimal, binary in hexadecimal. A timestamp whose microseconds pass 64 bits i
 | float          | float; integers up to ±2^24                                                    |
 | timestamp      | timestamp                                                                      |
 
-A value that a declared property does not take, and that is not the AMQP null, is a *mismatch*. `conversions` has what
-is converted on request; what is null all the same stays one.
+A value that a declared property does not take, and that is not the AMQP null, is a *mismatch*. `conversions` lists the
+conversions on request; a value that is null all the same stays a mismatch.
 
 Of equal keys the first counts. `body` is the data sections joined, or the bytes of a string, symbol or binary value;
 null for another body and for none.

@@ -1,4 +1,4 @@
-"""From Arrow columns to encoded messages: the kernel where it can be used, the reference for what it leaves."""
+"""From Arrow columns to encoded messages: by the kernel where it can be used, by the reference for other rows."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class _Writer:
     def _with_left_rows(
         self, data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> EncodedMessages:
-        """What the reference has to encode goes after the rest."""
+        """The messages with the rows that the reference encodes appended after the rest."""
         rows = np.flatnonzero(lengths < 0)
         if not len(rows):
             return EncodedMessages(data, starts, lengths)

@@ -41,7 +41,7 @@ from headgate.message.fields import Section
 from headgate.message.types import AmqpValue
 
 STREAM_COLUMNS = ("offset", "timestamp", "filter_value")
-"""Columns that rows of a stream have beside those of the message; they are no part of the message."""
+"""Columns of a stream's rows that are not part of the message."""
 
 
 class Form(enum.IntEnum):
@@ -177,7 +177,7 @@ def check_types(schema: pa.Schema) -> None:
 
 
 def inputs_of(batch: pa.RecordBatch, exact: Collection[str] = ()) -> MessageInputs:
-    """The columns of a batch in the forms of the encoders; those in `exact` may have nothing that is rounded.
+    """The columns of a batch in the forms of the encoders; columns in `exact` may have no value that is rounded.
 
     Raises ConfigError for an unknown column, a wrong type, a value outside the range of its field.
     """

@@ -1,7 +1,7 @@
 """The kernel that writes messages from the buffers of columns, in the smallest encodings (as `encode_sections` does).
 
-Rows that it cannot write with certainty (a VARIANT with nested values, or one that does not check) get length -1 and
-are left to the reference. All arrays are those of `inputs`. A section has `SECTION_WORDS` int64, a column of values
+Rows that it cannot write with certainty (a VARIANT with nested values, or one that fails a check) get length -1 and are
+left to the reference. All arrays come from `inputs`. A section has `SECTION_WORDS` int64, a column of values
 `VALUES_WORDS`:
 
     section  word 0   kind: 0 list, 1 struct, 2 MAP, 3 VARIANT

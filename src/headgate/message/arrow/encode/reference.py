@@ -1,4 +1,4 @@
-"""From the columns of one row to a message: the oracle of the encoding kernel, and what encodes rare rows."""
+"""From the columns of one row to a message: the oracle of the encoding kernel, and the encoder of rare rows."""
 
 from __future__ import annotations
 

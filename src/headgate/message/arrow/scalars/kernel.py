@@ -1,7 +1,7 @@
 """Scalars of AMQP 1.0 as kernels read them: sizes, checks and texts; nothing here allocates or decides for a row.
 
-A function that gives 0 for a size says: no plain scalar, or not within its bounds; whoever calls it leaves the row to
-the reference. Addresses handed to the others were checked.
+A size of 0 means: no plain scalar, or not within its bounds; the caller leaves the row to the reference. The other
+functions take checked addresses only.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def content_of(position: int) -> int:
 
 @helper
 def checked_size(position: int, end: int) -> int:
-    """Like `value_size`, and 0 as well when the content is not what its type allows (text, boolean, character)."""
+    """Like `value_size`, and 0 as well when its type does not allow the content (text, boolean, character)."""
     size = value_size(position, end)
     if size == 0:
         return 0

@@ -16,7 +16,7 @@ _LENGTH_FOLLOWS = 0xFF00
 @functools.cache
 def size_table() -> NDArray[np.int32]:
     """For each constructor: bytes of the value in the lowest eight bits; the next eight say which bits of the byte that
-    follows the constructor are added. 0 for whatever is no scalar of one of the common encodings.
+    follows the constructor are added. 0 for a constructor that is not a scalar in a common encoding.
 
     It lives as long as the process.
     """

@@ -9,7 +9,7 @@ _FAIL = -1
 _WIDTH_SIZE8 = -1
 _WIDTH_SIZE32 = -2
 _WIDTH_DESCRIBED = -3
-"""Rows of the table of widths that `headgate.message.lookup` has, for what is not a fixed width; lower is invalid."""
+"""Entries of the table of widths of `headgate.message.lookup` that are not a fixed width; lower is invalid."""
 
 
 @helper

@@ -125,7 +125,7 @@ def store_little(target: int, value: int, width: int) -> int:
 
 @helper
 def write_variant(target: int, position: int, end: int) -> int:
-    """Write a scalar whose `variant_size` is known; `end` is that of the scalar. Gives the place behind it."""
+    """Write a scalar whose `variant_size` is known; `end` is the scalar's end. Gives the place behind it."""
     constructor = load_u8(position)
     if constructor == 0x40:
         store_u8(target, 0)

@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UnicodeEncodeError as error:
         if error.encoding != "utf-8":
             raise
-        # Bytes of an argument that are not UTF-8 are single surrogates to Python, and no name or text here has those.
+        # Bytes of an argument that are not UTF-8 are single surrogates to Python, and no name or text here has any.
         write_note(f"headgate: {error.object!a}: found bytes that are no UTF-8")
         return ExitStatus.WRONG_USAGE
     except HeadgateError as error:

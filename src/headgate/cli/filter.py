@@ -1,4 +1,4 @@
-"""`headgate filter`: is it right, what does it decide, does it still pass its tests."""
+"""`headgate filter`: checks, explains, converts and tests filters."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def explain(
     if source is not None:
         spared = savings(source, request, OffsetRange(source.first_offset(), source.next_offset()))
     if source is not None and offset is not None:
-        # The message's own filter value may have travelled beside it; its chunk says what a reader does.
+        # The message's own filter value may have been sent beside it; only its chunk shows whether a reader skips it.
         skipped = savings(source, request, OffsetRange(offset, offset + 1))[0].chunks_skipped > 0
         stage = "stage 1: its chunk is skipped unread" if skipped else "stage 2: the expression decides"
     if as_json:
@@ -251,7 +251,7 @@ def run_cases(
 
 
 def _language_of(stream: Stream, text: str) -> str:
-    """The language in which a text is read that is asked of a stream: on a topic that of its rules."""
+    """The language of a filter text for a stream; on a topic the language of its rules."""
     from headgate.topic import DEFAULT_RULE_DIALECT, RuleHistory
 
     history = RuleHistory.find(stream)

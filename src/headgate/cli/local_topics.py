@@ -53,7 +53,7 @@ def local_management(root: Path, *, lock_timeout_s: float) -> Iterator[LocalMana
     loop = asyncio.new_event_loop()
     asking = _Asking(loop)
     users = Users(None, default_user=_USER, default_has_password=False)
-    # In the background nothing goes on, but what is far behind is decided step by step, in bounded memory.
+    # Nothing runs in the background; topics far behind are decided step by step, in bounded memory.
     broker = Broker(root, now_ms=now_ms, users=users, wake=asking.wake, run_in_background=run_here)
     try:
         asking.begin(broker, lock_timeout_s)
@@ -104,7 +104,7 @@ class _Asking:
         self._timer = self._loop.call_later(_TICK_S, self._tick)
         for topic in self._broker.topics:
             if topic.stream.writer is None:
-                # Others publish meanwhile; what is wrong with the files is told to whoever reads them.
+                # Other processes publish meanwhile; errors of the files are reported when they are read.
                 with contextlib.suppress(LogError):
                     topic.stream.look()
             topic.tick(now_ms())

@@ -79,7 +79,7 @@ def publish(
     Parquet, Arrow and CSV are read by columns, and so are JSON lines with --map. Row 1 is the first that holds data.
     """
     with contextlib.ExitStack() as opened:
-        # Before the stream: a file that is not there has to be the one error, without a count of what was published.
+        # Before the stream: a missing file has to be the only error, without a count of published messages.
         source = opened.enter_context(_source(file, mapping))
         target: _FolderTarget | _ServerTarget
         if not place.is_server:

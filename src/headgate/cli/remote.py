@@ -236,7 +236,7 @@ def _locked(root: Path, wait: Wait) -> StreamLock | StreamLockedError:
 
 
 def _served(root: Path) -> str | None:
-    """The URL at which the server of a root is asked from this machine; None if the note of its lock has none."""
+    """The URL of a root's server from this machine; None if the note of its lock has none."""
     import platform
 
     from headgate.log import HTTP_NOTE, lock_note, server_lock_folder
@@ -318,7 +318,7 @@ def stream_details(client: Client, name: str, place: Place) -> dict[str, object]
         except (UnsupportedError, ConnectionLostError) as error:
             write_note(f"headgate: only what the stream protocol says of the stream: {error}")
         else:
-            # Of `consumer` and the metrics, not of what a stream holds.
+            # These belong to `consumer` and the metrics, not to the content of a stream.
             for other in ("consumers", "counters", "reading"):
                 told.pop(other, None)
             return facts | told
@@ -327,7 +327,7 @@ def stream_details(client: Client, name: str, place: Place) -> dict[str, object]
     return facts | {
         "first_timestamp_ms": None if first is None else first.timestamp_ms,
         "last_timestamp_ms": None if last is None else last.timestamp_ms,
-        # A chunk without filter values has no filter, whatever size those of the stream have.
+        # A chunk without filter values has no filter, for any filter size of the stream.
         "filter_size_bytes": None if last is None else last.bloom_length or None,
     }
 
@@ -335,7 +335,7 @@ def stream_details(client: Client, name: str, place: Place) -> dict[str, object]
 def _product(client: Client) -> str:
     properties = client.server_properties
     if client.is_headgate:
-        # The product that it names beside is the one whose clients it serves.
+        # Its property `product` names the broker whose clients it serves.
         return f"Headgate {properties['headgate']}"
     return f"{properties.get('product', '')} {properties.get('version', '')}".strip()
 

@@ -73,7 +73,7 @@ def explain(
 def _asked(
     history: RuleHistory, in_force: Topic, subscription: str | None, name: str | None, offset: int | None
 ) -> list[tuple[Subscription, Rule]]:
-    """The rules that are asked for, with their subscriptions. Raises RuleNotFoundError."""
+    """The requested rules, with their subscriptions. Raises RuleNotFoundError."""
     number = None if subscription is None else history.subscription(subscription).number
     asked = [each for each in in_force.subscriptions if number is None or each.number == number]
     rules = [(each, rule) for each in asked for rule in each.rules]

@@ -204,7 +204,7 @@ def show(
         write_json(row)
     else:
         settings = row.pop("settings")
-        # Of a server since it began; of files there was nobody.
+        # A server counts since it began; on files there are no counts.
         row.pop("counters")
         write_facts({name: shown(value) for name, value in {**row, **settings}.items()})
     return 0

@@ -109,7 +109,7 @@ def _parse_place(text: str, *, default_port: int = DEFAULT_PORT) -> ServerAddres
 
 
 def _is_host(text: str) -> bool:
-    """Whether a resolver can be asked for it: no part of a name is empty or has more than 63 characters (RFC 1035)."""
+    """Whether a resolver takes the name: no part of it is empty or has more than 63 characters (RFC 1035)."""
     try:
         return len(text.encode("idna")) > 0
     except UnicodeError:

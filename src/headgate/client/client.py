@@ -186,7 +186,7 @@ class Client:
     def resolve_offset(self, stream: str, place: OffsetSpecification) -> int:
         """The offset that a place is now: `next` is the one that the next message gets, an offset is itself.
 
-        A server that has no command for it is asked for chunks instead.
+        From a server without a command for it, chunks are requested instead.
         """
         if place.kind is OffsetKind.OFFSET:
             return place.value

@@ -77,7 +77,7 @@ class Consumer:
     def store_offset(self, offset: int | None = None) -> None:
         """Keep a bookmark under the consumer's name, by default the last message handed out.
 
-        A consumer of that name that is told no start continues after it. Raises ConfigError.
+        A consumer of that name without a `start` continues after it. Raises ConfigError.
         """
         if offset is None:
             if self.next_offset is None:

@@ -87,7 +87,7 @@ class KeptConnections:
 
     def after_fork(self) -> None:
         """In the child: the connections are the parent's, which continues with them."""
-        # A thread that is not here any more may have held the lock.
+        # A thread that does not exist in the child may have held the lock.
         self._lock, self._timer = threading.Lock(), None
         inherited, self._idle = self._idle, []
         for _, connection, _ in inherited:

@@ -51,7 +51,7 @@ _ERRORS: Mapping[int, type[BrokerError]] = {
 }
 
 _RULE_ERRORS: Mapping[int, type[RuleError]] = {400: RuleError, 404: RuleNotFoundError, 409: RuleExistsError}
-"""Of requests about topics: the server's text says what it is about."""
+"""The errors of requests about topics; the server's text names the object."""
 
 Row = dict[str, Any]
 

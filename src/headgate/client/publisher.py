@@ -250,7 +250,7 @@ class Publisher:
         if self._compression is Compression.NONE:
             return _Block(ids, messages, values, None, count, count)
         limits = ChunkLimits(max_bytes=self._sub_batch_bytes(), compression=self._compression)
-        # The data part of such a chunk is one entry, its head included.
+        # The data part of this chunk is one entry, its head included.
         built = build_chunks(messages.data, messages.starts, messages.lengths, None, limits)
         lengths = decode_headers(built.data, built.positions).data_length
         entries = EncodedMessages(built.data, built.positions + CHUNK_HEADER_BYTES, lengths)

@@ -40,9 +40,9 @@ class Retry:
 
 
 class Losses:
-    """Limits how long connections may break one after the other, as `Retry` does for one that cannot be made.
+    """Limits how long connections may break one after the other, as `Retry` limits attempts to connect.
 
-    Otherwise a server that always closes at the same damaged chunk would be asked for ever.
+    Otherwise a client would read for ever from a server that always closes at the same damaged chunk.
     """
 
     def __init__(self, retry: Retry) -> None:

@@ -26,9 +26,9 @@ DEFAULT_CREDIT = 10
 FILTER_PROPERTY = "x-headgate-sql"
 DIALECT_PROPERTY = "x-headgate-dialect"
 END_PROPERTY = "x-headgate-end"
-"""Asks for an empty chunk once everything before this offset was examined.
+"""Property of a subscription: requests an empty chunk once everything before this offset was examined.
 
-Nothing else says so with a filter, and without one where the last chunk before it is none with messages.
+Otherwise the client does not learn this with a filter, or where the last chunk before it has no messages.
 """
 
 

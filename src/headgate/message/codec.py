@@ -1,7 +1,7 @@
 """Encoding and decoding of AMQP 1.0 values (part 1, section 1.6); constructor bytes are in `constructors`.
 
-Decoding takes every encoding of the standard and is bounded: nesting by `MAX_DEPTH`, counts by the bytes that are
-there, array elements without bytes of their own by `MAX_ZERO_WIDTH_ELEMENTS`. Encoding writes the smallest encoding.
+Decoding takes every encoding of the standard and is bounded: nesting by `MAX_DEPTH`, counts by the present bytes, array
+elements without bytes of their own by `MAX_ZERO_WIDTH_ELEMENTS`. Encoding writes the smallest encoding.
 """
 
 from __future__ import annotations

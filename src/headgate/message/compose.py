@@ -95,7 +95,7 @@ def _encoded_section(section: Section, value: AmqpValue) -> bytes:
 def list_section(section: Section, *given: Mapping[str, object] | None) -> AmqpValue | None:
     """Header or properties from fields by name, `-` or `_` between words; None if all of `given` are None.
 
-    Plain values take the type of the field; an AmqpValue stays as it is, whatever the field's type. Raises ConfigError.
+    Plain values take the type of the field; an AmqpValue stays as it is, for any type of the field. Raises ConfigError.
     """
     types = HEADER_TYPES if section is Section.HEADER else PROPERTIES_TYPES
     values: dict[str, AmqpValue] = {}

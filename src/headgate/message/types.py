@@ -184,7 +184,7 @@ _HOLDS: dict[AmqpType, tuple[Callable[[AmqpValue], bool], str]] = {
     AmqpType.ARRAY: (lambda typed: typed.value is None or isinstance(typed.value, AmqpArray), "an AmqpArray"),
     AmqpType.DESCRIBED: (lambda typed: typed.value is None or isinstance(typed.value, Described), "a Described"),
 }
-"""Per type: whether it can hold the value, and what it takes, in words."""
+"""Per type: whether it can hold the value, and the accepted values, in words."""
 
 NULL = AmqpValue(AmqpType.NULL, None)
 TRUE = AmqpValue(AmqpType.BOOLEAN, True)

@@ -98,7 +98,7 @@ class _Source:
     ) -> Iterator[polars.DataFrame]:
         """The frames for polars: of the first `n_rows` rows the ones for which the predicate is true."""
         names = self.table.schema.names if with_columns is None else with_columns
-        # A bound on rows counts those before the predicate.
+        # A bound on rows counts rows before the predicate.
         needed = Needed() if predicate is None or n_rows is not None else needed_by(predicate, self.declared)
         used = set(names) | set([] if predicate is None else predicate.meta.root_names())
         left = n_rows
@@ -162,7 +162,7 @@ class _Source:
     def _is_decided_by_columns(self, condition: Filter) -> bool:
         """Whether files of columns, if the stream has some, decide it: reading messages for it would cost more."""
         if self.options["server"] is not None or (self.filter is None and not self.filter_values):
-            # Files are read by polars, and this is about what has none.
+            # polars reads the files; this is about messages without one.
             return True
         declared = declaration_of(self._found())
         if declared is None:

@@ -48,14 +48,14 @@ def back_test(
     """Try the rules of a request on the messages from `start` to `end` (excluded; None: the present end of the stream).
 
     `start` and `end` are offset specifications: `first`, an offset, an interval such as `10m`, an ISO time. Raises
-    RuleError for a rule that cannot be compiled, ConfigError, OffsetOutOfRangeError before Spark is asked; errors of
-    tasks come as Spark's. Cost: one pass over the messages; an exact trial evaluates every rule alone.
+    RuleError for a rule that cannot be compiled, ConfigError, OffsetOutOfRangeError before Spark runs; errors of tasks
+    come as Spark's. Cost: one pass over the messages; an exact trial evaluates every rule alone.
     """
     now_ms = clock.now_ms()
     reading = {"root": str(stream.path.parent), "path": json.dumps([str(stream.path.absolute())]), "start": start}
     reading |= {} if end is None else {"end": end}
     within = _range(SourceOptions.parse(reading), now_ms=now_ms)
-    # What a task reads is settled now, so that the report says what was tried.
+    # The range of the tasks is fixed now, so that the report can name it.
     reading |= {"start": str(within.start), "end": str(within.stop)}
     reading |= {} if partitions is None else {"partitions": str(partitions)}
     findings = Trial(request).take()

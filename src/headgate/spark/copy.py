@@ -46,11 +46,11 @@ def copy_stream(
 ) -> TransferResult:
     """Copy the messages that `source` selects into one or more streams, exactly once.
 
-    `source` has the options of a read; each `target` those of a write, and `filter` + `dialect` or `property_filter` of
-    its own. With a `checkpoint` the copy goes on where an earlier one with the same checkpoint stopped, to the present
-    end of the source; without one it is a batch. With `retries` a run whose Python worker did not connect in time is
-    made once more. Blocks until all is committed. Raises ConfigError and FilterError before Spark is asked; errors of
-    tasks come as Spark's.
+    `source` has the options of a read; each `target` has options of a write, and its own `filter` + `dialect` or
+    `property_filter`. With a `checkpoint` the copy goes on where an earlier one with the same checkpoint stopped, to
+    the present end of the source; without one it is a batch. With `retries` a run whose Python worker did not connect
+    in time is made once more. Blocks until all is committed. Raises ConfigError and FilterError before Spark runs;
+    errors of tasks come as Spark's.
     """
     targets = [dict(target)] if isinstance(target, Mapping) else [dict(each) for each in target]
     reading = SourceOptions.parse(source)

@@ -41,7 +41,7 @@ def build_match_index(
 ) -> dict[Path, BuildCounters]:
     """Bring the match indexes of some streams up to date; gives the counters per folder of a stream.
 
-    `full` computes everything anew. Raises the errors of `prepare_build` before Spark starts; errors of tasks come as
+    `full` computes everything anew. Raises the errors of `prepare_build` before Spark runs; errors of tasks come as
     Spark's.
     """
     now_ms = clock.now_ms()

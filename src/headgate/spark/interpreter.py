@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from headgate.errors import SparkSetupError
 
 _DEFAULT = "python3"
-"""What PySpark runs workers under where `PYSPARK_PYTHON` is not set."""
+"""The interpreter of PySpark's workers where `PYSPARK_PYTHON` is not set."""
 
 _FIND = """
 import importlib.util, sys
@@ -49,8 +49,8 @@ class this_interpreter:  # noqa: N801 - reads as the statement it is
 def keep_imports() -> None:
     """Exempt a worker's imported modules from garbage collection; called where its first task begins.
 
-    PySpark collects garbage after each task, before the worker takes the next one. Walking over our modules and those
-    of numba and Arrow takes some 70 ms each time, and none of it ever goes.
+    PySpark collects garbage after each task, before the worker takes the next one. Walking over the modules of
+    Headgate, numba and Arrow takes some 70 ms each time, and none of them is ever freed.
     """
     gc.freeze()
 

@@ -58,7 +58,7 @@ class Java:
 
 @dataclass(frozen=True, slots=True)
 class JavaChoice:
-    """What Spark will use: `java_home` to set for this process, a `remark` to say; None: nothing to set, to say."""
+    """The Java for Spark: `java_home` to set for this process, or None; a `remark` to print, or None."""
 
     java_home: Path | None
     remark: str | None

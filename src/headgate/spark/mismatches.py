@@ -43,7 +43,7 @@ class PropertyReader:
     def columns(
         self, messages: EncodedMessages, columns: list[str], place_of: Callable[[int], tuple[str, int]]
     ) -> dict[str, pa.Array]:
-        """Some columns; `place_of` gives stream and offset of a row. Raises MismatchError where that is asked for."""
+        """Some columns; `place_of` gives stream and offset of a row. Raises MismatchError with the mode `fail`."""
         cast = self._on_mismatch is OnMismatch.CAST
         found = Mismatches()
         arrays = columns_of(messages, columns, self._properties or None, cast=cast, mismatches=found)

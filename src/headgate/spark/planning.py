@@ -245,7 +245,7 @@ class FolderPlace(Place[Stream]):
         """Ranges of chunks; segments know themselves which stream they are of."""
         options, counting = self.options, self.counting
         request = scan_request(options, now_ms=now_ms)
-        # An action may have changed what a filter of copies asks for: their messages' chunks are not chosen by that.
+        # An action may have changed the fields that a filter of copies tests, so that filter does not choose chunks.
         choosing = replace(request, known_values=tuple(pushed.values))
         if options.subscription is not None:
             choosing = replace(request, filter=None)

@@ -40,9 +40,10 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one partition, in stream order. Memory: one batch, and one window of chunks or the chunks in transit.
 
-    `fields`: the columns of the schema that are fields of messages. `skip_lost`: messages that retention deleted since
-    the planning, and deleted streams, are skipped; else OffsetOutOfRangeError, StreamNotFoundError. `on_mismatch`: see
-    `headgate.spark.mismatches`.
+    `fields`: the columns of the schema that are fields of messages.
+    `skip_lost`: messages that retention deleted since the planning, and deleted streams, are skipped; else
+    OffsetOutOfRangeError, StreamNotFoundError.
+    `on_mismatch`: see `headgate.spark.mismatches`.
     """
     counted = ScanCounters()
     rows = Rows(schema, PropertyReader(properties, on_mismatch, partition.scan), fields)

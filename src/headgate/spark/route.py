@@ -146,7 +146,7 @@ def route_topic(
     subscription without an output gets nothing: for subscriptions that are served elsewhere. Several may write one
     stream. `options` are options of a read, such as max_messages_per_batch. With a `checkpoint` routing goes on where
     it stopped. With `retries` a run whose Python worker did not connect in time is made once more. Blocks until all is
-    committed. Raises ConfigError, RuleNotFoundError before Spark is asked.
+    committed. Raises ConfigError, RuleNotFoundError before Spark runs.
     """
     stream = topic_stream(root, name)
     content = {
@@ -329,7 +329,7 @@ class _Routing:
                 counted["errors", *key] += rule.errors or 0
                 counted["failed_actions", *key] += rule.failed_actions
                 if rule.last_failure is not None:
-                    # Counters of tasks are added up: the offset, whose greatest counts, is a part of the name.
+                    # Counters of tasks are added up; the greatest offset counts, so the offset is a part of the name.
                     counted[f"{_FAILED_AT}{rule.last_failure}", *key] += 1
             for subscription, count in zip(router.topic.subscriptions, plain.tolist(), strict=True):
                 counted["copies", subscription.name, ""] += count

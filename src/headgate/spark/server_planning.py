@@ -61,7 +61,7 @@ class ServerPartition(ReadPartition):
 
 @dataclass(frozen=True)
 class ServerStream:
-    """A stream of a server; each fact is asked for once, when it is first needed."""
+    """A stream of a server; each fact is requested once, when it is first needed."""
 
     client: Client
     name: str

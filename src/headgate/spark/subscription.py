@@ -73,7 +73,7 @@ class SubscriptionRead:
             for first, behind, number in postings.history.lives(self._subscription, start, stop)
             for runs in postings.runs(number, first, behind)
         ]
-        # Asked last: reading them may have shown that some are not what they should be.
+        # Last: reading the postings may have shown that some are not valid.
         behind = postings.decided_until(pieces[0][0])
         self._counted.messages_decided_by_index += sum(max(0, min(stop, behind) - start) for start, stop in pieces)
         return [(number, runs.below(behind)) for number, runs in found], behind

@@ -236,7 +236,7 @@ class _File:
 
     @staticmethod
     def of(asked: _Asked, file: ColumnFile, within: OffsetRange) -> _File | None:
-        """None where the file has not all that is asked."""
+        """None where the file lacks a requested column."""
         names = tuple(name for each in asked.columns if (name := _name_in(file, each, asked)) is not None)
         if len(names) < len(asked.columns):
             return None
@@ -339,7 +339,7 @@ class _Reader:
 
     Spark fills a partition with pieces, the largest first, until their bytes and what it counts for opening each reach
     a limit. Here opening alone reaches it; the limit is as Spark chooses it, so there are pieces for all cores. These
-    are settings of sessions: a scan has those of a copy of the user's, a DataFrame belongs to the user's.
+    are settings of sessions: a scan uses a copy of the user's session, its DataFrame belongs to the user's session.
 
     A client of Spark Connect has no such copy: there each file is a scan.
     """
@@ -389,7 +389,7 @@ def _name_in(file: ColumnFile, column: DeclaredColumn | str, asked: _Asked) -> s
         same = (each for _, each in file.columns if (each.section, each.field, each.kind, each.precision) == place)
         return next((each.name for each in same), None)
     if column == "filter_value":
-        # Without a declared source a file has no values, the source those of the annotation.
+        # Without a declared source a file has no values, but the data source has the annotation's.
         settings = asked.stream.settings
         source = None if settings is None else settings.filter_source
         return column if source is not None and file.origin.filter_source == source else None

@@ -73,7 +73,7 @@ def warn_without_value(root: Path, stream: str, *, query: str, count: int) -> No
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:
         return
-    # Spark replaces sys.stderr while it calls a sink, and shows what is written there only with an error.
+    # Spark replaces sys.stderr while it calls a sink, and shows its content only with an error.
     print(
         f"headgate: {count} messages written to stream {stream} have no filter value, so stage 1 cannot skip their "
         "chunks; name its source with the option filter_value, or filter_source when the stream is made",
@@ -126,7 +126,7 @@ def _create(options: SinkOptions) -> Stream:
             now_ms=clock.now_ms(),
             arguments=StreamArguments(**{option: value for option, value in given.items() if value is not None}),
             filter_source=options.filter_source,
-            # A flush would be most of what making it takes, and what is written into it is not flushed either.
+            # A flush would be most of the cost of making it, and messages written into it are not flushed either.
             flushed=options.durability == "disk",
             wait=WAIT,
         )

@@ -152,8 +152,8 @@ class Outlet:
 
 
 class _SharedFiles:
-    """The files that the outlets of a task share: one each for some neighbours, which are appended one behind the
-    other; so the first file is free long before the last.
+    """The files that the outlets of a task share: one each for some neighbouring outlets, which are appended in a row;
+    so the first file is free long before the last.
     """
 
     def __init__(self, targets: Sequence[Target], query: str, partition: ScanPartition) -> None:

@@ -53,7 +53,7 @@ def value_source(*, option: str | None, declared: str | None, columns: frozenset
 
 
 def target_field(*, option: str | None, declared: str | None) -> FieldReference | None:
-    """The field of messages that a stream's filter values are made from; None where nothing says so: the annotation.
+    """The field of messages that a stream's filter values are made from; None: the annotation, by default.
 
     Raises ConfigError as `value_source` does.
     """

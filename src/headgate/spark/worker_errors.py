@@ -2,7 +2,7 @@
 
 Before an error of a worker Spark writes its traceback, dozens of lines about files of Headgate, unless
 `SPARK_HIDE_TRACEBACK` is set in the worker's process. It is set here when a `HeadgateError` or `OSError` leaves
-Headgate. That error ends the worker, so all other errors, and those of other code, keep their tracebacks.
+Headgate. That error ends the worker, so all other errors, and errors of other code, keep their tracebacks.
 """
 
 # ruff: noqa: N802 - Spark gives the methods their names
@@ -39,7 +39,7 @@ def told_briefly(kind: type[T]) -> type[T]:
 
 
 def briefly(function: F) -> F:
-    """A decorator: errors of Headgate that leave the function, or the generator that it gives, are told briefly."""
+    """A decorator: errors of Headgate that leave the function, or its generator, are shown without a traceback."""
     if inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)
@@ -69,7 +69,7 @@ def _hiding() -> Iterator[None]:
 
 @told_briefly
 class _RefusedStream(DataSourceStreamReader):
-    """In place of a streaming reader that cannot be made: says why as soon as it is asked for an offset."""
+    """Stands for a streaming reader that cannot be made: raises its error at the first request for an offset."""
 
     def __init__(self, error: HeadgateError) -> None:
         self._error = error

@@ -66,7 +66,7 @@ def _parquet(path: Path, schema: pa.Schema) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def _arrow(path: Path, schema: pa.Schema) -> Iterator[Write]:
-    # A file has one dictionary a column: what differs from batch to batch goes as it is.
+    # A file has one dictionary per column: columns whose dictionary differs per batch are written as plain values.
     plain = pa.schema([field.with_type(_without_dictionary(field.type)) for field in schema])
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_file(path, plain, options=options) as writer:

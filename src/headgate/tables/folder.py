@@ -42,10 +42,11 @@ from headgate.tables.rows import MOST_ROWS, Columns, pieces
 from headgate.tables.values import ANNOTATION
 
 _RANGE_BYTES = 12 << 20
-"""Less than what one step of a read takes of a mapped segment: then a range is one batch."""
+"""Less than one step of a read takes of a mapped segment: so a range is one batch."""
 
 _FEW_SHARE = 16
-"""Up to one message in so many is read from the log: a row group is read as a whole, a message costs as ten rows."""
+"""Up to one message in this many rows is read from the log: a row group is read as a whole, a message costs as ten
+rows."""
 
 _ENOUGH_ROWS = 4_096
 _MOST_BYTES = 16 << 20

@@ -52,7 +52,7 @@ def rows_of_files(parts: Sequence[WholeColumnFile]) -> Iterator[polars.LazyFrame
 
 
 def _how_to_read(part: WholeColumnFile) -> tuple[object, ...]:
-    # Bounds of offsets are those of one file.
+    # Bounds of offsets apply to one file.
     return part.columns, part.filter, part.declaration, part.has_no_others or part.path
 
 
@@ -94,7 +94,7 @@ def expression(node: ColumnNode, kinds: Mapping[str, SparkType]) -> polars.Expr:
         return polars.when(column.is_null() | (column == "")).then(absent).otherwise(found)
     if isinstance(node, ColumnNull):
         return polars.when(column.is_null()).then(absent).otherwise(found)
-    # Null for null by itself, which is what polars knows to compare with statistics.
+    # Null for null by itself: in this form polars compares with statistics.
     return found if node.absent is None else found.fill_null(node.absent)
 
 

@@ -27,7 +27,7 @@ _BATCH_ROWS = 4_096
 _CSV_BLOCK_BYTES = 16 << 20
 _EXCERPT_BYTES = 40
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
-"""Numbers keep their digits: a field says what they become."""
+"""Numbers keep their digits until the type of a field is applied."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _MAPS = ("application_properties", "message_annotations")
 _SECTIONS = ("header", "properties", *_MAPS)
@@ -130,7 +130,7 @@ def _csv(file: BinaryIO) -> Iterator[_Opened]:
     with csv.open_csv(file, read_options=csv.ReadOptions(block_size=_CSV_BLOCK_BYTES)) as opened:
         names = opened.schema.names
     file.seek(0)
-    # Everything as bytes: a value that its field does not take is found by its row, and so is what is not UTF-8.
+    # Everything as bytes: so errors name the row of a value that its field does not take, or that is not UTF-8.
     schema = pa.schema([(name, pa.binary()) for name in names])
     reading = csv.open_csv(
         file,

@@ -75,7 +75,7 @@ class Columns:
 
     @property
     def need_messages(self) -> bool:
-        """Whether the bytes of messages are looked at; not where only offsets and times are asked."""
+        """Whether the bytes of messages are needed; not if only offsets and times are requested."""
         return any(each not in ("offset", "timestamp") for each in self.asked)
 
     def batch(

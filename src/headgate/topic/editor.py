@@ -337,7 +337,7 @@ class TopicEditor:
         """Give the pin the present limit `unsettled_bytes` as its quota."""
         pinned, quota_bytes = self._writer.pinned, self._history.limits.unsettled_bytes
         if pinned is not None and pinned.quota_bytes != quota_bytes:
-            # The change is made already; who raises the pin writes it again.
+            # The change is made already; the next raise of the pin writes the quota again.
             with contextlib.suppress(LogError):
                 self._writer.pin(Pin(pinned.offset, quota_bytes))
 
@@ -377,7 +377,7 @@ def create_topic(
     with Writer.open(stream, now_ms=now_ms, wait=wait) as writer:
         if read_lines(folder / JOURNAL_NAME) is not None:
             raise RuleExistsError("there is a topic of that name already", topic=name)
-        # Of an earlier topic whose removal was interrupted: numbers of its subscriptions are given again.
+        # State of an earlier topic whose removal was interrupted: its subscriptions' numbers are given again.
         _remove_state(stream)
         history = RuleHistory(
             r.Head(topic=name, created_ms=now_ms, limits=limits, settings=settings), folder / JOURNAL_NAME

@@ -1,6 +1,6 @@
 """The file `topic.journal` in a stream's folder: a mark, a head, and the changes since, one line each.
 
-    0000000000000513 9f21a0c7\\n                        the mark: so many bytes of this file are confirmed
+    0000000000000513 9f21a0c7\\n                        the mark: how many bytes of this file are confirmed
     3f21a0c7 {"format":1,"topic":"orders",…}\\n        the head: everything up to some offset
     8d02be51 {"offset":1200,"at_ms":…,"changes":[…]}\\n   a change that was made since, all of it or nothing
 

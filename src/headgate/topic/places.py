@@ -2,10 +2,10 @@
 
     streams/<topic>/                                      segments, stream.json, topic.journal, pin (the log's)
     streams/<topic>/postings/                             which copies each subscription has (`topic.deciding`)
-    streams/<topic>/ledger/                               who has which of them; a view for each subscription
+    streams/<topic>/ledger/                               the state of these copies; a view for each subscription
     streams/<topic>/subscriptions/<number>/dead-letters/  a stream with a ledger of its own
     streams/<topic>/subscriptions/<number>/deferred/      a stream with a ledger of its own
-    streams/<stream>/waiting/                             a stream: messages whose time has not come, topic or not
+    streams/<stream>/waiting/                             a stream: scheduled messages; of plain streams, too
 
 So deleting a topic stays one rename, and lists of streams show none of them. A subscription's number is never used
 again in its topic, so no later subscription gets the files of a removed one.

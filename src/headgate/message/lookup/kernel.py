@@ -1,4 +1,4 @@
-"""Compiled search for one field in many encoded messages; the rules are those of docs/design/message-validity.md.
+"""Compiled search for one field in many encoded messages; the rules are in docs/design/message-validity.md.
 
 A message that is not valid has no field. Every load lies before the end of the message.
 """

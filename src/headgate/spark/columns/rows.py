@@ -72,7 +72,7 @@ class RowFilter:
 
 
 def _possible(each: Input, column: pa.Array) -> NDArray[np.bool_] | None:
-    """For which rows a message can hold the cell, where a look at the column says so; None = for all."""
+    """The rows whose cell a message can hold, as far as the column shows it; None = all."""
     if isinstance(each, Cell) and each.section in (Section.HEADER, Section.PROPERTIES):
         if not isinstance(each.type, IntegralType):
             return None

@@ -129,7 +129,7 @@ class Sink(WrittenStream, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 Job = Sink | RoutedTopic
-"""What runs: a sink or a topic."""
+"""A unit of a run: a sink or a topic."""
 
 
 class PipelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -176,7 +176,7 @@ def partition_texts(column: pa.Array) -> pa.Array:
         plain = column.cast(pa.timestamp("us"))
         if column.type.tz is None:
             return plain.cast(pa.string())
-        # The form with a zone means the same whatever the time zone of the reader is.
+        # The form with a zone means the same in every time zone of a reader.
         return pc.binary_join_element_wise(pc.replace_substring(plain.cast(pa.string()), " ", "T"), "Z", "")
     text = column.cast(pa.string())
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)

@@ -51,7 +51,7 @@ _FEATURES_SERVED = frozenset(
         "vacuumProtocolCheck",
     }
 )
-"""Writer features whose tables take files of rows as they are, if `check_table` finds none of what they are for."""
+"""Writer features of tables that take plain files of rows, if `check_table` finds the features unused."""
 
 
 def stored_schema(schema: types.StructType) -> types.StructType:

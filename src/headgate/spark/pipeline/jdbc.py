@@ -16,7 +16,7 @@ keys (of several in a batch the last stays); the table needs a primary key or a 
 database with `INSERT … ON CONFLICT`, such as PostgreSQL and SQLite.
 
 The driver's statements go over a connection that Spark's dialect for the URL opens in this process's JVM, with the
-same options as those of the tasks; so this needs a session in this process, and is refused over Spark Connect.
+options of the tasks; so this needs a session in this process, and is refused over Spark Connect.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _FROM_DRIVER = -1
 class JdbcTable:
     """The table that the batches of one query go to, for one run.
 
-    `query_id` gives the id that the query's checkpoint has; it is called when the first batch comes. With that batch
-    the runs before are fenced off.
+    `query_id` gives the id of the query's checkpoint; it is called when the first batch arrives. That batch fences off
+    earlier runs.
     """
 
     spark: SparkSession

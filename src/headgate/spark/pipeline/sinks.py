@@ -53,7 +53,7 @@ KINDS: Mapping[str, Guarantee] = {
 
 
 WRITABLE = frozenset({*KINDS, "avro", "xml", "libsvm", "memory"})
-"""The formats of Spark that can be written, and those whose package is known; in small letters."""
+"""The formats of Spark that can be written, and formats of known packages; in small letters."""
 
 _BRINGING = re.compile("jar|class|extension|plugin|submit|files", re.IGNORECASE)
 _BRINGING_VARIABLES = (
@@ -105,8 +105,8 @@ def guarantee_of(name: str) -> Guarantee:
 def without_dictionaries_of_floats(schema: StructType) -> dict[str, str]:
     """Options of Spark's Parquet writer: no dictionary for columns of floats, nested ones too.
 
-    Where a dictionary has −0.0 and no 0.0, Spark leaves out rows that `= 0.0` asks for. All else that Spark's footers
-    say of a column with NaN and −0.0 is right for every reader (`headgate.parquet` has the reasons).
+    Where a dictionary has −0.0 and no 0.0, Spark leaves out rows for which `= 0.0` is true. Everything else in Spark's
+    footers about a column with NaN and −0.0 is right for every reader (`headgate.parquet` has the reasons).
     """
     return {f"parquet.enable.dictionary#{path}": "false" for path in _paths_of_floats(schema)}
 

@@ -26,7 +26,8 @@ _BEYOND = re.compile(
     r"|\b(?:inline|inline_outer|stack|transform|json_tuple|\w*explode\w*)\s*\(",
     re.IGNORECASE,
 )
-"""What may make names that no source has, or hold some: hints, lambdas, `x.*`, types with parameters, generators."""
+"""Syntax that may make names that no source has, or contain some: hints, lambdas, `x.*`, types with parameters,
+generators."""
 
 
 def _words(text: str) -> frozenset[str]:

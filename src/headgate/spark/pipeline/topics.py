@@ -1,6 +1,6 @@
 """Topics of a pipeline: checks `[[topic]]`, and makes the topics and output streams that it describes.
 
-The keys are those of the structures below, as in `configuration`. A subscription without rules has the true rule
+The keys are the fields of the structures below, as in `configuration`. A subscription without rules has the true rule
 `$Default`. A topic without subscriptions in the file is routed by the subscriptions that the commands
 `headgate subscription` and `headgate rule` gave it.
 """

@@ -28,7 +28,7 @@ PUBLISHED_PROPERTY = "headgate.published"
 REPLACED_PROPERTY = "headgate.replaced"
 """Property of a snapshot: the offsets whose data files it replaced."""
 REMOVED_PROPERTY = "headgate.removed-below"
-"""Property of a snapshot: below this offset it has no data files any more."""
+"""Property of a snapshot: the offset below which it no longer has data files."""
 
 _OWN_CATALOG = "headgate"
 _OWN_FOLDER = "iceberg"

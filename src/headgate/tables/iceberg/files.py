@@ -54,7 +54,7 @@ def store(table: Table, file: ColumnFile) -> None:
     if scheme in _LOCAL:
         _link(file.path, Path(path), size_bytes=file.size_bytes)
         return
-    # A store that keeps the beginning of what was not written to its end has another size there.
+    # A store that keeps the beginning of an interrupted write has another size there.
     with contextlib.suppress(FileNotFoundError):
         if len(table.io.new_input(location)) == file.size_bytes:
             return

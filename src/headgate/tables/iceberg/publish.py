@@ -34,7 +34,7 @@ _TRIES = 10
 """How often all is found out again because another program changed the table meanwhile."""
 
 Retain: TypeAlias = Literal["log", "forever"]
-"""Whether rows leave the table when the log and the column files do not have them any more."""
+"""Whether rows leave the table when the log and the column files no longer have them."""
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ def _load_or_create(catalog: Catalog, identifier: Identifier, stream: Stream) ->
         "commit.manifest-merge.enabled": "true",
     }
     try:
-        # Without columns: catalogs number those that a new table has by themselves.
+        # Without columns: catalogs give the columns of a new table ids of their own.
         return catalog.create_table(identifier, Schema(), properties=properties)
     except TableAlreadyExistsError:
         return catalog.load_table(identifier)

@@ -19,7 +19,7 @@ from headgate.scan.columns import ColumnDeclaration, column_schema
 LEFT_OUT = "entry"
 
 _LAST_OWN_ID = 10_999
-"""Behind the ids of all columns that column files may have: those from here on are for columns of other programs."""
+"""The last id for columns of column files; ids behind it are for columns of other programs."""
 
 _RESERVED = NestedField(_LAST_OWN_ID, "reserved", BinaryType(), required=False)
 

@@ -31,7 +31,7 @@ from headgate.tables.iceberg.schema import evolve
 from headgate.tables.iceberg.waste import Waste
 
 _FILES_PER_SNAPSHOT = 64
-"""Behind so many the work is committed, for readers to see it."""
+"""After this many files the work is committed, so that readers see it."""
 
 
 def bring_up_to_date(
@@ -52,7 +52,7 @@ def bring_up_to_date(
         raise ConfigError(f"stream {stream.name!r} has no declared columns any more")
     evolve(table, declaration)
     waste = Waste(stream, table)
-    # Behind the table: so a file that is older than what the table has is never taken for a newer one.
+    # Listed after the table was read: so an older file than the table's is never taken for a newer one.
     files = column_files(stream)
     work = _Work(table, waste, stream.identity, report)
     _add(work, files)

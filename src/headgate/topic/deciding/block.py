@@ -8,20 +8,20 @@
     areas                             plain arrays, each with a CRC-32 per piece of 64 KiB in the directory
 
     chunks     12 bytes per chunk         i64 chunk id, u32 CRC-32 of its header: the chunks that were decided
-    rows       40 bytes per subscription  ten u32, see `ROW_DTYPE`; only those with anything, by number
+    rows       40 bytes per subscription  ten u32, see `ROW_DTYPE`; only subscriptions with postings, by number
     lists       4 bytes per run           runs that subscriptions share: all messages, all bytes that are not a message
     plain       2 bytes per copy          plain copies that stand alone: u16 offset
     runs        4 bytes per run           plain copies in a row: u16 first offset, u16 how many more
     acting      8 bytes per run           copies by a rule with an action: u16 first offset, u16 how many more, u32 rule
     failures    6 bytes per failure       u16 offset, u32 rule: the message is a dead letter of the subscription
-    places      2 bytes per entry         u16 offset: the messages that somebody has a copy of, other than who has all,
-                                          and that have an entry of their own (not in a sub-batch)
+    places      2 bytes per entry         u16 offset: the messages with a copy of any subscription that has not all, and
+                                          with an entry of their own (not in a sub-batch)
     entries     8 bytes per entry         as in the match index: u32 position of the entry in its segment, u32 CRC-32 of
                                           the entry, head included
     sessions   10 bytes per copy          u16 offset, u32 rule, u32 number of its session id, counted from 0: the copies
                                           that have one; plain copies under subscription 0, once for all
     stops       4 bytes per session id    u32: where it ends among the names
-    names                                 the session ids one behind the other, each once
+    names                                 the session ids in a row, each once
 
 A block has the offsets n · 65 536 … (n + 1) · 65 536; offsets in areas count from there. Areas of copies have the
 copies of the first subscription, then of the second, and so on, as many of each as its row says.
@@ -70,7 +70,7 @@ _FAILURE_DTYPE = np.dtype([("offset", ">u2"), ("rule", ">u4")])
 _SESSION_DTYPE = np.dtype([("offset", ">u2"), ("rule", ">u4"), ("place", ">u4")])
 _HEAD = struct.Struct(">4sIII")
 _SHORTEST_RUN = 3
-"""Shorter runs take no more bytes as single offsets."""
+"""Limit: shortest run that is stored as one; shorter ones take no more bytes as single offsets."""
 
 Shared = tuple[Int64Array, Int64Array, Int64Array]
 """Numbers of subscriptions, and the runs that all of them have: firsts and stops."""

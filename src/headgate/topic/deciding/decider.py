@@ -115,7 +115,7 @@ class Decider:
         self._floor = base_of(floor)
 
     def step(self, max_messages: int, *, now_ms: int, appended: AppendedChunks | None = None) -> Step:
-        """Decide at most `max_messages` more messages; if there are none, compare a block with the stream behind it.
+        """Decide at most `max_messages` more messages; if there are none, verify one block against the stream.
 
         `appended` are the newest chunks of the stream, given by their writer: they are not read back if all messages
         before them are decided. `now_ms` becomes the time of written blocks. Raises StreamNotFoundError and its kinds
@@ -123,7 +123,7 @@ class Decider:
         LogError for a damaged history, StorageFullError or LogError if a block cannot be written; the step may then be
         repeated.
         """
-        # The end first and the rules second: so all rules for what lies before the end are known.
+        # The end first and the rules second: so all rules for the messages before the end are known.
         if appended is None or not self._source.take(appended):
             self._source.refresh()
         self.postings.follow_rules()
@@ -135,7 +135,7 @@ class Decider:
         if begin == self._damaged_from:
             self._source.check(begin, begin + 1)
             self._damaged_from = None
-        # Retention may be faster: then the next step begins behind what it deleted.
+        # Retention may be faster: then the next step begins behind the deleted messages.
         with contextlib.suppress(OffsetOutOfRangeError):
             while step.stop < stop and step.stop == self.next_offset:
                 try:
@@ -189,7 +189,7 @@ class Decider:
         """Decide the messages before a damaged chunk, keeping the postings of its block; raises if there are none."""
         begin = step.stop
         sound = self._source.sound_until(begin, min(stop, end_of(begin)))
-        # The block was lost to the failure: what was decided of it is decided again, and told to nobody.
+        # The failure lost the block: its messages are decided again, without reporting them in the step.
         start = self.next_offset
         if start < begin:
             self._decide(Step(start, start), begin)

@@ -171,7 +171,7 @@ class _Growing:
 
 
 def _joined(parts: list[Pairs]) -> Pairs:
-    """Pairs of parts that come one behind the other in offsets."""
+    """Pairs of parts with ascending offsets."""
     if len(parts) == 1:
         return parts[0]
     together = Pairs.concatenated(parts)
@@ -179,7 +179,7 @@ def _joined(parts: list[Pairs]) -> Pairs:
 
 
 def _order(pairs: Pairs) -> NDArray[np.intp]:
-    """The order of pairs of parts that come one behind the other in offsets."""
+    """The order of pairs of parts with ascending offsets."""
     return order_of(pairs.subscriptions, below=int(pairs.subscriptions.max(initial=0)) + 1)
 
 
@@ -220,7 +220,7 @@ class _GrowingSessions:
 
 
 def _joined_sessions(parts: list[SessionPart]) -> SessionPart:
-    """Session ids of parts that come one behind the other in offsets, and have the same names."""
+    """Session ids of parts with ascending offsets and the same names."""
     copies = Pairs.concatenated([sessions.copies for _, sessions in parts])
     places = np.concatenate([sessions.places for _, sessions in parts])
     order = _order(copies)

@@ -3,7 +3,7 @@
 They lie in a stream of their own inside the topic's folder, a block in each message; a later block of the same offsets
 replaces an earlier one. Only the number of copies per block and subscription is in memory; all else is read when
 needed. A block is valid if its checksums hold, if it was made by this program and by the rules that are in force, and
-if the chunks that it was made from are still in the stream; any other is ignored and decided again.
+if the chunks that it was made from are the stream's; any other is ignored and decided again.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class Postings:
         return bool(self._unverified)
 
     def verify_one(self) -> None:
-        """Compare one block with the chunks of the stream, if one is left; others are when they are asked for."""
+        """Compare one block with the chunks of the stream, if one is left; other blocks are compared at first use."""
         if self._unverified:
             self._verified(min(self._unverified))
 

@@ -1,7 +1,7 @@
 """Names of the rules in force: two ranges of offsets with the same name were decided by the same rules.
 
 A name is the sum of the hashes of everything in force (128 bits), so that the names for all offsets of a history cost
-one hash for each version of a rule, whatever the number of changes.
+one hash for each version of a rule, for any number of changes.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Selector:
         self._all_by_session = any(each.settings.requires_session for each in taking_all)
         self._topic = topic
         self._counted_before = {} if before is None else before._counts()
-        # What a rule did: by its slot in the router, and for all rules alike what was taken, and what is no message.
+        # Counts by the rule's slot in the router; the same for all rules: messages taken, bytes that are no message.
         self._slot_counts = SlotCounts(self._router.counts_errors)
         self._taken = self._malformed = 0
         self._last_malformed: int | None = None

@@ -84,7 +84,7 @@ class Source:
         self._appended: Window | None = None
         self._chunk_decider = ChunkDecider(_ALL, OffsetRange(0, 0))
         self._is_stale = False
-        """Whether the files have more than is known of them."""
+        """Whether the files may have more chunks than are known."""
 
     def close(self) -> None:
         """Close the open segment."""

@@ -15,7 +15,7 @@ from headgate.topic.model import Subscription, Topic, folded
 from headgate.topic.rule import Rule, RuleDefinition
 
 MOST_SAMPLES = 100
-"""At most this many samples of each kind may be asked for."""
+"""Limit: samples of each kind."""
 
 
 @dataclass(frozen=True)

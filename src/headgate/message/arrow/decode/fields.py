@@ -95,7 +95,7 @@ class FieldColumns:
             )
 
     def has(self, section: Section) -> NDArray[np.uint8]:
-        """`(rows,)`: which messages have a section of which fields are asked."""
+        """`(rows,)`: which messages have this section, of which fields are requested."""
         return self._sections[section].there
 
     def column(self, number: int) -> pa.Array:

@@ -32,7 +32,7 @@ A field descriptor has `FIELD_WORDS` int64:
     word 4..7   key: address, length, first eight bytes in native order, and the mask of those that it has (maps only)
     word 8      one more than the number of the next descriptor with a key of that length, 0 = none (maps only)
     word 9      the last row that has the key, -1 before (maps only)
-    word 10     address of one int64 per row, zero before: that of the value that the column does not take (maps only)
+    word 10     address of one int64 per row, zero before: address of a value that the column does not take (maps only)
     word 11, 12 texts: address of the bytes, and room for so many
 """
 
@@ -76,7 +76,7 @@ ASKED_WORDS = 4
 
 ROOM_BYTES = 40
 AHEAD_BYTES = 1024
-"""How far ahead of a message its memory is asked for."""
+"""How far ahead of a message its memory is prefetched."""
 
 T_NOT_ASKED = -1
 T_BOOLEAN = 0
@@ -654,7 +654,7 @@ def fields(
 
 @kernel("void(int64, int64, int64, int64, int64)")
 def gather(data: int, starts: int, lengths: int, rows: int, target: int) -> None:
-    """Copy the messages one behind the other."""
+    """Copy the messages in a row."""
     for row in range(rows):
         length = load_i64(lengths + 8 * row)
         copy_bytes(target, data + load_i64(starts + 8 * row), length)

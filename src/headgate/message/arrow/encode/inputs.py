@@ -45,7 +45,7 @@ STREAM_COLUMNS = ("offset", "timestamp", "filter_value")
 
 
 class Form(enum.IntEnum):
-    """What an encoder writes for a value; all up to TIMESTAMP are held as int64 (floats as bits), the rest as bytes."""
+    """The encoding of a value; forms up to TIMESTAMP are held as int64 (floats as bits), the rest as bytes."""
 
     BOOLEAN = 0
     UBYTE = 1
@@ -426,7 +426,7 @@ def _map_input(name: str, section: Section, column: pa.Array, exact: bool) -> Se
         return VariantInput(section, valid, value, metadata, exact)
     if pa.types.is_map(kind):
         offsets = _map_offsets(column)
-        # Keys and items of a slice are those of the whole column.
+        # Keys and items of a slice belong to the whole column.
         first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
         keys = _octets(f"{name} (keys)", _plain(column.keys.slice(first, count)), key_form)
         items = _scalar(f"{name} (values)", _plain(column.items.slice(first, count)), exact)

@@ -58,7 +58,7 @@ F_SYMBOL = 11
 F_BINARY = 12
 
 VARIANT_SHARE = 2
-"""Room for the map of a VARIANT: so many bytes for each of its own, and `VARIANT_BASE` more."""
+"""Room for the map of a VARIANT: this many bytes per byte of the VARIANT, and `VARIANT_BASE` more."""
 
 VARIANT_BASE = 64
 

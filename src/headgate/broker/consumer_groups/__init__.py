@@ -1,4 +1,4 @@
-"""Consumer groups: who consumes the messages of a topic together, each message once, as RocketMQ's clients do.
+"""Consumer groups: their members share the messages of a topic, each message once, as RocketMQ's clients do.
 
 ConsumerGroups                     the groups of one broker (`Broker.consumer_groups`)
 GroupSettings, GroupStart          how the messages of a group are delivered; where a new one begins
@@ -13,7 +13,7 @@ PulledQueue                        what such members do to the place of their gr
 Registering                        the expressions that members announce (`Broker.registering`): an `Expression` each,
                                    kept up in the match indexes of streams; why one was refused: `Refusal`
 
-Hidden: how messages are found (`fresh`) and held in the order of their message groups (`message_order`,
+Hidden: how messages are found (`fresh`) and kept in the order of their message groups (`message_order`,
 `message_groups`), the ledger beside each stream (`stream_groups`), and how dead letters come to their stream
 (`dead_letters`).
 """

@@ -22,7 +22,7 @@ class ConsumerGroups:
     """The consumer groups of one broker; in its thread only."""
 
     def __init__(self, broker: Broker, make_views: Callable[[ConsumerGroups], GroupViews]) -> None:
-        """Read the declarations. Raises ConfigError for a file that is wrong."""
+        """Read the declarations. Raises ConfigError for a wrong file."""
         settings = self._settings = broker.settings
         self._declarations = GroupDeclarations(
             broker.root / PRIVATE_FOLDER / "consumer-groups.json",
@@ -31,9 +31,9 @@ class ConsumerGroups:
             changed=self._changed,
         )
         self.views = make_views(self)
-        """Their places in queues."""
+        """The places of groups in queues."""
         self.pulling = Pulling(self.views, broker.now_ms)
-        """Those of members that read for themselves."""
+        """The places of members that read for themselves."""
 
     def find(self, name: str) -> GroupSettings | None:
         """The settings of a group; None if it is not declared."""
@@ -48,10 +48,10 @@ class ConsumerGroups:
         self._declarations.declare(name, settings)
 
     def ensure(self, name: str) -> GroupSettings:
-        """The settings of a group that is about to be used; it is declared if need be, and the broker allows it.
+        """The settings of a group before its use; it is declared if needed, where the broker allows that.
 
         Raises ResourceNotFoundError where it does not, EntityDisabledError, LimitExceededError,
-        PreconditionFailedError for a name.
+        PreconditionFailedError for a bad name.
         """
         return self._declarations.ensure(name)
 
@@ -64,14 +64,14 @@ class ConsumerGroups:
         """Forget a group, and its places in all queues. Raises ResourceNotFoundError, LogError."""
         if self.find(name) is None:
             raise ResourceNotFoundError("no such consumer group", subject=name)
-        # The declaration last: while a place cannot be forgotten, the same can be asked again.
+        # The declaration last: if a place cannot be forgotten, the call can be repeated.
         self.views.removed(name)
         self._declarations.remove(name)
 
     def reset(self, stream: str, group: str, offset: int, then: Settled) -> None:
-        """A group goes on at an offset of a queue, whatever it has settled there, or not; `then` behind the commit.
+        """Let a group go on at an offset of a queue, and forget what it settled there; `then` comes behind the commit.
 
-        Raises PreconditionFailedError while a member reads the queue for itself, who would go on from where it is;
+        Raises PreconditionFailedError while a member reads the queue for itself, as it would go on from its own place;
         ResourceNotFoundError, StreamLockedError, LogError.
         """
         view = self.views.find_view(stream, group)
@@ -85,11 +85,11 @@ class ConsumerGroups:
         self.views.reset(stream, group, offset, then)
 
     def settings_of(self, name: str) -> GroupSettings:
-        """The settings of a group that has messages, declared or not."""
+        """The settings of a group, declared or not."""
         return self.find(name) or DEFAULT_GROUP
 
     def start_of(self, name: str) -> GroupStart:
-        """Where a group begins in a queue that is new to it."""
+        """The start of a group in a queue that is new to it."""
         return self.settings_of(name).start or self._settings.group_start
 
     # consuming
@@ -97,25 +97,25 @@ class ConsumerGroups:
     def receive(self, request: ReceiveRequest) -> Receiving:
         """Give messages to a member of a group, as soon as there are some; see `ReceiveRequest`.
 
-        Streams that cannot be used are passed over, as long as there is another one; where there is none the error of
-        the last one is raised: ResourceNotFoundError, StreamLockedError, other LogErrors. Errors of `ensure`, too.
+        Streams that cannot be used are passed over if another one can. If none can, raises the error of the last one:
+        ResourceNotFoundError, StreamLockedError, other LogErrors. Also raises the errors of `ensure`.
         """
         self.ensure(request.group)
         return self.views.receive(request)
 
     def view(self, stream: str, group: str) -> GroupView:
-        """The place of a group in a queue, to settle what was received of it; a new one begins as `start_of` says.
+        """The place of a group in a queue, to settle received messages; a new one begins as `start_of` says.
 
-        Raises ResourceNotFoundError, StreamLockedError that names who has the ledger, LogError.
+        Raises ResourceNotFoundError, StreamLockedError that names the holder of the ledger, LogError.
         """
         return self.views.view(stream, group)
 
     def tick(self) -> None:
-        """About once a second. Raises ConfigError, LogError."""
+        """Look after the declarations; called about once a second. Raises ConfigError, LogError."""
         self._declarations.tick()
 
     def _changed(self, name: str) -> None:
-        """The settings of a group are others, or it is gone."""
+        """The settings of a group changed, or it was removed."""
         if self.find(name) is None:
             self.views.removed(name)
         else:

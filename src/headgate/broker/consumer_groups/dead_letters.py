@@ -1,7 +1,7 @@
 """Messages that a group gives up: moves of the ledger to the stream of its dead letters, each carried out once.
 
-A dead letter says what RocketMQ writes when a message is sent back for the last time (`AbstractSendMessageProcessor` of
-5.5), and where it comes from by the names that its gRPC protocol reads:
+A dead letter has the properties that RocketMQ writes when a message is sent back for the last time
+(`AbstractSendMessageProcessor` of 5.5), and its origin by the names that its gRPC protocol reads:
 
     RETRY_TOPIC, ORIGIN_MESSAGE_ID              the first topic, and the id by place there; kept if they are there
     WAIT, DELAY                                 false, 0
@@ -29,21 +29,22 @@ logger = logging.getLogger("headgate.broker")
 
 
 MessageIds = Callable[[bytes, str, str, int], tuple[str, str]]
-"""The id by place of a message, and the id that clients see; of its bytes, its stream, the identity of that, offset."""
+"""Gives the id by place and the id for clients of a message, from its bytes, its stream, the stream's identity, its
+offset."""
 
 
 @dataclass(slots=True)
 class DeadLetterStreams:
-    """How a stream for dead letters is found or made, and whether it knows its message ids; it is looked after.
+    """Calls for streams of dead letters: to find or make one, to know its message ids, to look after it.
 
-    Without `message_ids` a dead letter does not say ORIGIN_MESSAGE_ID and DLQ_ORIGIN_MESSAGE_ID.
+    Without `message_ids` a dead letter has no ORIGIN_MESSAGE_ID and DLQ_ORIGIN_MESSAGE_ID.
     """
 
     find: Callable[[str], BrokerStream]
     know_ids: Callable[[BrokerStream], bool]
     watch: Callable[[BrokerStream], None]
     queue_of: Callable[[str], tuple[str, int]]
-    """The topic that a stream is a queue of, and which one."""
+    """Gives the topic that a stream is a queue of, and the number of the queue."""
     message_ids: MessageIds | None
 
 
@@ -59,7 +60,7 @@ class DeadLetters:
         """Targets that could not take their moves."""
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether moves are left that their target is to be offered now."""
+        """Whether a target with moves left may be tried now."""
         return any(self._may_try(target, now_ms) for target in self._ledger.moves())
 
     def _may_try(self, target: str, now_ms: int) -> bool:
@@ -67,9 +68,9 @@ class DeadLetters:
         return held is None or not held.rests(now_ms)
 
     def carry_out(self, now_ms: int) -> bool:
-        """Append what is committed to be moved; whether some was: the ledger is to be committed then.
+        """Append the committed moves to their targets; whether any was: then the ledger is to be committed.
 
-        What a target does not take now is left for the next tick.
+        Moves that a target does not take now wait for the next tick.
         """
         done = 0
         for target in list(self._ledger.moves()):
@@ -95,7 +96,7 @@ class DeadLetters:
         return append_to_stream(found, self._ledger, target, self._made, ids=found.recent_ids, now_ms=now_ms)
 
     def _made(self, move: Move) -> bytes | None:
-        """The dead letter; None for a message that retention deleted, or that nobody can read."""
+        """The dead letter; None for a message that retention deleted, or that cannot be read."""
         offset = offset_of(move.copy)
         try:
             with self._stream.guarded():
@@ -114,7 +115,7 @@ class DeadLetters:
 
 
 def _changes(encoded: bytes, *, topic: str, ids: tuple[str | None, str | None], attempts: int) -> list[Change]:
-    """What the head of this module says, of a message of a topic; `ids` as of `MessageIds`, None: not known."""
+    """The properties of a dead letter that this module lists at its head; `ids` as for `MessageIds`, None: unknown."""
     try:
         message = Message.decode(encoded)
         kept = {name: message.value(SYSTEM_PROPERTIES[name]) for name in ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID")}

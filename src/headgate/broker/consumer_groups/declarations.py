@@ -37,12 +37,12 @@ DEFAULT_BACKOFF_MS = tuple(
 
 
 class GroupStart(Enum):
-    """Where a group begins in a queue that it has no place in."""
+    """Where a group begins in a queue that is new to it."""
 
     FIRST = "first"
     LAST = "last"
     FIRST_WHILE_YOUNG = "first_while_young"
-    """At the beginning of a queue that has all its messages still, few enough for memory; else at the end."""
+    """At the beginning of a queue that has lost no message and is small enough; else at the end."""
 
 
 class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -51,15 +51,15 @@ class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     fifo: bool = False
     """Whether the messages of a message group, or of a queue, are delivered one after the other."""
     max_attempts: int = 17
-    """A message that was delivered so often and not acknowledged becomes a dead letter."""
+    """After this many deliveries without an acknowledgement a message becomes a dead letter."""
     backoff_ms: tuple[int, ...] = DEFAULT_BACKOFF_MS
-    """How long a message waits behind its first attempt that failed, its second, …; the last one from then on."""
+    """How long a message waits after its first failed attempt, its second, …; later attempts use the last value."""
     enabled: bool = True
     """Whether its members are given messages."""
     broadcast: bool = True
-    """Whether members may consume on their own, each all messages."""
+    """Whether members may broadcast: each consumes all messages on its own."""
     start: GroupStart | None = None
-    """Where it begins; None: as the settings of the broker say."""
+    """Where it begins; None: by the settings of the broker."""
 
     def check(self, name: str) -> None:
         """Raise PreconditionFailedError for values that a group cannot have."""
@@ -88,12 +88,12 @@ class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
             raise ConfigError(f"settings of a consumer group: {error}") from error
 
     def json_object(self) -> dict[str, object]:
-        """All settings by name, also those that are as by default."""
+        """All settings by name, defaults included."""
         given: dict[str, object] = {name: getattr(self, name) for name in self.__struct_fields__}
         return dict(msgspec.to_builtins(given))
 
     def backoff_after(self, attempts: int) -> int:
-        """How long a message waits that was delivered so often, in milliseconds."""
+        """How long a message waits after `attempts` deliveries, in milliseconds."""
         return self.backoff_ms[min(max(attempts, 1), len(self.backoff_ms)) - 1]
 
 
@@ -113,10 +113,10 @@ class GroupDeclarations:
     """The declared groups of one root; without the file there are none."""
 
     def __init__(self, path: Path, *, may_create: bool, most: int, changed: Callable[[str], None]) -> None:
-        """Read the file. Raises ConfigError for one that is wrong.
+        """Read the file. Raises ConfigError for a wrong one.
 
-        `may_create`: first use declares; `most` groups at most are declared. `changed` hears the name of each group
-        whose settings are others now, or that is gone.
+        `may_create`: the first use of a group declares it; at most `most` groups are declared. `changed` is called with
+        the name of each group whose settings changed, or that was removed.
         """
         self._file = PrivateFile(path, _File, what="consumer groups", format=CONSUMER_GROUPS_FORMAT, check=_File.check)
         self._may_create = may_create
@@ -124,7 +124,7 @@ class GroupDeclarations:
         self._changed = changed
         self._groups: dict[str, GroupSettings] = {}
         self._unwritten: set[str] = set()
-        """Declared by their first use, and not in the file."""
+        """Groups declared by their first use that are not in the file yet."""
         self._load()
 
     def find(self, name: str) -> GroupSettings | None:
@@ -156,10 +156,10 @@ class GroupDeclarations:
         self._changed(name)
 
     def ensure(self, name: str) -> GroupSettings:
-        """The settings of a group that is about to be used; it is declared if need be.
+        """The settings of a group before its use; it is declared if needed.
 
-        Raises ResourceNotFoundError where only declared ones may be used, EntityDisabledError, LimitExceededError,
-        PreconditionFailedError for a name.
+        Raises ResourceNotFoundError where only declared groups may be used, EntityDisabledError, LimitExceededError,
+        PreconditionFailedError for a bad name.
         """
         found = self._groups.get(name)
         if found is None:
@@ -173,13 +173,13 @@ class GroupDeclarations:
         return found
 
     def tick(self) -> None:
-        """Write what first uses declared; take over what another process wrote. Raises ConfigError, LogError."""
+        """Take over changes of other processes; write groups declared by first use. Raises ConfigError, LogError."""
         self.reload()
         if self._unwritten:
             self._save(self._groups)
 
     def reload(self) -> None:
-        """Take over what another process wrote into the file; one `stat` while it did not. Raises ConfigError."""
+        """Take over changes that another process wrote; costs one `stat` without any. Raises ConfigError."""
         if self._file.has_changed():
             self._load()
 

@@ -1,6 +1,6 @@
-"""The messages of a queue that a group never looked at, read by one consumer with the filter of who asks.
+"""Fresh messages of a queue, which a group never looked at: one consumer reads them with the filter of a request.
 
-What the filter leaves out is passed over: `position` is behind everything that was given or passed.
+Messages for which the filter is not true are passed over: `position` is behind all given and passed messages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FreshMessages:
         failed: Callable[[HeadgateError], None],
         run_in_worker: RunInWorker | None,
     ) -> None:
-        """`woken` is called when there may be something to look at or to take, `failed` for messages that are wrong."""
+        """`woken` is called when there may be messages to look at or to take, `failed` for damaged messages."""
         self._open_consumer = open_consumer
         self._position = position
         self._group = group
@@ -42,37 +42,37 @@ class FreshMessages:
 
     @property
     def position(self) -> int:
-        """Everything below was given or passed over."""
+        """The offset below which all messages were given or passed over."""
         consumer = self._consumer
         return self._position if consumer is None else max(self._position, consumer.next_offset)
 
     def has_some(self, wanted: Filter | None) -> bool:
-        """Whether `take` gives something that a filter is true for."""
+        """Whether `take` has messages for a filter."""
         return self._consumer is not None and self._consumer.has_pending and wanted == self._filter
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is something committed that was not looked at, and nothing was found before it."""
+        """Whether committed messages were not looked at, and no found messages wait before them."""
         consumer = self._consumer
         return consumer is None or not (consumer.has_pending or consumer.at_end)
 
     @property
     def consumer(self) -> MessageConsumer | None:
-        """What reads for the group now; None while nobody asked lately."""
+        """The consumer that reads for the group now; None without recent requests."""
         return self._consumer
 
     @property
     def counters(self) -> ScanCounters:
-        """What reading examined, skipped and kept."""
+        """Counters of the messages examined, skipped and kept."""
         counters = self._ended.copy()
         if self._consumer is not None:
             counters.add(self._consumer.counters)
         return counters
 
     def look(self, wanted: Filter | None, count: int) -> bool:
-        """Look for `count` messages that a filter is true for; whether to ask again at once.
+        """Look for `count` messages for which a filter is true; whether to call again at once.
 
-        Nothing is read while enough is found. Raises LogError.
+        Reads nothing while found messages wait. Raises LogError.
         """
         consumer = self._reading(wanted)
         consumer.want(count)
@@ -90,7 +90,7 @@ class FreshMessages:
         return not consumer.has_pending and not consumer.at_end
 
     def take(self, wanted: Filter | None, count: int, max_bytes: int) -> ScanBatch | None:
-        """The next messages that the filter is true for, of those that were found with it; None without any."""
+        """The next messages that were found with this filter; None without any."""
         consumer = self._consumer
         if consumer is None or not self.has_some(wanted):
             return None
@@ -98,17 +98,17 @@ class FreshMessages:
         return consumer.take(count, max_bytes)
 
     def rest(self) -> None:
-        """Nobody waits: nothing is looked for."""
+        """Stop looking, as no request waits."""
         if self._consumer is not None:
             self._consumer.want(0)
 
     def go_to(self, position: int) -> None:
-        """Read on from elsewhere."""
+        """Read on from another position."""
         self.close()
         self._position = position
 
     def close(self) -> None:
-        """Give files and memory back; the position stays."""
+        """Close files and free memory; the position stays."""
         consumer, position = self._consumer, self.position
         if consumer is not None:
             self._consumer = None
@@ -146,4 +146,4 @@ class FreshMessages:
 
 
 def _nothing() -> None:
-    """What a consumer that was given up calls."""
+    """For consumers that are closed."""

@@ -1,8 +1,8 @@
-"""Who is a member of which consumer group, what the group asks for, and which queues a member has for itself.
+"""Members of consumer groups, the subscriptions of groups, and the queues that a member has locked for itself.
 
-Members say that they are there every some seconds, and with that what they ask for. A group asks one thing of a topic:
-the newest that any of its members said. Who is silent for too long, or goes, is no member any more; the others are
-told, as they divide the queues among themselves. Source: rocketmq_wire, B2 and B5; rocketmq_filters, section 9.
+Members send a heartbeat every few seconds, with their subscriptions. A group has one subscription for a topic: the
+newest of its members. A member that is silent for too long, or leaves, is removed; the others are told, as they divide
+the queues among themselves. Source: rocketmq_wire, B2 and B5; rocketmq_filters, section 9.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from headgate.language.rocketmq import TAGS
 from headgate.scan.match_index import Announcement
 
 SILENCE_MS = 120_000
-"""Who was not heard of for so long has gone."""
+"""After this time without a heartbeat a member is removed."""
 
 LOCK_MS = 60_000
-"""After this time a queue is not a member's alone any more, unless it asked again."""
+"""After this time a member's lock of a queue ends, unless it is renewed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a group asks of a topic: without a filter everything; with a `refusal` nothing, and that says why."""
+    """The subscription of a group for a topic: without a filter all messages; with a `refusal`, its reason, none."""
 
     announcement: Announcement
     filter: Filter | None
@@ -62,7 +62,7 @@ class Members:
         self._registering = registering
         self._groups: dict[str, _Group] = {}
         self._watching: dict[tuple[str, str], dict[Callable[[], None], None]] = {}
-        """Who is told when a group asks for something else of a topic."""
+        """Group and topic → functions to call when the subscription changes."""
 
     def heartbeat(
         self,
@@ -75,11 +75,10 @@ class Members:
         is_shared: bool = True,
         by: object = None,
     ) -> None:
-        """A member is there, and asks for all that it lists by topic, None: for what it asked for last.
+        """Take the heartbeat of a member with its subscriptions by topic; None: the same as last time.
 
-        `changed` is called when others come or go, `is_shared` says whether members share the messages, or each gets
-        all; `by` is the connection that says so. The mapping is not changed any more. Cost: comparing it with the last
-        one.
+        `changed` is called when other members come or go; `is_shared` says whether members share the messages, or each
+        gets all; `by` is the connection. The mapping must not change any more. Cost: comparing it with the last one.
         """
         found = self._groups.get(group)
         if found is None:
@@ -109,14 +108,14 @@ class Members:
             del self._groups[group]
 
     def lost(self, group: str, member: str, by: object) -> None:
-        """A connection is gone: so is its member, unless that was heard of by another one since."""
+        """A connection is gone: its member leaves, unless a later heartbeat came by another connection."""
         found = self._groups.get(group)
         known = None if found is None else found.members.get(member)
         if known is not None and known.by is by:
             self.leave(group, member)
 
     def tick(self, now_ms: int) -> None:
-        """Those that were silent for too long have gone. Cost: a look at each member."""
+        """Remove members that were silent for too long. Cost: a look at each member."""
         for group, found in list(self._groups.items()):
             for member, each in list(found.members.items()):
                 if now_ms - each.heard_ms > SILENCE_MS:
@@ -139,17 +138,17 @@ class Members:
         return found is not None and found.is_shared
 
     def topics(self, group: str) -> list[str]:
-        """The topics that a group asks for."""
+        """The topics that a group subscribes to."""
         found = self._groups.get(group)
         return [] if found is None else list(found.subscriptions)
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """What a group asks of a topic; None if nothing."""
+        """The subscription of a group for a topic; None without one."""
         found = self._groups.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
     def watch(self, group: str, topic: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` when the group asks for something else of the topic; the call that is given back ends that."""
+        """Call `changed` when the group's subscription for the topic changes; gives a function that ends this."""
         key = (group, topic)
         self._watching.setdefault(key, {})[changed] = None
 
@@ -165,7 +164,7 @@ class Members:
     # queues for one member
 
     def lock(self, group: str, member: str, streams: Iterable[str], *, now_ms: int) -> list[str]:
-        """Let a member have queues for itself, or keep them; gives those that it has, without those of others."""
+        """Lock queues for a member, or renew its locks; gives the queues that it has, without those of others."""
         found = self._groups.get(group)
         if found is None or member not in found.members:
             return []
@@ -178,7 +177,7 @@ class Members:
         return held
 
     def unlock(self, group: str, member: str, streams: Iterable[str]) -> None:
-        """A member gives queues back; those of others stay theirs."""
+        """Unlock queues of a member; locks of other members stay."""
         found = self._groups.get(group)
         if found is None:
             return
@@ -188,7 +187,7 @@ class Members:
                 del found.locks[stream]
 
     def has_locks(self, group: str, *, now_ms: int) -> bool:
-        """Whether a member of the group has a queue for itself."""
+        """Whether a member of the group has locked a queue."""
         found = self._groups.get(group)
         return found is not None and any(lock.until_ms > now_ms for lock in found.locks.values())
 
@@ -216,7 +215,7 @@ class Members:
             found.subscriptions[topic] = Subscription(announcement, known.filter, known.refusal)
         else:
             found.subscriptions[topic] = self._subscription(group, topic, announcement, refusal)
-        # Also of a newer version of the same: who pulls with it may wait to hear of it.
+        # Also for a newer version of the same: a pull with it may wait for this.
         for changed in list(self._watching.get((group, topic), ())):
             changed()
 
@@ -234,7 +233,7 @@ class Members:
         return Subscription(announcement, None if expression is None else expression.filter)
 
     def _forget_topics(self, group: str, found: _Group) -> None:
-        """What no member asks for any more."""
+        """Forget topics that no member subscribes to any more."""
         wanted = frozenset[str]().union(*(member.topics for member in found.members.values()))
         for topic in [topic for topic in found.subscriptions if topic not in wanted]:
             del found.subscriptions[topic]

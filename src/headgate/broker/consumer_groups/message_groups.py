@@ -1,6 +1,6 @@
-"""The order within message groups: which messages may be given out, while others of their message group are held.
+"""The order within message groups: while messages of a group are held, no others of it are given out.
 
-A message group is free while nobody has a message of it. Of a free one the next messages may be given, in order and
+A message group is free while no member has a message of it. Of a free one the next messages may be given, in order and
 together; the others wait until all of these are settled, or came back.
 """
 
@@ -11,37 +11,37 @@ from heapq import heappop, heappush
 
 
 class MessageGroups:
-    """Every copy of a view that is known and not settled is here once: nobody has it, or somebody does."""
+    """Every known unsettled copy of a view is here once: queued, or held by a member."""
 
     __slots__ = ("_free", "_group_of", "_held", "_queued")
 
     def __init__(self) -> None:
         self._queued: dict[bytes, list[int]] = {}
-        """Heaps of the copies that nobody has."""
+        """Message group → a heap of its queued copies."""
         self._group_of: dict[int, bytes] = {}
-        """Copies that somebody has."""
+        """Copy that a member has → its message group."""
         self._held: dict[bytes, int] = {}
-        """How many copies of a message group somebody has; others are free."""
+        """Message group → how many of its copies members have; other groups are free."""
         self._free: list[tuple[int, bytes]] = []
-        """A heap of free message groups with their first copies; what is not so any more is left out."""
+        """A heap of free message groups with their first copies; outdated entries are passed over."""
 
     def add(self, copies: Iterable[int], groups: Iterable[bytes]) -> None:
-        """Copies that nobody has, with their message groups."""
+        """Queue copies that no member has, with their message groups."""
         for copy, group in zip(copies, groups, strict=True):
             self._put(copy, group)
 
     def add_held(self, copy: int, group: bytes) -> None:
-        """A copy that somebody has."""
+        """Add a copy that a member has."""
         self._group_of[copy] = group
         self._held[group] = self._held.get(group, 0) + 1
 
     @property
     def has_free(self) -> bool:
-        """Whether `take` may give something."""
+        """Whether `take` may give copies."""
         return bool(self._free)
 
     def take(self, limit: int) -> list[int]:
-        """At most `limit` copies of free message groups, those with the lowest first copies; somebody has them now."""
+        """Take at most `limit` copies of free message groups, lowest first copies first; they are held from now on."""
         taken: list[int] = []
         while self._free and len(taken) < limit:
             first, group = heappop(self._free)
@@ -57,7 +57,7 @@ class MessageGroups:
         return sorted(taken)
 
     def back(self, copies: Iterable[int]) -> None:
-        """Nobody has these any more, and they are not settled."""
+        """Queue again copies that came back unsettled."""
         for copy in copies:
             group = self._group_of.get(copy)
             if group is not None:
@@ -65,14 +65,14 @@ class MessageGroups:
                 self._leave(copy, group)
 
     def settled(self, copies: Iterable[int]) -> None:
-        """These are settled; of those that nobody had `take` gives some still, and is told so again."""
+        """Forget settled copies; queued ones stay: `take` may still give them, and they are reported again then."""
         for copy in copies:
             group = self._group_of.get(copy)
             if group is not None:
                 self._leave(copy, group)
 
     def held(self) -> list[int]:
-        """The copies that somebody has."""
+        """The copies that members have."""
         return list(self._group_of)
 
     def _put(self, copy: int, group: bytes) -> None:

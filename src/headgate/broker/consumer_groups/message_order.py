@@ -1,7 +1,7 @@
-"""One group on one queue in the order of its message groups: what is unsettled, and what of it may be given.
+"""One group on one queue in the order of its message groups: the unsettled messages, and the next that may be given.
 
-The ledger knows which messages are unsettled, not their message groups: those are read once after a start (`learn`),
-and noted as messages come (`note`).
+The ledger knows which messages are unsettled, but not their message groups: these are read once after a start
+(`learn`), and noted as messages come (`note`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from headgate.message import EncodedMessages, parse_field
 from headgate.message.lookup import locate_bytes
 
 INDEXED_BYTES = 512 << 10
-"""At most so much is read at a time to find out message groups."""
+"""Limit: bytes read at a time to learn message groups."""
 
 _COPIES_A_STEP = 2_048
 _MESSAGE_GROUP = parse_field("properties.group-id")
 
 
 class MessageOrder:
-    """Follows a view of the ledger, and never leads it: what was settled meanwhile is left out when it is reached."""
+    """Follows a view of the ledger, and never leads it: messages settled meanwhile are left out at their turn."""
 
     __slots__ = ("_groups", "_known_until", "_source", "_view")
 
@@ -34,20 +34,20 @@ class MessageOrder:
         self._source = source
         self._groups = MessageGroups()
         self._known_until = 0
-        """Below this copy the message groups of all that is unsettled are known."""
+        """Below this copy the message groups of all unsettled messages are known."""
 
     @property
     def is_known(self) -> bool:
-        """Whether the message groups of all that is unsettled are known; nothing may be given before."""
+        """Whether the message groups of all unsettled messages are known; before that nothing may be given."""
         return self._known_until >= self._view.seen_until
 
     @property
     def has_free(self) -> bool:
-        """Whether `take` may give something."""
+        """Whether `take` may give messages."""
         return self._groups.has_free
 
     def learn(self) -> None:
-        """Find out the message groups of what is unsettled, some at a time. Raises LogError."""
+        """Learn the message groups of unsettled messages, some at a time. Raises LogError."""
         copies = self._view.unsettled(self._known_until, _COPIES_A_STEP)
         if not len(copies):
             self._known_until = self._view.seen_until
@@ -69,15 +69,15 @@ class MessageOrder:
         self._known_until = last + 1
 
     def note(self, found: ReadCopies, covered: Sequence[tuple[int, int]]) -> None:
-        """Messages that nobody was given wait for their turn; `covered` is all that was looked at for them."""
+        """Note fresh messages, which wait for their turn; `covered` are the ranges searched for them."""
         self._view.postpone(found.copies, 0, covered=covered)
         self._known_until = self._view.seen_until
         self._groups.add(found.copies.tolist(), _message_groups(found.messages))
 
     def take(self, limit: int) -> NDArray[np.int64]:
-        """Available messages of free message groups, in order, at most so many; they are not free any more.
+        """At most `limit` available messages of free message groups, in order; these groups are held from now on.
 
-        Those that are not claimed then go back by `changed`.
+        Messages that are not claimed then go back by `changed`.
         """
         while len(copies := np.array(self._groups.take(limit), dtype=np.int64)):
             is_available = self._view.standings(copies) == Standing.AVAILABLE
@@ -88,7 +88,7 @@ class MessageOrder:
         return copies
 
     def changed(self, copies: Sequence[int] | NDArray[np.int64]) -> None:
-        """Something became of messages that somebody had."""
+        """Messages that members had may have been settled or released."""
         if not len(copies):
             return
         column = np.asarray(copies, dtype=np.int64)
@@ -98,12 +98,12 @@ class MessageOrder:
         self._groups.back(column[standings == Standing.AVAILABLE].tolist())
 
     def look_at_held(self) -> None:
-        """Time passed: what somebody had may be settled, or available."""
+        """Check all held messages: by now they may be settled or available."""
         self.changed(self._groups.held())
 
 
 def drop_copies(view: View, copies: NDArray[np.int64]) -> None:
-    """Settle messages that nobody has. Raises LogError."""
+    """Settle messages that no member has. Raises LogError."""
     if len(copies):
         view.complete_ranges([(copy, copy + 1) for copy in copies.tolist()])
 

@@ -1,7 +1,7 @@
-"""One queue as members read it for themselves: up to where they are done, and what they could not consume.
+"""One queue that members read for themselves: the offset below which they are done, and messages they send back.
 
-Nothing is claimed for them while they read; other members are given no fresh messages of the queue meanwhile. All that
-is known stands in the view of the group, so both kinds of members have one place.
+No message is claimed for them while they read; meanwhile other members are given no fresh messages of the queue. The
+group's view keeps all state, so both kinds of members share one place.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _NOTHING = np.empty(0, dtype=np.int64)
 
 
 class PulledQueue:
-    """What members that read for themselves do to the place of their group in one queue. From `Pulling.pulled`.
+    """Changes that members reading for themselves make to the place of their group in one queue; from `Pulling.pulled`.
 
-    It knows nothing that the place does not: make one where it is needed.
+    It has no state besides the place: make one for each use.
     """
 
     __slots__ = ("_place",)
@@ -32,23 +32,23 @@ class PulledQueue:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the place is of no use any more; see `GroupView`."""
+        """Whether the place is closed; see `GroupView`."""
         return self._place.is_closed
 
     def pulled(self) -> None:
-        """A member reads the queue, now."""
+        """Note that a member reads the queue now."""
         self._place.pulled()
 
     def begin(self, consumer: MessageConsumer) -> None:
-        """A member reads with this from now on; what it examines is counted for the group."""
+        """A member reads with a consumer from now on; its work counts for the group."""
         self._place.pulled_with(consumer)
 
     def end(self, consumer: MessageConsumer) -> None:
-        """A member reads with this no more; again is harmless."""
+        """A member stops reading with a consumer; again is harmless."""
         self._place.ends_pulling(consumer)
 
     def answered(self, messages: int, size_bytes: int, offsets: int) -> None:
-        """A member was given so many messages of so many offsets; the others were passed over."""
+        """Count messages given to a member; the rest of the `offsets` read were passed over."""
         counters = self._place.counters
         counters.delivered += messages
         counters.delivered_bytes += size_bytes
@@ -56,12 +56,12 @@ class PulledQueue:
 
     @property
     def first_unseen(self) -> int:
-        """The lowest offset that nobody was given, and no member said to be behind: where reading goes on."""
+        """The offset where reading goes on: the lowest one that was neither claimed nor reported as done."""
         # Behind a message that was sent back alone the next copy is between two offsets.
         return offset_of(self._place.view.next_copy + copy_number(1) - 1)
 
     def given(self, start: int, stop: int) -> NDArray[np.int64]:
-        """The offsets in a range that come again by themselves, or that somebody has: who reads leaves them out."""
+        """The offsets in a range that a reader leaves out: a member has them, or they come again by themselves."""
         view = self._place.view
         if view.floor_of_rows >= copy_number(stop):
             return _NOTHING
@@ -70,13 +70,14 @@ class PulledQueue:
         return found
 
     def attempts(self, offset: int) -> int:
-        """How often a message was given to somebody who was to settle it; 0 for one that is not known."""
+        """How often a message was claimed; 0 for an unknown one."""
         return int(self._place.view.attempts_of(np.array([copy_number(offset)], dtype=np.int64))[0])
 
     def complete_below(self, offset: int, then: Settled = nobody_asks) -> None:
-        """Everything below an offset that nobody was given is consumed.
+        """Settle all messages below an offset that were never claimed.
 
-        What others have, or what comes again, stays as it is. `then` as of `GroupView.settle`, with one True.
+        Messages that others have, or that come again, stay as they are. `then` is as for `GroupView.settle`, with one
+        True.
         """
         place, view = self._place, self._place.view
 
@@ -93,10 +94,10 @@ class PulledQueue:
         place.change(complete, then)
 
     def send_back(self, offset: int, delay_ms: int | None, then: Settled, *, token: bytes | None = None) -> None:
-        """A member could not consume a message: it comes again after so long, None: as a dead letter.
+        """A member could not consume a message: it comes again after `delay_ms`; None: it becomes a dead letter.
 
-        `token` is that of the claim by which the member has it, if it came again. One that others have, that waits, or
-        that is settled stays as it is. `then` as of `GroupView.settle`, with one True.
+        `token` is that of the member's claim, if the message had come again. Without it, a message that others have,
+        that waits, or that is settled stays as it is. `then` is as for `GroupView.settle`, with one True.
         """
         place, view = self._place, self._place.view
 

@@ -1,9 +1,9 @@
-"""Members that read queues for themselves, as clients of RocketMQ's classic protocol do: places, and what comes again.
+"""Members that read queues for themselves, as clients of RocketMQ's classic protocol do: their places and retries.
 
-Such a member says now and then up to where it is done. That is kept in memory and written down within a second: what a
-killed broker lost of it is given again. What a member could not consume comes again by way of one queue for the whole
-group, which is no stream: it holds what the views of the group's topics have to give again, in the order in which that
-was taken. Why it is so: docs/design/consumer-groups.md.
+A member reports now and then up to which offset it is done. That is kept in memory and written down within a second;
+messages whose report a killed broker lost are given again. Messages that a member could not consume come again through
+one retry queue for the whole group. It is no stream: it holds the messages that the views of the group's topics give
+again, in the order in which they were taken. Reasons: docs/design/consumer-groups.md.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from headgate.broker.topics import nobody_asks
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError
 
 WRITTEN_MS = 500
-"""Where members are is written down after so long at most."""
+"""How often the places of members are written down."""
 
 HELD_MS = 60_000
-"""After this time what came again is with its member no more, unless that was renewed."""
+"""After this time a message that came again is taken from its member, unless it was renewed."""
 
 _RENEWED_MS = 20_000
 _IDLE_MS = 60_000
-"""Without a member that asks for so long what came again is given back, when its time is over."""
+"""After this time without a member that asks a retry queue is closed; its messages come again after their time."""
 
 _MOST_HELD = 1_000
 _MOST_HELD_BYTES = 8 << 20
 _NUMBERS_A_MS = 1 << 12
-"""The numbers of a queue begin with the time: those of the last process are all lower."""
+"""Numbers of a retry queue begin at the time × this, so all numbers of the last process are lower."""
 
 logger = logging.getLogger("headgate.broker")
 
 
 @dataclass(slots=True)
 class Again:
-    """A message that came again: its number in the queue, and where it is from."""
+    """A message that came again: its number in the retry queue, and its stream."""
 
     number: int
     stream: str
@@ -49,36 +49,36 @@ class Again:
 
 
 class RetryQueue:
-    """What comes again for the members of one group that read for themselves; in the broker's thread only."""
+    """The messages that come again for members of one group that read for themselves; in the broker's thread only."""
 
     def __init__(self, group: str, views: GroupViews, now_ms: Callable[[], int]) -> None:
         self.group = group
         self.next_number = now_ms() * _NUMBERS_A_MS
-        """The number of the message that comes next."""
+        """The number of the next message."""
         self._views = views
         self._now_ms = now_ms
         self._held: OrderedDict[int, Again] = OrderedDict()
         self._held_bytes = 0
         self._receiving: Receiving | None = None
         self._streams: list[str] = []
-        """Those that it is received from."""
+        """The streams that it receives from."""
         self._waiting: dict[Callable[[], None], None] = {}
         self._asked_ms = self._renewed_ms = now_ms()
 
     @property
     def first_number(self) -> int:
-        """The number of the first message that is not settled."""
+        """The number of the first unsettled message."""
         return next(iter(self._held), self.next_number)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody asked for a while."""
+        """Whether no member has asked for `_IDLE_MS`."""
         return self._now_ms() - self._asked_ms > _IDLE_MS
 
     def from_number(self, number: int, count: int, max_bytes: int, reads: Callable[[str], bool]) -> list[Again]:
-        """The messages from a number on that members have or may have now, of streams that the asking one `reads`.
+        """The messages from a number on, of streams that the asking member `reads`.
 
-        Within both limits, at least one.
+        Within both limits, but at least one.
         """
         found: list[Again] = []
         size = 0
@@ -92,7 +92,7 @@ class RetryQueue:
         return found
 
     def wait(self, streams: Sequence[str], ready: Callable[[], None]) -> Callable[[], None]:
-        """Call `ready` when there is more, of those streams; the call that is given back ends that."""
+        """Call `ready` when messages of these streams come again; gives a function that ends this."""
         self._asked_ms = self._now_ms()
         self._waiting[ready] = None
         if self._receiving is None:
@@ -131,7 +131,7 @@ class RetryQueue:
             logger.info("group %r is given nothing again: %s", self.group, error)
 
     def include(self, streams: Sequence[str]) -> None:
-        """Members that wait are given what comes again of these streams, too."""
+        """Let waiting members also get messages that come again from these streams."""
         more = [stream for stream in streams if stream not in self._streams and self._is_used(stream)]
         if self._waiting and more:
             receiving, self._receiving = self._receiving, None
@@ -157,9 +157,9 @@ class RetryQueue:
     # settling
 
     def complete_below(self, number: int, reads: Callable[[str], bool], then: Settled = nobody_asks) -> None:
-        """The messages below a number are consumed, those of streams that the member `reads`.
+        """Settle the messages below a number, of streams that the member `reads`.
 
-        `then` as of `GroupView.settle`, of one stream's at least.
+        `then` is as for `GroupView.settle`, for the messages of one stream.
         """
         below = [each for each in self._held.values() if each.number < number]
         readable = {stream for stream in {each.stream for each in below} if reads(stream)}
@@ -169,12 +169,12 @@ class RetryQueue:
         self._by_stream(done, lambda view, tokens, told: view.settle(tokens, told), then)
 
     def token_of(self, stream: str, offset: int) -> bytes | None:
-        """What a message of a stream was given with, if it came again and is not settled."""
+        """The token of a message of a stream that came again and is not settled; None for another one."""
         held = self._find(stream, offset)
         return None if held is None else held.message.token
 
     def forget(self, stream: str, offset: int) -> None:
-        """A message was sent back once more."""
+        """Drop a message that was sent back once more."""
         held = self._find(stream, offset)
         if held is not None:
             self._drop(held)
@@ -214,14 +214,14 @@ class RetryQueue:
             told = nobody_asks
 
     def tick(self, now_ms: int) -> None:
-        """Renew what members have, as long as they ask."""
+        """Renew the messages of members, as long as members ask."""
         if self._held and not self.is_idle and now_ms - self._renewed_ms >= _RENEWED_MS:
             self._renewed_ms = now_ms
             held = list(self._held.values())
             self._by_stream(held, lambda view, tokens, told: view.change_invisible(tokens, HELD_MS, told), nobody_asks)
 
     def close(self) -> None:
-        """The members have gone: what they had comes again when its time is over."""
+        """The members have gone: their messages come again when their time is over."""
         if self._receiving is not None:
             self._receiving.close()
         self._held.clear()
@@ -235,12 +235,12 @@ class Pulling:
         self._views = views
         self._now_ms = now_ms
         self._done: dict[tuple[str, str], int] = {}
-        """Stream and group → up to where members are done, as far as that is not written down."""
+        """Stream and group → the offset below which members are done, until it is written down."""
         self._retries: dict[str, RetryQueue] = {}
         self._written_ms = now_ms()
 
     def pulled(self, stream: str, group: str, offset: int) -> PulledQueue:
-        """A member reads a queue from an offset on: where its group begins, if it is new there.
+        """A member reads a queue from an offset on; a group new to the queue begins there.
 
         Raises ResourceNotFoundError, StreamLockedError, LogError.
         """
@@ -252,7 +252,7 @@ class Pulling:
         return queue
 
     def place(self, stream: str, group: str) -> int | None:
-        """Up to where a group is done with a queue; None where it was never there. Errors as `pulled`."""
+        """The offset below which a group is done with a queue; None where it was never there. Errors as `pulled`."""
         view, said = self._views.find_view(stream, group), self._done.get((stream, group))
         if view is None:
             return said
@@ -263,9 +263,9 @@ class Pulling:
         return self._views.start_of(stream, group)
 
     def done(self, stream: str, group: str, offset: int, then: Settled | None = None) -> None:
-        """A member is done with everything below an offset; it is written down soon, with `then` at once.
+        """A member is done with all messages below an offset; this is written down soon, with `then` at once.
 
-        An offset below what is known changes nothing: late words of a member that lost the queue to another one.
+        A lower offset than the known one changes nothing: a late report of a member that lost the queue to another.
         """
         key = (stream, group)
         if then is None:
@@ -280,7 +280,7 @@ class Pulling:
         PulledQueue(view).complete_below(offset, then)
 
     def retries(self, group: str) -> RetryQueue:
-        """What comes again for the members of a group that read for themselves."""
+        """The retry queue of a group's members that read for themselves."""
         found = self._retries.get(group)
         if found is None:
             found = self._retries[group] = RetryQueue(group, self._views, self._now_ms)
@@ -289,10 +289,10 @@ class Pulling:
     def send_back(
         self, stream: str, group: str, offset: int, *, delay_ms: Callable[[int], int | None], then: Settled
     ) -> None:
-        """A member could not consume a message: it comes again later, or is a dead letter.
+        """A member could not consume a message: it comes again later, or becomes a dead letter.
 
-        `delay_ms` is asked with how often it came again before; None: never again. Errors as `pulled`, raised;
-        PreconditionFailedError for an offset where no message is.
+        `delay_ms` is called with the number of its earlier retries, and gives the delay, or None for a dead letter.
+        Raises the errors of `pulled`, PreconditionFailedError for an offset without a message.
         """
         view = self._views.view_from(stream, group, offset)
         if not view.stream.first_offset <= offset < view.stream.next_offset:
@@ -306,16 +306,16 @@ class Pulling:
         queue.send_back(offset, delay_ms(again), then, token=token)
 
     def forget_place(self, stream: str, group: str) -> None:
-        """A group goes on elsewhere: where members said they are counts no more."""
+        """A group goes on elsewhere: forget the places that its members reported."""
         self._done.pop((stream, group), None)
 
     def forget(self, stream: str) -> None:
-        """A stream is no more."""
+        """A stream was deleted: forget its places."""
         for key in [key for key in self._done if key[0] == stream]:
             del self._done[key]
 
     def tick(self, now_ms: int) -> None:
-        """Time passes."""
+        """Write down places and renew retries when they are due."""
         if 0 <= now_ms - self._written_ms < WRITTEN_MS:
             return
         self._written_ms = now_ms
@@ -327,7 +327,7 @@ class Pulling:
                 del self._retries[group]
 
     def write(self) -> None:
-        """Write down where members are."""
+        """Write down the places of members."""
         done, self._done = self._done, {}
         for (stream, group), offset in done.items():
             try:

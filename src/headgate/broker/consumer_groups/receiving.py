@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from headgate.broker.consumer_groups.view import GroupView
 
 RECEIVED_BYTES = 1 << 20
-"""At most so much is given to one request; a single larger message goes alone."""
+"""Limit: bytes given to one request; a single larger message goes alone."""
 
 
 class ReceivedMessage(msgspec.Struct, gc=False):
     """One message: `queue` is the place of its stream in the request, `token` (16 bytes) settles it.
 
-    `attempt` is 1 for the first, `message` the encoded AMQP 1.0 message, which was stored at `timestamp_ms`.
+    `attempt` begins with 1; `message` is the encoded AMQP 1.0 message, stored at `timestamp_ms`.
     """
 
     queue: int
@@ -41,7 +41,7 @@ class ReceivedMessage(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class Received:
-    """The answer to a request. Without messages: whether some were looked at and filtered out."""
+    """The answer to a request; without messages, `was_filtered` says whether some were looked at and filtered out."""
 
     messages: list[ReceivedMessage] = field(default_factory=list)
     was_filtered: bool = False
@@ -49,11 +49,11 @@ class Received:
 
 @dataclass(slots=True)
 class ReceiveRequest:
-    """Give `count` messages at most of some queues to one member of a group, for `invisible_ms`.
+    """A request of one group member for at most `count` messages of some queues, for `invisible_ms`.
 
-    `filter` is for messages that nobody was given before, `filter_again` for those that come again; what they are not
-    true for counts as consumed. Without `takes_fresh` only the latter are given. `then` is called once, in the broker's
-    thread.
+    `filter` is for fresh messages, `filter_again` for messages that come again; a message for which its filter is not
+    true counts as consumed. Without `takes_fresh` only messages that come again are given. `then` is called once, in
+    the broker's thread.
     """
 
     group: str
@@ -85,11 +85,11 @@ class Receiving:
     def __init__(self, request: ReceiveRequest) -> None:
         self.request = request
         self.left = request.count
-        """How many messages it takes still."""
+        """How many more messages it takes."""
         self._queues: dict[GroupView, int] = {}
-        """Those that it waits at, or has something from."""
+        """Views that it waits at or has messages from → the places of their streams in the request."""
         self._outstanding = 0
-        """Parts whose claims are not on disk yet."""
+        """Number of parts whose claims are not on disk yet."""
         self._received = Received()
         self._filtered_before = 0
         self._error: HeadgateError | None = None
@@ -98,14 +98,13 @@ class Receiving:
 
     @property
     def is_done(self) -> bool:
-        """Whether it was answered, or nobody waits for the answer."""
+        """Whether it was answered, or its client is gone."""
         return self._is_done
 
     def end(self, *, at_once: bool = False) -> None:
         """Its time is over: it is answered without messages, unless some are on their way to it. Again is harmless.
 
-        While a worker looks at messages that are there, it is answered behind that, unless it is to be `at_once`: who
-        waits for no time at all is given what there is.
+        While a worker still looks at messages, the answer comes after that, unless `at_once`.
         """
         if self._is_done:
             return
@@ -114,7 +113,7 @@ class Receiving:
             if at_once or not any(view.is_looking for view in self._queues):
                 self._leave()
                 self._received.was_filtered = self._filtered() > self._filtered_before
-                # There is nothing elsewhere: what keeps one of its queues from giving any is said.
+                # No other queue has messages, so the error of a queue that gives none is the answer.
                 self._answer(self._received if self._error is None else self._error)
             return
         trouble = next((view.trouble for view in self._queues if view.trouble is not None), None)
@@ -136,12 +135,12 @@ class Receiving:
         self._filtered_before = self._filtered()
 
     def looked(self) -> None:
-        """A view has nothing for it: if its time is over, and no other view looks still, it is answered."""
+        """A view has no messages for it: if its time is over, and no other view still looks, it is answered."""
         if self._is_over:
             self.end()
 
     def collect(self, now_ms: int) -> bool:
-        """Take what its views have, that which gave something longest ago first; whether there was something."""
+        """Take messages of its views, first of the one that gave longest ago; whether it needs nothing more."""
         for view in sorted(self._queues, key=_given_last):
             if self.left <= 0:
                 break
@@ -178,14 +177,14 @@ class Receiving:
         self._answer_if_complete()
 
     def failed(self, view: GroupView, error: HeadgateError) -> None:
-        """A view gives nothing: its messages are damaged, or its stream is gone."""
+        """A view failed: its messages are damaged, or its stream is gone."""
         view.remove(self)
         self._queues.pop(view, None)
         self._error = error
         self._answer_if_complete()
 
     def lost(self, error: HeadgateError) -> None:
-        """A part that was claimed for it does not come."""
+        """A part that was claimed for it is lost."""
         self._outstanding -= 1
         self._error = error
         self._answer_if_complete()

@@ -1,8 +1,8 @@
 """Expressions that members of consumer groups announce, and their registration with the match index of each stream.
 
-A heartbeat is compared with the one before: what is new is checked at once, in memory, and registered in a worker some
-moments later, all that came for a stream as one change of its registry. Versions and liveness follow rocketmq_filters,
-section 9; an expression is alive as long as any member of its group lists the topic.
+A heartbeat is compared with the one before: new expressions are checked at once, in memory, and registered in a worker
+shortly after, with all others for a stream as one change of its registry. Versions and liveness follow
+rocketmq_filters, section 9; an expression is alive as long as any member of its group lists the topic.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from headgate.scan.match_index import REGISTRY_NAME, Announcement, FilterRegistr
 logger = logging.getLogger("headgate.broker")
 
 LOOK_MS = 5_000
-"""How often topics are looked at for queues that came."""
+"""How often topics are checked for new queues."""
 
 CLEAN_MS = 3_600_000
-"""How often registries are looked at for expressions that have been dead for a day."""
+"""How often registries are checked for expressions that have been dead for a day."""
 
 RETRY_MS = 30_000
-"""What could not be registered is tried again after so long."""
+"""After this time a failed registration is tried again."""
 
 _STREAMS_A_JOB = 64
 _KEPT_FILTERS = 1_024
 
 Refusal = FilterError | ConfigError
 Refusals = Mapping[str, Refusal]
-"""Topic → why its expression is no filter."""
+"""Topic → the error for which its expression is no filter."""
 
 _NOTHING_REFUSED: Refusals = {}
 
 
 @dataclass(slots=True, frozen=True)
 class Expression:
-    """What a group asks of a topic: the newest announcement of its members that is a filter, and the filter."""
+    """The expression of a group for a topic: the newest announcement that is a filter, and the filter."""
 
     announcement: Announcement
     filter: Filter
@@ -50,7 +50,7 @@ class Expression:
 
 @dataclass(slots=True)
 class _Heartbeat:
-    """What a member announced last."""
+    """The last announcement of a member."""
 
     subscriptions: Mapping[str, Announcement]
     refused: Refusals
@@ -66,7 +66,7 @@ class _Topic:
 
 @dataclass(slots=True)
 class _Changes:
-    """What is to be done to the registry of one stream: id → what was announced, None to forget it; and who is gone."""
+    """Pending changes of one stream's registry: id → announcement, None to forget it; and ids that are `gone`."""
 
     announced: dict[str, Announcement | None] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
@@ -77,7 +77,7 @@ class _Changes:
         self.gone.discard(filter_id)
 
     def add_earlier(self, earlier: _Changes) -> None:
-        """Put what could not be done before what came since."""
+        """Put changes that failed before those that came since."""
         self.gone |= earlier.gone - self.announced.keys()
         self.announced = {**earlier.announced, **self.announced}
 
@@ -85,8 +85,8 @@ class _Changes:
 class Registering:
     """The expressions of all consumer groups of a broker. All calls are made in its thread, and wait for no file.
 
-    `streams_of` gives the streams that a topic has now, none for a topic that is not there. `settings` are those of a
-    stream that has no registry yet.
+    `streams_of` gives the streams that a topic has now, none for a missing topic. `settings` are for streams that have
+    no registry yet.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Registering:
         settings: IndexSettings,
         registered: Callable[[str], None],
     ) -> None:
-        """`registered` is told each stream whose registry was changed."""
+        """`registered` is called with each stream whose registry was changed."""
         self._root = root
         self._names = names
         self._streams_of = streams_of
@@ -112,7 +112,7 @@ class Registering:
         self._topics: dict[str, _Topic] = {}
         self._changes: dict[str, _Changes] = {}
         self._restarted: set[str] = set()
-        """Streams whose registries know that this broker began."""
+        """Streams whose registries have noted the start of this broker."""
         self._unclean: list[str] = []
         self._clean_due_ms = self._look_due_ms = now_ms()
         self._is_running = False
@@ -120,11 +120,11 @@ class Registering:
     # members
 
     def announce(self, group: str, client_id: str, subscriptions: Mapping[str, Announcement]) -> Refusals:
-        """A heartbeat of a member: all that it asks for, by topic; the topics that it does not list it left.
+        """A heartbeat of a member with all its expressions, by topic; it has left topics that it does not list.
 
-        Gives the reasons of expressions that are no filters; nobody registers those. Tags and empty expressions are
-        nothing to register. The mapping is kept: it is not changed any more. Cost: comparing it with the last one;
-        a millisecond or so for an expression that nobody had before.
+        Gives the errors of expressions that are no filters; these are not registered, nor are tags and empty
+        expressions. The mapping is kept, and must not change any more. Cost: comparing it with the last one; about a
+        millisecond for a new expression.
         """
         members = self._members.get(group)
         known = None if members is None else members.get(client_id)
@@ -145,9 +145,9 @@ class Registering:
         return refused
 
     def subscribe(self, group: str, client_id: str, topic: str, announcement: Announcement) -> Refusal | None:
-        """The same of one topic, beside what else the member asks for: an expression that came with a request.
+        """The same for one topic, beside the member's others: an expression that came with a request.
 
-        One that differs from the member's last one only in its version is that one.
+        An expression that differs from the member's last one only in its version counts as that one.
         """
         known = self._members.get(group, {}).get(client_id)
         subscriptions: Mapping[str, Announcement] = {} if known is None else known.subscriptions
@@ -167,12 +167,12 @@ class Registering:
         self._retire(group, known.subscriptions, {})
 
     def expression(self, group: str, topic: str) -> Expression | None:
-        """What a group asks of a topic now; None without a member that announced a filter."""
+        """The expression of a group for a topic now; None without a member that announced a filter."""
         found = self._topics.get(topic)
         return None if found is None else found.expressions.get(group)
 
     def _announce(self, group: str, topic: str, announcement: Announcement) -> Refusal | None:
-        """One expression, by the rules of the registry: the newest version of a group is in force."""
+        """Take one expression, by the rules of the registry: the newest version of a group is in force."""
         found = self._topics.get(topic)
         old = None if found is None else found.expressions.get(group)
         wanted = parsed(announcement.text, announcement.dialect)
@@ -182,7 +182,7 @@ class Registering:
                 if found is None:
                     found = self._topics[topic] = _Topic(self._queues(topic))
                 found.expressions[group] = Expression(announcement, wanted)
-                # A new version of the same text is nothing that the registry has to be told.
+                # The registry need not know a new version of the same text.
                 if old is None or not announcement.says_the_same(old.announcement):
                     self._change(found.streams, f"{group}#{topic}", announcement)
             return None
@@ -192,7 +192,7 @@ class Registering:
         return wanted
 
     def _retire(self, group: str, before: Mapping[str, Announcement], now: Mapping[str, Announcement]) -> None:
-        """What a member does not list any more, and no other one does, is dead."""
+        """Retire the expressions of topics that the member has stopped listing, and that no other member lists."""
         for topic in before.keys() - now.keys():
             found = self._topics.get(topic)
             if found is None or group not in found.expressions:
@@ -210,7 +210,7 @@ class Registering:
             del self._topics[topic]
 
     def _queues(self, topic: str) -> tuple[str, ...]:
-        """The streams of a topic; none while one of them is damaged, which others say."""
+        """The streams of a topic; none while one of them is damaged, which is reported elsewhere."""
         try:
             return tuple(self._streams_of(topic))
         except LogError:
@@ -223,7 +223,7 @@ class Registering:
     # registries
 
     def tick(self, now_ms: int) -> None:
-        """Register what is due; about once a second."""
+        """Register due changes; called about once a second."""
         if now_ms >= self._look_due_ms:
             self._look_due_ms = now_ms + LOOK_MS
             for name, topic in self._topics.items():
@@ -244,7 +244,7 @@ class Registering:
         return (stream_folder(self._root, name) / REGISTRY_NAME).exists()
 
     def _follow(self, name: str, topic: _Topic) -> None:
-        """Register all expressions of a topic with the streams that it has now and had not."""
+        """Register all expressions of a topic with its new streams."""
         streams = self._queues(name)
         if streams == topic.streams:
             return
@@ -263,7 +263,7 @@ class Registering:
                 try:
                     self._change_registry(name, changes.get(name), is_new=name in new, now_ms=now_ms)
                 except (StreamNotFoundError, StreamReadOnlyError):
-                    # It was deleted, or is nobody's to index.
+                    # It was deleted, or is read-only, so that it is not indexed.
                     continue
                 except (HeadgateError, OSError) as error:
                     failed[name] = error
@@ -285,7 +285,7 @@ class Registering:
         self._run_in_worker(work, ended)
 
     def _change_registry(self, name: str, changes: _Changes | None, *, is_new: bool, now_ms: int) -> None:
-        """In a worker: what is due for one stream, as one change; nothing is made for a stream without expressions."""
+        """In a worker: apply the due changes of one stream as one change; without expressions no registry is made."""
         folder = stream_folder(self._root, name)
         has_registry = (folder / REGISTRY_NAME).exists()
         if not has_registry and (changes is None or not any(changes.announced.values())):
@@ -312,7 +312,7 @@ class Registering:
 
 @functools.lru_cache(_KEPT_FILTERS)
 def parsed(text: str, dialect: str) -> Filter | Refusal:
-    """The filter that a text states, or why it is none; the same object for the same text."""
+    """The filter of a text, or the error for which it is none; the same object for the same text."""
     try:
         return Filter.parse(text, dialect)
     except (FilterError, ConfigError) as error:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 FOLDER = "groups"
 
 UNLIMITED_BYTES = 1 << 62
-"""Messages that wait to be moved refuse no publisher."""
+"""The quota of a pin: messages that wait to be moved never block publishers."""
 
 IDLE_MS = 10_000
-"""After this time without use, and with nothing that waits, the files are closed."""
+"""After this time without use, and without waiting work, the files are closed."""
 
 
 class StreamGroups:
@@ -123,13 +123,13 @@ class StreamGroups:
     # the turn
 
     def look(self, now_ms: int) -> None:
-        """Take back what is due, and look for what is wanted."""
+        """Take back expired claims, and look for wanted messages."""
         if not self._is_closed:
             self.consumption.expire(now_ms)
             self.consumption.dispatch(now_ms)
 
     def commit(self, now_ms: int) -> None:
-        """Write down what changed, tell it, carry dead letters to their streams."""
+        """Commit changes, answer, carry dead letters to their streams."""
         if self._is_closed:
             return
         self.consumption.commit(now_ms)
@@ -140,20 +140,20 @@ class StreamGroups:
         self._keep_pinned(now_ms)
 
     def _keep_pinned(self, now_ms: int) -> None:
-        """Retention keeps the messages that wait to be moved: the only ones, as groups else go on at what is kept."""
+        """Let retention keep the messages that wait to be moved; without others, groups go on at what is kept."""
         stream = self.stream
         moving = [offset_of(move.copy) for moves in self.consumption.ledger.moves().values() for move in moves]
         needed = min(moving, default=None)
         if self._is_pinned and needed == stream.moved_from:
             return
-        # What an earlier process pinned is looked at once.
+        # The pin of an earlier process is checked once.
         self._is_pinned, stream.moved_from = True, needed
         if not self._owner.keep_pinned(stream):
             wanted = None if needed is None else Pin(needed, UNLIMITED_BYTES)
             self._pinning.keep(lambda _now_ms: wanted, now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Look after what time brings. Cost: the same with any number of groups."""
+        """Ask for a turn when timed work is due. Cost: the same with any number of groups."""
         self._latest_ms = max(self._latest_ms, now_ms)
         consumption = self.consumption
         if (
@@ -164,19 +164,19 @@ class StreamGroups:
             consumption.touch()
 
     def rest(self, now_ms: int) -> None:
-        """Give memory back that was not used for a while. Cost: a look at each group."""
+        """Free memory that was not used for a while. Cost: a look at each group."""
         for view in self._views.values():
             view.rest(now_ms)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether nobody uses it, nothing waits for its time, and that has been so for a while."""
+        """Whether it has been unused for `IDLE_MS`, and nothing waits for its time."""
         consumption = self.consumption
         return (
             consumption.trouble is None
             and not consumption.is_behind
             and consumption.ledger.next_due_ms == NEVER
             and not consumption.ledger.moves()
-            # Not while the clock is behind what it was: who opens a ledger then finds claims that had ended.
+            # Not while the clock is behind its latest time: a ledger opened then would find claims that had ended.
             and now_ms >= self._latest_ms
             and now_ms - self._used_ms >= IDLE_MS
             and all(now_ms - view.used_ms >= IDLE_MS and not view.is_in_use for view in self._views.values())
@@ -184,13 +184,13 @@ class StreamGroups:
 
     @property
     def broken_by(self) -> HeadgateError | None:
-        """Why its ledger has to be opened again; None where it has not."""
+        """Why its ledger has to be opened again; None where it need not."""
         return self.consumption.trouble if self.consumption.ledger.is_broken else None
 
     # ending
 
     def end(self, error: HeadgateError) -> None:
-        """The stream is gone, or its ledger of no use: who waits is told."""
+        """The stream is gone, or its ledger is broken: waiting requests get the error."""
         self.consumption.end(error)
         self._close(error)
 

@@ -1,4 +1,4 @@
-"""One consumer group on one queue: what its members are given of it, and what settling that does.
+"""One consumer group on one queue: it gives the queue's messages to members, and settles them.
 
 never looked at ──► read with the filter of who asks ──┐
 came back (its invisible time ended) ──────────────────┴──► claim ──► commit ──► given
@@ -30,19 +30,19 @@ from headgate.message import EncodedMessages
 from headgate.scan import ScanBatch, ScanCounters
 
 MAX_UNSETTLED = 10_000
-"""While members have so many messages of a queue, they are given no fresh ones; as in the original."""
+"""Limit: messages of a queue that members have; at the limit they are given no fresh ones, as in RocketMQ."""
 
 LOOK_AHEAD = 2_048
-"""At most so many messages wait, noted, behind others of their message groups."""
+"""Limit: messages that are noted and wait for others of their message groups."""
 
 NOTED_AFTER = 8_192
-"""Offsets that were passed over and are written down without waiting for a claim."""
+"""After this many passed offsets they are written down without waiting for a claim."""
 
 PULLED_MS = 30_000
-"""After this time without a read by the member that has a queue for itself, others are given its fresh messages."""
+"""After this time without a read by a member that reads the queue for itself, others are given fresh messages."""
 
 REST_MS = 10_000
-"""After this time without use its memory for reading is given back."""
+"""After this time without use a view frees its memory for reading."""
 
 DEAD_LETTER_PREFIX = "%DLQ%"
 
@@ -51,7 +51,7 @@ _NO_COPIES = ReadCopies(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
 @dataclass(slots=True)
 class GroupCounts:
-    """Messages of a queue as a group has them: `unseen` were never looked at, `available` ones came back.
+    """Messages of a queue by their state in a group: `unseen` were never looked at, `available` ones came back.
 
     `claimed` ones are with members, `moving` ones on their way to the dead letters.
     """
@@ -63,18 +63,18 @@ class GroupCounts:
 
     @property
     def lag(self) -> int:
-        """How many are not settled, as far as that is known without the filter."""
+        """How many messages are unsettled, as far as is known without the filter."""
         return self.unseen + self.available + self.claimed
 
 
 @dataclass(slots=True)
 class GroupCounters:
-    """What became of the messages of a group on a queue since the broker opened it."""
+    """Counts of what happened to the messages of a queue in a group since the broker opened it."""
 
     delivered: int = 0
     delivered_bytes: int = 0
     filtered: int = 0
-    """Offsets that were passed over, those without messages among them."""
+    """Offsets that were passed over, also offsets without messages."""
     completed: int = 0
     expired: int = 0
     dead_lettered: int = 0
@@ -88,8 +88,8 @@ def dead_letters_of(group: str) -> str:
 class GroupView:
     """The place of one consumer group in one queue; in the broker's thread only. From `ConsumerGroups.view`.
 
-    It is of no use any more when its stream is deleted or its group removed, or after some seconds without use: ask for
-    it where it is needed.
+    It is closed when its stream is deleted or its group removed, or after some seconds without use: get a new one for
+    each use.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class GroupView:
     ) -> None:
         """`fresh` makes the reader of messages that were not given yet.
 
-        `offer` is called when there is something for a waiting member. `claimed` is called when a claim is to be
-        committed, and gives its number, over all views.
+        `offer` is called when there may be messages for a waiting member. `claimed` is called when a claim is to be
+        committed, and gives its number, counted over all views.
         """
         self.group = group
         self.stream = stream
@@ -118,12 +118,12 @@ class GroupView:
         self.is_queued = False
         self.is_closed = False
         self.given_last = 0
-        """The number of what it gave last, over all views."""
+        """The number of its last claim, counted over all views."""
         self.used_ms = now_ms()
         self._pulled_until_ms = 0
         self._pulled_with: dict[MessageConsumer, None] = {}
         self._pulled = ScanCounters()
-        """Of members that read the queue for themselves and have ended that."""
+        """Counters of members that have stopped reading the queue for themselves."""
         self.waiting: dict[Receiving, None] = {}
         """The requests that wait for messages, in order."""
         self._source = source
@@ -134,10 +134,10 @@ class GroupView:
         self.now_ms = now_ms
         self._given: list[tuple[Receiving, GivenCopies]] = []
         self._order: MessageOrder | None = None
-        """Of a group that keeps the order of message groups, once it is used."""
+        """The order of message groups, for a group that keeps it; made at the first use."""
         self.fresh = fresh(self)
         self._counted = self.fresh.position
-        """Below this offset it is counted what was passed over."""
+        """Below this offset the passed offsets are counted."""
 
     # what it has
 
@@ -149,11 +149,11 @@ class GroupView:
 
     @property
     def position(self) -> int:
-        """The offset behind all that was given, or passed over."""
+        """The offset behind all messages that were given or passed over."""
         return self.fresh.position
 
     def counts(self) -> GroupCounts:
-        """How many messages are there, by state. Cost: microseconds, and a few nanoseconds for each unsettled one."""
+        """The number of messages by state. Cost: microseconds, and a few nanoseconds for each unsettled one."""
         rows = self.view.counts()
         unseen = self.stream.messages_from(self.position)
         return GroupCounts(unseen, rows.available + rows.waiting, rows.claimed, self._moving)
@@ -164,12 +164,12 @@ class GroupView:
 
     @property
     def reader(self) -> MessageConsumer | None:
-        """What reads for it, by itself or for a member that reads on its own; None while nothing does."""
+        """The consumer that reads for it: its own one, or that of a member that reads for itself; None without one."""
         return self.fresh.consumer or next(iter(self._pulled_with), None)
 
     @property
     def scan_counters(self) -> ScanCounters:
-        """What reading for it examined, skipped and kept, by itself and by members that read for themselves."""
+        """Counters of the messages examined, skipped and kept, by itself and by members that read for themselves."""
         counters = self.fresh.counters
         counters.add(self._pulled)
         for consumer in self._pulled_with:
@@ -183,25 +183,25 @@ class GroupView:
 
     @property
     def trouble(self) -> LogError | None:
-        """Why nothing is settled or given out now; None where it is."""
+        """Why nothing can be settled or given out now; None without trouble."""
         return self._consumption.trouble
 
     @property
     def is_in_use(self) -> bool:
-        """Whether somebody waits, is about to be given something, or reads for itself."""
+        """Whether a request waits or is about to be given messages, or a member reads for itself."""
         return bool(self.waiting or self._given) or self.is_pulled
 
     # who waits
 
     def add(self, receiving: Receiving) -> None:
-        """A request waits here."""
+        """Add a waiting request."""
         self.used_ms = self.now_ms()
         self.waiting[receiving] = None
         self._consumption.receiving[self] = None
         self._consumption.ready(self)
 
     def remove(self, receiving: Receiving) -> None:
-        """A request waits no more; again is harmless."""
+        """Remove a request; again is harmless."""
         if self.waiting.pop(receiving, self) is self:
             return
         self.used_ms = self.now_ms()
@@ -220,22 +220,22 @@ class GroupView:
             self._consumption.ready(self)
 
     def end(self, error: HeadgateError) -> None:
-        """See `ViewDispatcher`: those that wait go on without it."""
+        """See `ViewDispatcher`: waiting requests go on without this view."""
         for receiving in list(self.waiting):
             receiving.failed(self, error)
 
     def rest(self, now_ms: int) -> None:
-        """Give memory back that was not used for a while."""
+        """Free memory that was not used for a while."""
         if not self.waiting and is_over(self.used_ms, REST_MS, now_ms):
             self.fresh.close()
 
     def note_passed(self) -> None:
-        """Write down what was passed over. Raises LogError."""
+        """Write down which offsets were passed over. Raises LogError."""
         if not self.is_closed:
             self._note_passed(1)
 
     def close(self, error: HeadgateError) -> None:
-        """It is no more."""
+        """Close the view; requests that wait for it get the error."""
         self.is_closed = True
         self.end(error)
         given, self._given = self._given, []
@@ -247,37 +247,37 @@ class GroupView:
 
     @property
     def is_pulled(self) -> bool:
-        """Whether a member reads the queue for itself: others are given only what comes again."""
+        """Whether a member reads the queue for itself; then others are given only messages that come again."""
         return self.now_ms() < self._pulled_until_ms
 
     def pulled(self) -> None:
-        """A member reads the queue for itself, now."""
+        """Note that a member reads the queue for itself now."""
         self.used_ms = self.now_ms()
         self._pulled_until_ms = self.used_ms + PULLED_MS
 
     def pulled_with(self, consumer: MessageConsumer) -> None:
-        """A member reads with this, until `ends_pulling`: what that costs counts as the group's."""
+        """A member reads with a consumer, until `ends_pulling`; its work counts for the group."""
         self._pulled_with[consumer] = None
 
     def ends_pulling(self, consumer: MessageConsumer) -> None:
-        """A member reads no more with this; again is harmless."""
+        """A member stops reading with a consumer; again is harmless."""
         if self._pulled_with.pop(consumer, self) is not self:
             self._pulled.add(consumer.counters)
 
     def skip_to(self, offset: int) -> None:
-        """Messages below an offset are not looked at any more."""
+        """Look at no more messages below an offset."""
         if offset > self.fresh.position:
             self.fresh.go_to(offset)
             self._counted = self.fresh.position
 
     def learn_order_anew(self) -> None:
-        """A message may have come back whose message group is not known."""
+        """Learn the order again: a message of an unknown message group may have come back."""
         self._order = None
 
     # finding
 
     def dispatch(self, now_ms: int) -> bool:
-        """Look for what is wanted, a bounded amount; see `ViewDispatcher`."""
+        """Look for wanted messages, a bounded number; see `ViewDispatcher`."""
         if not self.waiting:
             return False
         if self._settings().fifo:
@@ -307,7 +307,7 @@ class GroupView:
 
     @property
     def is_looking(self) -> bool:
-        """Whether there may be something for those that wait that was not looked at, and soon is."""
+        """Whether messages that waiting requests may want are soon to be looked at."""
         if self.trouble is not None:
             return False
         if self.is_queued or not self._is_ordered:
@@ -322,32 +322,32 @@ class GroupView:
         return self.fresh.look(wanted, min(count, room))
 
     def _count_passed(self, given: int = 0) -> None:
-        """Count the offsets that were passed over since the last count, in which `given` messages were taken."""
+        """Count the offsets passed over since the last count; `given` of them were taken."""
         self.counters.filtered += self.fresh.position - self._counted - given
         self._counted = self.fresh.position
 
     @property
     def _room(self) -> int:
-        """How many messages more its members may have; what waits to be a dead letter counts: it is in memory."""
+        """How many more messages its members may have; moves to dead letters count too, as they are in memory."""
         return MAX_UNSETTLED - self.view.counts().claimed - self._moving
 
     @property
     def _look_room(self) -> int:
-        """How many messages more may be found for its members, given or noted."""
+        """How many more messages may be found for its members, given or noted."""
         if self._order is None:
             return self._room
         return min(LOOK_AHEAD - self.view.counts().available, self._room)
 
     @property
     def _is_ordered(self) -> bool:
-        """Whether it is known which messages may be given, as the settings of the group are now."""
+        """Whether the order of message groups is known, if the settings of the group now ask for it."""
         if self._order is None:
             return not self._settings().fifo
         return self._order.is_known
 
     @property
     def _may_give(self) -> bool:
-        """Whether there seems to be something for somebody who waits."""
+        """Whether there seem to be messages for a waiting request."""
         if not (self.waiting and self._is_ordered):
             return False
         if self._order is not None:
@@ -360,17 +360,17 @@ class GroupView:
         return taker is not None and self.fresh.has_some(taker.request.filter)
 
     def _came_back(self, limit: int) -> NDArray[np.int64]:
-        """Available messages that were given before, the first ones."""
+        """The first available messages that were given before, at most `limit`."""
         return self.view.returned(limit)
 
     def _note_passed(self, least: int) -> None:
-        """Write down that offsets were passed over, if they are many; else that comes with a claim."""
+        """Write down passed offsets if they are at least `least`; fewer are written with a claim."""
         start, stop = self.view.next_copy, copy_number(self.fresh.position)
         if stop - start >= copy_number(least) and self._consumption.trouble is None:
             self.view.postpone((), 0, covered=[(start, stop)])
 
     def _look_ahead(self, order: MessageOrder, wanted: Filter | None, count: int) -> bool:
-        """Note fresh messages with their message groups, until enough of these are free or many wait."""
+        """Note fresh messages with their message groups, until a group is free or many messages wait."""
         room = self._look_room
         if order.has_free or room <= 0 or self._consumption.trouble is not None:
             return False
@@ -383,14 +383,14 @@ class GroupView:
         return not order.has_free
 
     def _changed(self, copies: Sequence[int] | NDArray[np.int64]) -> None:
-        """Something became of messages that somebody had."""
+        """Tell the order that claimed messages may have changed."""
         if self._order is not None:
             self._order.changed(copies)
 
     # giving
 
     def serve(self, now_ms: int) -> None:
-        """Give what was found to those that wait, who came first first."""
+        """Give the found messages to waiting requests, in order of their coming."""
         for receiving in list(self.waiting):
             if not self._may_give:
                 break
@@ -423,7 +423,7 @@ class GroupView:
             left_bytes -= self._claim(receiving, self._never_given(batch), now_ms, covered=self._covered())
 
     def _never_given(self, batch: ScanBatch) -> ReadCopies:
-        """What was read, without what members that read for themselves gave back before others came there."""
+        """The messages read, without those already sent back by a member that reads for itself."""
         found = ReadCopies(batch.offsets * copy_number(1), batch.timestamps_ms, batch.messages)
         if not len(found) or self.view.seen_until <= int(found.copies[0]):
             return found
@@ -445,7 +445,7 @@ class GroupView:
     def _claim(
         self, receiving: Receiving, found: ReadCopies, now_ms: int, *, covered: Sequence[tuple[int, int]] = ()
     ) -> int:
-        """Claim messages that were read for a request; gives how many bytes they have."""
+        """Claim messages for a request; gives their size in bytes."""
         if not len(found):
             return 0
         until_ms = now_ms + receiving.request.invisible_ms
@@ -457,14 +457,14 @@ class GroupView:
         return total(found.messages.lengths)
 
     def _covered(self) -> list[tuple[int, int]]:
-        """What was looked at and is not noted."""
+        """The range that was looked at and is not noted yet."""
         start, stop = self.view.next_copy, copy_number(self.fresh.position)
         return [(start, stop)] if stop > start else []
 
     def _again(self, copies: NDArray[np.int64], wanted: Filter | None) -> ReadCopies:
-        """Some of these available messages, read, the first ones, if a filter is true for them. Raises LogError.
+        """Read the first of these available messages, and keep those for which the filter is true. Raises LogError.
 
-        Those that it is not true for, or that retention deleted, are settled.
+        Messages for which it is not true, or that retention deleted, are settled.
         """
         if not len(copies):
             return _NO_COPIES
@@ -480,9 +480,9 @@ class GroupView:
         return found.take(kept)
 
     def _not_over(self, found: ReadCopies) -> ReadCopies:
-        """Those that were not given too often yet; the others become dead letters.
+        """The messages with attempts left; the others become dead letters.
 
-        That is so for claims that ended while nothing could be written, and where fewer attempts are allowed now.
+        Such others exist where claims ended while nothing could be written, or where fewer attempts are allowed now.
         """
         over = self.view.attempts_of(found.copies) >= self._settings().max_attempts
         if not over.any():
@@ -508,7 +508,7 @@ class GroupView:
             receiving.deliver(self, part)
 
     def _give_back(self, part: GivenCopies) -> None:
-        """Nobody waits any more: as if it had not been claimed."""
+        """Release messages whose request has ended, as if they had not been claimed."""
         if part.tokens is not None and self._consumption.trouble is None:
             self.view.release(part.tokens, counts=False)
             self._changed(part.tokens.copies)
@@ -520,7 +520,7 @@ class GroupView:
     def settle(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
         """Settle the messages with these tokens as consumed.
 
-        `then` gets for each token whether its claim still stood, or the error for which nothing was settled: LogError,
+        `then` gets for each token whether its claim still stood, or, if nothing was settled, the error: LogError,
         PreconditionFailedError, ResourceNotFoundError.
         """
 
@@ -532,7 +532,7 @@ class GroupView:
         self._settle(tokens, then, settle)
 
     def change_invisible(self, tokens: Sequence[bytes], invisible_ms: int, then: Settled = nobody_asks) -> None:
-        """The messages come again after so long from now, 0: at once, unless they are settled before. As `settle`."""
+        """Messages come again `invisible_ms` from now (0: at once) unless they are settled first. As `settle`."""
         until_ms = self.now_ms() + invisible_ms
 
         def change(given: Tokens) -> NDArray[np.bool_]:
@@ -541,7 +541,7 @@ class GroupView:
         self._settle(tokens, then, change)
 
     def claim_again(self, tokens: Sequence[bytes], invisible_ms: int, then: Settled = nobody_asks) -> list[bytes]:
-        """As `change_invisible`, but with other tokens from now on; gives these, of use once `then` was told."""
+        """As `change_invisible`, but with new tokens; gives these, which are valid once `then` is called."""
         until_ms = self.now_ms() + invisible_ms
         made: list[bytes] = []
 
@@ -554,11 +554,11 @@ class GroupView:
         return made
 
     def take_back(self, tokens: Sequence[bytes]) -> None:
-        """The messages, as far as they are still held, were not given to anybody: they come at once, uncounted."""
+        """Messages were not delivered: those still claimed come again at once, and the attempt does not count."""
         self._settle(tokens, nobody_asks, lambda given: self.view.release(given, counts=False))
 
     def _release(self, tokens: Tokens) -> NDArray[np.bool_]:
-        """They come again at once, those that were given too often as dead letters."""
+        """Release messages: they come again at once, or become dead letters after too many attempts."""
         attempts = self.view.attempts(tokens)
         over = attempts >= self._settings().max_attempts
         held = self.move(tokens.take(over)) if over.any() else np.zeros(0, dtype=np.bool_)
@@ -568,11 +568,11 @@ class GroupView:
         return released
 
     def dead_letter(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
-        """The messages become dead letters of the group. As `settle`."""
+        """Turn messages into dead letters of the group. As `settle`."""
         self._settle(tokens, then, self.move)
 
     def move(self, tokens: Tokens) -> NDArray[np.bool_]:
-        """Messages that somebody has become dead letters of the group; whether each was held. Raises LogError."""
+        """Turn claimed messages into dead letters of the group; whether each claim still stood. Raises LogError."""
         held = self.view.move(tokens, self._dead_letters, b"")
         self.counters.dead_lettered += int(np.count_nonzero(held))
         return held
@@ -592,7 +592,7 @@ class GroupView:
         self.change(change, then)
 
     def change(self, change: Callable[[], list[bool]], then: Settled) -> None:
-        """Do something with messages that members had; `then` gets what it gives, behind the commit. As `settle`."""
+        """Run a change of claimed messages; `then` gets its result behind the commit. As `settle`."""
         self.used_ms = self.now_ms()
         if self.is_closed:
             then(ResourceNotFoundError("the consumer group has no place in the queue any more", subject=self.group))
@@ -603,13 +603,13 @@ class GroupView:
             then(error if isinstance(error, LogError) else PreconditionFailedError(str(error), subject=self.group))
             return
         self._consumption.answer(then, result)
-        # Where many were held, or a message group was, there may be something to give now.
+        # There may be messages to give now, as fewer are claimed or a message group is free.
         self.wake()
 
     # time
 
     def expired(self, expired: Expired) -> None:
-        """See `ViewDispatcher`: messages come again, or are dead letters after too many attempts."""
+        """See `ViewDispatcher`: messages come again, or become dead letters after too many attempts."""
         self.counters.expired += len(expired.copies)
         over = expired.copies[expired.attempts >= self._settings().max_attempts]
         if len(over) and self._consumption.trouble is None:
@@ -618,6 +618,6 @@ class GroupView:
         self.wake()
 
     def ended_locks(self) -> None:
-        """See `ViewDispatcher`: messages may have waited until now."""
+        """See `ViewDispatcher`: waiting messages may be available now."""
         if self._order is not None:
             self._order.look_at_held()

@@ -1,4 +1,4 @@
-"""The places of all consumer groups in all queues: opened when they are asked for, one turn for all."""
+"""The places of all consumer groups in all queues: opened at their first use, with one turn for all."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from headgate.ledger import Ledger
 from headgate.log import STREAMS_FOLDER, name_of_folder
 
 YOUNG_BYTES = 1 << 30
-"""A queue that has all its messages still, and not more than that, is young: a new group begins at its beginning."""
+"""A queue of at most this size that has lost no message is young: a new group may begin at its first message."""
 
 _LOOK_MS = 1_000
-"""How often it is looked at what is not used."""
+"""How often unused views and ledgers are looked for."""
 
 _OPENED_A_TICK = 1
-"""Ledgers that a start opens, so that dead letters go on their way, and claims end, without anybody asking."""
+"""Ledgers opened per tick after a start, so that dead letters are moved and claims end without a client."""
 
 logger = logging.getLogger("headgate.broker")
 
@@ -51,9 +51,9 @@ class GroupViews:
         run_in_worker: RunInWorker | None,
         write_in_worker: RunInWorker | None,
     ) -> None:
-        """`keep_pinned` tells the topic of a stream, if that is one, that other messages are needed than before.
+        """`keep_pinned` tells the topic of a stream, if it has one, that the needed messages changed.
 
-        `run_in_worker` is for long scans, `write_in_worker` for ledgers; without, both are done at once."""
+        `run_in_worker` runs long scans, `write_in_worker` writes ledgers; without them both are done at once."""
         self.dead_letter_streams = dead_letter_streams
         self.settings_of = settings_of
         self.keep_pinned = keep_pinned
@@ -69,7 +69,7 @@ class GroupViews:
         self._opened: dict[BrokerStream, StreamGroups] = {}
         self._touched: dict[StreamGroups, None] = {}
         self._offered: dict[GroupView, None] = {}
-        """Views that have something for who waits."""
+        """Views that may have messages for waiting requests."""
         self._claims = 0
         self._to_commit: dict[StreamGroups, None] = {}
         self._to_open: list[str] | None = None
@@ -80,8 +80,8 @@ class GroupViews:
     def receive(self, request: ReceiveRequest) -> Receiving:
         """Give messages to a member of a group, as soon as there are some; see `ReceiveRequest`.
 
-        Streams that cannot be used are passed over, as long as there is another one. Raises the error of the first of
-        them where there is none: ResourceNotFoundError, StreamLockedError, other LogErrors.
+        Streams that cannot be used are passed over if another one can. If none can, raises the error of the last one:
+        ResourceNotFoundError, StreamLockedError, other LogErrors.
         """
         receiving = Receiving(request)
         views: list[tuple[int, GroupView]] = []
@@ -103,7 +103,7 @@ class GroupViews:
         return self._groups_of(stream).view(group, lambda found: self._start(found, group))
 
     def view_from(self, stream: str, group: str, offset: int) -> GroupView:
-        """The place of a group in a queue; a new one begins at an offset, where a member said that it begins.
+        """The place of a group in a queue; a new one begins at the offset that a member gave.
 
         Errors as `receive`.
         """
@@ -122,7 +122,7 @@ class GroupViews:
         return [view for groups in self._opened.values() for view in groups]
 
     def removed(self, group: str) -> None:
-        """A group is no more: its places in all queues are forgotten. Raises LogError.
+        """A group was removed: forget its places in all queues. Raises LogError.
 
         Cost: opening the ledger of each stream that groups ever used.
         """
@@ -131,7 +131,7 @@ class GroupViews:
             self._groups_of(name).drop(group, gone)
 
     def changed(self, group: str) -> None:
-        """The settings of a group are others: who waits for messages is refused, or looked for anew."""
+        """The settings of a group changed: its waiting requests are looked at again, or refused if it is disabled."""
         is_enabled = self.settings_of(group).enabled
         for groups in self._opened.values():
             view = groups.find(group)
@@ -141,7 +141,7 @@ class GroupViews:
                 view.end(EntityDisabledError("the consumer group is disabled", subject=group))
 
     def reset(self, stream: str, group: str, offset: int, then: Settled) -> None:
-        """A group goes on at an offset of a queue, whatever it has settled there, or not; `then` behind the commit.
+        """Let a group go on at an offset of a queue, and forget what it settled there; `then` comes behind the commit.
 
         Errors as `receive`.
         """
@@ -151,7 +151,7 @@ class GroupViews:
         groups.consumption.answer(then, [])
 
     def start_of(self, stream: str, group: str) -> int:
-        """The offset at which a group begins that is new to a queue. Raises ResourceNotFoundError, LogError."""
+        """The offset at which a group new to a queue begins. Raises ResourceNotFoundError, LogError."""
         return self._start(self._found(stream), group)
 
     def next_offset(self, stream: str) -> int:
@@ -214,7 +214,7 @@ class GroupViews:
         return sorted(name_of_folder(path.parent) for path in self._root.glob(f"{STREAMS_FOLDER}/*/{FOLDER}"))
 
     def open_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> MessageConsumer:
-        """What reads a stream for a view. Raises LogError."""
+        """A consumer that reads a stream for a view. Raises LogError."""
         consumer = self._consumers.message_consumer(stream, options)
         self._watch(stream)
         return consumer
@@ -222,17 +222,17 @@ class GroupViews:
     # the turn
 
     def touch(self, groups: StreamGroups) -> None:
-        """A stream's groups have something to do in the next turn."""
+        """Give the groups of a stream a turn next time."""
         if not self._touched:
             self._wake()
         self._touched[groups] = None
 
     def offer(self, view: GroupView) -> None:
-        """A view has something for who waits."""
+        """A view may have messages for waiting requests."""
         self._offered[view] = None
 
     def turn(self) -> None:
-        """Take back what is due, look for messages, give them out, write down, tell; at the end of the loop's turn."""
+        """Take back expired claims, look for messages, give them out, commit, answer; at the end of the loop's turn."""
         if not self._touched:
             return
         now_ms = self._now_ms()
@@ -242,7 +242,7 @@ class GroupViews:
         offered, self._offered = self._offered, {}
         for view in offered:
             view.serve(now_ms)
-        # Who was offered something may have taken from other queues, too.
+        # A request may have taken messages of other queues as well.
         claimed, self._to_commit = self._to_commit, {}
         for groups in dict.fromkeys([*touched, *claimed]):
             groups.commit(now_ms)
@@ -250,15 +250,15 @@ class GroupViews:
                 self._open_again(groups, groups.broken_by)
 
     def claimed(self, groups: StreamGroups) -> int:
-        """Something of a stream was claimed; gives a number that rises with every call."""
+        """Messages of a stream were claimed; gives a number that rises with every call."""
         self._to_commit[groups] = None
         self._claims += 1
         return self._claims
 
     def tick(self, now_ms: int) -> None:
-        """Look after the ledgers that are open; opens those that nobody asked for, closes unused ones.
+        """Look after the open ledgers, open the others after a start, close unused ones.
 
-        Cost: microseconds for each open ledger; about once a second a look at each group of them.
+        Cost: microseconds for each open ledger; about once a second a look at each of their groups.
         """
         for groups in self._opened.values():
             groups.tick(now_ms)
@@ -275,7 +275,7 @@ class GroupViews:
                 logger.warning("the consumer groups of stream %r cannot be looked after: %s", name, error)
 
     def _rest(self, now_ms: int) -> None:
-        """Give back what was not used for a while."""
+        """Free unused memory, and close unused ledgers."""
         for stream, groups in list(self._opened.items()):
             groups.rest(now_ms)
             if groups.is_idle(now_ms):

@@ -1,4 +1,4 @@
-"""Topics at work: who is given which copies of their subscriptions, and what becomes of each.
+"""Topics at work: how receivers get the copies of a subscription, and how each copy is settled.
 
     Topics                the topics of a broker: opened when they are asked for, and the turn that they share
     BrokerTopic           one topic: its decider, its ledger, its subscriptions, their dead letters
@@ -14,10 +14,10 @@
     WaitingMessages       the messages of one stream whose time has not come
     RuleChange, Changed   a change of rules as a job for the stream's writer, and who hears of it
 
-Hidden: how copies are found and read (`sources`), given out (`dispatcher`), written down before anything is told
+Hidden: how copies are found and read (`sources`), given out (`dispatcher`), committed before any answer
 (`consumption`), and carried to dead letters and other streams (`moving`, `queue`); where deferred copies are
-(`deferred`); how messages of any stream wait for their time (`waiting`, `scheduling`), copies outlive theirs
-(`lifetimes`), and subscriptions that nobody uses are removed (`idling`).
+(`deferred`); how scheduled messages of any stream wait (`waiting`, `scheduling`), how copies expire (`lifetimes`),
+and how idle subscriptions are removed (`idling`).
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Carrying out the moves of a ledger, target by target; one that fails holds back what follows it there.
+"""Carrying out the moves of a ledger, target by target; a failed move holds back later ones to its target.
 
 small stream of a subscription   dead letters, deferred copies: with where they come from
 stream of the root               as one of its publishers would; what it does not take become dead letters
@@ -37,10 +37,10 @@ logger = logging.getLogger("headgate.broker")
 class Carrier:
     """Appends moved copies to their targets.
 
-    `name` is for logs; `copies` gives what is moved; `queue_of` the small stream of a kind of a subscription, by its
-    number, or None where that was removed; `name_of` what users call a subscription; `find` a stream of the root, which
-    knows whether it takes messages; `waiting_of` gives the messages for later of a stream; `know_ids`
-    says whether a stream knows its message ids; `watch` is told of a stream whose writer is taken.
+    `name` is for logs; `copies` gives the moved copies; `queue_of` gives a small stream by kind and number of the
+    subscription, None where that was removed; `name_of` gives the name of a subscription for users; `find` gives a
+    stream of the root, which knows whether it takes messages; `waiting_of` gives the scheduled messages of a stream;
+    `know_ids` says whether a stream knows its message ids; `watch` is called with a stream whose writer is taken.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Carrier:
         now_ms: Callable[[], int],
     ) -> None:
         self.moved = 0
-        """How many copies are in their targets since the topic was opened."""
+        """How many copies were moved to their targets since the topic was opened."""
         self._name = name
         self._ledger = ledger
         self._copies = copies
@@ -73,7 +73,7 @@ class Carrier:
         """Targets that could not take their moves."""
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether moves are left that a target is to be offered now."""
+        """Whether a target with moves left may be tried now."""
         return any(self._may_try(target, now_ms) for target in self._ledger.moves())
 
     def _may_try(self, target: str, now_ms: int) -> bool:
@@ -81,11 +81,11 @@ class Carrier:
         return held is None or not held.rests(now_ms)
 
     def takes_more(self, target: str) -> bool:
-        """Whether a target has few moves that wait for it: what waits is in memory."""
+        """Whether few moves wait for a target; waiting moves are in memory."""
         return len(self._ledger.moves().get(target, ())) < COPIES_A_TURN
 
     def transfers(self, view: int) -> int:
-        """How many copies of a view are on their way to streams. Cost: a look at each move that waits."""
+        """How many copies of a view are on their way to streams. Cost: a look at each waiting move."""
         return sum(
             move.view == view
             for target, moves in self._ledger.moves().items()
@@ -94,10 +94,10 @@ class Carrier:
         )
 
     def carry_out(self, now_ms: int) -> bool:
-        """Append what is committed to be moved; the ledger knows what is in its target, and is to be committed.
+        """Append the committed moves to their targets; the ledger notes the finished ones, and is to be committed.
 
-        Whether some was, so that more may be moved. What a target does not take now, because somebody else uses its
-        writer, is left for the next tick.
+        Gives whether any was appended, so that more may be moved. Moves to a target whose writer is in use wait for
+        the next tick.
         """
         before = self.moved
         for target in list(self._ledger.moves()):
@@ -122,7 +122,7 @@ class Carrier:
             return self._forward_later(name, target)
         queue = self._queue_of(kind, int(name))
         if queue is None:
-            # Its subscription was removed, and all it had with it.
+            # Its subscription was removed with all its copies.
             ledger.moved(target, ledger.moves()[target][-1].sequence)
             return 0
         self._copies.read_ahead(ledger.moves()[target])
@@ -134,7 +134,7 @@ class Carrier:
         return queue.append(ledger, target, kept)
 
     def _forward(self, name: str, target: str) -> int:
-        """Append moves to another stream of the root, as one of its publishers would, or let them be dead letters."""
+        """Append moves to another stream of the root, as a publisher would, or turn them into dead letters."""
         found = self._find(name)
         if found is None:
             return self._redirect(target, Refused.MISSING, lambda _publisher: None)
@@ -166,7 +166,7 @@ class Carrier:
             return self._redirect(target, Refused.FULL, last_sequence)
 
     def _forward_later(self, name: str, target: str) -> int:
-        """Let moves wait with the messages of another stream, or let them be dead letters."""
+        """Add moves to the scheduled messages of another stream, or turn them into dead letters."""
         found = self._find(name)
         if found is None:
             return self._redirect(target, Refused.MISSING, lambda _publisher: None)
@@ -182,7 +182,7 @@ class Carrier:
         )
 
     def _unless_given_up(self, move: Move, made: Callable[[Move], Message]) -> Message | None:
-        """The message of a move; None where it was damaged and given up, so that the move is over."""
+        """The message of a move; None where it was damaged and given up, which ends the move."""
         try:
             return made(move)
         except MessageGivenUpError as error:
@@ -190,13 +190,13 @@ class Carrier:
             return None
 
     def _kept(self, move: Move) -> bytes:
-        """The message of a move to a small stream of a subscription, as it lies there."""
+        """The message of a move to a small stream of a subscription, as it is stored there."""
         movement = Movement.decode(move.change)
         message, origin = self._copies.moved(move, movement)
         return with_origin(movement.marked(message), origin)
 
     def _forwarded(self, move: Move) -> bytes | Elsewhere:
-        """The message of a move to a stream, as it lies there; one that was forwarded often enough goes elsewhere."""
+        """The message of a move to a stream, as it is stored there; after too many hops, the dead letter instead."""
         movement = Movement.decode(move.change)
         source = None if movement.is_forward else self._name_of(movement.subscription)
         message, origin = self._copies.moved(move, movement)
@@ -211,10 +211,10 @@ class TopicCopies:
         self._path = stream.stream.path
         self._following = following
         self._read: dict[tuple[int, int], ReadCopy] = {}
-        """Copies that are on their way, by subscription and copy."""
+        """Copies read ahead, by subscription and copy."""
 
     def read_ahead(self, moves: Sequence[Move]) -> None:
-        """Read the first of them; what cannot be read is found out one by one."""
+        """Read the first moves together; unreadable messages are found later, one by one."""
         copies: dict[int, list[int]] = defaultdict(list)
         for move in moves[:COPIES_A_TURN]:
             if rule_of(move.copy) != FAILED_RULES:
@@ -230,7 +230,7 @@ class TopicCopies:
         self._read.clear()
 
     def moved(self, move: Move, movement: Movement) -> tuple[bytes, Origin]:
-        """The message of a move, and what it was. Raises LogError."""
+        """The message of a move, and its origin. Raises LogError."""
         number = _subscription(move, movement)
         decider, reader, offset = self._following.decider, self._following.reader, offset_of(move.copy)
         if rule_of(move.copy) == FAILED_RULES:
@@ -258,6 +258,6 @@ def _subscription(move: Move, movement: Movement) -> int:
 
 
 def _dead_letter(move: Move, why: Refused) -> Elsewhere:
-    """Where a copy goes that the stream it was for does not take: to the dead letters of its own subscription."""
+    """The new target of a copy that a stream does not take: the dead letters of the copy's subscription."""
     movement = Movement.decode(move.change)
     return Elsewhere(TargetKind.DEAD_LETTERS.named(movement.subscription), movement.refused(why).encode())

@@ -1,4 +1,4 @@
-"""Changing the rules of a topic: a job for the stream's writer, like a write, so that nothing is written meanwhile."""
+"""Changing the rules of a topic: a job for the stream's writer, so that no message is written meanwhile."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from headgate.errors import HeadgateError, LogError
 from headgate.topic import Change, TopicEditor
 
 Changed = Callable[[int | HeadgateError], None]
-"""Called once, in the broker's thread: the offset from which a change is in force, or why it is not made."""
+"""Called once, in the broker's thread, with the offset from which the change is in force, or the error."""
 
 ChangeTopic = Callable[[str, Sequence[Change], Changed], None]
-"""Changes the topic of a name; raises HeadgateErrors for what is found wrong at once."""
+"""Changes the topic with a name; raises HeadgateErrors for mistakes that are found at once."""
 
 
 class RuleChange:
-    """Some changes that are in force together; `begin` and `finish` in the broker's thread, `run` in any."""
+    """Changes that come into force together; made and finished in the broker's thread, `run` in any thread."""
 
     __slots__ = ("_changes", "_editor", "_now_ms", "_stream", "_then", "_writer", "done", "editor", "result")
 
     def __init__(
         self, stream: BrokerStream, editor: TopicEditor | None, changes: Sequence[Change], then: Changed, *, now_ms: int
     ) -> None:
-        """`editor` is the one of the last change. Raises StreamLockedError where another process writes, LogError."""
+        """`editor` is that of the last change. Raises StreamLockedError where another process writes, LogError."""
         self._stream = stream
         self._writer = stream.open_writer(now_ms=now_ms)
         self._editor = editor
@@ -32,12 +32,12 @@ class RuleChange:
         self._then = then
         self._now_ms = now_ms
         self.editor: TopicEditor | None = None
-        """The editor for the next change; None after one that failed."""
+        """The editor for the next change; None after a failed change."""
         self.result: int | HeadgateError = LogError("the change was not made", path=stream.stream.path)
         self.done: threading.Event | None = None
 
     def run(self) -> None:
-        """Check the changes, compile what is new, write it down."""
+        """Check the changes, compile new rules, write the changes down."""
         try:
             editor = self._editor
             if editor is None or not editor.writes_with(self._writer):
@@ -51,9 +51,9 @@ class RuleChange:
                 self.done.set()
 
     def finish(self) -> None:
-        """Tell who asked."""
+        """Give the result to the caller."""
         self._then(self.result)
 
     def abandon(self) -> None:
-        """It never ran, or failed with an error of ours."""
+        """Report a failure: the change never ran, or an internal error ended it."""
         self._then(LogError("changing rules failed inside of the broker", path=self._stream.stream.path))

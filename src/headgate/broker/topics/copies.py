@@ -1,4 +1,4 @@
-"""Copies on their way out of a broker: read, then claimed. Many are columns; one by one only for who asks so."""
+"""Copies on their way out of a broker: read, then claimed. Several copies are columns; iterating gives single ones."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Rows = slice | NDArray[np.bool_]
 
 
 class CopyState(IntEnum):
-    """What a copy waits for that nobody settled."""
+    """What an unsettled copy waits for."""
 
     ACTIVE = 0
     DEFERRED = 1
-    """For who asks for it by its number."""
+    """A receiver that asks for it by its number."""
     SCHEDULED = 2
-    """For its time."""
+    """Its time."""
 
 
 class ReadCopy(msgspec.Struct, gc=False):
-    """One copy as it is delivered: its encoded message, and when it arrived; `attempts`: how often it was given out."""
+    """One copy as it is delivered: its encoded message, its arrival time, and its `attempts`: earlier deliveries."""
 
     copy: int
     timestamp_ms: int
@@ -40,8 +40,9 @@ class ReadCopy(msgspec.Struct, gc=False):
 class Delivery(msgspec.Struct, gc=False):
     """One copy on its way to a peer: `message` is its encoded AMQP 1.0 message, with the action of its rule applied.
 
-    `token` (16 bytes) settles it; it is empty where the copy is settled already. `copy` is offset · 2^20 + rule,
-    `attempt` 1 for the first. It arrived in its topic at `timestamp_ms`, and is this peer's until `locked_until_ms`.
+    `token` (16 bytes) settles it; it is empty for a copy that is settled already. `copy` is offset · 2^20 + rule;
+    `attempt` begins with 1. It arrived in its topic at `timestamp_ms`, and is locked for its peer until
+    `locked_until_ms`.
     """
 
     token: bytes
@@ -55,7 +56,7 @@ class Delivery(msgspec.Struct, gc=False):
 class ReadCopies(Sequence[ReadCopy]):
     """Copies that were read, ascending: `copies` and `timestamps_ms`, `(copies,)` int64, and their messages.
 
-    The bytes are theirs: no later read overwrites them.
+    They own their bytes: no later read overwrites them.
     """
 
     __slots__ = ("copies", "messages", "timestamps_ms")
@@ -83,14 +84,14 @@ class ReadCopies(Sequence[ReadCopy]):
         return map(ReadCopy, self.copies.tolist(), self.timestamps_ms.tolist(), self.messages.all_bytes())
 
     def take(self, rows: Rows) -> ReadCopies:
-        """Those of some rows (a slice or a mask), over the same bytes."""
+        """The copies of some rows (a slice or a mask), over the same bytes."""
         return ReadCopies(self.copies[rows], self.timestamps_ms[rows], self.messages.take(rows))
 
 
 class GivenCopies(Sequence[Delivery]):
-    """Copies on their way to one peer: what was read, `attempts` `(copies,)` int64, and how they are settled.
+    """Copies on their way to one peer: the copies read, `attempts` `(copies,)` int64, and the tokens that settle them.
 
-    `tokens` is None where they are settled already. They are the peer's until `locked_until_ms`.
+    `tokens` is None where they are settled already. They are locked for the peer until `locked_until_ms`.
     """
 
     __slots__ = ("attempts", "locked_until_ms", "read", "tokens")
@@ -124,17 +125,17 @@ class GivenCopies(Sequence[Delivery]):
         )
 
     def take(self, rows: Rows) -> GivenCopies:
-        """Those of some rows (a slice or a mask)."""
+        """The copies of some rows (a slice or a mask)."""
         tokens = self.tokens
         kept = None if tokens is None else Tokens(tokens.copies[rows], tokens.claims[rows])
         return GivenCopies(self.read.take(rows), kept, self.attempts[rows], self.locked_until_ms)
 
     @property
     def tags(self) -> NDArray[np.uint8]:
-        """What tells each from all others, `(copies, 16)`: its token, or copy and attempt where it is settled."""
+        """A unique tag for each copy, `(copies, 16)`: its token, or copy and attempt where it is settled."""
         tokens = self.tokens or Tokens(self.read.copies, self.attempts)
         return tokens.octets()
 
     def packed_tokens(self) -> list[bytes]:
-        """The token of each; none where they are settled already."""
+        """The tokens of all copies; empty where they are settled already."""
         return [] if self.tokens is None else self.tokens.pack()

@@ -1,11 +1,11 @@
-"""Deferred copies of one subscription: they wait in a small stream until somebody asks for one by its number.
+"""Deferred copies of one subscription: they wait in a small stream until a client asks for one by its number.
 
     defer ──► move ──► deferred/ stream ──► noted: its number, and where it is
                                                 │ receive(numbers)
                                                 └──► claim ──► commit ──► deliveries
 
-A copy keeps the number that it had. Its tokens are marked, as its claims are those of another ledger. An index by
-number is made when it is first asked for, and kept when files are closed. Cost: 40 µs a copy, once.
+A copy keeps its number. Its tokens are marked, as its claims are in another ledger. An index by number is made when it
+is first needed, and kept when files are closed. Cost: 40 µs a copy, once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headgate.message import FieldReference, Message, Section
 from headgate.topic import Origin, SubscriptionSettings, origin_of
 
 ReceivedDeferred: TypeAlias = Callable[[list[Delivery] | HeadgateError], None]
-"""Called once, in the broker's thread: the copies that are its own now, or why none are."""
+"""Called once, in the broker's thread, with the copies that the caller has now, or the error."""
 
 _GROUP_ID = FieldReference(Section.PROPERTIES, position=10)
 _PEEKED_AT_ONCE = 64
@@ -46,7 +46,7 @@ def is_deferred(token: bytes) -> bool:
 
 
 def _turned(token: bytes) -> bytes:
-    """A token with the mark, or one that had it without: so the tokens of other copies hold nothing here."""
+    """The token with its mark turned, so that the tokens of other copies hold nothing here."""
     return bytes((token[0] ^ _MARK,)) + token[1:] if token else token
 
 
@@ -60,9 +60,9 @@ def _session_of(message: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AskedCopies:
-    """A request for deferred copies, by the numbers that they have; those of it that nobody holds are given out.
+    """A request for deferred copies by their numbers; the unclaimed ones are given out.
 
-    With a `session` only those whose group id that is.
+    With a `session` only copies whose group id equals it.
     """
 
     copies: Sequence[int]
@@ -72,29 +72,29 @@ class AskedCopies:
 
 
 class DeferredIndex:
-    """Where deferred copies are, and what they were, as far as that is known."""
+    """The known places of deferred copies, and their origins."""
 
     __slots__ = ("origins", "places")
 
     def __init__(self) -> None:
         self.places: dict[int, int] = {}
-        """Where a copy is, by its number."""
+        """Number of a copy → its place."""
         self.origins: dict[int, Origin] = {}
-        """What a copy was, by where it is."""
+        """Place of a copy → its origin."""
 
     def add(self, place: int, origin: Origin) -> None:
-        """A copy is there."""
+        """Note a copy at a place."""
         self.origins[place] = origin
         self.places[origin.copy] = place
 
     def drop(self, places: Iterable[int]) -> None:
-        """Copies are there no more."""
+        """Forget the copies at some places."""
         for place in places:
             self.places.pop(self.origins.pop(place).copy, None)
 
 
 class DeferredDispatcher(Dispatcher):
-    """Gives out deferred copies by number, and settles them; nobody receives them in any other way."""
+    """Gives out deferred copies by number, and settles them; there is no other way to receive them."""
 
     def __init__(
         self,
@@ -115,13 +115,13 @@ class DeferredDispatcher(Dispatcher):
         self._is_indexed = False
 
     def count_unseen(self) -> None:
-        """Note what came; later, where the ledger takes nothing now."""
+        """Note new copies; later, if the ledger takes nothing now."""
         super().count_unseen()
         with contextlib.suppress(LogError):
             self._note()
 
     def _note(self) -> None:
-        """Let copies be known that came since. Raises LogError."""
+        """Note copies that came since the last call. Raises LogError."""
         while self.view.next_copy < self.source.end:
             found = self.source.find(self.view.next_copy, NO_COPY, COPIES_A_TURN)
             self.view.postpone(found.copies, 0, covered=[(self.view.next_copy, found.searched)])
@@ -130,7 +130,7 @@ class DeferredDispatcher(Dispatcher):
         self.unseen = 0
 
     def _places(self) -> dict[int, int]:
-        """Where each copy is, by its number. Raises LogError."""
+        """Number of each copy → its place. Raises LogError."""
         self._note()
         if not self._is_indexed:
             unsettled = self.view.unsettled(0, _EVERY)
@@ -149,7 +149,7 @@ class DeferredDispatcher(Dispatcher):
             for each in read:
                 self._index.add(each.copy, origin_of(each.message) or Origin(each.copy, each.timestamp_ms, 0))
             missing = missing[missing > read[-1].copy]
-        # They were damaged, and given up.
+        # The others were damaged, and given up.
         gone = [copy for copy in copies.tolist() if copy not in self._index.origins]
         self.view.complete_ranges([(copy, copy + 1) for copy in gone])
 
@@ -160,7 +160,7 @@ class DeferredDispatcher(Dispatcher):
     # giving out
 
     def receive(self, asked: AskedCopies, now_ms: int) -> None:
-        """Claim the copies that are asked for and that nobody holds, as many as fit; tell it behind the commit."""
+        """Claim the unclaimed copies of a request, as many as fit; answer behind the commit."""
         self.used_ms = now_ms
         try:
             with self._consumption.guarded():
@@ -202,14 +202,14 @@ class DeferredDispatcher(Dispatcher):
         )
 
     def _without_outlived(self, found: ReadCopies, now_ms: int) -> ReadCopies:
-        """Those that are still alive, by when they arrived in their topic; gives up the others."""
+        """The copies whose time to live, from their arrival in the topic, is not over; gives up the others."""
         arrived_ms = [self._index.origins[copy].arrived_ms for copy in found.copies.tolist()]
         return super()._without_outlived(
             ReadCopies(found.copies, np.array(arrived_ms, dtype=np.int64), found.messages), now_ms
         )
 
     def peek(self, from_copy: int, limit: int, session: str | None = None) -> tuple[list[ReadCopy], int]:
-        """As for other copies, by the numbers that they had; with `session` those of others are left out."""
+        """As for other copies, by their numbers; with `session` copies of other sessions are left out."""
         self.used_ms = self._now_ms()
         numbers = sorted(number for number in self._places() if number >= from_copy)
         found: list[ReadCopy] = []
@@ -248,11 +248,11 @@ class DeferredDispatcher(Dispatcher):
         delay_ms: int | None,
         properties: Properties = NO_PROPERTIES,
     ) -> None:
-        """They stay deferred, and are there again at once."""
+        """Release copies: they stay deferred, and are available again at once."""
         super().release(tokens, then, counts=counts, delay_ms=0, properties=properties)
 
     def defer(self, tokens: Sequence[bytes], then: Settled, properties: Properties) -> None:
-        """They stay deferred, however often they were given out."""
+        """Defer copies again: they stay deferred after any number of attempts."""
 
         def settle(given: Tokens) -> NDArray[np.bool_]:
             self._keep_properties(given, properties)
@@ -280,7 +280,7 @@ class DeferredDispatcher(Dispatcher):
         super()._settle([_turned(token) for token in tokens], then, settle_and_forget)
 
     def expired(self, expired: Expired) -> None:
-        """Claims ended: copies are there again, or become dead letters after too many attempts."""
+        """Claims ended: copies are available again, or become dead letters after too many attempts."""
         attempts = expired.attempts + self._attempts_before(expired.copies)
         super().expired(Expired(expired.view, expired.copies, attempts))
         self._forget_settled(expired.copies.tolist())
@@ -288,13 +288,13 @@ class DeferredDispatcher(Dispatcher):
     # carrying out its moves: see `MovedCopies`
 
     def read_ahead(self, moves: Sequence[Move]) -> None:
-        """They are few."""
+        """Does nothing: its moves are few."""
 
     def forget(self) -> None:
-        """Nothing was kept."""
+        """Does nothing: no message was kept."""
 
     def moved(self, move: Move, _movement: Movement) -> tuple[bytes, Origin]:
-        """The message of a move to the dead letters, and what it was. Raises LogError."""
+        """The message of a move to the dead letters, and its origin. Raises LogError."""
         read = next(iter(self.source.read(np.array([move.copy], dtype=np.int64), max_bytes=1)), None)
         if read is None:
             raise MessageGivenUpError(f"the message of copy {move.copy} is not there any more", path=self.name)

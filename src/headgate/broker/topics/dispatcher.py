@@ -1,7 +1,7 @@
-"""The dispatcher of a view: which receiver is given which of its copies, and what settling one does.
+"""The dispatcher of a view: it gives copies to receivers, and settles them.
 
 In one turn of the loop it finds available copies, reads them, claims them, and gives them out behind the commit. Copies
-are given in order; of several receivers each has its turn.
+are given in order; several receivers take turns.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from headgate.topic import SubscriptionSettings, origin_of
 
 COPIES_A_TURN = 2048
 BYTES_A_TURN = 512 << 10
-"""At most so much is given out by one view in one turn; a single larger copy goes alone."""
+"""Limit: bytes that one view gives out in one turn; a single larger copy goes alone."""
 
 _HOLES_A_TURN = 256
-"""Ranges without copies, between others, that one search passes by."""
+"""Limit: ranges without copies that one search passes."""
 
 _RUNS_COUNTED = 1 << 20
 
@@ -45,17 +45,17 @@ TTL_EXPIRED = "TTLExpiredException"
 
 @dataclass(slots=True)
 class Targets:
-    """Where the copies go that a view gives up, as the ledger names it; None: they may not go there."""
+    """Targets of the copies that a view gives up, as the ledger names them; None: copies may not go there."""
 
     dead_letters: str | None = None
     deferred: str | None = None
     subscription: int = 0
-    """The number of the subscription that gives them up."""
+    """The number of the subscription that the copies come from."""
 
 
 @dataclass(slots=True)
 class CopyCounts:
-    """Copies of a view that are not settled: `active` ones are available, `waiting` ones after their backoff."""
+    """Unsettled copies of a view: `active` ones are available, `waiting` ones will be after their backoff."""
 
     active: int = 0
     locked: int = 0
@@ -64,10 +64,11 @@ class CopyCounts:
 
 @dataclass(slots=True)
 class ViewCounters:
-    """What became of the copies of a view since the broker opened it.
+    """Counts of what happened to the copies of a view since the broker opened it.
 
-    `dead_lettered` counts those that receivers gave up, those with too many attempts, and those that nobody received in
-    their lifetime where these become dead letters; `outlived` all of the latter. `expired` counts claims that ended.
+    `outlived` counts copies that outlived their time to live. `dead_lettered` counts copies that receivers
+    dead-lettered, copies with too many attempts, and outlived ones where these become dead letters. `expired` counts
+    claims that ended.
     """
 
     decided: int = 0
@@ -83,7 +84,7 @@ class ViewCounters:
 
 @dataclass(slots=True)
 class _Available:
-    """Available copies, ascending, of which `fresh` were never looked at, and the ranges searched for these.
+    """Available copies, ascending; `fresh` of them are new, and `covered` are the ranges searched for new ones.
 
     `is_all`: there are no others now.
     """
@@ -94,7 +95,7 @@ class _Available:
     is_all: bool
 
     def below(self, stop: int) -> _Available:
-        """Those below a copy."""
+        """The copies below a copy."""
         covered = [(first, min(last, stop)) for first, last in self.covered if first < stop]
         copies = self.copies[self.copies < stop]
         fresh = sum(int(((copies >= first) & (copies < last)).sum()) for first, last in covered)
@@ -104,8 +105,7 @@ class _Available:
 class Dispatcher:
     """Gives the copies of one view to its receivers; in the broker's thread only.
 
-    `settings` and `targets` are asked for whenever they count, so a change of them does at once. `name` is what users
-    call the view.
+    `settings` and `targets` are called at each use, so a change counts at once. `name` is the view's name for users.
     """
 
     def __init__(
@@ -128,9 +128,9 @@ class Dispatcher:
         self.counters = ViewCounters()
         self.is_queued = False
         self.unseen = 0
-        """How many copies it has that were never looked at."""
+        """How many of its copies were never looked at."""
         self.used_ms = now_ms()
-        """When a receiver came or left, or something was asked or settled, the last time."""
+        """When it was last used: a receiver came or left, or copies were peeked at or settled."""
         self.settings = settings
         self._consumption = consumption
         self._targets = targets
@@ -139,7 +139,7 @@ class Dispatcher:
         self._given: list[tuple[Receiver, GivenCopies]] = []
         self._has_run_out = False
         self._may_have_more = True
-        """Whether something came, or came back, that no search found yet."""
+        """Whether copies came, or came back, that no search has found yet."""
 
     # counting
 
@@ -148,7 +148,7 @@ class Dispatcher:
         self.unseen = self._unseen_between(0, NO_COPY)
 
     def _unseen_between(self, first: int, last: int) -> int:
-        """How many copies there are between two that were never looked at."""
+        """How many copies between two were never looked at."""
         total = 0
         for start, stop in self.view.available(first, limit=_RUNS_COUNTED):
             if start >= last:
@@ -158,22 +158,22 @@ class Dispatcher:
         return total
 
     def counts(self) -> CopyCounts:
-        """How many copies are there, by state. Cost: microseconds."""
+        """The number of unsettled copies, by state. Cost: microseconds."""
         rows = self.view.counts()
         return CopyCounts(self.unseen + rows.available, rows.claimed, rows.waiting)
 
     # receivers
 
     def add(self, receiver: Receiver) -> None:
-        """A receiver comes; it is given copies from its first `want` on."""
+        """Add a receiver; it is given copies from its first `want` on."""
         self.receivers.append(receiver)
-        # While nobody received it was told of nothing that came back.
+        # Without receivers it was not told of copies that came back.
         self._may_have_more = True
         self.used_ms = self._now_ms()
         self._consumption.receiving[self] = None
 
     def left(self, receiver: Receiver) -> None:
-        """A receiver is given nothing more. What is on its way to it goes back, as if it had not been claimed."""
+        """Remove a receiver. Copies on their way to it go back, as if they had not been claimed."""
         self.used_ms = self._now_ms()
         self.receivers.remove(receiver)
         if not self.receivers:
@@ -191,18 +191,18 @@ class Dispatcher:
         return any(self.waits(receiver) for receiver in self.receivers)
 
     def arrived(self, count: int, start: int, stop: int) -> None:
-        """`count` copies were decided from `start` to `stop`. What was looked at before a restart is not new."""
+        """`count` copies were decided from `start` to `stop`. Copies looked at before a restart are not new."""
         self.counters.decided += count
         self.unseen += count if self.view.seen_until <= start else self._unseen_between(start, stop)
         self.wake()
 
     @property
     def follows(self) -> bool:
-        """Whether it will soon look for what is decided now."""
+        """Whether it will soon look for the copies that are decided now."""
         return bool(self.receivers)
 
     def wake(self) -> None:
-        """There are more copies: give some out in the next turn if a receiver waits for some."""
+        """Copies came, or came back: give them out in the next turn if a receiver waits."""
         self._may_have_more = True
         if self.is_wanted:
             self.touch()
@@ -220,14 +220,14 @@ class Dispatcher:
             receiver.end(error)
 
     def waits(self, receiver: Receiver) -> bool:
-        """Whether a receiver wants something, and would be given it at once if there were any."""
+        """Whether a receiver would be given copies at once if there were any."""
         return receiver.wanted > 0
 
     def end_waiting(self, error: HeadgateError) -> None:
-        """Nothing more comes because of damage: end the receivers that were given all there is for them.
+        """Damage keeps further copies back: end the receivers that were given all copies before it.
 
-        Called about once a second; one that was given something since the last call is left alone: what was sent to it
-        reaches it before its end does.
+        Called about once a second. A receiver that was given a copy since the last call is left until the next one, so
+        that its copies reach it before its end does.
         """
         if not self._consumption.takes_more:
             return
@@ -240,7 +240,7 @@ class Dispatcher:
     # giving out
 
     def dispatch(self, now_ms: int) -> bool:
-        """Claim copies for the receivers that want some; whether there may be more to give. Raises LogError."""
+        """Claim copies for the receivers that wait; whether there may be more to give. Raises LogError."""
         may_have_more = self._claim(now_ms)
         if self.is_wanted and not may_have_more:
             self._has_run_out = True
@@ -278,7 +278,7 @@ class Dispatcher:
         return self.is_wanted and self._may_have_more
 
     def _read(self, copies: NDArray[np.int64]) -> ReadCopies:
-        """The first of some copies, as `CopySource.read` says, with the properties that they got meanwhile."""
+        """The first of some copies, as `CopySource.read` gives them, with the properties noted for them."""
         found = self.source.read(copies, max_bytes=BYTES_A_TURN)
         notes = self.view.notes
         if notes and any(copy in notes for copy in found.copies.tolist()):
@@ -289,7 +289,7 @@ class Dispatcher:
         return found
 
     def _without_outlived(self, found: ReadCopies, now_ms: int) -> ReadCopies:
-        """Those that are still alive; gives up the others."""
+        """The copies whose time to live is not over; gives up the others."""
         gone = outlived(found, self.settings().default_time_to_live_ms, now_ms)
         if gone is None:
             return found
@@ -297,7 +297,7 @@ class Dispatcher:
         return found.take(~gone)
 
     def outlive(self, stop: int) -> bool:
-        """Give up some of the available copies below one; whether there may be more. Raises LogError."""
+        """Give up some available copies below `stop`; whether there may be more. Raises LogError."""
         if not self._keeps_outlived:
             return self._settle_below(stop)
         available = self._available(COPIES_A_TURN)
@@ -312,7 +312,7 @@ class Dispatcher:
         return len(available.copies) == COPIES_A_TURN
 
     def _settle_below(self, stop: int) -> bool:
-        """Settle available copies below one without looking which there are."""
+        """Settle available copies below `stop` by their ranges, without finding each; whether there may be more."""
         runs = self.view.available(limit=COPIES_A_TURN)
         stop = min(stop, self.source.end)
         below = [(start, min(behind, stop), behind == start + 1) for start, behind in runs if start < stop]
@@ -330,7 +330,7 @@ class Dispatcher:
         return self.settings().dead_letter_on_expiration and self._targets().dead_letters is not None
 
     def _give_up(self, copies: NDArray[np.int64]) -> None:
-        """The lifetime of available copies is over."""
+        """Dead-letter or settle available copies whose time to live is over."""
         targets = self._targets()
         self.counters.outlived += len(copies)
         if self._keeps_outlived:
@@ -344,7 +344,7 @@ class Dispatcher:
             self.view.complete_ranges([(copy, copy + 1) for copy in copies.tolist()])
 
     def _move_available(self, copies: NDArray[np.int64], target: str, movement: Movement) -> None:
-        """Move copies that nobody has, with the properties that they got."""
+        """Move available copies, with the properties noted for them."""
         notes, change = self.view.notes, movement.encode()
         own = [copy for copy in copies.tolist() if copy in notes] if notes else []
         for copy in own:
@@ -352,7 +352,7 @@ class Dispatcher:
         self.view.move_available(np.setdiff1d(copies, own) if own else copies, target, change)
 
     def _move_claimed(self, tokens: Tokens, target: str, movement: Movement) -> NDArray[np.bool_]:
-        """Move claimed copies, with the properties that they got; which claims still stood."""
+        """Move claimed copies, with the properties noted for them; whether each claim still stood."""
         notes, change = self.view.notes, movement.encode()
         if not notes:
             return self.view.move(tokens, target, change)
@@ -365,7 +365,7 @@ class Dispatcher:
         return held
 
     def forward(self, target: str, movement: Movement, now_ms: int) -> bool:
-        """Move what is available to a target, a bounded amount; whether there may be more. Raises LogError."""
+        """Move available copies to a target, a bounded number; whether there may be more. Raises LogError."""
         available = self._available(COPIES_A_TURN)
         if not len(available.copies):
             return self._search_was_empty(available)
@@ -375,9 +375,9 @@ class Dispatcher:
         return not available.is_all
 
     def _search_was_empty(self, available: _Available) -> bool:
-        """Note it for the holes between what was looked at; whether there is more to search.
+        """Note empty ranges between copies that were looked at; whether there is more to search.
 
-        At the end it is not written down: it would be for every message that only others get.
+        The range at the end is not written down: each message that only other views get would cost a write.
         """
         holes = [(start, stop) for start, stop in available.covered if stop < self.view.seen_until]
         if holes:
@@ -385,7 +385,7 @@ class Dispatcher:
         return not available.is_all
 
     def close_holes(self) -> None:
-        """Note that everything decided was looked at, if it was: messages that only failed leave holes between them."""
+        """Note if all decided copies were looked at: messages whose rules only failed leave holes between them."""
         if not self.unseen:
             self.count_unseen()
             start, stop = self.view.next_copy, self.source.end
@@ -393,9 +393,9 @@ class Dispatcher:
                 self.view.postpone((), 0, covered=[(start, stop)])
 
     def peek(self, from_copy: int, limit: int) -> tuple[list[ReadCopy], int]:
-        """At most `limit` copies that are not settled, at or above a copy, whoever has them.
+        """At most `limit` unsettled copies, at or above a copy; claimed ones are included.
 
-        Also up to which copy there are no others.
+        Also the copy up to which there are no others.
         """
         self.used_ms = self._now_ms()
         copies = self.view.unsettled(from_copy, limit)
@@ -411,7 +411,7 @@ class Dispatcher:
         return self._peeked(first, is_all=len(first) < limit)
 
     def _peeked(self, copies: NDArray[np.int64], *, is_all: bool) -> tuple[list[ReadCopy], int]:
-        """The first of some copies as they are looked at, and up to which copy there are no others."""
+        """The first of some copies, read and with their attempts, and the copy up to which there are no others."""
         if not len(copies):
             return [], NO_COPY
         read = self._read(copies)
@@ -423,7 +423,7 @@ class Dispatcher:
         return found, NO_COPY if is_all else int(copies[-1]) + 1
 
     def purge(self, then: Callable[[int | HeadgateError], None]) -> None:
-        """Settle all copies that are there now; `then` gets how many, behind the commit."""
+        """Settle all current copies; `then` gets how many, behind the commit."""
         self.used_ms = self._now_ms()
         counts = self.counts()
         purged = counts.active + counts.locked + counts.waiting
@@ -438,10 +438,10 @@ class Dispatcher:
     def delete(
         self, limit: int, stop: int, then: Callable[[int | HeadgateError], None], *, before_ms: int | None = None
     ) -> None:
-        """Settle at most `limit` copies below `stop` that nobody has, the first ones; `then` gets how many.
+        """Settle the first available copies below `stop`, at most `limit`; `then` gets how many.
 
-        With `before_ms` those whose messages arrived before, in the topic that they were moved from if they were; each
-        is read for it.
+        With `before_ms` only copies of messages that arrived before; for a moved copy, in the topic that it was moved
+        from. Each copy is read for that.
         """
         self.used_ms = self._now_ms()
         try:
@@ -485,10 +485,10 @@ class Dispatcher:
         return np.array(found, dtype=np.int64)
 
     def _deleted(self, copies: NDArray[np.int64]) -> None:
-        """Copies that nobody had were deleted."""
+        """Available copies were deleted; for subclasses."""
 
     def _available(self, limit: int, after: int = 0) -> _Available:
-        """At most `limit` available copies, from one on."""
+        """At most `limit` available copies, from copy `after` on."""
         parts: list[NDArray[np.int64]] = []
         known: list[int] = []
         covered: list[tuple[int, int]] = []
@@ -519,7 +519,7 @@ class Dispatcher:
         return _Available(copies, covered, fresh, is_all=is_all and limit > 0)
 
     def _share(self, found: ReadCopies, claim: Claim, until_ms: int) -> None:
-        """Each receiver that wants some gets its part, in order, the one that waited longest first."""
+        """Give each waiting receiver its part, in order; the one that waited longest comes first."""
         given = GivenCopies(found, claim.tokens, claim.attempts, until_ms)
         row, count = 0, len(given)
         while row < count:
@@ -531,12 +531,12 @@ class Dispatcher:
                     break
                 self._give(receiver, given if stop - row == count else given.take(slice(row, stop)))
                 row = stop
-                # Who got something waits behind the others.
+                # A receiver that got copies goes to the end of the line.
                 self.receivers.remove(receiver)
                 self.receivers.append(receiver)
 
     def _give(self, receiver: Receiver, given: GivenCopies) -> None:
-        """Claimed copies are for a receiver, behind the commit."""
+        """Assign claimed copies to a receiver, which gets them behind the commit."""
         count = len(given)
         if receiver.settles_first:
             assert given.tokens is not None
@@ -547,7 +547,7 @@ class Dispatcher:
         self._given.append((receiver, given))
 
     def deliver(self, *, check: bool) -> None:
-        """The claims are on disk: give out what was claimed. `check`: that took long, and claims may have ended."""
+        """The claims are on disk: give out the copies. `check`: the write took long, and claims may have ended."""
         given, self._given = self._given, []
         for receiver, deliveries in given:
             if check and deliveries.tokens is not None:
@@ -608,17 +608,17 @@ class Dispatcher:
         self.wake()
 
     def _keep_properties(self, tokens: Tokens, properties: Properties) -> None:
-        """Note with claimed copies what they get when they are given out again."""
+        """Note properties for claimed copies, which they have when they are given out again."""
         if properties:
             for copy in tokens.copies[self.view.holds(tokens)].tolist():
                 self.view.note(copy, noted(self.view.notes.get(copy), properties))
 
     def _attempts(self, tokens: Tokens) -> NDArray[np.int64]:
-        """`(tokens,)`: how often each copy was given out by now; 0 where the claim does not stand any more."""
+        """`(tokens,)`: how often each copy was given out; 0 where its claim stands no more."""
         return self.view.attempts(tokens)
 
     def _give_back(self, tokens: Tokens, attempt: int, delay_ms: int | None) -> NDArray[np.bool_]:
-        """Copies of one number of attempts come back, or become dead letters."""
+        """Release copies that have the same number of attempts, or dead-letter them."""
         settings = self.settings()
         targets = self._targets()
         target = targets.dead_letters
@@ -691,7 +691,7 @@ class Dispatcher:
         self._consumption.answer(then, held.tolist())
 
     def ended_locks(self) -> None:
-        """Something was due: locks of sessions may have ended."""
+        """Locks of sessions may have ended; for subclasses."""
 
     def expired(self, expired: Expired) -> None:
         """Claims ended: copies are available again, or become dead letters after too many attempts."""
@@ -707,7 +707,7 @@ class Dispatcher:
 
 
 def _backoff_ms(settings: SubscriptionSettings, attempt: int) -> int:
-    """How long a copy waits after an attempt that failed."""
+    """How long a copy waits after a failed attempt."""
     waits = settings.backoff_ms
     return waits[min(attempt, len(waits)) - 1] if waits else 0
 

@@ -1,4 +1,4 @@
-"""When the messages of a topic are decided: a few in the loop's own turn, many by a worker, step by step.
+"""Deciding the messages of a topic: a few in the loop's own turn, many by a worker, step by step.
 
 appended ──► decide ──► taken(step)                    at once, where little is left and no rule is new
                └─► a worker's step ──► taken(step)     else; copies are given out between the steps
@@ -18,27 +18,27 @@ from headgate.scan.fetch import AppendedChunks, CpuTime
 from headgate.topic.deciding import CopyReader, Decider, Step
 
 DECIDED_HERE = 512
-"""At most so many messages are decided in the loop's own turn."""
+"""Limit: messages decided in the loop's own turn."""
 
 DECIDED_A_STEP = 16_384
-"""At most so many messages are decided by a worker at once; while it does, the topic's copies wait."""
+"""Limit: messages that a worker decides in one step; meanwhile the topic's copies wait."""
 
 _LEAST_STEP = 64
 _LONG_STEP_MS = 200
-"""A worker's step that takes longer is followed by one of a quarter of its messages, until steps are short again:
-before kernels are compiled a message takes some hundred times as long."""
+"""After a longer step the next one has a quarter of its messages, until steps are short again: before kernels are
+compiled a message takes about a hundred times as long."""
 
 _REST = 9
 _MOST_REST_MS = 500
-"""While messages are published, and nobody waits for copies, deciding takes a tenth of the time: rest comes first, so a
-burst is published undisturbed. The first step after a change of many rules takes seconds, and is no measure."""
+"""While messages are published and no receiver waits, deciding takes a tenth of the time. The rest comes first, so
+that a burst is published undisturbed. The first step after a change of many rules takes seconds, and is no measure."""
 
 
 class Following:
     """The decider of a topic, and the reader of its copies, at work; in the broker's thread but for a worker's steps.
 
-    `is_awaited` tells whether a receiver waits for copies; `taken` is told of every step, `failed` of a step that could
-    not be made; it is tried again a second later. `took_ns` is the processor time of all steps.
+    `is_awaited` says whether a receiver waits for copies; `taken` is called after every step, `failed` after a failed
+    one, which is tried again a second later. `took_ns` is the processor time of all steps.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Following:
         self.decider = decider
         self.reader = CopyReader(decider.postings)
         self.decided_until = decider.next_offset
-        """The first offset that is not decided, as far as steps were taken."""
+        """The first offset that no finished step has decided."""
         self.stopped_by: LogError | None = None
-        """Why nothing more is decided: a damaged message, or a file that cannot be written; None where it is."""
+        """Why deciding stopped: a damaged message, or a file that cannot be written; None while it goes on."""
         self.is_busy = False
-        """Whether a worker is at a step: the postings, and what reads copies by them, are its own meanwhile."""
+        """Whether a worker runs a step: meanwhile it alone uses the postings, and the reader of copies."""
         self.step_lock = threading.Lock()
-        """Held by a worker's step: who has to read postings meanwhile waits for its end."""
+        """Held during a worker's step; taken by callers that have to read postings meanwhile."""
         self._stream = stream
         self.took_ns = 0
         self._now_ms = now_ms
@@ -77,7 +77,7 @@ class Following:
         self._appends = 0
         """Appends since the last step."""
         self._step_messages = DECIDED_A_STEP
-        """How many a worker decides at once."""
+        """How many messages a worker decides in the next step."""
         self._first_rest_ms = 0
         """The rest before a first step: it may be a whole one."""
         self._rest_until_ms = 0
@@ -90,7 +90,7 @@ class Following:
         return self.decided_until < self._stream.next_offset
 
     def appended(self, chunks: AppendedChunks | None) -> None:
-        """There is more in the stream: all of it is in `chunks` if nothing else came since the last step."""
+        """The stream has new messages; `chunks` has all of them if nothing else came since the last step."""
         self._appends += 1
         self._appended = chunks if self._appends == 1 else None
         now_ms = self._now_ms()
@@ -101,20 +101,20 @@ class Following:
             self._touch()
 
     def _rests(self, now_ms: int, left: int) -> bool:
-        """Whether what is left is to be decided later."""
+        """Whether the messages left are to be decided later."""
         is_much = self._run_in_worker is not None and left > DECIDED_HERE
         if not is_much or is_over(self._rest_until_ms - _MOST_REST_MS, _MOST_REST_MS, now_ms):
             return False
         return not self._is_awaited()
 
     def decide(self, now_ms: int, *, has_new_rules: bool) -> None:
-        """Make a step, or let a worker make it, if there is something to decide."""
+        """Run a step, here or in a worker, if there are messages to decide or new rules."""
         if self.is_busy or self._trouble.rests(now_ms):
             return
         left = self._stream.next_offset - self.decider.next_offset
         if not left and not has_new_rules and not self.decider.postings.has_unverified:
             return
-        # What new rules cost is not known; it is not the loop that pays.
+        # The cost of new rules is unknown, so a worker pays it, not the loop.
         if self._run_in_worker is None or (left <= DECIDED_HERE and not has_new_rules):
             appended, self._appended, self._appends = self._appended, None, 0
             try:
@@ -147,7 +147,7 @@ class Following:
         return step
 
     def _decided(self, steps: list[Step], error: BaseException | None, *, begun_ms: int) -> None:
-        """A worker is done with a step."""
+        """A worker has ended a step."""
         self.is_busy = False
         if self._is_closed:
             self._close()
@@ -182,7 +182,7 @@ class Following:
         self._failed()
 
     def close(self) -> None:
-        """Close files; those of a step that a worker is at when it ends. Again is harmless."""
+        """Close the files, at once or when a worker's step ends. Again is harmless."""
         self._is_closed = True
         if not self.is_busy:
             self._close()

@@ -1,4 +1,4 @@
-"""Subscriptions that are removed when nobody uses them for the time that their settings say."""
+"""Idle subscriptions: they are removed after the idle time in their settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("headgate.broker")
 
 @dataclass(frozen=True, slots=True)
 class Idler:
-    """A subscription that may be removed; `is_used` is asked beside what its dispatcher knows."""
+    """A subscription that may be removed; `is_used`: it is in use in ways that its dispatcher does not know."""
 
     number: int
     name: str
@@ -28,10 +28,10 @@ class Idler:
 
 
 class Idling:
-    """Looks for idle subscriptions of one topic, and has them removed. The clock of each starts when it is opened."""
+    """Finds idle subscriptions of one topic, and has them removed. The idle time of each starts when it is opened."""
 
     def __init__(self, idlers: Callable[[], Iterable[Idler]], remove: Callable[[str, Changed], None]) -> None:
-        """`remove` takes a subscription's name; it may tell at once, or later."""
+        """`remove` takes a subscription's name; it may answer at once or later."""
         self._idlers = idlers
         self._remove = remove
         self._looked_ms = -LOOK_MS
@@ -40,7 +40,7 @@ class Idling:
         self._trouble = Trouble()
 
     def tick(self, now_ms: int) -> None:
-        """Look once a second; an idle subscription is removed by a change of the topic."""
+        """Check once a second; an idle subscription is removed by a change of the topic."""
         if not is_over(self._looked_ms, LOOK_MS, now_ms):
             return
         self._looked_ms = now_ms

@@ -1,7 +1,7 @@
-"""How long copies live: by the settings of their subscription, and by what a message says itself, the lesser.
+"""Expiry of copies: the time to live of their subscription or that of their message, whichever is shorter.
 
-A copy that would be given out is looked at alone. What nobody receives is swept once a second, oldest copies first: as
-messages lie in the order of their times, the sweep reads none of them, and knows only what the settings say.
+A copy is checked by itself before it is given out. Copies that are not received are swept once a second, oldest first:
+as messages lie in order of time, the sweep reads none of them, and knows only the time to live in the settings.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SHORT_HEADER = bytes((0x00, 0x53, Section.HEADER, 0xC0))
 _SHORT = int.from_bytes(_SHORT_HEADER, "big")
 _DESCRIBED = 0x0053
 _SIZE_AT, _COUNT_AT, _DURABLE_AT, _PRIORITY_AT = 4, 5, 6, 7
-"""Where a header of the short form says how many bytes and fields it has more, and where these begin."""
+"""Places in a short header: the size and the number of its fields, and where the fields begin."""
 _TTL_FIELDS = 3
 """A header with fewer fields has no time to live."""
 _FIRST_BYTES = np.dtype((np.void, _PRIORITY_AT + 3))
@@ -44,9 +44,9 @@ _FOREVER_MS = (1 << 63) - 1
 
 
 def outlived(copies: ReadCopies, default_ms: int | None, now_ms: int) -> NDArray[np.bool_] | None:
-    """The copies whose lifetime is over, `(copies,)`; None: none's is. Cost: half a microsecond for who says one."""
+    """A mask of the expired copies, `(copies,)`; None without any. Cost: 0.5 µs a message with a time to live."""
     messages = copies.messages
-    # A time to live of 0 is none: who writes it means that.
+    # A time to live of 0 means none.
     said_ms = {row: said for row in _saying(messages) if (said := _said_ms(messages.message(row)))}
     if not said_ms and not default_ms:
         return None
@@ -58,12 +58,12 @@ def outlived(copies: ReadCopies, default_ms: int | None, now_ms: int) -> NDArray
 
 
 def _saying(messages: EncodedMessages) -> list[int]:
-    """The rows that may say a time to live: few of those that do not are among them."""
+    """The rows that may have a time to live, with few that have none."""
     count = len(messages)
     if count <= FEW_ROWS:
         return list(range(count))
     first = windows(messages.data, _FIRST_BYTES)
-    # Nothing shorter than that says anything.
+    # A shorter message has no time to live.
     heads = first[np.minimum(messages.starts, len(first) - 1)].view(np.uint8).reshape(count, -1)
     begin = heads[:, :_SIZE_AT].copy().view(">u4")[:, 0]
     is_short = begin == _SHORT
@@ -78,7 +78,7 @@ def _saying(messages: EncodedMessages) -> list[int]:
 
 
 def _said_ms(message: bytes) -> int:
-    """The time to live that a message says in its header; 0: none."""
+    """The time to live in the header of a message; 0: none."""
     if message.startswith(_SHORT_HEADER) and len(message) > _SIZE_AT:
         return _said_in_header(message[: _SIZE_AT + 1 + message[_SIZE_AT]])
     return 0 if message.startswith(_WITHOUT_HEADER) else _decoded_ms(message)
@@ -97,7 +97,7 @@ _said_in_header = functools.lru_cache(maxsize=1024)(_decoded_ms)
 
 
 class Sweep:
-    """Gives up the copies of one topic that nobody received in time; `touch` asks for a turn."""
+    """Gives up the expired copies of one topic; `touch` asks for a turn."""
 
     def __init__(
         self, stream: BrokerStream, dispatchers: Callable[[], Iterable[Dispatcher]], touch: Callable[[], None]
@@ -110,7 +110,7 @@ class Sweep:
         self._trouble = Trouble()
 
     def tick(self, now_ms: int) -> None:
-        """Ask for a turn once a second, if there are copies that may be too old."""
+        """Once a second, ask for a turn if copies may have expired."""
         if is_over(self._looked_ms, SWEEP_MS, now_ms):
             self._looked_ms = now_ms
             self._is_asked_for = any(map(_may_be_outlived, self._dispatchers()))
@@ -118,7 +118,7 @@ class Sweep:
                 self._touch()
 
     def turn(self, now_ms: int) -> None:
-        """Give up some of what is too old; asks for another turn if there may be more."""
+        """Give up some expired copies; asks for another turn if there may be more."""
         if not self._is_asked_for:
             return
         try:
@@ -142,7 +142,7 @@ class Sweep:
 
 
 def first_not_before(stream: BrokerStream, timestamp_ms: int) -> int:
-    """The first offset of a stream that is as old as that, or younger. Raises LogError."""
+    """The first offset of a stream at or after a time. Raises LogError."""
     with stream.guarded():
         return stream.stream.attach(OffsetSpecification.timestamp(timestamp_ms), now_ms=0).offset
 

@@ -1,8 +1,8 @@
 """Carrying out the moves of a topic's ledger: dead letters, deferred copies, copies for another topic.
 
 A move is an intent in the ledger. It names its target by kind and name: `dead-letters/3` and `deferred/3` are the small
-streams of the subscription with that number, `stream/orders` is a stream of the root, `waiting/orders` the messages of
-that stream whose time has not come. Where a stream takes no copies, they become dead letters of their subscription.
+streams of the subscription with that number, `stream/orders` is a stream of the root, `waiting/orders` are the
+scheduled messages of that stream. Copies that a stream does not take become dead letters of their subscription.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headgate.topic import DESCRIPTION_PROPERTY, REASON_PROPERTY, Origin, with_p
 
 
 class TargetKind(StrEnum):
-    """What a move goes to."""
+    """The kind of a move's target."""
 
     DEAD_LETTERS = "dead-letters"
     DEFERRED = "deferred"
@@ -40,22 +40,22 @@ class TargetKind(StrEnum):
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it is not of the subscription that the copies come from."""
+        """Whether the target is outside the subscription that the copies come from."""
         return self in (TargetKind.STREAM, TargetKind.WAITING)
 
     def named(self, name: object) -> str:
-        """The target of that name, as the ledger keeps it."""
+        """The target with that name, as the ledger keeps it."""
         return f"{self.value}/{name}"
 
     @staticmethod
     def parse(target: str) -> tuple[TargetKind, str]:
-        """Kind and name. Raises ValueError for a target that nobody writes."""
+        """Kind and name of a target. Raises ValueError for an unknown kind."""
         kind, _, name = target.partition("/")
         return TargetKind(kind), name
 
 
 class Refused(Enum):
-    """Why a stream takes no forwarded copies: reason and description of the dead letters that they become."""
+    """Why a stream takes no forwarded copies; gives reason and description of the dead letters that they become."""
 
     HOPS = ("MaxTransferHopCountExceeded", "Maximum transfer hop count is exceeded.")
     MISSING = ("TransferDestinationNotFound", "The transfer destination entity does not exist.")
@@ -64,10 +64,10 @@ class Refused(Enum):
 
 
 class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a copy is changed on its way to another stream: what a move of the ledger keeps, as JSON.
+    """How a copy is changed on its way to another stream; a move of the ledger keeps this as JSON.
 
-    `properties` are plain or typed JSON; `subscription` is the number of the one that gives it up; `is_forward`: as it
-    does with all of its copies, which are no dead letters.
+    `properties` are plain or typed JSON; `subscription` is the number of the subscription that gives the copy up;
+    `is_forward`: it forwards all of its copies, so this one is no dead letter.
     """
 
     reason: str | None = None
@@ -77,7 +77,7 @@ class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
     is_forward: bool = False
 
     def refused(self, why: Refused) -> Movement:
-        """The movement of a copy that the stream it was for does not take: a dead letter has its reason already."""
+        """The movement of a copy that its target does not take, with the reason; a dead letter keeps its own reason."""
         if not self.is_forward:
             return self
         reason, description = why.value
@@ -101,12 +101,12 @@ class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
         return with_properties(message, marks) if marks else message
 
     def behind(self, note: bytes) -> Movement:
-        """The same for a copy with a note: its properties, in front of those of the movement."""
+        """The same for a copy with a note: with the note's properties, which those of the movement override."""
         return msgspec.structs.replace(self, properties={**msgspec.json.decode(note), **self.properties})
 
 
 def noted(note: bytes | None, properties: Properties) -> bytes:
-    """The note of a copy that gets these properties besides those of its last note."""
+    """The note of a copy with its last note's properties and these, which override them."""
     before = {} if note is None else msgspec.json.decode(note)
     return msgspec.json.encode({**before, **properties})
 
@@ -121,16 +121,16 @@ def _marks(properties: Properties) -> dict[str, AmqpValue]:
 
 
 class MovedCopies(Protocol):
-    """Where the copies of a ledger's moves come from."""
+    """The source of the copies that a ledger's moves take."""
 
     def read_ahead(self, moves: Sequence[Move]) -> None:
-        """Some moves to one target are carried out next."""
+        """Prepare for moves to one target, which are carried out next."""
 
     def forget(self) -> None:
-        """They were, or could not be."""
+        """Forget the copies read ahead: the moves were carried out, or failed."""
 
     def moved(self, move: Move, movement: Movement) -> tuple[bytes, Origin]:
-        """The message of a move, and what it was. Raises LogError."""
+        """The message of a move, and its origin. Raises LogError."""
 
 
 def append_to_stream(
@@ -142,11 +142,11 @@ def append_to_stream(
     ids: RecentIds | None,
     now_ms: int,
 ) -> int:
-    """Append the pending moves of a ledger to a stream, as one of its publishers would; how many are over.
+    """Append the pending moves of a ledger to a stream, as one of its publishers would; gives how many are done.
 
-    `made` gives the message of a move, None: it goes nowhere; its filter value is what the stream declares. A message
-    whose id is among `ids` is left out. Nobody else uses the writer meanwhile. Raises StreamLockedError where another
-    process writes the stream, StreamFullError and other LogErrors, and what `made` raises.
+    `made` gives the message of a move, or None to drop it; its filter value is the field that the stream declares. A
+    message whose id is among `ids` is left out. The writer must be free meanwhile. Raises StreamLockedError where
+    another process writes the stream, StreamFullError and other LogErrors, and the errors of `made`.
     """
     writer = stream.open_writer(now_ms=now_ms)
     source = writer.settings.filter_source

@@ -11,15 +11,15 @@ Number = TypeVar("Number", int, NDArray[np.int64])
 
 
 def sequence_number(copy: Number) -> Number:
-    """The number of a copy (offset · 2^20 + rule): one more than that, so above 0 and below 2^63.
+    """The sequence number of a copy (offset · 2^20 + rule): the copy plus one, so above 0 and below 2^63.
 
-    It grows with the offset, then with the rule, which is the order of the copies of a message: the plain copy is that
-    of rule 0, others have the numbers of their rules in order of creation. Nothing else goes into it, so it stays the
-    same over restarts and changes of rules. Numbers have gaps. Dead letters are numbered by their own stream.
+    It grows with the offset, then with the rule, which orders the copies of a message: the plain copy has rule 0,
+    others the numbers of their rules, in order of creation. It depends on nothing else, so it stays the same over
+    restarts and changes of rules. Numbers have gaps. Dead letters are numbered by their own stream.
     """
     return copy + 1
 
 
 def copy_of(number: int) -> int:
-    """The copy with a sequence number; 0 for numbers below 1, as a place to begin at."""
+    """The copy with a sequence number; for numbers below 1 it is 0, the beginning."""
     return max(number - 1, 0)

@@ -1,4 +1,4 @@
-"""What the settings of a topic say to publishers of its stream: whether they are taken, and which messages."""
+"""Settings of a topic for the publishers of its stream: its status, and duplicate detection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.topic import TopicSettings
 
 
 def obey(stream: BrokerStream, settings: TopicSettings) -> None:
-    """Let a stream take what its topic says."""
+    """Apply the settings of a topic to its stream."""
     status = settings.status
     stream.refusal = None
     if not status.takes_messages:

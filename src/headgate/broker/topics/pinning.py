@@ -1,6 +1,6 @@
-"""What a topic tells the retention of its stream: from where on messages are needed.
+"""The pin of a topic: the offset from which the retention of its stream has to keep messages.
 
-The pin is a file beside the stream, written by who writes that, so that every process keeps it.
+The pin is a file beside the stream, written by the stream's writer, so that every process respects it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PIN_WITHOUT_WRITER_MS = 10_000
 
 
 class Pinning:
-    """The pin of one stream, as it was written last."""
+    """The pin of one stream, as last written."""
 
     def __init__(self, stream: BrokerStream) -> None:
         self._stream = stream
@@ -29,15 +29,15 @@ class Pinning:
         self._trouble = Trouble()
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether it is time to look at it again."""
+        """Whether it is time to check the pin again."""
         return is_over(self._pinned_ms, _PIN_MS if self._stream.writer is not None else _PIN_WITHOUT_WRITER_MS, now_ms)
 
     def look_soon(self) -> None:
-        """Another pin may be wanted: it is time to look."""
+        """The wanted pin may have changed: make the next check due."""
         self._pinned_ms = 0
 
     def keep(self, wanted: Callable[[int], Pin | None], now_ms: int) -> None:
-        """Write what is wanted, if that is another one. Takes the stream's writer for it."""
+        """Write the wanted pin if it differs. Takes the stream's writer for that."""
         stream = self._stream
         if stream.is_writing:
             return
@@ -57,9 +57,9 @@ class Pinning:
 
 
 def wanted_pin(stream: BrokerStream, needed: int | None, quota_bytes: int, *, now_ms: int) -> Pin | None:
-    """What retention is to keep: from `needed` on, None without subscriptions, and messages whose ids count.
+    """The pin for retention: messages from `needed` on (None without subscriptions), and the window for duplicates.
 
-    Those are known for duplicates by them, and not counted as waiting. Raises LogError.
+    Messages of the window that only duplicate detection needs do not count towards the quota. Raises LogError.
     """
     ids = stream.recent_ids
     if ids is None:
@@ -73,7 +73,7 @@ def wanted_pin(stream: BrokerStream, needed: int | None, quota_bytes: int, *, no
 
 
 def needed_at_opening(stream: BrokerStream, ledger: Ledger) -> int:
-    """The lowest offset that a subscription, one without a view in the ledger included, may need."""
+    """The lowest offset that a subscription may need, also one that has no view in the ledger yet."""
     history = RuleHistory.load(stream.stream)
     created, keys = history.created(), {view.key for view in ledger.views()}
     needed = [created[each.number] for each in history.subscriptions() if view_key(each.number) not in keys]

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from headgate.broker.topics.carrying import Carrier
 
 IDLE_MS = 10_000
-"""After this time without use the files of such a stream are closed; the next use opens them again."""
+"""After this time without use the files of a small stream are closed; the next use opens them again."""
 
 _SEGMENT_BYTES = 16 << 20
 
 
 class Queue:
-    """The stream in a folder, made when the first message comes; files are open while it is used."""
+    """A small stream in a folder, made when the first message comes; its files are open while it is used."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Queue:
         guarded: Callable[[], AbstractContextManager[None]],
         write_in_worker: RunInWorker | None,
     ) -> None:
-        """With `carrier_of` it has deferred copies, which go to `targets`: it gives what carries them there."""
+        """With `carrier_of` it holds deferred copies, which may go to `targets`; `carrier_of` gives their carrier."""
         self.name = name
         self._folder = folder
         self._storage = storage
@@ -81,11 +81,11 @@ class Queue:
 
     @property
     def is_received(self) -> bool:
-        """Whether somebody receives from it."""
+        """Whether it has receivers."""
         return self._dispatcher is not None and bool(self._dispatcher.receivers)
 
     def append(self, ledger: Ledger, target: str, made: Callable[[Move], tuple[bytes, bytes | None] | None]) -> int:
-        """Append the pending moves of a ledger to it; how many are not pending any more. Raises LogError."""
+        """Append the pending moves of a ledger; gives how many are done. Raises LogError."""
         self._used_ms = now_ms = self._now_ms()
         if self._writer is None:
             with self._guarded():
@@ -115,7 +115,7 @@ class Queue:
         return Writer.open(self._stream(), now_ms=now_ms, durability=storage.durability, open_file=storage.open_file)
 
     def deferred(self) -> DeferredDispatcher | None:
-        """What gives out deferred copies; None where there never were any. Raises as `dispatcher`."""
+        """The dispatcher of deferred copies; None where there never were any. Raises as `dispatcher`."""
         if not self.exists:
             return None
         dispatcher = self.dispatcher()
@@ -123,7 +123,7 @@ class Queue:
         return dispatcher
 
     def dispatcher(self) -> Dispatcher:
-        """What gives out its messages; opens its ledger. Raises StreamLockedError and other LogErrors."""
+        """The dispatcher of its messages; opens its ledger. Raises StreamLockedError and other LogErrors."""
         self._used_ms = now_ms = self._now_ms()
         if self._dispatcher is None:
             try:
@@ -136,7 +136,7 @@ class Queue:
         return self._dispatcher
 
     def _opened_dispatcher(self, now_ms: int) -> Dispatcher:
-        """What gives out its messages, with all that it needs; where it raises some of that is open."""
+        """A new dispatcher, with the files that it needs; after an error some of them are open."""
         stream = self._stream()
         ledger = Ledger.open(
             stream, now_ms=now_ms, durability=self._storage.durability, open_file=self._storage.open_file
@@ -174,7 +174,7 @@ class Queue:
         return _unsettled(self.dispatcher()) if known is None else known
 
     def turn(self, now_ms: int) -> None:
-        """Give out, settle, write down."""
+        """Take back expired claims, give out, commit, carry out moves."""
         if self._consumption is not None:
             self._consumption.expire(now_ms)
             self._consumption.dispatch(now_ms)
@@ -185,7 +185,7 @@ class Queue:
                 self.end(self._consumption.trouble)
 
     def tick(self, now_ms: int) -> None:
-        """Drop what is settled, and close files that nobody uses."""
+        """Drop settled messages, and close the files after `IDLE_MS` without use."""
         if self.is_received:
             self._used_ms = now_ms
         consumption = self._consumption
@@ -204,12 +204,12 @@ class Queue:
             self.close()
 
     def _drop_settled(self, writer: Writer) -> bool:
-        """Delete the first file if nothing of it is needed; whether it was."""
+        """Delete the first file if none of its messages is needed; whether it was deleted."""
         floor = None if self._dispatcher is None else self._dispatcher.view.floor
         return floor is not None and writer.drop_first_below(offset_of(floor))
 
     def _drop_all_settled(self, now_ms: int) -> None:
-        """The same for all files, where somebody settled something since they were opened."""
+        """The same for all files, if the dispatcher is open and there is more than one file."""
         if self._dispatcher is None or len(self._stream().segments()) < 2:
             return
         if self._writer is None:
@@ -234,7 +234,7 @@ class Queue:
         self._consumption = self._dispatcher = self._carrier = self._reader = None
 
     def end_receivers(self, error: HeadgateError) -> None:
-        """Nobody receives any more, for now."""
+        """End the receivers; others may come later."""
         if self._dispatcher is not None:
             self._dispatcher.end(error)
 
@@ -254,7 +254,7 @@ def _unsettled(dispatcher: Dispatcher) -> int:
 
 
 def small_stream(folder: Path, name: str, *, storage: Storage, now_ms: int) -> Stream:
-    """The stream in a folder beside a topic, made if there is none. Raises LogError."""
+    """The stream in a folder beside a topic, created if missing. Raises LogError."""
     if (folder / "stream.json").exists():
         return Stream.open(folder)
     return Stream.create(

@@ -1,4 +1,4 @@
-"""The small streams of a topic: dead letters and deferred copies of its subscriptions, each there once it is needed."""
+"""The small streams of a topic: dead letters and deferred copies of its subscriptions, each made when first needed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headgate.topic import (
 
 
 class Queues:
-    """Those of one topic, by kind and number of the subscription; a subscription without any costs nothing here."""
+    """The small streams of one topic, by kind and number of the subscription; without any they cost nothing."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class Queues:
         targets_of: Callable[[int], Targets],
         carrier_of: Callable[[Ledger, MovedCopies], Carrier],
     ) -> None:
-        """`settings_of` and `targets_of` tell those in force of a subscription, by its number; `carrier_of` gives what
-        carries deferred copies to its dead letters.
+        """`settings_of` and `targets_of` give those in force for a subscription, by its number; `carrier_of` gives the
+        carrier of deferred copies to its dead letters.
         """
         self._stream = stream
         self._now_ms = now_ms
@@ -54,13 +54,13 @@ class Queues:
         self._uncounted: list[Queue] = []
 
     def find(self, version: SubscriptionVersion) -> None:
-        """Note what a subscription has on disk. Cost: one `stat`, where it has nothing."""
+        """Note the small streams that a subscription has on disk. Cost: one `stat` where it has none."""
         if subscription_folder(self._stream.stream, version.number).exists():
             found = [self.get(kind, version) for kind in (TargetKind.DEAD_LETTERS, TargetKind.DEFERRED)]
             self._uncounted += [queue for queue in found if queue.known_count is None]
 
     def get(self, kind: TargetKind, version: SubscriptionVersion) -> Queue:
-        """One of a subscription; its files are made when the first message comes."""
+        """A small stream of a subscription; its files are made when the first message comes."""
         queue = self._queues.get((kind, version.number))
         if queue is None:
             queue = self._queues[kind, version.number] = self._made(kind, version)
@@ -97,12 +97,12 @@ class Queues:
         self._touch()
 
     def exists(self, kind: TargetKind, number: int) -> bool:
-        """Whether a message ever came to one."""
+        """Whether a message ever came to a small stream."""
         queue = self._queues.get((kind, number))
         return queue is not None and queue.exists
 
     def count(self, kind: TargetKind, number: int) -> int:
-        """How many messages of one are not settled; opens its files if that is not known. Raises LogError."""
+        """How many messages of a small stream are unsettled; opens its files if that is not known. Raises LogError."""
         queue = self._queues.get((kind, number))
         return 0 if queue is None else queue.count()
 
@@ -112,18 +112,18 @@ class Queues:
         return 0 if queue is None else queue.known_count
 
     def is_received(self, number: int) -> bool:
-        """Whether somebody receives the dead letters of a subscription."""
+        """Whether the dead letters of a subscription have receivers."""
         queue = self._queues.get((TargetKind.DEAD_LETTERS, number))
         return queue is not None and queue.is_received
 
     def end_receivers(self, number: int, error: HeadgateError) -> None:
-        """Nobody receives the dead letters of a subscription any more, for now."""
+        """End the receivers of the dead letters of a subscription; others may come later."""
         queue = self._queues.get((TargetKind.DEAD_LETTERS, number))
         if queue is not None:
             queue.end_receivers(error)
 
     def remove(self, number: int, error: HeadgateError) -> None:
-        """A subscription is removed, and what it had with it."""
+        """A subscription is removed: end its small streams."""
         for kind in (TargetKind.DEAD_LETTERS, TargetKind.DEFERRED):
             queue = self._queues.pop((kind, number), None)
             if queue is not None:
@@ -132,13 +132,13 @@ class Queues:
                 self._touched.pop(queue, None)
 
     def turn(self, now_ms: int) -> None:
-        """The turn of each that has something to do."""
+        """Give a turn to each small stream with work."""
         touched, self._touched = self._touched, {}
         for queue in touched:
             queue.turn(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Close files that nobody uses, and count one more of those that were there at the start."""
+        """Close unused files, and count one more of the small streams found at the start."""
         if self._uncounted:
             queue = self._uncounted.pop()
             with contextlib.suppress(LogError):
@@ -155,7 +155,7 @@ class Queues:
             queue.close()
 
     def end(self, error: HeadgateError) -> None:
-        """The topic is gone: receivers are told."""
+        """The topic is gone: end the receivers."""
         for queue in self._open:
             queue.end(error)
 

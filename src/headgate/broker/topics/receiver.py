@@ -1,7 +1,7 @@
-"""Receivers: one link's way to the copies of a subscription, and to settling them.
+"""Receivers: a receiver gives the copies of a subscription to one link, and settles them.
 
-A receiver says how many copies its peer takes; it is given them when their claims are on disk. What it settles counts
-when `then` is called without an error, which is when that is on disk.
+A receiver says how many copies its peer takes; it is given them when their claims are on disk. A settlement counts when
+`then` is called without an error: when it is on disk.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ NO_PROPERTIES: Properties = MappingProxyType({})
 
 
 def nobody_asks(_result: list[bool] | HeadgateError) -> None:
-    """For who settles without waiting for the answer."""
+    """For callers that do not wait for the answer."""
 
 
 def nobody_waits() -> None:
-    """For who need not know that there is nothing more for now."""
+    """For callers that need not know when copies run out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class DeadLetterReason:
 
 
 class Settler:
-    """Settles copies of one subscription by their tokens, whoever received them; from `BrokerTopic.settler`."""
+    """Settles copies of one subscription by their tokens, of any receiver; from `BrokerTopic.settler`."""
 
     __slots__ = ("_dispatcher",)
 
@@ -57,7 +57,7 @@ class Settler:
 
     @property
     def time_to_live_ms(self) -> int | None:
-        """How long copies live that do not say less themselves; None: for ever."""
+        """How long copies live, unless their messages say less; None: for ever."""
         return self._dispatcher.settings().default_time_to_live_ms
 
     def holds(self, tokens: Sequence[bytes]) -> list[bool]:
@@ -77,10 +77,10 @@ class Settler:
         delay_ms: int | None = None,
         properties: Properties = NO_PROPERTIES,
     ) -> None:
-        """Give copies back. One that `counts` and was the last attempt allowed becomes a dead letter.
+        """Give copies back. If it `counts`, a copy after its last allowed attempt becomes a dead letter.
 
-        They are available after `delay_ms`; None: after the subscription's backoff where it `counts`, else at once.
-        When they are given out again they have `properties` in place of those of these names.
+        Copies are available after `delay_ms`; None: after the subscription's backoff if it `counts`, else at once. At
+        their next delivery `properties` replace those of the same names.
         """
         self._dispatcher.release(tokens, then, counts=counts, delay_ms=delay_ms, properties=properties)
 
@@ -91,20 +91,20 @@ class Settler:
     def defer(
         self, tokens: Sequence[bytes], then: Settled = nobody_asks, *, properties: Properties = NO_PROPERTIES
     ) -> None:
-        """Put copies aside: they are received by their number only, with `properties` as `release` says."""
+        """Defer copies: they are received by their number only, with `properties` as for `release`."""
         self._dispatcher.defer(tokens, then, properties)
 
     def renew(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> int:
-        """Claims end a lock time after now; gives that time, in milliseconds."""
+        """Renew claims for a lock time from now; gives their end, in milliseconds."""
         return self._dispatcher.renew(tokens, then)
 
 
 class Receiver(Settler):
     """One link's receiver, from `BrokerTopic.receiver` to `close`.
 
-    `deliver` is called with copies in order, at most as many as are wanted; `ran_out` when more are wanted than there
-    are now, each time that this is found; `ended` when the subscription is no more. With `settles_first` copies are
-    settled before they are given out, and a peer that fails loses them.
+    `deliver` is called with copies in order, at most as many as are wanted; `ran_out` each time that more are wanted
+    than there are; `ended` when the subscription is no more. With `settles_first` copies are settled before they are
+    given out, and a peer that fails loses them.
     """
 
     __slots__ = (
@@ -140,10 +140,10 @@ class Receiver(Settler):
         self.wanted = 0
         self.delivered_messages = self.delivered_bytes = 0
         self.given_before = -1
-        """How many it was given when nothing more could be decided, and it was last looked at."""
+        """How many copies it had been given at the last check after deciding stopped."""
         self.is_closed = False
         self.name: SubscriptionName | None = None
-        """What its session received it from, for lists."""
+        """The subscription that its session receives from, for lists."""
 
     @property
     def lag(self) -> int:
@@ -152,13 +152,13 @@ class Receiver(Settler):
         return counts.active + counts.waiting
 
     def want(self, count: int) -> None:
-        """Its peer takes so many copies from now on; 0 while the link is full."""
+        """Set how many copies its peer takes now; 0 while the link is full."""
         self.wanted = count
         if count:
             self._dispatcher.touch()
 
     def close(self) -> None:
-        """It is given nothing more; what it has stays claimed until its time. Again is harmless."""
+        """Stop receiving; its copies stay claimed until their time. Again is harmless."""
         if not self.is_closed:
             self.is_closed = True
             self.wanted = 0
@@ -167,13 +167,13 @@ class Receiver(Settler):
     # the dispatcher's side
 
     def given(self, deliveries: GivenCopies, size_bytes: int) -> None:
-        """Copies whose claims are on disk are its own; their messages have so many bytes."""
+        """Deliver copies whose claims are on disk; their messages have `size_bytes` bytes."""
         self.delivered_messages += len(deliveries)
         self.delivered_bytes += size_bytes
         self._deliver(deliveries)
 
     def run_out(self) -> None:
-        """It was given all that there is, and wants more."""
+        """It was given all available copies, and wants more."""
         self._ran_out()
 
     def end(self, error: HeadgateError) -> None:

@@ -1,4 +1,4 @@
-"""The messages for later of all streams of a broker, topics or not; a stream has none until somebody schedules some."""
+"""The scheduled messages of all streams of a broker, topics or not; a stream has no files until one is scheduled."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headgate.log import STREAMS_FOLDER, name_of_folder
 from headgate.topic import WAITING_NAME, waiting_folder
 
 _OPENED_A_TICK = 4
-"""Streams with messages for later that a start looks at, so that they are published without anybody asking."""
+"""Streams with scheduled messages opened per tick after a start, so that these are published without a client."""
 
 logger = logging.getLogger("headgate.broker")
 
 
 class Scheduling:
-    """The messages for later of one broker's streams; in its thread only."""
+    """The scheduled messages of one broker's streams; in its thread only."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Scheduling:
         know_ids: Callable[[BrokerStream], bool],
         know_status: Callable[[BrokerStream], None],
     ) -> None:
-        """`find`, `watch`, `know_ids` are those of `Topics`.
+        """`find`, `watch`, `know_ids` are as for `Topics`.
 
         `know_status` lets a stream know whether its topic takes messages.
         """
@@ -48,7 +48,7 @@ class Scheduling:
         self._to_open: list[str] | None = None
 
     def of(self, stream: BrokerStream) -> WaitingMessages:
-        """The messages for later of a stream. Raises LogError for a topic that nobody can read."""
+        """The scheduled messages of a stream. Raises LogError for a topic that cannot be read."""
         self._know_status(stream)
         waiting = self._waiting.get(stream)
         if waiting is None:
@@ -76,7 +76,7 @@ class Scheduling:
         self._touched[stream] = None
 
     def turn(self) -> None:
-        """Keep what is asked for, publish what is due; before the turn of the topics, which decide it then."""
+        """Store requested messages, publish due ones; before the turn of the topics, which decide these."""
         touched, self._touched = self._touched, {}
         now_ms = self._now_ms()
         try:
@@ -87,13 +87,13 @@ class Scheduling:
                 if waiting is not None:
                     waiting.turn(now_ms)
         except BaseException:
-            # Those behind the one that failed have the next turn.
+            # The streams after the failed one have the next turn.
             self._touched.update(touched)
             self._wake()
             raise
 
     def tick(self, now_ms: int) -> None:
-        """Look after them; opens those that nobody asked for, some at a time."""
+        """Look after the streams in use; opens the unused ones, some at a time."""
         for waiting in self._waiting.values():
             waiting.tick(now_ms)
         if self._to_open is None:

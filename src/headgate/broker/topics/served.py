@@ -1,4 +1,4 @@
-"""The subscriptions of one topic at work: opened, changed and ended as the rules say that its decider follows."""
+"""The subscriptions of one topic at work: opened, changed and ended by the rules that its decider follows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from headgate.topic import (
 
 
 class ServedSubscriptions:
-    """Those of one topic, in order of creation; in the broker's thread only."""
+    """The subscriptions of one topic, in order of creation; in the broker's thread only."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ServedSubscriptions:
         now_ms: Callable[[], int],
     ) -> None:
         self.forwarding: list[ServedSubscription] = []
-        """Those whose copies go on to other streams now."""
+        """The subscriptions that now forward their copies to other streams."""
         self._stream = stream
         self._consumption = consumption
         self._following = following
@@ -55,7 +55,7 @@ class ServedSubscriptions:
 
     @property
     def history(self) -> RuleHistory:
-        """The rules as they are followed."""
+        """The rules as now followed."""
         assert self._history is not None
         return self._history
 
@@ -71,7 +71,7 @@ class ServedSubscriptions:
         return self._by_number[number]
 
     def get(self, number: int) -> ServedSubscription | None:
-        """The one with a number; None where it was removed."""
+        """The subscription with a number; None where it was removed."""
         return self._by_number.get(number)
 
     def items(self) -> ItemsView[int, ServedSubscription]:
@@ -79,7 +79,7 @@ class ServedSubscriptions:
         return self._by_number.items()
 
     def find(self, name: str) -> ServedSubscription:
-        """The one of that name, without case; ResourceNotFoundError."""
+        """The subscription of that name, in any case of letters; ResourceNotFoundError."""
         found = self._by_name.get(folded(name))
         if found is None:
             near = did_you_mean(name, (each.version.name for each in self._by_number.values()))
@@ -89,7 +89,7 @@ class ServedSubscriptions:
         return found
 
     def enabled(self, name: str) -> ServedSubscription:
-        """The same, for a receiver that comes. Raises ResourceNotFoundError, EntityDisabledError."""
+        """The same, for a new receiver. Raises ResourceNotFoundError, EntityDisabledError."""
         found = self.find(name)
         disabled = self._disabled(found)
         if disabled is not None:
@@ -99,7 +99,7 @@ class ServedSubscriptions:
     # following
 
     def follow(self) -> bool:
-        """Open views of new subscriptions, end those of removed ones; whether there are other rules than before."""
+        """Open the views of new subscriptions, end those of removed ones; whether the rules have changed."""
         history = self._following.decider.postings.history
         if history is self._history:
             return False
@@ -126,14 +126,14 @@ class ServedSubscriptions:
         return True
 
     def _disabled(self, found: ServedSubscription) -> HeadgateError | None:
-        """What receivers of a subscription, or of its dead letters, are refused with."""
+        """The error for receivers of a subscription, or of its dead letters; None where they are accepted."""
         for what, status in (("topic", self.history.settings.status), ("subscription", found.version.settings.status)):
             if not status.gives_copies:
                 return EntityDisabledError(f"nobody receives: the {what} is {status}", subject=found.dispatcher.name)
         return None
 
     def _settings(self, version: SubscriptionVersion) -> SubscriptionSettings:
-        """How the copies of a subscription are delivered; they live no longer than the topic allows."""
+        """The delivery settings of a subscription; its time to live is at most that of the topic."""
         of_topic, of_subscription = self.history.settings.default_time_to_live_ms, version.settings
         if of_topic is None or of_topic >= (of_subscription.default_time_to_live_ms or MAX_TIME_MS):
             return of_subscription
@@ -183,7 +183,7 @@ class ServedSubscriptions:
         shutil.rmtree(subscription_folder(self._stream.stream, found.version.number), ignore_errors=True)
 
     def sweep_removed(self) -> None:
-        """Drop what is left of subscriptions that were removed while nobody was here to follow."""
+        """Drop the views and folders of subscriptions that were removed while the topic was not open."""
         ledger = self._consumption.ledger
         known = {view_key(number) for number in self._by_number}
         for view in ledger.views():

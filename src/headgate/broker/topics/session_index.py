@@ -1,7 +1,7 @@
-"""The copies of a view by session: which one is next in its session, and which session is next.
+"""The copies of a view by session: the next copy of each session, and the next session.
 
-Each session has its copies that nobody has, in order. Those of a session that is not held are offered: the one whose
-first copy is the lowest comes first.
+Each session queues its copies that no receiver has, in order. Sessions that are not held are offered; the session with
+the lowest first copy comes first.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ Int64Array = NDArray[np.int64]
 
 
 class SessionIndex:
-    """Every copy is here once, from `add` until it is settled: in its session, or out with who has it.
+    """Every copy is here once, from `add` until it is settled: queued in its session, or out with a receiver.
 
-    What the ledger says counts: copies that were settled meanwhile are left out when it comes to them.
+    The ledger is right: copies that it has settled meanwhile are left out when their turn comes.
     """
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._queued: dict[str, list[int]] = {}
-        """Heaps of the copies that nobody has."""
+        """Session → a heap of its copies that no receiver has."""
         self._out: dict[int, str] = {}
-        """Sessions of the copies that somebody has."""
+        """Copy that a receiver has → its session."""
         self._offers: list[tuple[int, str]] = []
-        """A heap of sessions with their first copies; what is not so any more is left out."""
+        """A heap of sessions with their first copies; outdated entries are passed over."""
         self._held: set[str] = set()
         """Sessions that are not offered."""
 
     def add(self, copies: Int64Array, sessions: Iterable[str]) -> None:
-        """Copies of a view that were never here, with their sessions."""
+        """Add new copies of a view, with their sessions."""
         standings = self._view.standings(copies).tolist()
         for copy, session, standing in zip(copies.tolist(), sessions, standings, strict=True):
             if standing == Standing.CLAIMED:
@@ -44,7 +44,7 @@ class SessionIndex:
                 self._put(copy, session)
 
     def changed(self, copies: Int64Array) -> None:
-        """Something became of copies that were out: those that nobody has any more come back, settled ones do not."""
+        """Copies that were out may have changed: released ones are queued again, settled ones are forgotten."""
         for copy, standing in zip(copies.tolist(), self._view.standings(copies).tolist(), strict=True):
             if standing != Standing.CLAIMED:
                 session = self._out.pop(copy, None)
@@ -52,11 +52,11 @@ class SessionIndex:
                     self._put(copy, session)
 
     def all_changed(self) -> None:
-        """`changed` for all that are out."""
+        """`changed` for all copies that are out."""
         self.changed(np.array(list(self._out), dtype=np.int64))
 
     def take(self, session: str, limit: int) -> Int64Array:
-        """At most `limit` copies, the next ones of a session, up to one that waits; they are out."""
+        """Take out the next copies of a session, at most `limit`, up to one that waits or is claimed."""
         queued = self._queued.get(session, [])
         taken: list[int] = []
         is_blocked = False
@@ -74,7 +74,7 @@ class SessionIndex:
         return np.array(taken, dtype=np.int64)
 
     def put_back(self, copies: Int64Array) -> None:
-        """Copies that were taken, and not claimed."""
+        """Queue again copies that were taken and not claimed."""
         for copy in copies.tolist():
             self._put(copy, self._out.pop(copy))
 
@@ -87,7 +87,7 @@ class SessionIndex:
     # which session is next
 
     def next_session(self) -> str | None:
-        """The session that is offered first, which is held from now on; None if none is."""
+        """The first session that is offered, which is held from now on; None if none is offered."""
         while self._offers:
             copy, session = heappop(self._offers)
             queued = self._queued.get(session)
@@ -107,11 +107,11 @@ class SessionIndex:
         return None
 
     def hold(self, session: str) -> None:
-        """A session is not offered until `offer`."""
+        """Hold a session: it is not offered until `offer`."""
         self._held.add(session)
 
     def offer(self, session: str) -> None:
-        """A session is free."""
+        """Offer a session, as it is free."""
         self._held.discard(session)
         queued = self._queued.get(session)
         if queued:
@@ -123,14 +123,14 @@ class SessionIndex:
         return frozenset(self._held)
 
     def unsettled(self, session: str) -> Int64Array:
-        """The copies of a session that are not settled, ascending, whoever has them. Cost: some 0.2 µs a copy."""
+        """The unsettled copies of a session, ascending, queued or out. Cost: about 0.2 µs a copy."""
         out = [copy for copy, whose in self._out.items() if whose == session]
         copies: Int64Array = np.array(sorted([*self._queued.get(session, ()), *out]), dtype=np.int64)
         unsettled: Int64Array = copies[self._view.standings(copies) != Standing.SETTLED]
         return unsettled
 
     def sessions(self) -> set[str]:
-        """The sessions with copies that are not settled. Cost: some 0.1 µs a copy."""
+        """The sessions with unsettled copies. Cost: about 0.1 µs a copy."""
         for session, queued in list(self._queued.items()):
             copies = np.array(queued, dtype=np.int64)
             if not (self._view.standings(copies) != Standing.SETTLED).any():

@@ -1,10 +1,10 @@
-"""Copies that are given out by session: one receiver has a session, and gets its copies in order, and no others.
+"""Copies given out by session: one receiver has a session, and gets the copies of that session only, in order.
 
     session_receiver(None) ──► waits ──► next session with copies ──► locked ──► commit ──► accepted, deliveries
     session_receiver("x")  ───────────────────────────────────────────┘
 
-The copies of a view are noted in the ledger when they are decided, whoever receives: so they are known by session
-before one of them is taken.
+The copies of a view are noted in the ledger when they are decided, with or without receivers, so they are known by
+session before one is taken.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_SESSION = "Session id is null"
 
 T = TypeVar("T")
 Found = Callable[[T | HeadgateError], None]
-"""Called once, in a later turn: what was found, or why not."""
+"""Called once, in a later turn, with the result or the error."""
 
 
 class SessionReceiver(Receiver):
@@ -66,27 +66,27 @@ class SessionReceiver(Receiver):
         self.locked_until_ms = 0
 
     def renew_lock(self, then: Settled = nobody_asks) -> int:
-        """The lock ends a lock time after now; gives that time. `then` gets one bool: whether it still stood."""
+        """Renew the lock for a lock time from now; gives its end. `then` gets one bool: whether it still stood."""
         return self._sessions.renew_lock(self, then)
 
     def state(self) -> bytes | None:
-        """What was set as the state of its session; None without any."""
+        """The state of its session; None without one."""
         return None if self.session is None else self._sessions.view.session_state(self.session)
 
     def set_state(self, state: bytes | None, then: Settled = nobody_asks) -> None:
-        """Keep a state for its session, None removes it. `then` gets one bool: whether the lock still stood."""
+        """Set the state of its session; None removes it. `then` gets one bool: whether the lock still stood."""
         self._sessions.set_state(self, state, then)
 
     # the dispatcher's side
 
     def locked(self, session: str, lock: int, until_ms: int) -> None:
-        """It has its session."""
+        """Take over a session."""
         self.session, self.lock, self.locked_until_ms = session, lock, until_ms
 
     def accept(self, result: list[bool] | HeadgateError) -> None:
         """The lock is on disk, or could not be written."""
         if isinstance(result, HeadgateError):
-            # What is in memory of the lock ends by its time.
+            # The lock in memory ends by its time.
             self._sessions.refused(self, result)
         elif not self.is_closed:
             self._accepted(self)
@@ -107,7 +107,7 @@ class SessionDispatcher(Dispatcher):
         now_ms: Callable[[], int],
         forwards: Callable[[], bool],
     ) -> None:
-        """While it `forwards` copies are not for receivers."""
+        """While `forwards` gives True, receivers get no copies."""
         super().__init__(
             name, view, source, consumption, settings=settings, targets=targets, now_ms=now_ms, outlives=True
         )
@@ -115,17 +115,18 @@ class SessionDispatcher(Dispatcher):
         self._forwards = forwards
         self._index = SessionIndex(view)
         self._indexed = 0
-        """Copies below that are known to the ledger are in the index."""
+        """Copies below this that the ledger knows are in the index."""
         self._searched = 0
-        """Copies below are known to the ledger, or are not there."""
+        """Copies below this are known to the ledger, or do not exist."""
         self._asked: list[Callable[[HeadgateError | None], None]] = []
 
     # receivers
 
     def lock(self, receiver: SessionReceiver, session: str) -> None:
-        """Give a receiver that session.
+        """Give a session to a receiver.
 
-        Raises SessionLockedError if somebody has it, PreconditionFailedError for an id that no copy has, LogError.
+        Raises SessionLockedError if another receiver has it, PreconditionFailedError for an id that is too long,
+        LogError.
         """
         if len(session.encode("utf-8", "surrogateescape")) > MAX_SESSION_ID_BYTES:
             reason = f"a session id of more than {MAX_SESSION_ID_BYTES} bytes"
@@ -155,11 +156,11 @@ class SessionDispatcher(Dispatcher):
         self.touch()
 
     def left(self, receiver: Receiver) -> None:
-        """A receiver gives its session back, and what it has of it as if that had not been claimed."""
+        """A receiver gives back its session, and its copies of it as if they had not been claimed."""
         super().left(receiver)
         if isinstance(receiver, SessionReceiver) and receiver.session is not None:
             session = receiver.session
-            # Where the ledger takes nothing, the lock ends by its time.
+            # While the ledger takes nothing, the lock ends by its time.
             with contextlib.suppress(LogError):
                 if self.view.holds_session(session, receiver.lock):
                     tokens = self.view.session_claims(session)
@@ -176,7 +177,7 @@ class SessionDispatcher(Dispatcher):
             receiver.end(error)
 
     def ended_locks(self) -> None:
-        """Tell receivers whose locks ended; their sessions are free."""
+        """End receivers whose locks have ended, and offer their sessions."""
         for receiver in list(self.receivers):
             if not isinstance(receiver, SessionReceiver) or receiver.session is None:
                 continue
@@ -234,7 +235,7 @@ class SessionDispatcher(Dispatcher):
         self._ask(find, then)
 
     def peek_session(self, session: str, from_copy: int, limit: int, then: Found[tuple[list[ReadCopy], int]]) -> None:
-        """As `peek`, of one session; told when all that is decided is known by session."""
+        """As `peek`, of one session; `then` is called once all decided copies are indexed by session."""
 
         def find() -> tuple[list[ReadCopy], int]:
             copies = self._index.unsettled(session)
@@ -244,7 +245,7 @@ class SessionDispatcher(Dispatcher):
         self._ask(find, then)
 
     def _ask(self, find: Callable[[], T], then: Found[T]) -> None:
-        """Find something in the turn in which the sessions of all that is decided are known."""
+        """Answer a request in the turn in which the sessions of all decided copies are known."""
         self.used_ms = self._now_ms()
 
         def answer(error: HeadgateError | None) -> None:
@@ -284,7 +285,7 @@ class SessionDispatcher(Dispatcher):
         return may_have_more
 
     def _index_known(self) -> bool:
-        """Put copies into the index that the ledger knew when it was opened; whether there are more."""
+        """Index some copies that the ledger knew when it was opened; whether there are more."""
         stop = min(self.view.next_copy, self.source.end)
         if self._indexed >= stop:
             return False
@@ -298,7 +299,7 @@ class SessionDispatcher(Dispatcher):
         return True
 
     def _note_decided(self) -> bool:
-        """Note copies in the ledger that were decided; whether there are more."""
+        """Note some decided copies in the ledger; whether there are more."""
         start, end = max(self.view.next_copy, self._searched), self.source.end
         if start >= end:
             return False
@@ -319,7 +320,7 @@ class SessionDispatcher(Dispatcher):
         return has_more
 
     def _with_sessions(self, copies: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[str | None], int]:
-        """The first of some copies with their sessions, and the copy behind them."""
+        """The first of some copies with their sessions, and the copy behind them; settles deleted ones."""
         deleted, sessions = self._copies.session_ids(copies)
         self.view.complete_ranges([(copy, copy + 1) for copy in copies[:deleted].tolist()])
         end = deleted + len(sessions)
@@ -336,7 +337,7 @@ class SessionDispatcher(Dispatcher):
             self._move_available(copies, targets.dead_letters, movement)
 
     def _accept(self, now_ms: int) -> None:
-        """Give sessions to receivers that wait for any, those who came first first."""
+        """Give sessions to receivers that wait for any session, in order of their coming."""
         until_ms = now_ms + self.settings().lock_ms
         for receiver in list(self.receivers):
             if not isinstance(receiver, SessionReceiver) or receiver.session is not None:
@@ -346,7 +347,7 @@ class SessionDispatcher(Dispatcher):
                 session = self._index.next_session()
                 if session is None:
                     return
-                # One that an earlier process locked is offered when its lock ends.
+                # A session that an earlier process locked is offered when its lock ends.
                 lock = self.view.lock_session(session, until_ms)
             assert session is not None
             self._locked(receiver, session, lock, until_ms)
@@ -392,6 +393,6 @@ class SessionDispatcher(Dispatcher):
         self._index.changed(copies)
 
     def purge(self, then: Callable[[int | HeadgateError], None]) -> None:
-        """Settle all copies that are there now; `then` gets how many, behind the commit."""
+        """Settle all current copies; `then` gets how many, behind the commit."""
         super().purge(then)
         self._index.all_changed()

@@ -22,7 +22,7 @@ from headgate.topic.deciding import CopyReader, Decider
 Int64Array = NDArray[np.int64]
 
 FAILED_RULES = MAX_RULE
-"""The rule of the copy that stands for a message which the rules of a subscription failed on: its dead letter."""
+"""The rule in the copy number of a dead letter whose message made rules of the subscription fail."""
 
 _RULE_BITS = MAX_RULE.bit_length()
 _READ_FIRST = 8
@@ -36,37 +36,37 @@ _NO_COPIES = ReadCopies(_NOTHING, _NOTHING, EncodedMessages.of([]))
 
 @dataclass(slots=True)
 class Found:
-    """Copies of a view, ascending, and `searched`, the copy up to which there are no others."""
+    """Copies of a view, ascending; up to copy `searched` there are no others."""
 
     copies: Int64Array
     searched: int
 
 
 class CopySource(Protocol):
-    """What a dispatcher asks for copies; not for several threads at once."""
+    """Finds and reads copies for a dispatcher; not for several threads at once."""
 
     def find(self, start: int, stop: int, limit: int) -> Found:
         """At most `limit` copies at or above `start` and below `stop`, as far as they are decided."""
 
     def read(self, copies: Int64Array, *, max_bytes: int) -> ReadCopies:
-        """The first of these copies, at least one if any is still there, up to so many bytes; deleted ones left out.
+        """The first of these copies, up to `max_bytes` but at least one if any is left; deleted ones are left out.
 
-        The last one says how far was read: up to damage, if there is some. Raises LogError where it begins with damage.
+        The last one shows how far the read went; it stops before damage. Raises LogError where damage comes first.
         """
 
     def count(self, start: int, stop: int) -> int:
-        """How many copies there are at or above `start` and below `stop`, as far as they are decided."""
+        """The number of decided copies at or above `start` and below `stop`."""
 
     @property
     def end(self) -> int:
-        """The copy behind all that are decided."""
+        """The copy behind all decided ones."""
 
 
 class SubscriptionSource:
-    """The copies of one subscription, by its number, as the postings of its topic say.
+    """The copies of one subscription, by its number, from the postings of its topic.
 
-    Copies in a row are asked for again and again, some at a time: what was found beyond the last ones, and what was
-    read of it, is kept until then.
+    A dispatcher asks for consecutive copies, some at a time: copies found or read beyond a request are kept for the
+    next one.
     """
 
     def __init__(self, number: int, decider: Decider, reader: CopyReader) -> None:
@@ -78,9 +78,9 @@ class SubscriptionSource:
         self._ahead = Found(_NOTHING, 0)
         self._read_ahead = _NO_COPIES
         self._given_ahead = 0
-        """How many of those that were read ahead were given."""
+        """How many of the copies read ahead were given."""
         self._read_first = _READ_FIRST
-        """How many copies the next read begins with; it follows from the size of the last ones."""
+        """How many copies the next read begins with, by the size of the last ones."""
 
     def find(self, start: int, stop: int, limit: int) -> Found:
         """See `CopySource`."""
@@ -103,7 +103,7 @@ class SubscriptionSource:
         return Found(found, min(stop, ahead.searched))
 
     def decided(self, copies: Int64Array, start: int, stop: int) -> None:
-        """Note that from copy `start` to `stop` it has these ones: who waits at the end need not search for them."""
+        """Note the copies decided from `start` to `stop`, so that a dispatcher at the end need not search for them."""
         if self._ahead_start <= start <= self._ahead.searched:
             kept = self._ahead.copies[self._ahead.copies < start]
             kept = kept[-_AHEAD:]
@@ -113,7 +113,7 @@ class SubscriptionSource:
             self._ahead_start, self._ahead = start, Found(copies, stop)
 
     def _search(self, start: int, limit: int) -> Found:
-        """At most `limit` copies from `start` on, as the postings say."""
+        """At most `limit` copies from `start` on, from the postings."""
         stop = copy_number(self._decider.next_offset)
         parts: list[Int64Array] = []
         left = limit
@@ -165,7 +165,7 @@ class SubscriptionSource:
         self._read_ahead, self._given_ahead = _NO_COPIES, 0
 
     def _known(self, copies: Int64Array, max_bytes: int) -> tuple[ReadCopies, Int64Array]:
-        """The first of some copies, if they were read before, up to so many bytes, and those that are to be read."""
+        """The first of some copies that were read ahead, up to `max_bytes`, and the copies still to be read."""
         ahead, first = self._read_ahead, self._given_ahead
         if first == len(ahead):
             return _NO_COPIES, copies
@@ -179,14 +179,14 @@ class SubscriptionSource:
             known = known.take(slice(count))
         elif len(known) and known.copies[0] != copies[0]:
             known = _NO_COPIES
-        # What is asked for goes on behind what is given now.
+        # The next request goes on behind the copies given now.
         self._given_ahead = first + len(known)
         if self._given_ahead == len(ahead):
             self._forget_ahead()
         return known, copies[len(known) :]
 
     def _with_next(self, copies: Int64Array) -> Int64Array:
-        """A few copies, and those that are likely to be asked for next."""
+        """A few copies, and the ones likely to be asked for next."""
         ahead = self._ahead.copies
         first = int(ahead.searchsorted(copies[-1], side="right"))
         if first == len(ahead):
@@ -194,9 +194,9 @@ class SubscriptionSource:
         return np.concatenate([copies, ahead[first : first + self._read_first - len(copies)]])
 
     def session_ids(self, copies: Int64Array) -> tuple[int, list[str | None]]:
-        """How many of the first copies were deleted, and of those behind the session ids, as far as they are decided.
+        """How many of the first copies were deleted, and the session ids of the others, as far as they are decided.
 
-        A session id is as the rule's action leaves it, None without one.
+        A session id is as the rule's action leaves it; None without one.
         """
         deleted = int(copies.searchsorted(copy_number(self._decider.first_offset)))
         kept = copies[deleted:]
@@ -218,7 +218,7 @@ class SubscriptionSource:
         return total + self._postings.count_between(self._number, offset_of(start), offset_of(stop))
 
     def _count_within_message(self, start: int, stop: int) -> int:
-        """How many copies one message has at or above `start` and below `stop`."""
+        """The number of copies of one message at or above `start` and below `stop`."""
         offset, runs = offset_of(start), next(self._postings.runs(self._number, offset_of(start)), None)
         if runs is None:
             return 0
@@ -268,7 +268,7 @@ class StreamSource:
         return self._counts.between(self._stream, *self._offsets(start, stop))
 
     def _offsets(self, start: int, stop: int) -> tuple[int, int]:
-        """The offsets whose plain copies lie between two copies."""
+        """The range of offsets whose plain copies lie between two copies."""
         first = offset_of(start) + (1 if rule_of(start) else 0)
         behind = offset_of(stop) + (1 if rule_of(stop) else 0)
         first = max(first, self._stream.first_offset())
@@ -289,9 +289,9 @@ def _read_some(
     first_offset: Callable[[], int],
     behind: ReadCopies = _NO_COPIES,
 ) -> ReadCopies:
-    """Read the first of some copies, `first` of them at once, then more, as nobody knows how large they are.
+    """Read the first of some copies: `first` of them, then more at a time, as their sizes are not known.
 
-    They are given with those that they lie `behind`.
+    The result begins with the copies in `behind`, which precede them.
     """
     collector = MessageCollector()
     found, times = [], []
@@ -306,7 +306,7 @@ def _read_some(
         try:
             timestamps_ms, messages = read(part)
         except MessageGivenUpError:
-            # Those that are still there are read one by one.
+            # Read the remaining ones one by one.
             if len(part) > 1:
                 count = 1
                 continue
@@ -315,7 +315,7 @@ def _read_some(
             kept = part[part >= copy_number(first_offset())]
             timestamps_ms, messages = read(kept) if len(kept) else (_NOTHING, EncodedMessages.of([]))
         except LogError:
-            # What lies before the damage is read one by one.
+            # Read the copies before the damage one by one.
             if len(part) == 1 and not found:
                 raise
             if len(part) == 1:

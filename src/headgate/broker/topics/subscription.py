@@ -16,7 +16,7 @@ from headgate.topic import SubscriptionSettings, SubscriptionVersion
 class SubscriptionInfo:
     """A subscription as users see it; `pins` is the lowest offset that it needs, None if it needs none.
 
-    `dead_lettered` and `deferred` are None where only files know them that were not to be opened.
+    `dead_lettered` and `deferred` are None where files would have to be opened to count them.
     """
 
     name: str
@@ -34,7 +34,7 @@ class SubscriptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
-    """How many copies wait for a receiver, also those that wait for their time, and how many receivers there are."""
+    """The number of copies that wait for a receiver or for their time, and the number of receivers."""
 
     message_count: int
     consumer_count: int
@@ -42,20 +42,20 @@ class QueueDepth:
 
 @dataclass(slots=True)
 class ServedSubscription:
-    """A subscription, where its copies come from, and what gives them out."""
+    """A subscription with the source and the dispatcher of its copies."""
 
     version: SubscriptionVersion
     settings: SubscriptionSettings
-    """Those that are in force, with what the topic says."""
+    """The settings in force, within the limits of the topic."""
     source: SubscriptionSource
     dispatcher: Dispatcher = field(init=False)
 
     def settings_in_force(self) -> SubscriptionSettings:
-        """Asked for whenever they count: a change of them does at once."""
+        """The settings in force; called at each use, so that a change counts at once."""
         return self.settings
 
     def targets(self) -> Targets:
-        """Where its copies go that it gives up."""
+        """The targets of copies that it gives up."""
         number, elsewhere = self.version.number, self.version.settings.forward_dead_letters_to
         dead_letters = TargetKind.DEAD_LETTERS.named(number)
         if elsewhere is not None:
@@ -63,20 +63,20 @@ class ServedSubscription:
         return Targets(dead_letters, TargetKind.DEFERRED.named(number), number)
 
     def forwards(self) -> bool:
-        """Whether its copies are not for receivers."""
+        """Whether it forwards its copies, so that receivers get none."""
         return self.version.forward_to is not None
 
     def refusal(self) -> PreconditionFailedError:
-        """What receivers are told of a subscription that forwards its copies."""
+        """The error for receivers of a subscription that forwards its copies."""
         return PreconditionFailedError(
             f"the subscription forwards to {self.version.forward_to!r}; nobody receives from it",
             subject=self.dispatcher.name,
         )
 
     def needed_from(self, decided_until: int) -> int:
-        """The lowest offset that it may need; below that of `decided_until` all is decided."""
+        """The lowest offset that it may need; all messages below `decided_until` are decided."""
         view = self.dispatcher.view
         if self.dispatcher.unseen:
             return offset_of(view.floor)
-        # Nothing of what is decided and was not looked at is for this one.
+        # It has no copies among the decided messages that were not looked at.
         return min(offset_of(view.floor_of_rows), decided_until)

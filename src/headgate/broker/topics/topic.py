@@ -1,4 +1,4 @@
-"""One topic at work: its messages are decided behind the writer, its copies given out, and what becomes of them kept.
+"""One topic at work: it decides messages behind the writer, gives out their copies, and records how each is settled.
 
 append ──► decide ──► claim ──► commit ──► deliver          one turn of the loop, where little is to be decided
              └─ much: in a worker, step by step; the topic's copies are given out between the steps
@@ -64,7 +64,7 @@ from headgate.topic.deciding import Decider, RuleCounts, Step
 logger = logging.getLogger("headgate.broker")
 
 _FAILURES_TOLD = 10
-"""At most this many failed rules are named in the log at once."""
+"""Limit: failed rules named in the log at once."""
 
 
 @dataclass(slots=True)
@@ -74,8 +74,8 @@ class TopicCounters:
     messages_decided: int = 0
     rule_changes: int = 0
     cpu_ns: int = 0
-    """Nanoseconds of processor time that reading messages and deciding them took, for all subscriptions at once; 0
-    where nobody measures."""
+    """Processor time, in nanoseconds, of reading and deciding messages for all subscriptions together; 0 where it is
+    not measured."""
 
 
 class BrokerTopic:
@@ -101,10 +101,10 @@ class BrokerTopic:
         self.stream = stream
         self.counters = TopicCounters()
         self.used_ms = now_ms()
-        """When a message or a receiver came last; before that, when the topic was opened."""
+        """When the last message or receiver came; before the first one, when the topic was opened."""
         self.consumption = Consumption(ledger, touch, stream.guarded, write_in_worker)
         self._failure_reasons: dict[tuple[int, int], tuple[int, str]] = {}
-        """Why rules failed last, by subscription and rule: the offset of the message, and the reason."""
+        """Known reasons of failures, by subscription and rule: the offset of the message, and the reason."""
         self._now_ms = now_ms
         self._touch = touch
         self._watch = watch
@@ -138,13 +138,13 @@ class BrokerTopic:
         """Requests for deferred copies, with the number of the subscription."""
         self._editor: TopicEditor | None = None
         self._changed: list[tuple[Changed, int]] = []
-        """Changes that are made, and not known to the decider."""
+        """Changes that are written, and that the decider does not know yet."""
         self._is_closed = False
         self._pinning = Pinning(stream)
         self._needless_below = 0
-        """Nobody needs anything below: a view that had none of it has its floor there all the same."""
+        """No subscription needs an offset below this, even where the floor of a view without copies there is lower."""
         self._failing: dict[int, int] = {}
-        """Subscriptions whose rules failed, and the offset from which on their dead letters are not in the ledger."""
+        """Subscriptions whose rules failed, with the first offset whose dead letters are not in the ledger yet."""
         self._sweep = Sweep(stream, self._receivable, touch)
         self._idling = Idling(self._idlers, lambda name, then: change(stream.name, [RemoveSubscription(name)], then))
         self._follow_rules()
@@ -166,13 +166,13 @@ class BrokerTopic:
         know_ids: Callable[[BrokerStream], bool],
         change: ChangeTopic,
     ) -> BrokerTopic:
-        """Open ledger and postings of a stream that is a topic; moves that were begun go on.
+        """Open the ledger and the postings of a topic; moves that were begun go on.
 
-        `run_in_worker` is for deciding, `write_in_worker` for ledgers; without, both are done at once. `know_ids` says
-        whether the message ids of a stream are known that duplicates are known by; `scheduling` has the messages for
-        later of all streams.
+        `run_in_worker` decides messages, `write_in_worker` writes ledgers; without them both are done at once.
+        `know_ids` says whether the message ids of a stream, by which duplicates are found, are known; `scheduling`
+        has the scheduled messages of all streams.
 
-        Raises RuleNotFoundError for another stream, StreamLockedError that names who has them open, LogError.
+        Raises RuleNotFoundError for a stream that is no topic, StreamLockedError that names the holder, LogError.
         """
         storage = stream.storage
         with stream.guarded():
@@ -252,10 +252,10 @@ class BrokerTopic:
         settles_first: bool = False,
         tag: str = "",
     ) -> SessionReceiver:
-        """A receiver of one session of a subscription, of that id, or of the next one that is free and has copies.
+        """A receiver of one session of a subscription: the session with that id, or else the next free one with copies.
 
-        `accepted` tells when it has its session; for the next one that may take as long as there is none, and `close`
-        ends the wait. Raises ResourceNotFoundError, EntityDisabledError, SessionLockedError where somebody has the
+        `accepted` is called when it has its session; without an id it waits until a session is free, and `close` ends
+        the wait. Raises ResourceNotFoundError, EntityDisabledError, SessionLockedError where another receiver has the
         session, PreconditionFailedError for a subscription that forwards its copies or does not give them by session,
         LogError.
         """
@@ -278,20 +278,20 @@ class BrokerTopic:
         return receiver
 
     def sessions(self, subscription: str, then: Found[list[str]], *, set_after_ms: int | None = None) -> None:
-        """The sessions of a subscription with copies that are not settled, or with a state, by name.
+        """The sessions of a subscription with unsettled copies, or with a state, sorted by name.
 
-        With `set_after_ms` those whose state was set after that time. `then` gets them when all that is decided is
-        known by session, or LogError. Raises ResourceNotFoundError, PreconditionFailedError for a subscription without
-        sessions.
+        With `set_after_ms` only sessions whose state was set after that time. `then` gets them once all decided copies
+        are indexed by session, or LogError. Raises ResourceNotFoundError, PreconditionFailedError for a subscription
+        without sessions.
         """
         self._by_session(self._subscriptions.find(subscription)).sessions(then, set_after_ms=set_after_ms)
 
     def peek_session(
         self, subscription: str, session: str, from_copy: int, limit: int, then: Found[Sequence[ReadCopy]]
     ) -> None:
-        """At most `limit` copies of a session that are not settled, at or above a copy, whoever has them.
+        """At most `limit` unsettled copies of a session, at or above a copy; claimed and deferred ones are included.
 
-        Deferred ones are among them. Called and raises as `sessions`.
+        `then` and errors are as for `sessions`.
         """
         found = self._subscriptions.find(subscription)
 
@@ -310,13 +310,13 @@ class BrokerTopic:
         self._by_session(found).peek_session(session, from_copy, limit, told)
 
     def _by_session(self, found: ServedSubscription) -> SessionDispatcher:
-        """What gives out its copies by session. Raises PreconditionFailedError."""
+        """The dispatcher that gives out its copies by session. Raises PreconditionFailedError."""
         if not isinstance(found.dispatcher, SessionDispatcher):
             raise PreconditionFailedError("the copies are not received by session", subject=found.dispatcher.name)
         return found.dispatcher
 
     def _enabled(self, name: str) -> ServedSubscription:
-        """A subscription, for a receiver that comes. Raises ResourceNotFoundError, EntityDisabledError."""
+        """The subscription for a new receiver. Raises ResourceNotFoundError, EntityDisabledError."""
         self.used_ms = self._now_ms()
         return self._subscriptions.enabled(name)
 
@@ -329,7 +329,7 @@ class BrokerTopic:
         return [self._counted(each) for each in self._subscriptions]
 
     def known_subscriptions(self) -> list[SubscriptionInfo]:
-        """The same without opening a file; what is not known after a start is, some ticks later."""
+        """The same without opening a file; counts that are unknown after a start are known some ticks later."""
         known = self._queues.known_count
         return [
             self._info(each, known(TargetKind.DEAD_LETTERS, number), known(TargetKind.DEFERRED, number))
@@ -345,14 +345,14 @@ class BrokerTopic:
         return self._info(found, count(TargetKind.DEAD_LETTERS, number), count(TargetKind.DEFERRED, number))
 
     def _dispatcher(self, found: ServedSubscription, *, dead_letters: bool) -> Dispatcher:
-        """What gives out a subscription's copies, or its dead letters. Raises LogError."""
+        """The dispatcher of a subscription's copies, or of its dead letters. Raises LogError."""
         if not dead_letters:
             return found.dispatcher
         return self._queues.get(TargetKind.DEAD_LETTERS, found.version).dispatcher()
 
     @property
     def is_used(self) -> bool:
-        """Whether somebody publishes, reads or receives."""
+        """Whether the topic has a publisher, a reader or a receiver."""
         return bool(
             self.stream.publishers
             or self.stream.readers
@@ -363,11 +363,11 @@ class BrokerTopic:
         )
 
     def received_ms(self, name: str) -> int:
-        """When a subscription was used last, or the topic was opened; ResourceNotFoundError."""
+        """When a subscription was last used, at first when the topic was opened; ResourceNotFoundError."""
         return self._subscriptions.find(name).dispatcher.used_ms
 
     def settings_in_force(self, name: str) -> SubscriptionSettings:
-        """How the copies of a subscription are delivered, with what the topic says; ResourceNotFoundError."""
+        """The delivery settings of a subscription, within the limits of its topic; ResourceNotFoundError."""
         return self._subscriptions.find(name).settings
 
     def named(self, name: SubscriptionName) -> SubscriptionName:
@@ -401,10 +401,10 @@ class BrokerTopic:
         )
 
     def peek(self, subscription: str, from_copy: int, limit: int, *, dead_letters: bool = False) -> list[ReadCopy]:
-        """At most `limit` copies that are not settled, at or above a copy, whoever has them. Claims nothing.
+        """At most `limit` unsettled copies, at or above a copy; claimed ones are included. Claims nothing.
 
-        Deferred ones are among them, and those that are scheduled for a queue. Raises ResourceNotFoundError, LogError
-        where one of them is damaged, or where all that was decided is among them, and damage keeps the rest from it.
+        Deferred copies are included, and the scheduled messages of a queue. Raises ResourceNotFoundError; LogError
+        where a copy is damaged, or where fewer than `limit` are decided and damage stops deciding the rest.
         """
         found = self._subscriptions.find(subscription)
         with self.stream.guarded():
@@ -435,9 +435,9 @@ class BrokerTopic:
         return _in_order(parts)[:limit], min(stop for _, stop in parts)
 
     def copies(self, subscription: str, from_copy: int, limit: int) -> tuple[Sequence[ReadCopy], int]:
-        """At most `limit` copies that a subscription has, settled or not, at or above a copy, as far as decided.
+        """At most `limit` decided copies of a subscription, settled or not, at or above a copy.
 
-        Also up to which copy there are no others. Raises ResourceNotFoundError, LogError.
+        Also the copy up to which there are no others. Raises ResourceNotFoundError, LogError.
         """
         source = self._subscriptions.find(subscription).source
         with self.stream.guarded(), self._following.step_lock:
@@ -451,7 +451,7 @@ class BrokerTopic:
     def purge(
         self, subscription: str, then: Callable[[int | HeadgateError], None], *, dead_letters: bool = False
     ) -> None:
-        """Settle all copies that are there now, claimed or not; `then` gets how many."""
+        """Settle all current copies, claimed or not; `then` gets how many."""
         found = self._subscriptions.find(subscription)
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
         with self.stream.guarded(), self._following.step_lock:
@@ -466,10 +466,10 @@ class BrokerTopic:
         before_ms: int | None = None,
         dead_letters: bool = False,
     ) -> None:
-        """Settle at most `limit` copies that nobody has, the first ones; `then` gets how many when that is on disk.
+        """Settle the first available copies, at most `limit`; `then` gets how many when that is on disk.
 
-        With `before_ms` those whose messages arrived before. Raises ResourceNotFoundError, EntityDisabledError,
-        LogError. Cost: dead letters are read where a time is given.
+        With `before_ms` only copies of messages that arrived before. Raises ResourceNotFoundError,
+        EntityDisabledError, LogError. Cost: dead letters are read where a time is given.
         """
         found = self._enabled(subscription)
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
@@ -490,12 +490,13 @@ class BrokerTopic:
         settles_first: bool = False,
         session: str | None = None,
     ) -> None:
-        """Receive deferred copies by their numbers; `then` gets those that nobody holds, in that order, or LogError.
+        """Receive deferred copies by their numbers; `then` gets the unclaimed ones, in that order, or LogError.
 
-        They are claimed as long as other copies; `settler` settles them by their tokens, and what comes back is
-        deferred again. Their messages have 512 KiB at most, but for the first. With `settles_first` they are settled
-        before they are told, with `session` those of others are left out. Raises ResourceNotFoundError,
-        EntityDisabledError, PreconditionFailedError without a session where copies are given by session.
+        They are claimed for the lock time of other copies; `settler` settles them by their tokens, and a copy that
+        comes back is deferred again. Limit: 512 KiB of messages; the first may be larger. With `settles_first` copies
+        are settled before `then` is called; with `session` copies of other sessions are left out. Raises
+        ResourceNotFoundError, EntityDisabledError, PreconditionFailedError without a session where copies are given by
+        session.
         """
         found = self._enabled(subscription)
         if session is None and found.version.settings.requires_session:
@@ -504,7 +505,7 @@ class BrokerTopic:
         self._touch()
 
     def _give_deferred(self, now_ms: int) -> None:
-        """Do what was asked for, when copies are where they go that are being deferred."""
+        """Answer requests for deferred copies; a request waits while its copies are still being moved."""
         asked, self._asked_deferred = self._asked_deferred, []
         for number, each in asked:
             found = self._subscriptions.get(number)
@@ -528,10 +529,10 @@ class BrokerTopic:
                 dispatcher.receive(each, now_ms)
 
     def settler(self, subscription: str, *, dead_letters: bool = False, deferred: bool = False) -> Settler:
-        """What settles copies of a subscription, its dead letters, or its deferred copies (`is_deferred`), by tokens.
+        """Settles copies of a subscription, its dead letters, or its deferred copies (`is_deferred`), by tokens.
 
-        Raises ResourceNotFoundError, EntityDisabledError, PreconditionFailedError for a subscription that gives its
-        copies by session, which the receivers of these settle, LogError.
+        Raises ResourceNotFoundError, EntityDisabledError, LogError, PreconditionFailedError for a subscription that
+        gives its copies by session: there the sessions' receivers settle.
         """
         found = self._enabled(subscription)
         if deferred and not dead_letters:
@@ -559,11 +560,11 @@ class BrokerTopic:
 
     @property
     def history(self) -> RuleHistory:
-        """The rules as the topic follows them; a change that was told is among them."""
+        """The rules as the topic follows them, with every change that was confirmed."""
         return self._subscriptions.history
 
     def rule_counts(self, subscription: str) -> dict[int, RuleCounts]:
-        """What each rule in force did, by its number, with the messages decided since the topic was opened.
+        """The counts of each rule in force, by its number, for the messages decided since the topic was opened.
 
         A rule that was replaced counts anew. Raises ResourceNotFoundError.
         """
@@ -572,7 +573,7 @@ class BrokerTopic:
         return {rule.number: counts.get(rule.number, RuleCounts()) for rule in self.history.rules(found.name)}
 
     def failure_reason(self, subscription: str, rule: RuleVersion, offset: int) -> str:
-        """Why a rule in force failed for the message at an offset: read again, and kept until it fails for another.
+        """Why a rule in force failed for the message at an offset. The message is read again, the last answer is kept.
 
         Raises ResourceNotFoundError.
         """
@@ -588,7 +589,7 @@ class BrokerTopic:
         return known[1]
 
     def _tell_first_failures(self) -> None:
-        """Say in the log which rules failed for the first time since the topic was opened, or they were changed."""
+        """Log the rules that failed for the first time since the topic was opened, or since they were changed."""
         failed = self._following.decider.first_failures()
         for (number, _), rule in list(failed.items())[:_FAILURES_TOLD]:
             served = self._subscriptions.get(number)
@@ -613,9 +614,9 @@ class BrokerTopic:
         return self._following.decided_until
 
     def begin_change(self, changes: Sequence[Change], then: Changed) -> RuleChange:
-        """A change of subscriptions and rules, to be run while nobody else uses the writer.
+        """A change of subscriptions and rules, to be run while nothing else uses the writer.
 
-        `then` is told when new subscriptions can be received from. Raises StreamLockedError where another process
+        `then` is called when new subscriptions can be received from. Raises StreamLockedError where another process
         writes the stream, LogError.
         """
 
@@ -641,12 +642,12 @@ class BrokerTopic:
     # the turn
 
     def appended(self, chunks: AppendedChunks | None) -> None:
-        """There is more in the stream; `chunks` as `Following.appended` says."""
+        """The stream has new messages; `chunks` is as for `Following.appended`."""
         self.used_ms = self._now_ms()
         self._following.appended(chunks)
 
     def turn(self, now_ms: int) -> None:
-        """Decide what came, take back what is due, give out, write down, tell, move; then the small streams alike."""
+        """Take back expired claims, decide messages, give out, commit, answer, move; then serve the small streams."""
         if self._is_closed:
             return
         self.consumption.expire(now_ms)
@@ -668,14 +669,14 @@ class BrokerTopic:
 
     @property
     def broken_by(self) -> HeadgateError | None:
-        """Why its ledger has to be opened again; None where it has not."""
+        """Why its ledger has to be opened again; None where it need not."""
         return self.consumption.trouble if self.consumption.ledger.is_broken else None
 
     def _decide(self, now_ms: int) -> None:
         self._following.decide(now_ms, has_new_rules=bool(self._changed))
 
     def _stopped(self) -> None:
-        """Nothing more can be decided: receivers that were given all that was decided before are told."""
+        """Deciding stopped: at damage, end the receivers that were given all copies decided before it."""
         self._answer_changes()
         error = self._following.stopped_by
         if error is not None and is_damage(error):
@@ -685,7 +686,7 @@ class BrokerTopic:
 
     @property
     def _damage(self) -> LogError | None:
-        """The damage at which giving out copies stopped; None without one, and without anybody to be given some."""
+        """The damage that stops giving out copies; None without damage, or without subscriptions."""
         error = self._following.stopped_by or self.consumption.stuck_by
         return error if error is not None and is_damage(error) and len(self._subscriptions) else None
 
@@ -695,7 +696,7 @@ class BrokerTopic:
             then(offset)
 
     def _take(self, step: Step) -> None:
-        """Count what was decided, wake who waits for it, note whose rules failed."""
+        """Count the decided copies, wake the dispatchers that have some, note the subscriptions whose rules failed."""
         self.counters.messages_decided += step.stop - step.start
         self.counters.cpu_ns = self._following.took_ns
         arrived: Counter[int] = Counter()
@@ -716,25 +717,25 @@ class BrokerTopic:
                     found.source.decided(_copies_of(step, number), start, stop)
                 found.dispatcher.arrived(count, start, stop)
         self._tell_first_failures()
-        # Behind what arrived: new subscriptions count for themselves what they have by now.
+        # After the counting above: new subscriptions count their copies themselves.
         self._follow_decider()
         self._answer_changes()
 
     def _follow_decider(self) -> None:
-        """Note in the ledger what follows from rules and messages; later, while it takes nothing."""
+        """Note in the ledger what follows from rules and messages; while it takes nothing, later."""
         if self.consumption.trouble is None:
             self._follow_rules()
             while self._failing:
                 self._move_failures(*self._failing.popitem())
 
     def _sweep_failures(self) -> None:
-        """Move the dead letters of failing rules that were decided, and not moved, when an earlier process ended."""
+        """Move the dead letters of failed rules that an earlier process decided but did not move."""
         for number, found in self._subscriptions.items():
             if found.version.dead_letter_on_errors:
                 self._move_failures(number, offset_of(found.dispatcher.view.next_copy))
 
     def _move_failures(self, number: int, offset: int) -> None:
-        """Messages from an offset on that the rules of a subscription failed on become its dead letters."""
+        """Move messages from an offset on, for which the rules of a subscription failed, to its dead letters."""
         found = self._subscriptions.get(number)
         if found is None:
             return
@@ -746,7 +747,7 @@ class BrokerTopic:
         copies = np.array(sorted(copy_number(each, FAILED_RULES) for each in offsets), dtype=np.int64)
         copies = copies[view.unseen(copies)]
         if len(copies):
-            # What failed, and why, is found out again when the message is moved.
+            # The failed rules and their reasons are found again when the message is moved.
             target = found.targets().dead_letters
             assert target is not None
             view.move_available(copies, target, Movement(subscription=number).encode())
@@ -755,7 +756,7 @@ class BrokerTopic:
     # moves
 
     def _forward_available(self, now_ms: int) -> None:
-        """Subscriptions that forward give up what they have."""
+        """Move the available copies of forwarding subscriptions to their targets."""
         for found in self._subscriptions.forwarding:
             assert found.version.forward_to is not None
             target = TargetKind.STREAM.named(found.version.forward_to)
@@ -765,7 +766,7 @@ class BrokerTopic:
                     self._touch()
 
     def _receivable(self) -> list[Dispatcher]:
-        """Of subscriptions that do not forward."""
+        """The dispatchers of subscriptions that do not forward."""
         return [each.dispatcher for each in self._subscriptions if each.version.forward_to is None]
 
     def _idlers(self) -> list[Idler]:
@@ -781,7 +782,7 @@ class BrokerTopic:
         ]
 
     def _carrier_of(self, ledger: Ledger, copies: MovedCopies) -> Carrier:
-        """What carries out the moves of one of its ledgers."""
+        """The carrier for the moves of one of its ledgers."""
         return Carrier(
             f"topic {self.stream.name!r}",
             ledger,
@@ -802,13 +803,13 @@ class BrokerTopic:
         return self._queues.get(kind, found.version)
 
     def _name_of(self, number: int) -> str:
-        """What users call a subscription; the topic, where it was removed."""
+        """The name of a subscription for users; the topic's name where it was removed."""
         found = self._subscriptions.get(number)
         return self.stream.name if found is None else found.dispatcher.name
 
     @property
     def moved(self) -> int:
-        """How many copies are in the targets of their moves since the topic was opened."""
+        """How many copies were moved to their targets since the topic was opened."""
         return self._carrier.moved
 
     # time
@@ -819,7 +820,7 @@ class BrokerTopic:
         return not (self._following.is_busy or self._following.is_behind or self._changed)
 
     def tick(self, now_ms: int) -> None:
-        """Look after what time brings; about every 100 ms."""
+        """Do the timed work, or ask for a turn for it; called about every 100 ms."""
         if (
             self.consumption.ledger.next_due_ms <= now_ms
             or self.consumption.trouble is not None
@@ -834,7 +835,7 @@ class BrokerTopic:
         self._queues.tick(now_ms)
 
     def keep_pinned(self, now_ms: int) -> None:
-        """Let the stream's retention know what is needed, if it knows otherwise. Takes the writer for it."""
+        """Tell the stream's retention which messages are needed, if that changed. Takes the writer for it."""
         self._pinning.keep(self._wanted_pin, now_ms)
 
     def _wanted_pin(self, now_ms: int) -> Pin | None:
@@ -844,7 +845,7 @@ class BrokerTopic:
         return wanted_pin(self.stream, needed, self.history.limits.unsettled_bytes, now_ms=now_ms)
 
     def _keep_pinned_in_time(self, now_ms: int) -> None:
-        """Behind a change of subscriptions at once, else from time to time: what is kept longer costs room only."""
+        """Keep the pin: at once after a change of subscriptions, else from time to time; a late pin costs only room."""
         if self._pinning.is_due(now_ms):
             self.keep_pinned(now_ms)
             if not self._following.is_busy:
@@ -861,13 +862,13 @@ class BrokerTopic:
     # ending
 
     def end(self, error: HeadgateError) -> None:
-        """The stream is gone: receivers are told, files are closed."""
+        """The stream is gone: end the receivers, close the files."""
         self.consumption.end(error)
         self._queues.end(error)
         self.close()
 
     def close(self) -> None:
-        """Write down what changed, and close all files; a step that a worker is at ends first. Again is harmless."""
+        """Commit changes, and close all files; a worker's step ends first. Again is harmless."""
         if self._is_closed:
             return
         self.consumption.stop()

@@ -1,4 +1,4 @@
-"""The topics of a broker: opened when somebody asks for them, looked after at every tick, one turn for all."""
+"""The topics of a broker: opened when they are first used, looked after at every tick, with one turn for all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headgate.scan.fetch import CpuTime
 from headgate.topic import JOURNAL_NAME, RuleHistory
 
 _OPENED_A_TICK = 1
-"""Topics that a start opens, so that moves which were begun go on, and claims end, without anybody asking."""
+"""Topics opened per tick after a start, so that moves go on and claims end without a client."""
 
 logger = logging.getLogger("headgate.broker")
 
@@ -41,8 +41,8 @@ class Topics:
         know_ids: Callable[[BrokerStream], bool],
         change: ChangeTopic,
     ) -> None:
-        """`watch` has the broker look after a stream: what others write to it, and its writer when nobody uses it. The
-        workers and `know_ids` are as for `BrokerTopic.open`.
+        """`watch` has the broker look after a stream: messages of other writers, and its own writer once it is unused.
+        The workers and `know_ids` are as for `BrokerTopic.open`.
         """
         self._find = find
         self._watch = watch
@@ -63,13 +63,13 @@ class Topics:
             know_ids=know_ids,
             know_status=self.know_status,
         )
-        """The messages for later of all streams."""
+        """The scheduled messages of all streams."""
         self._topics: dict[BrokerStream, BrokerTopic] = {}
         self._touched: dict[BrokerStream, None] = {}
         self._to_open: list[str] | None = None
 
     def __iter__(self) -> Iterator[BrokerTopic]:
-        """Those that are open."""
+        """The open topics."""
         return iter(list(self._topics.values()))
 
     def is_topic(self, stream: BrokerStream) -> bool:
@@ -77,9 +77,9 @@ class Topics:
         return stream in self._topics or (stream.stream.path / JOURNAL_NAME).exists()
 
     def get(self, name: str) -> BrokerTopic:
-        """The topic of that name, opened if it is not.
+        """The topic of that name, opened if needed.
 
-        Raises ResourceNotFoundError, StreamLockedError that names who has its ledger or its postings, LogError.
+        Raises ResourceNotFoundError, StreamLockedError that names the holder of its ledger or its postings, LogError.
         """
         stream = self._find(name)
         if stream is None or not self.is_topic(stream):
@@ -112,7 +112,7 @@ class Topics:
                     change=self._change,
                 )
             except LogError as error:
-                # Nobody receives from a topic with a damaged ledger: nobody publishes to it.
+                # A topic with a damaged ledger gives out no copies, so it takes no messages.
                 stream.stopped_by = error if is_damage(error) else None
                 raise
             self._topics[stream] = topic
@@ -123,22 +123,22 @@ class Topics:
         return topic
 
     def _target(self, name: str) -> BrokerStream | None:
-        """A stream that copies are moved to: whether it takes messages is known when its topic is open."""
+        """A stream that copies are moved to, with the status of its topic known."""
         stream = self._find(name)
         if stream is not None:
             self.know_status(stream)
         return stream
 
     def touch(self, stream: BrokerStream) -> None:
-        """A topic has something to do in the next turn."""
+        """Give a topic a turn next time."""
         if not self._touched:
             self._wake()
         self._touched[stream] = None
 
     def know_status(self, stream: BrokerStream) -> None:
-        """Somebody will publish: whether that is taken, and duplicates are left out, the topic of the stream says.
+        """Before a publish: let the stream know from its topic whether it takes messages and detects duplicates.
 
-        Raises LogError for a topic that nobody can read.
+        Raises LogError for a topic that cannot be read.
         """
         if stream not in self._topics and self.is_topic(stream):
             self._open_safely(stream.name)
@@ -147,20 +147,20 @@ class Topics:
                 obey(stream, RuleHistory.load(stream.stream).settings)
 
     def writing(self, stream: BrokerStream) -> None:
-        """A publisher comes: what its topic needs may be less than the stream's writer knows."""
+        """A publisher comes: renew the pin, as the topic may need fewer messages than the stream's writer knows."""
         topic = self._topics.get(stream)
         if topic is not None:
             topic.keep_pinned(self._now_ms())
 
     def keep_pinned(self, stream: BrokerStream) -> bool:
-        """Other messages of a stream are needed than before; whether that is a topic, which sees to it."""
+        """The needed messages of a stream changed: a topic renews its pin; whether the stream is a topic."""
         topic = self._topics.get(stream)
         if topic is not None:
             topic.keep_pinned(self._now_ms())
         return self.is_topic(stream)
 
     def turn(self) -> None:
-        """The turn of each topic that has something to do; at the end of the loop's turn, before output is sent."""
+        """Give a turn to each topic with work; at the end of the loop's turn, before output is sent."""
         self.scheduling.turn()
         if not self._touched:
             return
@@ -176,13 +176,13 @@ class Topics:
                     if topic.broken_by is not None:
                         self._open_again(stream, topic.broken_by)
         except BaseException:
-            # Those behind the one that failed have the next turn.
+            # The topics after the failed one have the next turn.
             self._touched.update(touched)
             self._wake()
             raise
 
     def tick(self, now_ms: int) -> None:
-        """Look after the topics; opens those that nobody asked for, one at a time."""
+        """Look after the open topics; opens the unused ones, one at a time."""
         for topic in self:
             topic.tick(now_ms)
         self.scheduling.tick(now_ms)
@@ -200,7 +200,7 @@ class Topics:
             logger.warning("topic %r cannot be opened: %s", name, error)
 
     def _open_again(self, stream: BrokerStream, error: HeadgateError) -> None:
-        """What is on disk counts, and the next tick opens it: receivers end, and come back to it."""
+        """Close a topic with a broken ledger: its receivers end, and the next tick opens it again from disk."""
         logger.error("topic %r is opened again: %s", stream.name, error)
         self.forget(stream, error)
         if self._to_open is not None:

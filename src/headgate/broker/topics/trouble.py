@@ -1,4 +1,4 @@
-"""Something that goes wrong and is tried again: told once, and not tried all the time."""
+"""A repeated failure: logged once, and tried again after a pause."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ logger = logging.getLogger("headgate.broker")
 
 @dataclass(slots=True)
 class Trouble:
-    """The last thing that went wrong, and when it is tried again."""
+    """The last failure, and when it happened."""
 
     text: str = ""
     noted_ms: int = 0
 
     def note(self, what: str, error: Exception, now_ms: int) -> None:
-        """It went wrong, perhaps again."""
+        """Note a failure; the same one again is not logged."""
         self.noted_ms = now_ms
         if str(error) != self.text:
             self.text = str(error)
             logger.warning("%s: %s", what, error)
 
     def clear(self) -> None:
-        """It went well."""
+        """Note a success."""
         self.text = ""
 
     def rests(self, now_ms: int) -> bool:
-        """Whether it is not yet tried again."""
+        """Whether it is too early to try again."""
         return bool(self.text) and not is_over(self.noted_ms, _RETRY_MS, now_ms)

@@ -1,14 +1,14 @@
-"""Messages of a stream whose time has not come: they wait in a stream of their own, and are moved to it.
+"""Scheduled messages of a stream: they wait in a stream of their own until their time, and are moved from there.
 
     schedule ──► waiting/ stream ──► commit of its ledger ──► numbers
                       │ due
                       └──► move ──► the stream, exactly once ──► read, and decided, like every other message
 
-Whether it is a duplicate is found out when it is scheduled. Until it is moved, nobody's rules see a message, so a
-subscription that is created meanwhile gets it, too.
+Duplicates are found when they are scheduled. Rules see a message when it is moved, so a subscription that is created
+before that gets it as well.
 
 A waiting message has a number, in the annotation of moved copies: 2^19 above that of the stream's last message, or one
-above the last one given. So numbers rise with the place in the stream, where they are searched.
+above the last number given. So numbers rise with the place in the waiting stream, where they are searched.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from headgate.topic import COPY_ANNOTATION, MAX_TIME_MS, QUEUE_VIEW, waiting_fol
 logger = logging.getLogger("headgate.broker")
 
 Scheduled = Callable[[list[int] | HeadgateError], None]
-"""Called once, in the broker's thread: the number of each message, or why none is scheduled."""
+"""Called once, in the broker's thread, with the number of each message, or the error for which none is scheduled."""
 
 Canceled = Callable[[bool | HeadgateError], None]
-"""Called once, in the broker's thread: whether all messages waited, and are canceled; else none is."""
+"""Called once, in the broker's thread: True if all messages waited and are canceled; else none is canceled."""
 
 DUPLICATE = -1
-"""The number of a message that is left out, because one with its id was there."""
+"""The number of a message that is left out as a duplicate."""
 
 _DUE_OCTETS = b"x-opt-scheduled-enqueue-time"
 _DUE = FieldReference(Section.MESSAGE_ANNOTATIONS, key=_DUE_OCTETS)
 _NUMBER = FieldReference(Section.MESSAGE_ANNOTATIONS, key=COPY_ANNOTATION.encode())
 _FIRST_RULE = 1 << 19
-"""Numbers lie above those of copies that are there, below those of later ones; no topic makes so many rules."""
+"""Added to copy numbers: above all existing copies, below all later ones, as no topic makes so many rules."""
 
 _MOVED_A_TURN = 512
 _GONE_TOLD = 10
@@ -68,7 +68,7 @@ class _Asked:
 
 
 class WaitingMessages:
-    """The waiting messages of one stream, in the broker's thread only; files are open while some wait."""
+    """The scheduled messages of one stream, in the broker's thread only; files are open while some wait."""
 
     def __init__(
         self,
@@ -96,13 +96,14 @@ class WaitingMessages:
     # what users ask
 
     def schedule(self, messages: Sequence[bytes], due_ms: Sequence[int], then: Scheduled) -> None:
-        """Publish encoded messages when their times come, `(messages,)` milliseconds each; all of them, or none.
+        """Publish encoded messages at their times, `(messages,)` in milliseconds; all of them, or none.
 
-        A time of 0 is: at once. `then` gets the number of each, for `cancel`, when they are on disk; or MessageError,
-        EntityDisabledError, PreconditionFailedError for a time that cannot be, LogError. A message is published at the
-        first tick after its time, once, whatever crashes; who is due together, by number. It says when it was due
-        (`x-opt-scheduled-enqueue-time`). A number is like that of a copy: it lies above those of copies that are there,
-        and below those of later ones, but for the first message of all; −1 is that of a duplicate, which is left out.
+        Time 0 means at once. `then` gets the number of each message, for `cancel`, when all are on disk; or
+        MessageError, EntityDisabledError, PreconditionFailedError for a time out of range, LogError. A message is
+        published at the first tick after its time, exactly once even across crashes; messages due together go in order
+        of numbers. It says when it was due (`x-opt-scheduled-enqueue-time`). Numbers are like those of copies: above
+        all existing copies and below later ones, except for the first message of all; a duplicate is left out and has
+        number −1.
         """
         try:
             if self._stream.refuses_with is not None:
@@ -118,14 +119,14 @@ class WaitingMessages:
         self._touched()
 
     def take(self, ledger: Ledger, target: str, made: Callable[[Move], bytes | Elsewhere | None]) -> int:
-        """Let the pending moves of another ledger wait, each once; how many are over. Raises LogError."""
+        """Schedule the pending moves of another ledger, each once; how many are done. Raises LogError."""
         if not self._know_ids(self._stream):
             return 0
         self._may_wait = True
         return self._opened().take(ledger, target, made, ids=self._stream.recent_ids, now_ms=self._now_ms())
 
     def last_sequence(self, publisher: str) -> int | None:
-        """The last sequence of a publisher whose moves wait. Raises LogError."""
+        """The last sequence of a publisher whose moves are scheduled. Raises LogError."""
         return self._opened().last_sequence(publisher)
 
     def cancel(self, numbers: Sequence[int], then: Canceled) -> None:
@@ -144,9 +145,9 @@ class WaitingMessages:
         )
 
     def peek(self, from_number: int, limit: int) -> tuple[list[ReadCopy], int]:
-        """At most `limit` messages that wait, at or above a number, and up to which one there are no others.
+        """At most `limit` waiting messages, at or above a number, and the number up to which there are no others.
 
-        Their times are those at which they are due. Raises LogError.
+        Their timestamps are their due times. Raises LogError.
         """
         if not self._may_wait:
             return [], NO_COPY
@@ -162,7 +163,7 @@ class WaitingMessages:
     # the turn
 
     def turn(self, now_ms: int) -> None:
-        """Keep what is asked for, move what is due, write it down, tell."""
+        """Store newly scheduled messages, move due ones, commit, answer."""
         asked: list[_Asked] = []
         if self._asked and self._may_keep():
             asked, self._asked = self._asked, []
@@ -187,9 +188,9 @@ class WaitingMessages:
             self.close()
 
     def _may_keep(self) -> bool:
-        """Whether duplicates are known among what is asked for; a worker may read them, and the next tick asks again.
+        """Whether duplicates can be found now; if a worker has to read the message ids first, the next tick asks again.
 
-        Where they cannot be read what is asked for is refused.
+        Where the ids cannot be read, all requests are refused.
         """
         if self._stream.recent_ids is None or self._know_ids(self._stream):
             return True
@@ -200,9 +201,9 @@ class WaitingMessages:
         return False
 
     def _keep(self, waiting: _Waiting, asked: list[_Asked], now_ms: int) -> None:
-        """Append what is asked for, with one write; what that changes is told behind the commit.
+        """Append the requested messages with one write; the answers come behind the commit.
 
-        Duplicates are left out here, and not when they are due.
+        Duplicates are left out here, not when they are due.
         """
         if not asked:
             return
@@ -230,13 +231,13 @@ class WaitingMessages:
         asked.clear()
 
     def _carry_out(self, waiting: _Waiting, now_ms: int) -> None:
-        """Append what was moved to the stream."""
+        """Append moved messages to the stream."""
         ledger = waiting.consumption.ledger
         if self._target not in ledger.moves() or self._stream.is_writing or self._trouble.rests(now_ms):
             return
         try:
             with self._stream.guarded():
-                # Whether it is a duplicate was found out when it was sent.
+                # Duplicates were left out when they were scheduled.
                 append_to_stream(self._stream, ledger, self._target, waiting.message, ids=None, now_ms=now_ms)
             self._watch(self._stream)
             self._trouble.clear()
@@ -255,7 +256,7 @@ class WaitingMessages:
         return self._open is None or self._open.has_work(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Ask for a turn when something is due; close files when nothing has waited for long."""
+        """Ask for a turn when a message is due; close the files when none has waited for a while."""
         if self._asked or self._has_work(now_ms):
             self._touched()
         elif self._open is not None and not self._open.count and now_ms - self._used_ms >= IDLE_MS:
@@ -270,7 +271,7 @@ class WaitingMessages:
         return self._open
 
     def close(self) -> None:
-        """Close all files; what was not told did not happen. Again is harmless."""
+        """Close all files; requests without an answer have not happened. Again is harmless."""
         opened, self._open = self._open, None
         if opened is not None:
             opened.close()
@@ -286,7 +287,7 @@ class WaitingMessages:
 
 
 class _Waiting:
-    """The open files of waiting messages: a stream, and a ledger with one view."""
+    """The open files of scheduled messages: a stream, and a ledger with one view."""
 
     def __init__(self, writer: Writer, consumption: Consumption, target: BrokerStream) -> None:
         self.consumption = consumption
@@ -298,13 +299,13 @@ class _Waiting:
         self._read: dict[int, bytes] = {}
         """Messages on their way to the stream."""
         self._has_more = True
-        """Whether some may be due that are not on their way."""
+        """Whether messages may be due that are not on their way."""
         self._find_unknown()
         self._last_number = self._number_at(writer.next_offset - 1)
 
     @staticmethod
     def open(folder: Path, stream: BrokerStream, *, now_ms: int, touched: Callable[[], None]) -> _Waiting:
-        """Open the files, and make them if there are none. Raises StreamLockedError and other LogErrors."""
+        """Open the files, or create them. Raises StreamLockedError and other LogErrors."""
         storage = stream.storage
         small = small_stream(folder, f"{stream.name}/$Waiting", storage=storage, now_ms=now_ms)
         with contextlib.ExitStack() as opened:
@@ -333,14 +334,14 @@ class _Waiting:
 
     @property
     def count(self) -> int:
-        """How many messages are not on their way."""
+        """How many messages wait and are not on their way."""
         counts = self._view.counts()
         return counts.waiting + counts.available
 
     def keep(self, asked: list[list[bytes]], now_ms: int) -> list[list[int]]:
-        """Append messages, which wait; the numbers of each part. A part is there as a whole, or not at all.
+        """Append waiting messages; gives the numbers of each part. A part is stored as a whole, or not at all.
 
-        Raises LogError: some of the parts may be there all the same.
+        Raises LogError; some of the parts may be stored even then.
         """
         if self.consumption.trouble is not None:
             raise self.consumption.trouble
@@ -406,7 +407,7 @@ class _Waiting:
         return -1 if not len(found.copies) else _number_of(self._source.read(found.copies, max_bytes=1)[0].message)
 
     def _first_from(self, number: int) -> int:
-        """The first place of a message that may have this number, or a higher one. Cost: some 20 reads of a message."""
+        """The lowest place that may have a message with this number, or a higher one. Cost: about 20 message reads."""
         first, behind = offset_of(self._view.floor), self._writer.next_offset
         while first < behind:
             middle = (first + behind) // 2
@@ -428,7 +429,7 @@ class _Waiting:
         return found, NO_COPY if is_all or not found else found[-1].copy + 1
 
     def _find_unknown(self) -> None:
-        """Messages that were appended, while the ledger was not told, wait like others."""
+        """Note appended messages that the ledger does not know, so that they wait like others."""
         while True:
             found = self._source.find(self._view.next_copy, NO_COPY, _MOVED_A_TURN)
             if not len(found.copies):
@@ -438,7 +439,7 @@ class _Waiting:
             self._postpone(copies, [each.message for each in read], stop=read[-1].copy + 1)
 
     def _postpone(self, copies: NDArray[np.int64], messages: list[bytes], *, stop: int) -> None:
-        """Let messages wait for their times; they are all that there is up to a copy."""
+        """Let messages wait for their times; up to `stop` there are no others."""
         due_ms = np.array([due_of(message) for message in messages], dtype=np.int64)
         for due in np.unique(due_ms).tolist():
             self._view.postpone(copies[due_ms == due], due)
@@ -446,11 +447,11 @@ class _Waiting:
             self._view.postpone([], 0, covered=[(self._view.next_copy, stop)])
 
     def answer(self, then: Scheduled, numbers: list[int]) -> None:
-        """Tell numbers behind the commit."""
+        """Answer with numbers behind the commit."""
         self.consumption.answer(lambda result: then(result if isinstance(result, HeadgateError) else numbers), [])
 
     def cancel(self, numbers: Sequence[int]) -> bool:
-        """Forget messages if all of them wait; whether they did. Raises LogError."""
+        """Forget messages if all of them still wait; whether they did. Raises LogError."""
         places = [self._place_of(number) for number in set(numbers)]
         if NO_COPY in places:
             return False
@@ -458,7 +459,7 @@ class _Waiting:
         return True
 
     def _place_of(self, number: int) -> int:
-        """Where a message with a number waits; NO_COPY where none does."""
+        """The place of the waiting message with a number; NO_COPY without one."""
         place = self._first_from(number)
         is_here = self._view.unsettled(place, 1).tolist() == [place] and self._number_at(offset_of(place)) == number
         return place if is_here else NO_COPY
@@ -466,14 +467,14 @@ class _Waiting:
     # what is due
 
     def has_work(self, now_ms: int) -> bool:
-        """Whether something is due, on its way, or not written down."""
+        """Whether a message is due or on its way, or a change is not written down."""
         ledger = self.consumption.ledger
         return self._has_more or ledger.next_due_ms <= now_ms or bool(ledger.moves()) or self.consumption.is_behind
 
     def move_due(self, target: str) -> None:
-        """Send some of what is due on its way, in order of numbers. Raises LogError."""
+        """Begin to move some of the due messages, in order of numbers. Raises LogError."""
         if self.consumption.ledger.moves() or self.consumption.trouble is not None:
-            # One part after the other: so little is read again after a crash.
+            # One part after the other, so that little is read again after a crash.
             return
         runs = self._view.available(limit=_MOVED_A_TURN)
         copies = np.array([start for start, stop in runs if stop == start + 1], dtype=np.int64)
@@ -505,13 +506,13 @@ class _Waiting:
         return Message.decode(found).with_changes([(_NUMBER, None)]).encode()
 
     def drop_settled(self) -> None:
-        """Messages are in the stream: delete a file of which none waits any more. Raises LogError."""
+        """After messages were moved: delete the first file if none of its messages waits. Raises LogError."""
         self._read.clear()
         self._writer.drop_first_below(offset_of(self._view.floor))
 
 
 def _with_due(message: bytes, due_ms: int) -> bytes:
-    """The message, which says when it is due, unless it is at once. Raises MessageError, PreconditionFailedError."""
+    """The message with its due time; unchanged for a time of 0. Raises MessageError, PreconditionFailedError."""
     if not 0 <= due_ms <= MAX_TIME_MS:
         raise PreconditionFailedError(f"a message is scheduled for {due_ms} ms; expected 0 to {MAX_TIME_MS}")
     decoded = Message.decode(message)
@@ -520,7 +521,7 @@ def _with_due(message: bytes, due_ms: int) -> bytes:
 
 
 def due_of(message: bytes) -> int:
-    """When a message is for, in milliseconds; 1 where it says no time: at once. Cost: a search for bytes then."""
+    """The due time of a message, in milliseconds; 1 (at once) without one. Cost: then a search for bytes."""
     if _DUE_OCTETS not in message:
         return 1
     found = Message.decode(message).value(_DUE)

@@ -1,4 +1,4 @@
-"""WHO gets what: streams, publishers, consumers with credit, exchanges, groups, users. No sockets, clock or protocol.
+"""The broker: streams, publishers, consumers with credit, exchanges, groups, users. No sockets, clock or protocol.
 
 The same commands serve every protocol; time comes in as an argument or through the clock that the broker was given.
 
@@ -28,9 +28,9 @@ The same commands serve every protocol; time comes in as an argument or through 
     run_here                           what a broker without threads does its background work by
     is_damage                          whether an error says that the files of a stream are wrong
 
-Hidden: which streams are open and who writes them, how queued batches become chunks and confirms, how consumers share
-reading, single active consumers, and how topics give out copies (`headgate.broker.topics`). The arguments of streams
-are the table `headgate.broker.arguments`.
+Hidden: the open streams and their writers, how queued batches become chunks and confirms, how consumers share reading,
+single active consumers, and how topics give out copies (`headgate.broker.topics`). The table of stream arguments is
+`headgate.broker.arguments`.
 """
 
 from typing import TYPE_CHECKING

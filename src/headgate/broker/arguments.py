@@ -1,4 +1,4 @@
-"""The arguments that a stream is declared with: what each may be, and what it means for the log.
+"""The arguments of a stream's declaration: their allowed values, and their meaning for the log.
 
 Names are without `x-`, so that AMQP (`x-max-age`) and the stream protocol (`max-age`) mean the same. Sources:
 rabbitmq_filters.md section 7, stream_protocol.md section 4, amqp10_rabbit.md section 3.
@@ -25,13 +25,13 @@ QUEUE_TYPE = "queue-type"
 INITIAL_OFFSET = "stream-initial-offset"
 """The offset of the first message; RabbitMQ has it from 4.4 on."""
 FILTER_SOURCE = "headgate-filter-source"
-"""Our own: the field of messages that filter values come from."""
+"""Our own: the message field that filter values come from."""
 COLUMNS = "headgate-columns"
-"""Our own: the columns that column files of the stream hold."""
+"""Our own: the columns of the stream's column files."""
 DROP_SETTLED = "headgate-drop-settled"
-"""Our own: segments that no subscription needs any more are deleted."""
+"""Our own: delete segments that no subscription needs any more."""
 MAX_SEGMENT_AGE = "headgate-max-segment-age"
-"""Our own: a segment whose first chunk is so old is sealed when the next message comes."""
+"""Our own: the age of its first chunk at which a segment is sealed when the next message comes."""
 
 _NUMBERS = {
     FILTER_SIZE: (16, 255),
@@ -41,7 +41,7 @@ _NUMBERS = {
     INITIAL_OFFSET: (0, MAX_INITIAL_OFFSET),
 }
 OF_STREAMS = frozenset({*_NUMBERS, MAX_AGE, LEADER_LOCATOR, FILTER_SOURCE, COLUMNS, DROP_SETTLED, MAX_SEGMENT_AGE})
-"""Arguments that mean something for a stream; two declarations are equal if these are."""
+"""Arguments with a meaning for a stream; two declarations are equal if these are."""
 
 _LOCATORS = ("client-local", "balanced", "least-leaders", "random")
 _AGE = re.compile(r"([0-9]+)([YMDhms])")
@@ -69,16 +69,16 @@ OF_OTHER_QUEUES = frozenset(
         "single-active-consumer",
     }
 )
-"""Arguments that RabbitMQ knows from its other types of queues, and refuses for a stream."""
+"""Arguments of RabbitMQ's other types of queues, refused for a stream."""
 
 
 def check_arguments(
     arguments: Mapping[str, object], *, stream: str, numbers_as_text: bool
 ) -> tuple[dict[str, object], StreamArguments, str | None]:
-    """A declaration in one form, numbers as int and without `queue-type`, what it means, and the filter source.
+    """A declaration in one form (numbers as int, without `queue-type`), its meaning, and the filter source.
 
-    Arguments that nobody knows are kept. `numbers_as_text`: the protocol has no other way to say them. Raises
-    UnsuitableArgumentError for one of another type of queue, PreconditionFailedError for a wrong value.
+    Unknown arguments are kept. `numbers_as_text`: the protocol can send numbers only as text. Raises
+    UnsuitableArgumentError for an argument of another type of queue, PreconditionFailedError for a wrong value.
     """
     declared: dict[str, object] = {}
     for name, value in arguments.items():
@@ -102,7 +102,7 @@ def check_arguments(
 
 
 def arguments_of(settings: StreamSettings) -> dict[str, object]:
-    """The declaration of a stream; of one that was made without the broker, what its settings amount to."""
+    """The declaration of a stream; for a stream made without the broker, a declaration of its settings."""
     if settings.declaration is not None:
         return dict(settings.declaration)
     stored, default = settings.arguments, StreamArguments()
@@ -128,13 +128,13 @@ def arguments_of(settings: StreamSettings) -> dict[str, object]:
 
 
 CHANGEABLE = (MAX_LENGTH, MAX_AGE, SEGMENT_SIZE, MAX_SEGMENT_AGE, DROP_SETTLED)
-"""Arguments that may be changed of an existing stream; the others are those that its messages were written with."""
+"""Arguments that may be changed for an existing stream; its messages were written with the others."""
 
 
 def changed_arguments(
     settings: StreamSettings, changes: Mapping[str, object], *, numbers_as_text: bool = False
 ) -> tuple[dict[str, object], StreamArguments]:
-    """The declaration of a stream with other values for some arguments, None: without them; and what it means.
+    """The declaration of a stream with other values for some arguments (None: without them), and its meaning.
 
     Raises PreconditionFailedError for a wrong value, and for an argument that cannot be changed.
     """
@@ -145,7 +145,7 @@ def changed_arguments(
         raise PreconditionFailedError(reason, subject=settings.name)
     wanted = {name: value for name, value in {**arguments_of(settings), **changes}.items() if value is not None}
     declaration, meaning, _ = check_arguments(wanted, stream=settings.name, numbers_as_text=numbers_as_text)
-    # What no argument says stays.
+    # Settings without an argument stay.
     return declaration, msgspec.structs.replace(
         meaning,
         filter_size_bytes=settings.arguments.filter_size_bytes,
@@ -155,9 +155,9 @@ def changed_arguments(
 
 
 def different_arguments(existing: Mapping[str, object], declared: Mapping[str, object]) -> list[str]:
-    """Names of the arguments that two declarations do not share, in order; ages are equal where they last as long.
+    """Names of the arguments that differ between two declarations, in order; ages are compared by their length.
 
-    Arguments that nobody knows do not count, as in RabbitMQ.
+    Unknown arguments do not count, as in RabbitMQ.
     """
 
     def meant(arguments: Mapping[str, object], name: str) -> object:
@@ -205,7 +205,7 @@ def _meaning(declared: Mapping[str, object], stream: str) -> StreamArguments:
     def age_ms(name: str) -> int | None:
         return _age_ms(name, declared[name], stream) if name in declared else None
 
-    # A limit of nothing keeps what must be kept: one segment; a segment of nothing holds one chunk.
+    # With limit 0 one segment is kept; a segment of size 0 holds one chunk.
     length = max(1, number(MAX_LENGTH, 1)) if MAX_LENGTH in declared else None
     meaning = StreamArguments(
         filter_size_bytes=number(FILTER_SIZE, default.filter_size_bytes),

@@ -1,4 +1,4 @@
-"""What the publishers of one session have queued and nobody has answered yet: counted, so that it can be limited."""
+"""The backlog of one session: entries that its publishers queued and that are not answered, counted for limits."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 
 def _nobody() -> None:
-    """Nobody asked to be told."""
+    """For a backlog without a limit."""
 
 
 class Backlog:
     """Entries and bytes between `Publisher.publish` and the answer, of all publishers of a session together.
 
-    It is full from the moment one of its limits is passed until a quarter of both is left; without `limit` it never is.
+    It is full from passing one of its limits until at most a quarter of both is left; without `limit` it never is.
     """
 
     __slots__ = ("_full", "_max_bytes", "_max_entries", "_room", "entries", "is_full", "size_bytes")
@@ -26,12 +26,12 @@ class Backlog:
         self._full = self._room = _nobody
 
     def limit(self, *, entries: int, size_bytes: int, full: Callable[[], None], room: Callable[[], None]) -> None:
-        """Call `full` when there is more than that, and `room` when a quarter of both is left."""
+        """Call `full` when a limit is passed, and `room` when at most a quarter of both is left."""
         self._max_entries, self._max_bytes = entries, size_bytes
         self._full, self._room = full, room
 
     def forget(self) -> None:
-        """Tell nobody any more."""
+        """Call nothing any more."""
         self._full = self._room = _nobody
 
     def add(self, entries: int, size_bytes: int) -> None:

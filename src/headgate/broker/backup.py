@@ -1,14 +1,14 @@
-"""Copying a root while it is written, so that the copy has all that was confirmed before the copying began.
+"""Copying a root while it is written, so that the copy has all messages confirmed before the copying began.
 
-Three rules of order make that hold, whatever is written meanwhile:
+Three rules of order ensure that, with any writes meanwhile:
 
-- ledgers, and all files of the root itself, are copied before any message. A message that a ledger says was moved is
-  in its new place by then; one that is settled meanwhile is at worst given out again;
+- ledgers, and all files of the root itself, are copied before any message. A message that a ledger notes as moved is
+  in its new place by then; a message settled meanwhile is at worst given out again;
 - of a folder, the files beside segments first, then pairs from the newest to the oldest: retention, which deletes from
   the oldest on, leaves no gap;
 - of a pair, the index first: it names no chunk that the segment, which only grows, does not have.
 
-Recovery may cut bytes off a copy, but none that were confirmed before. Files that can be derived anew are left out.
+Recovery may cut bytes off a copy, but none that were confirmed before. Files that can be rebuilt are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNFINISHED = ".unfinished"
 
 @dataclass(slots=True)
 class BackupReport:
-    """What was copied."""
+    """The number and size of the copied files."""
 
     files: int = 0
     size_bytes: int = 0
@@ -39,7 +39,7 @@ class BackupReport:
 def back_up(root: Path, target: Path) -> BackupReport:
     """Copy a root, served or not, into a new folder, which has another name until all of it is on disk.
 
-    Raises LogError for a target that is there, StorageFullError and LogError for files that cannot be read or written.
+    Raises LogError for an existing target, StorageFullError and LogError for files that cannot be read or written.
     """
     if target.exists():
         raise LogError("it is there already; name a folder that does not exist", path=target)
@@ -66,7 +66,7 @@ def back_up(root: Path, target: Path) -> BackupReport:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """The folders under a root, relative to it; what is left out is not among them."""
+    """The folders under a root that are copied, relative to it."""
     for path, names, _ in os.walk(root):
         folder = Path(path).relative_to(root)
         names[:] = [name for name in names if not _is_left_out(folder / name)]
@@ -101,7 +101,7 @@ def _copy_folder(root: Path, folder: Path, target: Path, report: BackupReport, *
     for stem in sorted(pairs, reverse=True):
         for suffix in (".index", ".segment"):
             if not _copy(root / folder / f"{stem}{suffix}", made / f"{stem}{suffix}", report):
-                # Retention was faster; so it will be for all before it.
+                # Retention was faster, and will be for all older pairs.
                 (made / f"{stem}.index").unlink(missing_ok=True)
                 break
 

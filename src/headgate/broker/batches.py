@@ -1,4 +1,4 @@
-"""What goes in and out of the broker in bulk: columns over buffers, no object per message."""
+"""Batches into and out of the broker: columns over buffers, no object per message."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Int64Array = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 Answer = Callable[[HeadgateError | None], None]
-"""Called once, in the broker's thread: without an error everything of the batch is in the stream (or was there)."""
+"""Called once, in the broker's thread; without an error all entries of the batch are in the stream (or were before)."""
 
 
 class PublishBatch(msgspec.Struct, eq=False):
-    """Entries of one publisher, in their order, and who is told of them.
+    """Entries of one publisher, in order, and the call that answers them.
 
-    An entry is an encoded message or a whole sub-batch in the form of a chunk's entry, its head included. `sequences`
+    An entry is an encoded message, or a whole sub-batch in the form of a chunk's entry with its head. `sequences`
     `(entries,)` uint64, rising, are the publishing ids of a publisher with a reference; entries not above its last one
-    are left out, and count as written. The batch owns its buffers: nobody writes into them any more. `places`, an empty
-    one, is given by who asks at which offsets the entries lie; it says so from the call of `written` on. `is_whole`:
-    all of it is written or nothing, whatever happens; for messages of a publisher without a reference, as many as fit a
-    chunk.
+    are left out, and count as written. The batch owns its buffers: they must not change any more. A caller that wants
+    the offsets of the entries gives an empty `places`, which has them from the call of `written` on. `is_whole`: all
+    entries are written or none, even across crashes; for messages of a publisher without a reference, at most as many
+    as fit a chunk.
     """
 
     entries: Entries
@@ -37,10 +37,10 @@ class PublishBatch(msgspec.Struct, eq=False):
 
 
 class Written:
-    """At which offsets the entries of one batch lie, once it is written.
+    """The offsets of the entries of one batch, once it is written.
 
-    A sub-batch has the offset of its first message; an entry that was left out, because its publisher had written it
-    before, has none. Costs the writer nothing but a look; who asks pays.
+    A sub-batch has the offset of its first message; an entry that was left out as a duplicate has none. They are
+    calculated when they are read, so the writer pays next to nothing.
     """
 
     __slots__ = ("_chunk_ids", "_first", "_kept", "_records", "_records_before", "_run")
@@ -50,17 +50,17 @@ class Written:
         self._run: range | None = None
 
     def fill_run(self, first: int, count: int) -> None:
-        """Say that the entries are `count` messages, one behind the other from an offset on."""
+        """Set the offsets of `count` entries of one message each, consecutive from an offset on."""
         self._run = range(first, first + count)
 
     def fill(
         self, chunk_ids: Int64Array, records_before: Int64Array, first: int, records: Int64Array, kept: BoolArray | None
     ) -> None:
-        """Say where the entries are, in numbers of what was written together with them.
+        """Set the places of the entries within one append.
 
         `chunk_ids` and `records_before` `(chunks,)`: the id of each chunk, and how many messages the chunks before it
-        have. `first` is how many messages were written before those of this batch, `records` `(entries,)` how many each
-        of its entries has, without those left out: `kept` says which were not, None for all.
+        have. `first` is how many messages of the append precede this batch; `records` `(entries,)` how many messages
+        each written entry has; `kept` says which entries were written, None for all.
         """
         self._chunk_ids, self._records_before = chunk_ids, records_before
         self._first, self._records, self._kept = first, records, kept
@@ -93,7 +93,7 @@ class Written:
 
 
 class ChunkBatch(msgspec.Struct, eq=False):
-    """Chunks for a reader that takes them whole, in stream order, over a buffer of the consumer.
+    """Whole chunks for a reader, in stream order, over a buffer of the consumer.
 
     Chunk i: its 48 bytes of header at `header_starts[i]`, its data part at `data_starts[i]`, `data_lengths[i]` bytes;
     all `(chunks,)` int64. `committed_chunk_id` is the stream's last chunk at that time. Valid until the consumer scans.

@@ -1,7 +1,7 @@
 """The broker: one root, its streams, exchanges and users, and the work that is done between commands.
 
-Everything happens in one thread, except what `run_in_worker` was given. Commands come through sessions; what they queue
-is written by `write_queued`, which the caller makes soon after `wake` was called.
+Everything happens in one thread, except the work given to `run_in_worker`. Commands come through sessions; the messages
+that they queue are written by `write_queued`, which the caller calls soon after `wake` was called.
 """
 
 from __future__ import annotations
@@ -67,34 +67,34 @@ if TYPE_CHECKING:
 
 RETENTION_MS = 3_600_000
 RETAINED_A_TICK = 4
-"""Streams whose age is looked at in one tick: opening writers takes milliseconds each."""
+"""Limit: streams checked for old messages in one tick; opening a writer takes milliseconds."""
 
 FLUSH_MS = 1_000
-"""Stored offsets that no chunk took along are written after so long at most."""
+"""After this time, at most, stored offsets that no chunk took along are written."""
 
 WRITE_LIMIT_S = 60.0
-"""A write in the background that takes longer, when the broker must wait for it, is given up."""
+"""How long the broker waits, when it must, for a write in the background before it gives it up."""
 
 logger = logging.getLogger("headgate.broker")
 
 _Job: TypeAlias = WriteJob | RuleChange | ReadIds
-"""What needs a stream's writer for itself."""
+"""Jobs that need a stream's writer for themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """How a broker stores and whom it knows; `users_file` None: `.headgate/users.json` under the root.
+    """Storage, users and limits of a broker; `users_file` None: `.headgate/users.json` under the root.
 
-    The default user is made where there is no such file; without a password nobody logs in as that by one.
+    The default user is made if that file is missing; without a password it cannot log in by one.
 
-    A consumer has at most so many `filter_values`: each is looked for in every chunk. No entity is made where there are
-    `entities`. `match_index` is how the match index of a stream is made whose first expression comes from a consumer
-    group. `open_file` opens what streams are written to: tests put one in that fails.
+    Limits: `filter_values` of a consumer, as each is looked for in every chunk; `entities`. `match_index` are the
+    settings for the match index of a stream whose first expression comes from a consumer group. `open_file` opens the
+    files that streams are written to: tests use one that fails.
 
-    `message_ids` are what RocketMQ's clients call a message, see `MessageIds`: dead letters say them.
+    `message_ids` gives the ids of a message for RocketMQ's clients, see `MessageIds`; dead letters carry them.
 
-    Message topics that are not there are made as `create_topics` says, with `topic_queues`; consumer groups if
-    `create_groups`, up to so many `consumer_groups`, which begin at `group_start`.
+    Missing message topics are made as `create_topics` says, with `topic_queues` queues; missing consumer groups if
+    `create_groups`, at most `consumer_groups`, beginning at `group_start`.
     """
 
     durability: Durability = Durability.PROCESS
@@ -141,14 +141,14 @@ class Broker:
         run_in_worker: RunInWorker | None = None,
         run_in_background: RunInWorker | None = None,
     ) -> None:
-        """Read catalogue, exchanges, users and keys; `users` are taken as they are if they are given.
+        """Read the catalogue, exchanges, users and keys; given `users` are taken as they are.
 
-        `cpu_ns` is the processor time of the calling thread, of which consumers are told what they took.
+        `cpu_ns` gives the processor time of the calling thread; consumers count their share of it.
 
-        What somebody waits for and takes long goes through `run_in_worker` if it is given: files of deleted streams,
-        changes of rules, and with `Durability.DISK` appends and commits of ledgers; what may wait goes through
-        `run_in_background`, else the same: match indexes, and topics that are decided long after their messages came.
-        Raises LogError, ConfigError for files that are wrong.
+        Long work that a client waits for goes through `run_in_worker`, if given: files of deleted streams, changes of
+        rules, and with `Durability.DISK` appends and commits of ledgers. Work that may wait goes through
+        `run_in_background`, by default the same: match indexes, and the deciding of many messages of topics. Raises
+        LogError, ConfigError for wrong files.
         """
         self.root = Path(root)
         self.settings = settings or BrokerSettings()
@@ -202,7 +202,7 @@ class Broker:
         self.consumer_groups = ConsumerGroups(self, self._group_views)
         self._unwritten: dict[BrokerStream, None] = {}
         self._jobs: dict[BrokerStream, _Job] = {}
-        """Those that a worker has."""
+        """Jobs that a worker has."""
         self._watched: dict[BrokerStream, None] = {}
         self._calls: list[Callable[[], None]] = []
         self._flushed_ms = now_ms()
@@ -232,7 +232,7 @@ class Broker:
         )
 
     def _dead_letter_stream(self, name: str) -> BrokerStream:
-        """The stream of a group's dead letters, made if it is not there."""
+        """The stream of a group's dead letters, made if missing."""
         stream = self.catalogue.find(name)
         if stream is None:
             self.catalogue.declare(name, {}, now_ms=self.now_ms(), numbers_as_text=False)
@@ -252,7 +252,7 @@ class Broker:
         backlog: Backlog | None = None,
         check: Check | None = None,
     ) -> Session:
-        """The view of one connection, whose user was authenticated; for `backlog` and `check` see `Session`."""
+        """A session for one connection of an authenticated user; for `backlog` and `check` see `Session`."""
         from headgate.broker.session import Session
 
         session = Session(self, user, protocol=protocol, connection=connection, backlog=backlog, check=check)
@@ -266,29 +266,29 @@ class Broker:
         self._watched[stream] = None
 
     def _registered(self, name: str) -> None:
-        """The registry of a stream has other filters."""
-        # Of a stream that cannot be read others say so.
+        """The filters in the registry of a stream changed: begin to index it."""
+        # An unreadable stream is reported elsewhere.
         with contextlib.suppress(LogError):
             stream = self.catalogue.find(name)
             if stream is not None and stream.next_offset > stream.first_offset:
                 self._indexing.begin(stream)
 
     def index_lag(self, stream: BrokerStream) -> IndexLag | None:
-        """How far the match index of a stream is behind; None where nothing is calculated for it here."""
+        """How far the match index of a stream is behind; None if this broker does not index it."""
         return self._indexing.lag(stream)
 
     def _queues_of(self, topic: str) -> Sequence[str]:
-        """The streams that are the queues of a topic, none if it is not there."""
+        """The streams that are the queues of a topic; none for a missing topic."""
         found = self.message_topics.find(topic)
         return () if found is None else found.streams
 
     def open_publisher(
         self, stream: BrokerStream, reference: str | None, backlog: Backlog, closed: Callable[[Publisher], None]
     ) -> Publisher:
-        """A publisher of a stream, whose writer is taken.
+        """A publisher of a stream; takes the stream's writer.
 
-        Raises EntityDisabledError for a topic that takes no messages, CorruptChunkError for one whose copies nobody can
-        be given because of damage, StreamLockedError and other LogErrors.
+        Raises EntityDisabledError for a topic that takes no messages, CorruptChunkError for a topic that cannot give
+        out copies because of damage, StreamLockedError and other LogErrors.
         """
         self.topics.know_status(stream)
         if stream.refuses_with is not None:
@@ -321,9 +321,9 @@ class Broker:
     def delete_stream(self, stream: BrokerStream) -> int:
         """Delete a stream: its publishers and consumers end, then sessions are told. Gives its number of messages.
 
-        What was queued before is written and confirmed, as whoever sent it is told of nothing else. Sessions are told
-        at the next `write_queued`, so that whoever asked for it gets the answer first. Raises StreamLockedError where
-        another process writes the stream, StreamReadOnlyError for a foreign one, LogError.
+        Messages queued before are written and confirmed, as their publishers get no other answer. Sessions are told at
+        the next `write_queued`, so that the client that deleted the stream gets its answer first. Raises
+        StreamLockedError where another process writes the stream, StreamReadOnlyError for a foreign one, LogError.
         """
         self._write_all(stream)
         messages = stream.next_offset - stream.first_offset
@@ -347,12 +347,12 @@ class Broker:
         self.counters.streams_deleted += 1
 
     def _remove_files(self, folder: Path) -> None:
-        """Large files take long to go; whatever is left when the broker ends, the next one removes."""
+        """Delete files, in a worker as large ones take long; the next broker removes what is left at the end."""
         remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
         (self._run_in_worker or run_here)(remove, lambda _error: None)
 
     def _end(self, stream: BrokerStream) -> None:
-        """Nobody uses a stream any more: what is queued is refused."""
+        """End every use of a stream, and refuse its queued messages."""
         self._finish_job(stream)
         stream.is_deleted = True
         deleted = ResourceNotFoundError("the stream was deleted", subject=stream.name)
@@ -380,12 +380,12 @@ class Broker:
             self.later(functools.partial(session.tell_deleted, name))
 
     def later(self, call: Callable[[], None]) -> None:
-        """Make a call in the next `write_queued`: after whatever the command that is going on is answered with."""
+        """Make a call in the next `write_queued`, after the answer of the current command."""
         self._calls.append(call)
         self._wake()
 
     def shared_name(self, stream: BrokerStream, name: str, *, partition: int | None) -> SharedName:
-        """The single active consumers of that name on a stream, made if there are none."""
+        """The single active consumers of a name on a stream, made if there are none."""
         key = (stream.name, name)
         shared = self.shared_names.get(key)
         if shared is None:
@@ -402,7 +402,7 @@ class Broker:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether something of what was published waits to be written, or is being written."""
+        """Whether published messages wait to be written, or are being written."""
         return bool(self._jobs) or any(stream.queue for stream in self.catalogue)
 
     def _queue(self, stream: BrokerStream, queued: Queued) -> None:
@@ -421,10 +421,10 @@ class Broker:
         self._unwritten[stream] = None
 
     def write_queued(self) -> None:
-        """Append what publishers queued, stream by stream, and call their `written`; tell sessions what is due.
+        """Make due calls, then append the batches of publishers, stream by stream, and call their `written`.
 
-        With a worker and `Durability.DISK` the appends go on in the background; what is queued meanwhile follows them
-        as one append.
+        With a worker and `Durability.DISK` the appends go on in the background; batches queued meanwhile follow as one
+        append.
         """
         calls, self._calls = self._calls, []
         unwritten, self._unwritten = self._unwritten, {}
@@ -435,7 +435,7 @@ class Broker:
                 del unwritten[stream]
                 self._write(stream)
         except BaseException:
-            # What comes behind the one that failed is done in the next turn.
+            # The work after the failed one is done in the next turn.
             self._calls[:0] = calls
             self._unwritten = {**unwritten, **self._unwritten}
             self._wake()
@@ -451,9 +451,9 @@ class Broker:
         self._run(stream, job, in_worker=self._waits_for_disk)
 
     def _know_ids(self, stream: BrokerStream) -> bool:
-        """Whether all the message ids are known that duplicates are known by; a worker may begin to read them.
+        """Whether all message ids that duplicate detection needs are known; a worker may begin to read them.
 
-        Where they cannot be read what is queued is refused.
+        Where they cannot be read, the queued messages are refused.
         """
         job = None if stream.recent_ids is None else ReadIds.needed(stream, now_ms=self.now_ms())
         if job is not None:
@@ -462,7 +462,7 @@ class Broker:
         return not stream.is_writing and (job is None or job.is_known)
 
     def _run(self, stream: BrokerStream, job: _Job, *, in_worker: bool) -> None:
-        """Run a job that needs a stream's writer; in a worker, nobody else uses it until the job is finished."""
+        """Run a job that needs a stream's writer; in a worker, the writer is the job's alone until it is finished."""
         if self._run_in_worker is None or not in_worker:
             try:
                 job.run()
@@ -477,7 +477,7 @@ class Broker:
         self._run_in_worker(job.run, lambda error: self._written(stream, job, error))
 
     def _written(self, stream: BrokerStream, job: _Job, error: BaseException | None) -> None:
-        """A worker is done with a job, unless somebody waited for it meanwhile."""
+        """A worker has ended a job: finish it, unless `_finish_job` has done so meanwhile."""
         if self._jobs.get(stream) is not job:
             return
         self._take_job(stream)
@@ -491,14 +491,14 @@ class Broker:
                 self._write_later(stream)
 
     def _write_all(self, stream: BrokerStream) -> None:
-        """Write what is queued for a stream, and wait for it."""
+        """Write all batches queued for a stream, and wait for that."""
         while stream.is_writing or stream.queue:
             self._finish_job(stream)
             if stream.queue:
                 self._write(stream)
 
     def _finish_job(self, stream: BrokerStream) -> None:
-        """Wait for what a worker is writing; a worker that never began, because it was stopped, confirms nothing."""
+        """Wait for a worker's job; a job that never began, as the worker was stopped, confirms nothing."""
         if stream.is_writing:
             job = self._take_job(stream)
             if job.done is None or job.done.wait(WRITE_LIMIT_S):
@@ -507,12 +507,12 @@ class Broker:
                 job.abandon()
 
     def _take_job(self, stream: BrokerStream) -> _Job:
-        """What a worker was given to do with the writer, which is not waited for any more."""
+        """Take over the job that a worker has with the writer."""
         stream.is_writing = False
         return self._jobs.pop(stream)
 
     def end_turn(self) -> None:
-        """Decide, give out and settle what topics and consumer groups have to; at the end of the loop's turn.
+        """Let topics and consumer groups decide, give out and settle; at the end of the loop's turn.
 
         That is before output is sent.
         """
@@ -528,9 +528,9 @@ class Broker:
         queue: SubscriptionSettings = DEFAULT_SETTINGS,
         arguments: StreamArguments | None = None,
     ) -> None:
-        """Make a topic of a stream, which is made, with `arguments`, if it is not there; `queue` as in the topic's own.
+        """Make a stream a topic; a missing one is made with `arguments`. `queue` as for `headgate.topic.create_topic`.
 
-        Raises RuleExistsError if it is one already, RuleError for its name or settings, LogError.
+        Raises RuleExistsError if it is a topic already, RuleError for its name or settings, LogError.
         """
         stream = self.catalogue.find(name)
         if stream is not None:
@@ -547,7 +547,7 @@ class Broker:
         )
 
     def remove_topic(self, name: str) -> None:
-        """Make a topic a plain stream again: its receivers end, what its subscriptions have is gone, messages stay.
+        """Make a topic a plain stream again: its receivers end, its subscriptions are deleted, its messages stay.
 
         Raises ResourceNotFoundError, RuleError if another topic forwards to it, StreamLockedError, LogError.
         """
@@ -562,10 +562,11 @@ class Broker:
         remove_topic(self.root, name, now_ms=self.now_ms())
 
     def change_stream(self, name: str, changes: Mapping[str, object]) -> None:
-        """Give a stream other limits, by the names of arguments without `x-`; None takes one away.
+        """Change limits of a stream, by argument names without `x-`; None removes a limit.
 
-        In force, and on disk, when it returns; what lies beyond the limits is deleted. Raises ResourceNotFoundError,
-        PreconditionFailedError, StreamLockedError where another process writes the stream, LogError.
+        The change is in force and on disk at the return; messages beyond the limits are deleted. Raises
+        ResourceNotFoundError, PreconditionFailedError, StreamLockedError where another process writes the stream,
+        LogError.
         """
         stream = self.catalogue.get(name)
         self._finish_job(stream)
@@ -578,11 +579,11 @@ class Broker:
         stream.refresh()
 
     def change_topic(self, name: str, changes: Sequence[Change], then: Changed, *, check_target: CheckTarget) -> None:
-        """Change subscriptions and rules of a topic; `then` gets the offset from which that is in force.
+        """Change subscriptions and rules of a topic; `then` gets the offset from which the change is in force.
 
-        `check_target` says whether whoever asks may let copies go to a target that the changes name.
+        `check_target` checks whether the caller may send copies to a target that the changes name.
 
-        What was published before is written first, and decided by the rules before; what comes meanwhile waits for it.
+        Messages published before are written first, and decided by the old rules; later ones wait for the change.
         `then` also gets RuleError and its kinds, StreamLockedError where another process writes the stream, LogError.
         Raises ResourceNotFoundError, AccessRefusedError for a target, LogError.
         """
@@ -602,8 +603,8 @@ class Broker:
     def tick(self, now_ms: int) -> None:
         """Look after the streams in use; to be called every 50 to 100 ms.
 
-        Notices what other processes write, writes stored offsets within a second, gives back writers that nobody has
-        used for ten seconds, keeps match indexes up, applies retention once an hour.
+        Notices writes of other processes, writes stored offsets within a second, gives back writers that were unused
+        for ten seconds, keeps match indexes up, applies retention once an hour.
         """
         self.consumers.tick(now_ms)
         self.topics.tick(now_ms)
@@ -627,7 +628,7 @@ class Broker:
             self._retain(self._to_retain.pop(), now_ms)
 
     def _keep_declarations(self) -> None:
-        """Take over what another process wrote into the files of declarations, and write down what was declared."""
+        """Take over changes that another process made to declaration files, and write down new declarations."""
         for what, keep in (
             ("users", self.users.reload),
             ("access keys", self.keys.reload),
@@ -640,7 +641,7 @@ class Broker:
                 logger.error("the %s stay as they were: %s", what, error)
 
     def _look_after_safely(self, stream: BrokerStream, now_ms: int, flush_is_due: bool) -> None:
-        """What is wrong with one stream keeps nobody from looking after the others; it is logged once."""
+        """Look after one stream; an error is logged once, and does not keep the others from their turn."""
         trouble = ""
         try:
             self._look_after(stream, now_ms, flush_is_due)
@@ -672,7 +673,7 @@ class Broker:
             del self._watched[stream]
 
     def _flush(self, stream: BrokerStream, now_ms: int) -> None:
-        """Write stored offsets; where that fails they stay, and the next round tries again. Raises LogError."""
+        """Write stored offsets; after a failure they stay, and the next round tries again. Raises LogError."""
         if not stream.has_pending_offsets:
             return
         try:
@@ -683,7 +684,7 @@ class Broker:
             raise
 
     def _retain(self, name: str, now_ms: int) -> None:
-        """Age counts while nothing is written, too; a stream that another process writes is left to it."""
+        """Apply the age limit also while nothing is written; another process that writes the stream does it itself."""
         try:
             stream = self.catalogue.find(name)
             if stream is None or stream.is_writing:
@@ -701,7 +702,7 @@ class Broker:
             logger.warning("retention of stream %r was not applied: %s", name, error)
 
     def close(self) -> None:
-        """Write what is queued, confirm it, write stored offsets, give all locks back."""
+        """Write and confirm queued batches, write stored offsets, give all locks back."""
         try:
             self._write_everything()
         finally:

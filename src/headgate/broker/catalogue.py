@@ -1,4 +1,4 @@
-"""Which streams there are: the folders under a root, those that clients declare and those that other processes make."""
+"""The streams under a root, declared by clients or made by other processes."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ _MAX_NAME_BYTES = 255
 
 
 class Declared(Enum):
-    """What a declaration found."""
+    """The result of a declaration."""
 
     CREATED = "created"
     EXISTS = "exists"
 
 
 class Catalogue:
-    """The streams of one root; each is opened when it is first asked for."""
+    """The streams of one root; each is opened at its first use."""
 
     def __init__(self, root: Path, *, storage: Storage, now_ms: Callable[[], int]) -> None:
-        """Remove what an interrupted deletion left."""
+        """Remove the remains of interrupted deletions."""
         self.root = root
         self._storage = storage
         self._now_ms = now_ms
@@ -60,7 +60,7 @@ class Catalogue:
         return iter(list(self._opened.values()))
 
     def names(self) -> list[str]:
-        """The names of all streams, in order, also of those that cannot be opened. Reads every `stream.json`."""
+        """The names of all streams, in order, unreadable ones included. Reads every `stream.json`."""
         names: list[str] = []
         streams = list_streams(self.root, damaged=lambda folder, _: names.append(name_of_folder(folder)))
         names += [stream.name for stream in streams if not _is_unfinished(stream)]
@@ -74,15 +74,16 @@ class Catalogue:
         return stream
 
     def find(self, name: str) -> BrokerStream | None:
-        """One stream, as it is now; None if there is none. Raises LogError.
+        """One stream, as it is now; None without one. Raises LogError.
 
-        The first question about a stream recovers it (milliseconds), if nobody writes it: see `BrokerStream.open`.
+        The first call for a stream recovers it (milliseconds), unless another process writes it: see
+        `BrokerStream.open`.
         """
         opened = self._opened.get(name)
         if opened is not None:
             if opened.writer is not None or opened.look():
                 return opened
-            # Whoever uses it is told at the next tick.
+            # Its users are told at the next tick.
             del self._opened[name]
         with self.troubles.guard(name, self.root):
             stream = self._on_disk(name)
@@ -93,7 +94,7 @@ class Catalogue:
         return opened
 
     def declare(self, name: str, arguments: Mapping[str, object], *, now_ms: int, numbers_as_text: bool) -> Declared:
-        """Make a stream, or find it with equal arguments. `name` is clean (`clean_name`).
+        """Make a stream, or find one with equal arguments. `name` is clean (`clean_name`).
 
         Raises ResourceExistsError for other arguments, UnsuitableArgumentError, ReservedNameError,
         PreconditionFailedError, LogError.
@@ -123,7 +124,7 @@ class Catalogue:
         return Declared.CREATED
 
     def forget(self, stream: BrokerStream) -> None:
-        """A stream is gone, or is about to go: the next question looks at the disk."""
+        """A stream is deleted, or about to be: the next call for it looks at the disk."""
         stream.is_deleted = True
         self.troubles.forget(stream.name)
         if self._opened.get(stream.name) is stream:
@@ -131,7 +132,7 @@ class Catalogue:
 
     @contextlib.contextmanager
     def taken_for_deletion(self, stream: BrokerStream) -> Iterator[None]:
-        """Hold a stream's lock meanwhile, whoever has it: our writer, or nobody.
+        """Hold a stream's lock meanwhile: that of this broker's writer, or a new one.
 
         Raises StreamLockedError that names another holder, StreamReadOnlyError for a foreign stream.
         """
@@ -144,9 +145,9 @@ class Catalogue:
             yield
 
     def delete(self, stream: BrokerStream) -> Path | None:
-        """Take a stream's folder away at once; gives the folder whose files are then to be removed, None for nothing.
+        """Set a stream's folder aside at once; gives the folder whose files are then to be removed, None without one.
 
-        Nobody writes the stream any more. Raises LogError.
+        The stream must have no writer left in use. Raises LogError.
         """
         self.forget(stream)
         return set_aside(self.root, stream.stream.path)
@@ -169,25 +170,25 @@ class Catalogue:
 
 
 def arguments_declared(stream: BrokerStream) -> dict[str, object]:
-    """The arguments of a stream as a client would have to declare them, without `x-`; a foreign one has none."""
+    """The arguments with which a client would declare a stream, without `x-`; a foreign stream has none."""
     settings = stream.stream.settings
     return {} if settings is None else arguments_of(settings)
 
 
 def clean_name(name: str) -> str:
-    """A name as it counts: without CR and LF (stream_protocol, section 4)."""
+    """A name without CR and LF, which do not count (stream_protocol, section 4)."""
     return name.replace("\r", "").replace("\n", "")
 
 
 def check_name(name: str) -> None:
-    """Raise ReservedNameError or PreconditionFailedError for a name that clients of RabbitMQ can give no stream."""
+    """Raise ReservedNameError or PreconditionFailedError for a name that RabbitMQ's clients cannot give to a stream."""
     check_reserved(name)
     if len(name.encode()) > _MAX_NAME_BYTES:
         raise PreconditionFailedError(f"a name has at most {_MAX_NAME_BYTES} bytes", subject=name[:40])
 
 
 def check_reserved(name: str) -> None:
-    """Raise ReservedNameError or PreconditionFailedError for a name that no stream may have, however it is made."""
+    """Raise ReservedNameError or PreconditionFailedError for a name that no stream may have, of any origin."""
     if not name or name.startswith("amq."):
         raise ReservedNameError("names that are empty or begin with amq. belong to the broker", subject=name)
     try:
@@ -197,10 +198,10 @@ def check_reserved(name: str) -> None:
 
 
 def _is_unfinished(stream: Stream) -> bool:
-    """Whether this is what a declaration left that was killed, or found the disk full: empty files, no `stream.json`.
+    """Whether a declaration that was killed, or met a full disk, left this: empty files, no `stream.json`.
 
-    The next declaration makes a stream of it. A folder of the original's is called otherwise. No file is opened: one
-    that is damaged keeps nobody from the list of names.
+    The next declaration makes a stream of it. Folders of RabbitMQ have other names. No file is opened, so a damaged one
+    does not hide the list of names.
     """
     if not stream.is_foreign or stream.name != name_of_folder(stream.path):
         return False

@@ -1,7 +1,7 @@
-"""Consumers: who reads a stream, with which filters. What they read, and how, is in the stream's `ReadingEngine`.
+"""Consumers of streams, with their filters. The reading itself is in the stream's `ReadingEngine`.
 
-A consumer tells the engine how much its protocol's link wants, runs the scans that are due, and takes what was found.
-Everything but `run` is called in the broker's thread.
+A consumer tells the engine how much its protocol's link wants, runs the scans that are due, and takes the found
+messages. Everything but `run` is called in the broker's thread.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     from headgate.broker.stream import BrokerStream
 
 DROP_AFTER_MS = 2_000
-"""Pending results are dropped after this time without credit, and read again later."""
+"""After this time without credit pending results are dropped, and read again later."""
 
 KEPT_MS = 3_000
-"""The files of a stream stay open for this time without a consumer: one that comes then finds them mapped."""
+"""How long the files of a stream stay open, and mapped, without a consumer, for the next one."""
 
 TRIM_MS = 10_000
-"""After this time without use, memory for reading is given back."""
+"""After this time without use memory for reading is freed."""
 
 PENDING_BYTES = 64 << 20
-"""At most so many bytes are pending in memory; above, what consumers without credit leave is dropped at once."""
+"""Limit: pending bytes in memory; above it, pending results of consumers without credit are dropped at once."""
 
 
 LOST = "x-headgate-lost"
-"""How a message says that retention deleted so many before it that its consumer has not come to."""
+"""The name under which a message carries the number of messages before it that retention deleted unread."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """What a consumer asks for.
+    """Options of a consumer: its start, its filters and its names.
 
     Stage 1 is `filter_values` and `match_unfiltered` (the value `b""` means the same), stage 2 is `filter`. `name` is
-    the consumer's reference, `tag` what its protocol calls it. A `single_active` consumer of a `super_stream`, or of
-    none, is told by `on_active` to begin or to stop; it answers with `activate` or `deactivated`.
+    the consumer's reference, `tag` its name in its protocol. A `single_active` consumer, with or without a
+    `super_stream`, is told by `on_active` to begin or to stop; it answers with `activate` or `deactivated`.
     """
 
     start: OffsetSpecification
@@ -61,7 +61,7 @@ class ConsumerOptions:
     on_active: Callable[[bool], None] | None = None
 
     def request(self) -> ScanRequest:
-        """What is asked of the stream; without a wanted value `match_unfiltered` has no effect."""
+        """The request to the stream; without a wanted value `match_unfiltered` has no effect."""
         wanted = tuple(value for value in self.filter_values if value)
         unfiltered = bool(self.filter_values) and (self.match_unfiltered or len(wanted) < len(self.filter_values))
         return ScanRequest(
@@ -72,9 +72,9 @@ class ConsumerOptions:
 class Consumer:
     """One consumer of one stream, from `Consumers` to `close`.
 
-    `on_ready` is called when there may be something to take or to scan: new chunks, credit, activation. `takes_more`
-    says whether the link can send now. `lost` counts offsets that retention deleted before the consumer came to them;
-    it goes on behind them, and `on_lost` is told.
+    `on_ready` is called when there may be messages to take or to scan: after new chunks, credit or activation.
+    `takes_more` says whether the link can send now. `lost` counts offsets that retention deleted before the consumer
+    came to them; it goes on behind them, and `on_lost` is called.
     """
 
     __slots__ = (
@@ -115,15 +115,15 @@ class Consumer:
         return self._reader.wanted
 
     def want(self, count: int) -> None:
-        """Its link can take so many messages or chunks from now on."""
+        """Set how many messages or chunks its link can take."""
         self._engine.want(self._reader, count)
 
     def want_more(self, count: int) -> None:
-        """Its link can take so many messages or chunks more."""
+        """Add to the number of messages or chunks that its link can take."""
         self._engine.want(self._reader, self._reader.wanted + count)
 
     def wake(self) -> None:
-        """Let the link look again whether there is something to take, or to say."""
+        """Let the link look again for messages to take, or news to send."""
         self._reader.wake()
 
     # reading
@@ -135,7 +135,7 @@ class Consumer:
 
     @property
     def counters(self) -> ScanCounters:
-        """What its reads examined, skipped and kept."""
+        """Counters of the messages that its reads examined, skipped and kept."""
         return self._reader.counters
 
     @property
@@ -144,7 +144,7 @@ class Consumer:
         return self._reader.lost
 
     def newly_lost(self) -> int:
-        """How many offsets retention deleted between the message taken before and the next one, since it was asked."""
+        """How many offsets retention deleted before the next message, counted since the last call."""
         found = self.lost - self._told_lost
         self._told_lost += found
         return found
@@ -156,17 +156,17 @@ class Consumer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes nothing more: it was closed, or its stream is deleted."""
+        """Whether it was closed, or its stream was deleted."""
         return self._reader.phase is Phase.CLOSED
 
     @property
     def has_pending(self) -> bool:
-        """Whether `take` gives something as soon as there is credit."""
+        """Whether `take` gives messages as soon as there is credit."""
         return bool(self._reader.pending)
 
     @property
     def at_end(self) -> bool:
-        """Whether nothing is pending and everything committed was looked at."""
+        """Whether nothing is pending and all committed messages were looked at."""
         return self._reader.at_end
 
     @property
@@ -176,17 +176,17 @@ class Consumer:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The first offset that its stream keeps, and the one behind all."""
+        """The first kept offset of its stream, and the offset behind its last message."""
         return self._stream.first_offset, self._stream.next_offset
 
     @property
     def lag(self) -> int:
-        """How many messages there are that it has neither taken nor passed over."""
+        """How many messages it has neither taken nor passed over."""
         return self._stream.messages_from(self.next_offset)
 
     @property
     def filtered_lag(self) -> int:
-        """About how many of those it will be given: as large a share as of what it has looked at so far."""
+        """An estimate of how many messages of its `lag` match: the share that matched so far."""
         lag, reader = self.lag, self._reader
         passed = self._stream.messages_in(reader.offset - reader.passed_offsets, reader.offset)
         if not passed:
@@ -194,7 +194,7 @@ class Consumer:
         return round(lag * min(1.0, reader.counters.messages_matched / passed))
 
     def listen(self, on_ready: Callable[[], None], takes_more: Callable[[], bool] = lambda: True) -> None:
-        """Call `on_ready` when there may be something to take or to scan; `takes_more`: whether the link can send."""
+        """Call `on_ready` when there may be messages to take or to scan; `takes_more`: whether the link can send."""
         self._reader.on_ready, self._reader.takes_more = on_ready, takes_more
 
     def when_lost(self, on_lost: Callable[[int], None]) -> None:
@@ -204,13 +204,13 @@ class Consumer:
     # scans
 
     def scan_due(self) -> Scan | None:
-        """The next scan: the link can take more, little is pending, and something committed was not looked at."""
+        """The next scan; None unless the link can take more, little is pending, and unread messages are committed."""
         return self._engine.scan_due(self._reader)
 
     def is_small(self, scan: Scan) -> bool:
-        """Whether a scan is over in well under a millisecond.
+        """Whether a scan takes well under a millisecond.
 
-        Raises nothing: what is wrong with the end of the stream is said when the consumer has come there.
+        Raises nothing: damage at the end of the stream is reported when the consumer gets there.
         """
         try:
             return scan.is_small
@@ -218,28 +218,28 @@ class Consumer:
             return False
 
     def begin_scan(self, scan: Scan, *, may_wait: bool) -> bool:
-        """Begin a scan, which is then run and ended. With `may_wait` False where it waits for others that come up.
+        """Begin a scan, which is then run and ended; False if, with `may_wait`, it first waits for others to catch up.
 
-        Then `on_ready` is called when they are there, or after some time.
+        Then `on_ready` is called when they have, or after some time.
         """
         return self._engine.begin_scan(scan, may_wait=may_wait)
 
     def run(self, scan: Scan) -> None:
-        """Look: some mebibytes at most. In any thread. What goes wrong is kept in the scan, and is in the log then."""
+        """Run a scan, over some mebibytes at most; in any thread. An error is kept in the scan; damage is logged."""
         try:
             with self._stream.guarded():
                 scan.run(self._consumers.now_ms())
         except LogError as error:
-            # Of a stream that was deleted, whoever uses it hears at the next tick.
+            # The users of a deleted stream are told at the next tick.
             if self._stream.is_there:
                 scan.error = error
 
     def end_scan(self, scan: Scan) -> HeadgateError | None:
-        """Take over what a scan found; gives the error for which the consumer cannot go on."""
+        """Take over the results of a scan; gives the error for which the consumer cannot go on."""
         return self._engine.end_scan(scan)
 
     def _begin(self, start: OffsetSpecification) -> None:
-        """Read on from somewhere else. Raises LogError."""
+        """Read on from another place. Raises LogError."""
         if self._stream.writer is None:
             self._stream.look()
         engine = self._engine
@@ -249,9 +249,9 @@ class Consumer:
         self._count_lost_before(start)
 
     def _count_lost_before(self, start: OffsetSpecification) -> None:
-        """Count what was deleted while nobody read: a consumer comes back with an offset that is kept no more.
+        """Count offsets deleted before a consumer came back to them.
 
-        Offset 0 means the beginning to many clients, whatever was deleted before.
+        Offset 0 does not count: to many clients it means the beginning.
         """
         if start.kind is OffsetKind.OFFSET and start.value:
             settings = self._stream.stream.settings
@@ -266,23 +266,23 @@ class Consumer:
 
     @property
     def is_memory_short(self) -> bool:
-        """Whether more is pending than shall be: who wants nothing at the moment says so, and that is dropped."""
+        """Whether too much is pending: a consumer that wants nothing now says so, which drops its pending results."""
         return self._consumers.is_short
 
     def held_bytes(self) -> dict[int, int]:
-        """The memory that pending messages or chunks lie in: its identity → bytes; none for mapped files."""
+        """The memory of pending messages or chunks: buffer identity → bytes; none for mapped files."""
         return held_bytes(self._reader.pending.buffers)
 
     def drop_unused(self, used_before_ms: int) -> None:
-        """Forget what is pending if nothing was taken since a time; it is read again when the consumer goes on."""
+        """Drop pending results if none was taken since a time; they are read again when the consumer goes on."""
         self._engine.drop_unused(self._reader, used_before_ms)
 
     # who is active
 
     def asked(self, active: bool) -> None:
-        """It shall begin or stop, among those of its name; `on_active` is told, and without one it does so at once.
+        """Ask it to begin or stop, among the consumers of its name; without `on_active` it does so at once.
 
-        From a consumer that shall stop nothing is taken any more, whenever it answers.
+        A consumer that is asked to stop gives no more messages, even before its answer.
         """
         if not active:
             self._engine.stop(self._reader)
@@ -294,7 +294,7 @@ class Consumer:
             self.deactivated()
 
     def activate(self, start: OffsetSpecification | None) -> None:
-        """The answer to being asked to begin: from `start`, or from where its options say. Raises LogError."""
+        """The answer to the question to begin: from `start`, or from the start in its options. Raises LogError."""
         if self.is_closed:
             return
         self._begin(self.options.start if start is None else start)
@@ -302,7 +302,7 @@ class Consumer:
         self._reader.wake()
 
     def deactivated(self) -> None:
-        """The answer to being asked to stop; what is pending is left to whoever comes next."""
+        """The answer to the question to stop; pending messages are left to the next active consumer."""
         if self.is_closed:
             return
         self._engine.stop(self._reader)
@@ -313,7 +313,7 @@ class Consumer:
             self.shared.answered(self)
 
     def close(self) -> None:
-        """It takes nothing more; again is harmless."""
+        """End the consumer; again is harmless."""
         if self.is_closed:
             return
         self._engine.close(self._reader)
@@ -335,9 +335,9 @@ class MessageConsumer(Consumer):
         super().__init__(consumers, stream, engine, options)
 
     def take(self, max_messages: int, max_bytes: int) -> ScanBatch | None:
-        """The next messages, as many as are wanted within both limits, at least one; None if there is nothing now.
+        """The next messages, as many as are wanted within both limits, at least one; None if there are none now.
 
-        The bytes stay as they are as long as they are referenced.
+        The bytes do not change as long as they are referenced.
         """
         batch = self._engine.take(self._reader, max_messages, max_bytes)
         if batch is not None:
@@ -364,9 +364,9 @@ class ChunkConsumer(Consumer):
         super().__init__(consumers, stream, engine, options)
 
     def take(self, max_bytes: int) -> ChunkBatch | None:
-        """The next chunks, as many as are wanted within `max_bytes` of data, at least one; None if there is nothing.
+        """The next chunks, as many as are wanted within `max_bytes` of data, at least one; None if there are none.
 
-        The bytes stay as they are as long as they are referenced.
+        The bytes do not change as long as they are referenced.
         """
         chunks = self._engine.take(self._reader, self._reader.wanted, max_bytes)
         if chunks is None:
@@ -380,7 +380,7 @@ class ChunkConsumer(Consumer):
 
 
 class Consumers:
-    """The consumers of a broker's streams, and what they share: windows, open files, bounds of memory."""
+    """The consumers of a broker's streams, with their shared windows, open files and memory limits."""
 
     def __init__(
         self, *, now_ms: Callable[[], int], cpu_ns: CpuTime = unmeasured, reads: SharedReads | None = None
@@ -398,7 +398,7 @@ class Consumers:
         return len(self._members)
 
     def message_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> MessageConsumer:
-        """A consumer that takes messages. Raises LogError for what is wrong with the stream's files."""
+        """A consumer that takes messages. Raises LogError for damaged files of the stream."""
         with self._engine_of(stream) as engine:
             consumer = MessageConsumer(self, stream, engine, options)
             self._joined(consumer, stream)
@@ -412,7 +412,7 @@ class Consumers:
         return consumer
 
     def tick(self, now_ms: int) -> None:
-        """Time passes: what consumers left pending for long is dropped, at once where memory is short."""
+        """Drop results that are pending for long, at once where memory is short; close unused files."""
         self._time_ms = now_ms
         if now_ms - self._trimmed_ms >= TRIM_MS:
             self._trimmed_ms = now_ms
@@ -439,7 +439,7 @@ class Consumers:
         self._note_use(self._members.pop(consumer))
 
     def forget(self, stream: BrokerStream) -> None:
-        """A stream is deleted, and its consumers have ended: its files are not kept open for others."""
+        """A stream is deleted, and its consumers have ended: close its files."""
         if self._unused_since_ms.pop(stream, None) is not None:
             self._close_engine(stream)
 
@@ -471,7 +471,7 @@ class Consumers:
             self._unused_since_ms.setdefault(stream, self._time_ms)
 
     def _close_unused(self, latest_ms: int) -> None:
-        """Close the files of streams without a consumer since a time."""
+        """Close the files of streams that had no consumer since a time."""
         for stream in [each for each, since_ms in self._unused_since_ms.items() if since_ms <= latest_ms]:
             del self._unused_since_ms[stream]
             self._close_engine(stream)

@@ -1,9 +1,9 @@
-"""The ledger of one stream at work: what a turn changes is written down with one message, and only then told.
+"""The ledger of one stream at work: the changes of a turn are committed with one message, and answered after that.
 
     calls of the turn ──► ledger in memory ──► commit ──► answers, deliveries
 
-A commit that fails tells nobody anything: answers get its error, deliveries wait for the next one that succeeds. One
-that waits for the device is made by a worker: what is called meanwhile is for the next one.
+After a failed commit answers get its error, and deliveries wait for the next commit that succeeds. A commit that waits
+for the device is made by a worker: calls made meanwhile are for the next one.
 """
 
 from __future__ import annotations
@@ -22,37 +22,38 @@ from headgate.ledger import Expired, Ledger, LedgerWrite, View
 logger = logging.getLogger("headgate.broker")
 
 Settled = Callable[[list[bool] | HeadgateError], None]
-"""Called once, in the broker's thread: for each token whether its claim still stood, or why nothing was settled."""
+"""Called once, in the broker's thread: for each token whether its claim still stood, or the error if none was settled.
+"""
 
 
 class ViewDispatcher(Protocol):
-    """Who gives out the copies of one view: of a subscription, of a small stream, or of a consumer group."""
+    """The dispatcher of one view: of a subscription, of a small stream, or of a consumer group."""
 
     is_queued: bool
     """Kept by `Consumption.ready`."""
 
     @property
     def view(self) -> View:
-        """Whose copies these are."""
+        """The view whose copies it gives out."""
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for copies."""
+        """Whether a receiver waits for copies."""
 
     def wake(self) -> None:
-        """There may be more copies than before."""
+        """Tell it that there may be more copies."""
 
     def dispatch(self, now_ms: int) -> bool:
-        """Find and claim a bounded amount; whether it is to be asked again. Raises HeadgateError for damage."""
+        """Find and claim a bounded number of copies; whether to call again. Raises HeadgateError for damage."""
 
     def deliver(self, *, check: bool) -> None:
-        """The claims are on disk: give out what was claimed. `check`: that took long, and claims may have ended."""
+        """The claims are on disk: give out the copies. `check`: the write took long, and claims may have ended."""
 
     def expired(self, expired: Expired) -> None:
         """Claims ended by their time."""
 
     def ended_locks(self) -> None:
-        """Something was due: locks of sessions may have ended, and what waited may be available."""
+        """Locks of sessions may have ended, and waiting copies may be available."""
 
     def end(self, error: HeadgateError) -> None:
         """The view is no more, or its messages are damaged."""
@@ -68,39 +69,39 @@ class Consumption:
         guarded: Callable[[], AbstractContextManager[None]],
         run_in_worker: RunInWorker | None,
     ) -> None:
-        """`guarded` is for what reads the files of messages; see `BrokerStream.guarded`. Commits are made by
+        """`guarded` is the context for reading the files of messages; see `BrokerStream.guarded`. Commits are made by
         `run_in_worker` if it is given.
         """
         self.ledger = ledger
         self.touch = touch
         self.guarded = guarded
         self.trouble: LogError | None = None
-        """Why the last commit failed; None where it did not."""
+        """Why the last commit failed; None if it did not."""
         self._stuck: dict[ViewDispatcher, LogError] = {}
         """Dispatchers whose next copy cannot be read."""
         self.receiving: dict[ViewDispatcher, None] = {}
-        """The dispatchers that have receivers: few of thousands, and asked for in every turn."""
+        """The dispatchers that have receivers: few of thousands, and needed in every turn."""
         self._dispatchers: dict[int, ViewDispatcher] = {}
         self._ready: deque[ViewDispatcher] = deque()
         self._given: list[ViewDispatcher] = []
-        """Those with deliveries that wait for the commit."""
+        """Dispatchers with deliveries that wait for the commit."""
         self._answers: list[tuple[Settled, list[bool]]] = []
         self._run_in_worker = run_in_worker
         self._commit: _Commit | None = None
-        """What a worker was given."""
+        """The commit that a worker has."""
 
     def add(self, dispatcher: ViewDispatcher) -> None:
-        """A view gets a dispatcher."""
+        """Add the dispatcher of a view."""
         self._dispatchers[dispatcher.view.number] = dispatcher
 
     def remove(self, view: View) -> None:
-        """A view is dropped with all that it had."""
+        """A view is dropped: forget its dispatcher."""
         dispatcher = self._dispatchers.pop(view.number, None)
         if dispatcher is not None:
             self._stuck.pop(dispatcher, None)
 
     def ready(self, dispatcher: ViewDispatcher) -> None:
-        """A dispatcher may have something to give out: it is asked in the next turn."""
+        """A dispatcher may have copies to give out: it is called in the next turn."""
         if not dispatcher.is_queued:
             dispatcher.is_queued = True
             self._ready.append(dispatcher)
@@ -117,17 +118,17 @@ class Consumption:
 
     @property
     def stuck_by(self) -> LogError | None:
-        """Why the next copy of some view cannot be read; None where each can, as far as somebody wanted it."""
+        """Why the next copy of some view cannot be read; None if all wanted ones can."""
         return next(iter(self._stuck.values()), None)
 
     @property
     def is_behind(self) -> bool:
-        """Whether something waits to be written down, or told."""
+        """Whether changes wait to be written down, or answers to be given."""
         return self._commit is not None or self.ledger.has_changes or bool(self._answers)
 
     @property
     def takes_more(self) -> bool:
-        """Whether what is changed now is written down with the end of this turn."""
+        """Whether changes made now are written down at the end of this turn."""
         return self.trouble is None and self._commit is None
 
     @property
@@ -136,12 +137,12 @@ class Consumption:
         return any(dispatcher.is_wanted for dispatcher in self.receiving)
 
     def wake_all(self) -> None:
-        """There are copies for somebody: everyone who waits is asked."""
+        """Wake all dispatchers that have receivers."""
         for dispatcher in self.receiving:
             dispatcher.wake()
 
     def expire(self, now_ms: int) -> None:
-        """Take back what is due: claims that ended, and copies that waited."""
+        """Take back ended claims, and copies whose wait is over."""
         if now_ms < self.ledger.next_due_ms:
             return
         self.wake_all()
@@ -153,9 +154,9 @@ class Consumption:
             dispatcher.ended_locks()
 
     def dispatch(self, now_ms: int) -> None:
-        """Let every dispatcher that may have something give out a bounded amount."""
+        """Let every dispatcher that may have copies give out a bounded number."""
         if not self.takes_more:
-            # They have their turn when it does again.
+            # Dispatchers have their turn when changes can be written again.
             return
         for _ in range(len(self._ready)):
             dispatcher = self._ready.popleft()
@@ -165,7 +166,7 @@ class Consumption:
                 with self.guarded():
                     has_more = dispatcher.dispatch(now_ms)
             except HeadgateError as error:
-                # Its messages are damaged: receivers are told, everyone else goes on.
+                # Its messages are damaged: its receivers end, other dispatchers go on.
                 if isinstance(error, LogError):
                     self._stuck[dispatcher] = error
                 dispatcher.end(error)
@@ -176,7 +177,7 @@ class Consumption:
                 self.ready(dispatcher)
 
     def commit(self, now_ms: int) -> bool:
-        """Write down what changed, then tell it; whether both is done. What a worker writes is told in a later turn."""
+        """Write changes down, then answer; whether both are done. If a worker writes, answers come in a later turn."""
         if self._commit is not None:
             return False
         commit = _Commit(self.ledger.begin(now_ms), self._answers, self._given)
@@ -189,7 +190,7 @@ class Consumption:
         return False
 
     def _written(self, commit: _Commit, error: BaseException | None) -> None:
-        """A worker is done, unless somebody waited for it meanwhile."""
+        """A worker has ended a commit: finish it, unless `stop` has done so meanwhile."""
         if self._commit is commit:
             self._commit = None
             self._finish(commit)
@@ -218,7 +219,7 @@ class Consumption:
         return True
 
     def stop(self) -> None:
-        """From now on commits are made here; what a worker was given ends first. Again is harmless."""
+        """From now on commits are made here; a worker's commit ends first. Again is harmless."""
         self._run_in_worker = None
         commit, self._commit = self._commit, None
         if commit is not None:
@@ -235,13 +236,13 @@ class Consumption:
         self._dispatchers.clear()
 
     def close(self) -> None:
-        """Give the ledger back; what was not committed did not happen."""
+        """Close the ledger; uncommitted changes have not happened."""
         self.stop()
         self.ledger.close()
 
 
 class _Commit:
-    """What is written, and what is told behind that: answers, and the deliveries of dispatchers."""
+    """One write of the ledger, and what follows it: answers, and the deliveries of dispatchers."""
 
     __slots__ = ("_has_run", "_lock", "answers", "given", "write")
 
@@ -255,7 +256,7 @@ class _Commit:
         self._has_run = False
 
     def run(self) -> None:
-        """Write it, once: by the worker, or by who cannot wait for a worker that has not begun."""
+        """Write it, once: in the worker, or in the broker's thread if that cannot wait for the worker to begin."""
         with self._lock:
             if not self._has_run and self.write is not None:
                 self._has_run = True

@@ -7,9 +7,9 @@
                                                                   Spark) are read from the stream before the next write
 
 There is no second store: the stream has the ids, so a message that was written when the process died is known to the
-next one. An id counts whoever sent its message. Ids of every type of AMQP are compared by their text, nothing else of a
-message counts, and one without an id is never a duplicate. Source: servicebus_wire, section 10; the service's own
-documentation of duplicate detection.
+next one. An id counts for all publishers together. Ids of every type of AMQP are compared by their text; nothing else
+of a message counts, and a message without an id is never a duplicate. Source: servicebus_wire, section 10; the
+service's own documentation of duplicate detection.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from headgate.scan import OffsetRange, ScanCounters, ScanRequest, plan, read_ran
 from headgate.topic import waiting_folder
 
 MOST_IDS = 4_000_000
-"""Ids of one stream; more in a window are refused. One takes up to 160 bytes of memory."""
+"""Limit: ids of one stream within its window; more are refused. An id takes up to 160 bytes of memory."""
 
 LONG_READ = 4_096
-"""Offsets that are read for their ids in the loop's own turn; a worker reads more."""
+"""Limit: offsets read for their ids in the loop's own turn; a worker reads more."""
 
 _ID = FieldReference(Section.PROPERTIES, position=0)
 _DIGEST_BYTES = 15
@@ -61,7 +61,7 @@ _ALL = ScanRequest()
 class RecentIds:
     """The ids of one stream; not for several threads at once.
 
-    `known_until` is the offset up to which its messages are known; None: nothing is.
+    `known_until` is the offset up to which its messages are known; None: none are.
     """
 
     __slots__ = ("_order", "_times", "known_until", "window_ms")
@@ -76,7 +76,7 @@ class RecentIds:
         return len(self._times)
 
     def set_window(self, window_ms: int) -> None:
-        """Ids count for another time. Those that count again with a longer one are read from the stream."""
+        """Change the window. Ids that count again in a longer one are read from the stream."""
         if window_ms > self.window_ms:
             self.doubt()
         self.window_ms = window_ms
@@ -87,34 +87,34 @@ class RecentIds:
         return taken_ms is not None and now_ms - taken_ms < self.window_ms
 
     def note(self, digests: Iterable[bytes], taken_ms: int) -> None:
-        """Ids were taken; in the order of their times."""
+        """Note taken ids, in order of time."""
         for digest in digests:
             if digest not in self._times:
                 self._order.append(digest)
             self._times[digest] = taken_ms
 
     def forget(self) -> None:
-        """Nothing is known."""
+        """Forget all ids."""
         self._times.clear()
         self._order.clear()
         self.known_until = None
 
     def doubt(self) -> None:
-        """Something may be there that was not noted: all ids are read from the stream before they are asked for."""
+        """Some ids may be missing: all are read from the stream before they are needed again."""
         self.known_until = None
 
     def expire(self, now_ms: int) -> None:
-        """Forget the ids that do not count any more."""
+        """Forget ids outside the window."""
         while self._order and now_ms - self._times[self._order[0]] >= self.window_ms:
             del self._times[self._order.popleft()]
 
     def about_to_write(self, now_ms: int) -> NewIds:
-        """The ids of one write, which are asked for and noted together."""
+        """The ids of one write, which are checked and noted together."""
         return NewIds(self, now_ms)
 
 
 class NewIds:
-    """The ids of what is about to be written: kept apart until it is."""
+    """The ids of messages about to be written: kept apart until they are."""
 
     __slots__ = ("_ids", "_known_until", "_now_ms", "taken")
 
@@ -126,7 +126,7 @@ class NewIds:
         self._now_ms = now_ms
 
     def is_duplicate(self, digest: bytes | None) -> bool:
-        """Whether an id was taken before; else it is now. Raises LimitExceededError if there are too many."""
+        """Whether an id was taken before; else it is taken now. Raises LimitExceededError if there are too many."""
         if digest is None:
             return False
         if digest in self.taken or self._ids.holds(digest, self._now_ms):
@@ -141,7 +141,7 @@ class NewIds:
         return self.is_duplicate(digest)
 
     def new(self, digests: Sequence[bytes | None]) -> NDArray[np.bool_]:
-        """Which ids, in order, are taken now; all or, with LimitExceededError, none."""
+        """Which ids, in order, are new, and taken now; LimitExceededError: none is taken."""
         self._check_room(len(digests))
         return np.array([not self.is_duplicate(digest) for digest in digests], dtype=np.bool_)
 
@@ -154,7 +154,7 @@ class NewIds:
     def without_duplicates(self, entries: Entries, *, stream: str) -> NDArray[np.bool_]:
         """Which entries are to be written.
 
-        Raises PreconditionFailedError for a sub-batch, whose messages nobody leaves out one by one; LimitExceededError.
+        Raises PreconditionFailedError for a sub-batch, as its messages cannot be left out singly; LimitExceededError.
         """
         if entries.records is not None and bool((entries.records > 0).any()):
             raise PreconditionFailedError(
@@ -163,18 +163,18 @@ class NewIds:
         return self.new(digests_of(with_slack(*entries.columns)))
 
     def kept(self) -> None:
-        """What was to be written is kept beside the stream, for later."""
+        """Note the ids: the messages are stored beside the stream, as scheduled ones."""
         self._ids.note(self.taken, self._now_ms)
 
     def written(self, writer: Writer) -> None:
-        """What was to be written is in the stream, and nothing else."""
+        """Note the ids: exactly their messages were appended to the stream."""
         if self._known_until is not None and self._ids.known_until == self._known_until:
             self._ids.note(self.taken, self._now_ms)
             self._ids.known_until = writer.next_offset
 
 
 def digests_of(messages: EncodedMessages) -> list[bytes | None]:
-    """What stands for the id of each message; None for one without. Cost: a microsecond each."""
+    """A digest of the id of each message; None for one without. Cost: a microsecond each."""
     starts, lengths = locate_bytes(messages, _ID)
     view = messages.data.data
     found: list[bytes | None] = []
@@ -199,7 +199,7 @@ def _written_id(message: bytes) -> bytes:
 
 
 class ReadIds:
-    """Reads the ids that others brought, as a job for the stream's writer: nothing is appended meanwhile.
+    """Reads unknown ids from the stream, as a job for the stream's writer: nothing is appended meanwhile.
 
     `needed` and `finish` belong to the broker's thread; `run` may be in a worker.
     """
@@ -219,33 +219,33 @@ class ReadIds:
 
     @staticmethod
     def needed(stream: BrokerStream, *, now_ms: int) -> ReadIds | None:
-        """The job before the next write; None if the ids are known, or where nothing can be written now."""
+        """The job to run before the next write; None if the ids are known, or if nothing can be written now."""
         ids = stream.recent_ids
         if ids is None:
             return None
         try:
             stop = stream.open_writer(now_ms=now_ms).next_offset
         except (BrokerError, LogError):
-            # Whoever writes is told.
+            # The next write reports it.
             return None
         return None if ids.known_until == stop else ReadIds(stream, ids, stop, now_ms=now_ms)
 
     @property
     def is_long(self) -> bool:
-        """Whether it is for a worker."""
+        """Whether it is long enough for a worker."""
         start = self._stream.first_offset if self._start is None else self._start
         return self._stop - start > LONG_READ
 
     @property
     def is_known(self) -> bool:
-        """Whether they were read."""
+        """Whether the ids were read."""
         return self._ids.known_until == self._stop
 
     def run(self) -> None:
-        """Read them. Errors wait for `finish`."""
+        """Read the ids. Errors wait for `finish`."""
         try:
             if self._start is None:
-                # Messages for later were sent, too.
+                # Scheduled messages count as well.
                 with contextlib.suppress(StreamNotFoundError):
                     self._read(Stream.open(waiting_folder(self._stream.stream)), None, None)
             self._read(self._stream.stream, self._start, self._stop)
@@ -263,7 +263,7 @@ class ReadIds:
         self._found += _ids_between(stream, start, stream.next_offset() if stop is None else stop, since_ms)
 
     def finish(self) -> None:
-        """Remember them; where they could not be read, what is queued is refused."""
+        """Note the ids; if they could not be read, refuse the queued messages."""
         if self._has_ended:
             if self._start is None:
                 self._ids.forget()
@@ -278,13 +278,13 @@ class ReadIds:
         refuse(self._stream, queue, error)
 
     def abandon(self) -> None:
-        """It never ran, or failed with an error of ours."""
+        """The job never ran, or failed with an internal error."""
         self._has_ended = False
         self.finish()
 
 
 def _ids_between(stream: Stream, start: int, stop: int, since_ms: int) -> Iterator[tuple[list[bytes], int]]:
-    """The ids of messages from one offset to another that are as young as that, by the times of their chunks."""
+    """The ids of messages between two offsets that are not older than a time, by the times of their chunks."""
     for chunks in plan(stream, _ALL, OffsetRange(start, stop)).ranges:
         for batch in read_range(chunks, _ALL, ScanCounters()):
             digests = digests_of(batch.messages)

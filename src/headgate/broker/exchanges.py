@@ -2,9 +2,9 @@
 
     <root>/.headgate/exchanges.json     every change replaces it by rename
 
-The exchange without a name leads to the stream that the routing key names; it and `PREDECLARED` are there from the
-beginning. A super stream is a durable direct exchange whose bindings say in `x-stream-partition-order` which partition
-comes first. Where a message goes is decided in `routing`.
+The exchange without a name leads to the stream that the routing key names; it and `PREDECLARED` always exist. A super
+stream is a durable direct exchange whose bindings give the order of partitions in `x-stream-partition-order`. Messages
+are routed in `routing`.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Exchanges:
-    """All exchanges and bindings of a root; knows names of streams, not whether they are there."""
+    """All exchanges and bindings of a root; it knows names of streams, not whether they exist."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file. Raises LogError for one that is wrong."""
+        """Read the file. Raises LogError for a wrong one."""
         self._path = path
         stored = self._load()
         self.changes = 0
-        """How often something changed: what was found out before counts no more."""
+        """Number of changes; results of before the last change are outdated."""
         self._set({**PREDECLARED, **{exchange.name: exchange for exchange in stored.exchanges}}, stored.bindings)
 
     # exchanges
@@ -91,9 +91,9 @@ class Exchanges:
         return sorted(self._exchanges.values(), key=lambda exchange: exchange.name)
 
     def declare(self, wanted: Exchange) -> bool:
-        """Make an exchange; False if it was there, equal: of its arguments only the alternate exchange counts.
+        """Make an exchange; False if an equal one exists: of the arguments only the alternate exchange counts.
 
-        Raises ResourceExistsError for other properties, UnsupportedError for a kind that only the original has,
+        Raises ResourceExistsError for other properties, UnsupportedError for a kind that only RabbitMQ has,
         ReservedNameError, PreconditionFailedError.
         """
         if wanted.kind in _OF_THE_ORIGINAL:
@@ -113,10 +113,10 @@ class Exchanges:
         return True
 
     def delete(self, name: str, *, if_unused: bool) -> None:
-        """Delete an exchange with its bindings, and those that delete themselves with their last binding.
+        """Delete an exchange with its bindings, and auto-delete exchanges that lose their last binding by that.
 
-        One that is not there is no error. Raises ReservedNameError, PreconditionFailedError where it has bindings and
-        must be unused.
+        A missing exchange is no error. Raises ReservedNameError, PreconditionFailedError if it has bindings and must be
+        unused.
         """
         _check_name(name)
         if name not in self._exchanges:
@@ -162,7 +162,7 @@ class Exchanges:
             self._replace(self._exchanges, [*self._bindings.values(), binding])
 
     def unbind(self, binding: Binding) -> None:
-        """Remove a binding, and with its last one an exchange that deletes itself; one that is not there is no error.
+        """Remove a binding, and with its last one an auto-delete exchange; a missing binding is no error.
 
         Raises ReservedNameError for the exchange without a name.
         """
@@ -172,7 +172,7 @@ class Exchanges:
             self._remove([binding])
 
     def forget_queue(self, queue: str) -> None:
-        """A stream was deleted: so are its bindings."""
+        """A stream was deleted: delete its bindings."""
         self._remove(self.bindings(queue=queue))
 
     def route(self, exchange: str, key: str, headers: Headers = dict) -> Sequence[str]:
@@ -184,13 +184,13 @@ class Exchanges:
         return self._router.route(exchange, key, headers)
 
     def needs_headers(self, exchange: str) -> bool:
-        """Whether headers have a say in where messages of an exchange go; not if there is none of that name."""
+        """Whether the routes of an exchange depend on headers; False for a missing exchange."""
         return exchange in self._exchanges and self._router.needs_headers(exchange)
 
     # super streams
 
     def create_super_stream(self, name: str, partitions: Sequence[tuple[str, str]]) -> None:
-        """The exchange and bindings of a super stream: (partition, binding key), in order; in one change of the file.
+        """Make exchange and bindings of a super stream, (partition, binding key) in order, in one change of the file.
 
         Raises ResourceExistsError, ReservedNameError, PreconditionFailedError for a key that cannot be kept.
         """
@@ -203,17 +203,17 @@ class Exchanges:
         self._replace({**self._exchanges, name: exchange}, [*self._bindings.values(), *_bound(name, partitions, 0)])
 
     def add_partitions(self, name: str, partitions: Sequence[tuple[str, str]]) -> None:
-        """More partitions of a super stream, behind those that it has. Raises ResourceNotFoundError."""
+        """Add partitions of a super stream behind its last one. Raises ResourceNotFoundError."""
         added = _bound(name, partitions, len(self.partitions(name)))
         self._replace(self._exchanges, [*self._bindings.values(), *added])
 
     def is_super_stream(self, name: str) -> bool:
-        """Whether there is a super stream of that name, made as one."""
+        """Whether the exchange of that name was made as a super stream."""
         exchange = self._exchanges.get(name)
         return exchange is not None and exchange.arguments.get(SUPER_STREAM) is True
 
     def super_streams(self) -> list[str]:
-        """The names of what was made as a super stream, in order."""
+        """The names of exchanges made as super streams, in order."""
         return sorted(name for name in self._exchanges if self.is_super_stream(name))
 
     def partitions(self, name: str) -> list[str]:
@@ -227,7 +227,7 @@ class Exchanges:
     # inside
 
     def _remove(self, bindings: Iterable[Binding], exchanges: Iterable[str] = ()) -> None:
-        """Remove bindings and exchanges, and what is there only as long as they are."""
+        """Remove bindings and exchanges, and with them auto-delete exchanges and bindings that depend on them."""
         gone, deleted = {_identity(binding) for binding in bindings} & self._bindings.keys(), set(exchanges)
         if not gone and not deleted:
             return
@@ -268,7 +268,7 @@ class Exchanges:
         return stored
 
     def _replace(self, exchanges: Mapping[str, Exchange], bindings: Iterable[Binding]) -> None:
-        """Keep what is durable, then use it; where the file cannot be written, all stays as it was."""
+        """Write durable exchanges and bindings, then use the new state; if writing fails, the old one stays."""
         bindings = list(bindings)
         durable = [exchange for exchange in exchanges.values() if exchange.durable and exchange.name not in PREDECLARED]
         names = {exchange.name for exchange in durable} | PREDECLARED.keys()
@@ -300,7 +300,7 @@ def _shown(exchange: str) -> str:
 
 
 def _check_equivalent(existing: Exchange, wanted: Exchange) -> None:
-    """Raise ResourceExistsError, in the words of RabbitMQ, for an exchange that is there with other properties."""
+    """Raise ResourceExistsError, in RabbitMQ's words, for an existing exchange with other properties."""
     for name, was, given in (
         ("type", f"'{existing.kind}'", f"'{wanted.kind}'"),
         ("durable", f"'{existing.durable}'".lower(), f"'{wanted.durable}'".lower()),
@@ -315,7 +315,7 @@ def _check_equivalent(existing: Exchange, wanted: Exchange) -> None:
 
 
 def _alternates(existing: Exchange, wanted: Exchange) -> tuple[str, str]:
-    """How RabbitMQ names two alternate exchanges; with their type if only one of both is there."""
+    """How RabbitMQ names two alternate exchanges; with their type if only one of the two is given."""
     was, given = existing.arguments.get(ALTERNATE), wanted.arguments.get(ALTERNATE)
     if was is not None and given is not None:
         return f"'{was}'", f"'{given}'"
@@ -329,7 +329,7 @@ def _check_ends(binding: Binding) -> None:
 
 
 def _order(binding: Binding) -> tuple[int, str]:
-    """Partitions without a number come last, by name."""
+    """The sort key of a partition: by number; those without one come last, by name."""
     number = binding.arguments.get(PARTITION_ORDER)
     return (number, "") if isinstance(number, int) else (2**63, binding.queue)
 

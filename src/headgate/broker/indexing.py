@@ -1,8 +1,8 @@
 """Keeping match indexes up while streams are written: for streams whose registry says `calculate_filter_bitmap`.
 
-Each second a worker decides the chunks that came meanwhile, from the file, where they are in the page cache, and
-appends their results. What filters lack that came later is filled in when nothing is new, for the segment that grows;
-segments from before are built by `headgate index build`.
+Each second a worker decides the new chunks, from the file in the page cache, and appends their results. Missing results
+of later filters are filled in when there are no new chunks, for the growing segment; older segments are built by
+`headgate index build`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from headgate.scan.match_index import REGISTRY_NAME, GrowingIndex
 logger = logging.getLogger("headgate.broker")
 
 RETRY_MS = 10_000
-"""What could not be indexed is tried again after so long."""
+"""After this time failed indexing is tried again."""
 
 LATE_MS = 2_000
-"""An index that is further behind is told, once, until it has caught up."""
+"""An index that is further behind is logged, once until it has caught up."""
 
 _LOOKED_AT = 64
-"""Registries of streams to which nothing comes that are looked at in a second."""
+"""Limit: registries of quiet streams checked in a second."""
 
 _MARKS = 64
-"""Marks that are kept of a stream; beyond, every second one is."""
+"""Limit: marks kept of a stream; beyond it every second one is dropped."""
 
 RunInWorker = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 """Runs its first argument in another thread, and calls the second in the broker's with None or the error."""
 
 
 def run_here(work: Callable[[], None], ended: Callable[[BaseException | None], None]) -> None:
-    """For a broker without workers."""
+    """Run work at once, for a broker without workers."""
     try:
         work()
     except Exception as error:
@@ -47,7 +47,7 @@ def run_here(work: Callable[[], None], ended: Callable[[BaseException | None], N
 
 @dataclass(frozen=True, slots=True)
 class IndexLag:
-    """How far the match index of a stream is behind: offsets without results at the end, and for how long at least."""
+    """How far the match index of a stream is behind: offsets at the end without results, and for how long at least."""
 
     messages: int
     behind_ms: int
@@ -55,7 +55,7 @@ class IndexLag:
 
 @dataclass(slots=True)
 class _Indexed:
-    """The index of one stream; `growing` is the worker's while `is_running`, but for its offset."""
+    """The index of one stream; while `is_running` the worker alone uses `growing`, except for its offset."""
 
     growing: GrowingIndex
     marks: deque[tuple[int, int]] = field(default_factory=deque)
@@ -77,13 +77,13 @@ class Indexing:
         self._looked_at = 0
 
     def begin(self, stream: BrokerStream) -> None:
-        """A stream is written from here on, or has filters; again is harmless."""
+        """Keep up the index of a stream that is written from now on, or has filters; again is harmless."""
         if stream not in self._indexed:
             opened = Stream(stream.stream.path, stream.stream.settings)
             self._indexed[stream] = _Indexed(GrowingIndex(opened, stream.next_offset))
 
     def tick(self, now_ms: int) -> None:
-        """Index what came, and fill in for filters that came; about once a second."""
+        """Index new chunks, and fill in results of new filters; called about once a second."""
         quiet: list[tuple[BrokerStream, _Indexed]] = []
         for stream, state in list(self._indexed.items()):
             self._look_at_lag(stream, state, now_ms)
@@ -112,7 +112,7 @@ class Indexing:
                 self._step(stream, state)
 
     def lag(self, stream: BrokerStream) -> IndexLag | None:
-        """How far the index of a stream is behind; None where nothing is calculated."""
+        """How far the index of a stream is behind; None if it has none."""
         state = self._indexed.get(stream)
         if state is None or not state.growing.is_wanted:
             return None
@@ -127,7 +127,7 @@ class Indexing:
             marks.popleft()
         if stop > offset and (not marks or marks[-1][0] < stop):
             if len(marks) >= _MARKS:
-                # Where the index is between two marks, it is told to be less behind than it is.
+                # Between two marks the lag is reported too small.
                 state.marks = marks = deque(list(marks)[::2])
             marks.append((stop, now_ms))
         lag = self.lag(stream)
@@ -159,7 +159,7 @@ class Indexing:
             if error is None:
                 state.trouble = ""
                 if state.has_more and not stream.is_deleted:
-                    # Behind what other streams have waiting.
+                    # After the waiting steps of other streams.
                     self._step(stream, state)
                 return
             if not isinstance(error, HeadgateError | OSError):

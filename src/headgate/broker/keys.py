@@ -1,10 +1,10 @@
-"""Access keys: secrets that a client shares with the server, which has to read them, and what they allow.
+"""Access keys: secrets that clients share with the server, and the rights that they give.
 
     <root>/.headgate/keys.json     {"format": 1, "keys": {"orders-app": {"primary": …, "secondary": …, "rights": …}}}
 
-A password can be kept as a hash; the secret of a key cannot, because clients sign with it. The file is for its owner
-only. Each key has two secrets that both count: `rotate` makes a new primary one, and the one before stays as the
-secondary until the next rotation, while clients are given the new one.
+A password can be kept as a hash; the secret of a key cannot, because clients sign with it and the server has to read
+it. Only the owner can read the file. Each key has two valid secrets: `rotate` makes a new primary one, and the old one
+stays valid as the secondary until the next rotation, while clients are given the new one.
 
 Rights are three patterns of names of entities, as users have them: *send*, *listen* and *manage*, which includes the
 other two. The name of a subscription begins with that of its topic.
@@ -37,11 +37,11 @@ KEYS_NAME = "keys.json"
 _SECRET_BYTES = 32
 _MAX_NAME_CHARACTERS = 256
 _SEPARATOR = ";"
-"""Between the parts of a connection string: neither a name nor a secret may hold it."""
+"""The separator of a connection string, which neither a name nor a secret may contain."""
 
 
 class Right(Enum):
-    """What a key may do with an entity."""
+    """A right of a key on entities."""
 
     SEND = "send"
     LISTEN = "listen"
@@ -65,7 +65,7 @@ class KeyRights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return str(getattr(self, right.value))
 
     def allow(self, right: Right, entity: str) -> bool:
-        """Whether they give a right on an entity."""
+        """Whether the patterns give a right on an entity."""
         return matches(self.manage, entity) or matches(self.pattern(right), entity)
 
 
@@ -96,7 +96,7 @@ class AccessKeys:
     """The keys of one file; without the file there are none."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file. Raises ConfigError for one that is wrong."""
+        """Read the file. Raises ConfigError for a wrong one."""
         self._file = PrivateFile(path, _File, what="access keys", format=KEYS_FORMAT, check=_File.check)
         self._keys: dict[str, AccessKey] = {}
         self._load()
@@ -129,7 +129,7 @@ class AccessKeys:
     # changing
 
     def add(self, name: str, rights: KeyRights, *, secret: str | None = None) -> AccessKey:
-        """A new key whose primary secret is `secret`, by default a random one; the secondary one is random.
+        """Add a key whose primary secret is `secret`, by default a random one; the secondary one is random.
 
         Raises ResourceExistsError, PreconditionFailedError for a wrong name, secret or pattern.
         """
@@ -160,7 +160,7 @@ class AccessKeys:
         self._save({other: key for other, key in self._keys.items() if other != name})
 
     def reload(self) -> None:
-        """Take over what another process wrote into the file; one `stat` while it did not. Raises ConfigError."""
+        """Take over changes that another process wrote; costs one `stat` without any. Raises ConfigError."""
         if self._file.has_changed():
             self._load()
 
@@ -184,7 +184,7 @@ def _new_secret() -> str:
 
 
 def _checked(secret: str | None) -> str:
-    """A secret that may be given, or a new one."""
+    """The given secret, checked, or a new one."""
     if secret is None:
         return _new_secret()
     if not secret or not secret.isprintable() or secret != secret.strip() or _SEPARATOR in secret:

@@ -3,8 +3,8 @@
     plain stream "audit"         a topic of one queue          queue 0 is the stream
     super stream "orders"        a topic of several            queue n is its partition n, in order: "orders-0", …
 
-Every stream that is no partition is a topic, whoever made it, and every super stream. Which kinds of messages a topic
-accepts stands in a file, by the name of the topic, where it was declared; others accept all kinds.
+Every stream that is no partition is a topic, of any origin, and every super stream. A file has the kinds of messages
+that a topic accepts, by its name, if they were declared; other topics accept all kinds.
 
     <root>/.headgate/message-topics.json      {"format": 1, "accepts": {"orders": ["normal", "delay"]}}
 
@@ -39,20 +39,20 @@ MAX_QUEUES = 1_024
 
 
 class MessageKind(Enum):
-    """What a message asks for besides being delivered; a topic accepts some kinds."""
+    """The kind of a message, by its delivery; a topic accepts some kinds."""
 
     NORMAL = "normal"
     FIFO = "fifo"
-    """In order among those of its message group."""
+    """In order within its message group."""
     DELAY = "delay"
-    """At the time that it says."""
+    """At the time in the message."""
 
 
 ALL_KINDS = frozenset(MessageKind)
 
 
 class TopicCreation(Enum):
-    """For whom a topic is made that is not there."""
+    """The clients for which a missing topic is made."""
 
     NEVER = "never"
     PRODUCERS = "producers"
@@ -81,7 +81,7 @@ class MessageTopics:
     """The message topics of one broker; in its thread only."""
 
     def __init__(self, broker: Broker) -> None:
-        """Read the file of kinds. Raises ConfigError for one that is wrong."""
+        """Read the file of kinds. Raises ConfigError for a wrong one."""
         self._broker = broker
         self._file = PrivateFile(
             broker.root / PRIVATE_FOLDER / "message-topics.json",
@@ -92,18 +92,18 @@ class MessageTopics:
         )
         self._accepts: dict[str, frozenset[MessageKind]] = {}
         self._of_several: dict[str, MessageTopic] = {}
-        """Super streams that were asked for, as long as exchanges and kinds are what they were."""
+        """Super streams found before; cleared when exchanges or kinds change."""
         self._changes = broker.exchanges.changes
         self._queues: tuple[int, dict[str, tuple[str, int]]] | None = None
-        """The partitions of all super streams as of some change of the exchanges; made when they are asked for."""
+        """The partitions of all super streams as of a change of the exchanges; made at the first use."""
         self._load()
 
     # finding
 
     def find(self, name: str) -> MessageTopic | None:
-        """The topic of that name; None if there is none. Raises LogError for a damaged stream.
+        """The topic of that name; None without one. Raises LogError for a damaged stream.
 
-        Cost: that of a dictionary, for a plain stream that nobody writes also a few `stat`.
+        Cost: a dictionary lookup; for a plain stream without a writer here also a few `stat`.
         """
         exchanges = self._broker.exchanges
         if self._changes != exchanges.changes:
@@ -129,7 +129,7 @@ class MessageTopics:
         return found
 
     def names(self) -> list[str]:
-        """The names of all topics, in order; queues of topics of several are none. Reads every `stream.json`."""
+        """The names of all topics, in order; partitions of super streams are none. Reads every `stream.json`."""
         exchanges = self._broker.exchanges
         of_several = {name: exchanges.partitions(name) for name in exchanges.super_streams()}
         queues = {stream for streams in of_several.values() for stream in streams}
@@ -137,7 +137,7 @@ class MessageTopics:
         return sorted(plain | {name for name, streams in of_several.items() if streams})
 
     def queue_of(self, stream: str) -> tuple[str, int]:
-        """The topic that a stream is a queue of, and which one; a plain stream is its own. Cost: a dictionary's."""
+        """The topic of which a stream is a queue, and the queue's number; a plain stream is its own. Cost: a lookup."""
         if self._queues is None or self._queues[0] != self._broker.exchanges.changes:
             exchanges = self._broker.exchanges
             queues = {
@@ -153,7 +153,7 @@ class MessageTopics:
     def create(
         self, name: str, queues: int | None = None, accepts: Collection[MessageKind] = ALL_KINDS
     ) -> MessageTopic:
-        """Make a topic: of one queue a stream, of several a super stream; None: as many as the settings say.
+        """Make a topic: a stream for one queue, a super stream for several; None: as many queues as the settings say.
 
         Raises ResourceExistsError, ReservedNameError and PreconditionFailedError for names and numbers, LogError.
         """
@@ -176,9 +176,9 @@ class MessageTopics:
     def change(
         self, name: str, *, queues: int | None = None, accepts: Collection[MessageKind] | None = None
     ) -> MessageTopic:
-        """Give a topic more queues, or other kinds; None: as they are.
+        """Give a topic more queues, or other kinds; None leaves them.
 
-        Raises ResourceNotFoundError, PreconditionFailedError for fewer queues and for more than one of a plain stream,
+        Raises ResourceNotFoundError, PreconditionFailedError for fewer queues and for several queues of a plain stream,
         LogError.
         """
         found = self.get(name)
@@ -199,9 +199,9 @@ class MessageTopics:
         return self.get(name)
 
     def ensure(self, name: str, queues: int | None = None, *, for_producer: bool) -> MessageTopic:
-        """The topic of that name, made where it is not there and the settings allow it.
+        """The topic of that name; a missing one is made if the settings allow it.
 
-        Raises ResourceNotFoundError where they do not, and as `create`.
+        Raises ResourceNotFoundError if they do not, and as `create`.
         """
         found = self.find(name)
         if found is not None:
@@ -211,13 +211,13 @@ class MessageTopics:
         return self.create(name, queues)
 
     def may_create(self, *, for_producer: bool) -> bool:
-        """Whether the settings let topics be made for who asks for one that is not there."""
+        """Whether the settings let a missing topic be made for a producer, or for another client."""
         wanted = self._broker.settings.create_topics
         return wanted is TopicCreation.ANYBODY or (wanted is TopicCreation.PRODUCERS and for_producer)
 
     @property
     def queues_of_new(self) -> int:
-        """How many queues a topic has that is made without a number."""
+        """How many queues a topic made without a number has."""
         return self._broker.settings.topic_queues
 
     def delete(self, name: str) -> None:
@@ -235,7 +235,7 @@ class MessageTopics:
             self._save({other: accepts for other, accepts in self._accepts.items() if other != name})
 
     def reload(self) -> None:
-        """Take over what another process wrote into the file; one `stat` while it did not. Raises ConfigError."""
+        """Take over changes that another process wrote; costs one `stat` without any. Raises ConfigError."""
         if self._file.has_changed():
             self._load()
 

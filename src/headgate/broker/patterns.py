@@ -1,10 +1,10 @@
 """Patterns of names: regular expressions that match anywhere in a name; the empty pattern matches nothing.
 
 Python's `re` takes exponential time for some patterns: for `(a+)+$` it doubles with each letter of a name. So a pattern
-is parsed by `re` and becomes a graph of states, and one walk from the end of the name to its beginning finds from which
-states a match can go on to the end. That takes at most as many steps as the name has characters times the pattern
-states. What no such walk decides is refused: references back to groups, look-behind, atomic groups and possessive
-repeats.
+is parsed by `re` and becomes a graph of states, and one walk from the end of the name to its beginning finds the states
+from which a match can go on to the end. That takes at most (characters of the name) × (states of the pattern) steps.
+Constructs that this walk cannot decide are refused: references back to groups, look-behind, atomic groups and
+possessive repeats.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ MAX_STATES = 5000
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise PreconditionFailedError for a pattern that is no regular expression, or has what is not served here."""
+    """Raise PreconditionFailedError for a pattern that is no regular expression, or has an unsupported construct."""
     compiled(pattern)
 
 
 @functools.lru_cache(maxsize=8192)
 def matches(pattern: str, name: str) -> bool:
-    """Whether a pattern matches a name. Cost: a look-up, once it was asked; else name × pattern steps."""
+    """Whether a pattern matches a name. Cost: a look-up if asked before; else name × pattern steps."""
     return pattern != "" and compiled(pattern).search(name)
 
 
@@ -50,8 +50,8 @@ def compiled(pattern: str) -> Pattern:
 class _State:
     """A state: a match goes on from it if it is the last one, or from one of `following` under its condition.
 
-    `test` looks at a place of the name, and takes its character if `takes`. With `ahead` the state asks whether a match
-    goes on from another one, and is refused by the answer `refused_by`.
+    `test` checks a place of the name, and takes its character if `takes`. With `ahead` the state checks whether a match
+    goes on from another state, and fails if the answer is `refused_by`.
     """
 
     depth: int
@@ -87,7 +87,7 @@ class Pattern:
         return any(self._goes_on(name, place) for place in range(len(name), -1, -1))
 
     def _goes_on(self, name: str, place: int) -> bool:
-        """Find the states from which a match goes on at a place; those for the place behind it are known."""
+        """Find the states from which a match goes on at a place; those at the next place are known."""
         for states in self._levels:
             reached = [state for state in states if _begins(state, name, place)]
             for state in reached:
@@ -156,7 +156,7 @@ class Pattern:
 
 
 def _begins(state: _State, name: str, place: int) -> bool:
-    """Whether a match goes on from a state without one of the same place: it is the last, or takes a character."""
+    """Whether a match goes on from a state without another state at this place: it is last, or takes a character."""
     if not state.following:
         return True
     return state.takes and state.following[0].goes_on_at == place + 1 and _holds(state, name, place)

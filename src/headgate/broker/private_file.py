@@ -1,6 +1,6 @@
-"""A file of JSON that its owner alone may read, replaced as a whole; other processes may replace it, too.
+"""A JSON file that only its owner may read, replaced as a whole, also by other processes.
 
-It carries a checksum: one flipped bit must not rename a user. A file without one is taken as it is.
+It carries a checksum: one flipped bit must not rename a user. A file without a checksum is taken as it is.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _OWNER_ONLY = 0o600
 
 
 class PrivateFile(Generic[Content]):
-    """The file at `path`; its content is a `kind` of a `format`, which people call a file of `what`."""
+    """The file at `path`; its content is a `kind` of a `format`; messages call it a file of `what`."""
 
     def __init__(
         self, path: Path, kind: type[Content], *, what: str, format: int, check: Callable[[Content], None]
     ) -> None:
-        """`check` raises for a content that is not to be taken over."""
+        """`check` raises a HeadgateError for wrong content."""
         self.path = path
         self._kind = kind
         self._what = what
@@ -40,11 +40,11 @@ class PrivateFile(Generic[Content]):
         self._stamp: tuple[int, int] | None = None
 
     def has_changed(self) -> bool:
-        """Whether it is another file than the one last taken over or written. Cost: one `stat`."""
+        """Whether the file differs from the one last read or written. Cost: one `stat`."""
         return self._stamp_now() != self._stamp
 
     def read(self) -> Content | None:
-        """What it holds; None without a file. Raises ConfigError, which names the file."""
+        """The content; None without a file. Raises ConfigError, which names the file."""
         stamp = self._stamp_now()
         try:
             raw = self.path.read_bytes()
@@ -65,7 +65,7 @@ class PrivateFile(Generic[Content]):
         return content
 
     def write(self, content: Content) -> None:
-        """Replace it, and make its folder if that is missing. Raises LogError and its kinds; then the old one stays."""
+        """Replace the file, and make a missing folder. Raises LogError and its kinds; then the old file stays."""
         encoded = encode_checked(msgspec.json.decode(msgspec.json.encode(content), type=dict[str, Any]))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Publishers, and what they queue: batches on their way into a stream, told of when they are there."""
+"""Publishers, and the batches that they queue for a stream."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headgate.log import Entries
 class Publisher:
     """One publisher of one stream, from `Session.publisher` to `close`; `reference` is the name that deduplicates.
 
-    `stream` is the stream's name. `backlog` is its session's, which counts what it queues. `declared` tells it from
-    publishers of its reference before and behind it.
+    `stream` is the stream's name. `backlog` is its session's, which counts its queued batches. `declared` tells it from
+    earlier and later publishers of its reference.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class Publisher:
         self.declared = 0 if reference is None else refused.declare()
 
     def publish(self, batch: PublishBatch) -> None:
-        """Queue a batch; its `written` is called once, later, or at once where the publisher is closed.
+        """Queue a batch; its `written` is called once, later, or at once if the publisher is closed.
 
         Raises ValueError for columns that do not fit.
         """
@@ -74,27 +74,27 @@ class Publisher:
 
     @property
     def is_held_back(self) -> bool:
-        """Whether it was refused something that is to be stored first: each of its entries is judged alone then."""
+        """Whether refused entries of it are to be stored first; then each of its entries is checked by itself."""
         return self._name is not None and self._refused.holds_back(self._name, self.declared)
 
     def hold_back(self, sequences: NDArray[np.uint64]) -> None:
-        """These were refused, here or on their way: later ones are, too, until these are stored."""
+        """Note refused sequences: later ones are refused as well until these are stored."""
         if self._name is not None:
             self._refused.add(self._name, sequences)
 
     def answered(self, queued: Queued) -> None:
-        """What it queued is about to be answered."""
+        """A queued batch is about to be answered."""
         self._backlog.remove(queued.count, queued.size_bytes)
 
     def close(self) -> None:
-        """No more is published; what is queued is still written. Again is harmless."""
+        """Stop publishing; queued batches are still written. Again is harmless."""
         if not self.is_closed:
             self.is_closed = True
             self._closed(self)
 
 
 class Queued(msgspec.Struct, eq=False):
-    """One batch of `count` entries on its way; `entries` and `sequences` are what is left of it to write."""
+    """One queued batch of `count` entries; `entries` and `sequences` are the part still to be written."""
 
     publisher: Publisher
     reference: bytes | None

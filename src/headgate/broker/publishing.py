@@ -1,10 +1,10 @@
-"""Publishing: what publishers queued becomes chunks, is appended at once, and is confirmed after the write.
+"""Publishing: queued batches become chunks, are appended with one write, and are confirmed after it.
 
-Entries of publishers without a name share chunks. Those of a named publisher get chunks of their own whose trailers say
-its last sequence; an entry whose sequence is not above the last one is in the stream already: left out and confirmed.
-So is a message whose id was there within the window of a stream that looks for duplicates
+Entries of publishers without a name share chunks. Entries of a named publisher get chunks of their own, whose trailers
+have its last sequence; an entry whose sequence is not above the last one is in the stream already: left out and
+confirmed. So is a message whose id came within the window of a stream with duplicate detection
 (`headgate.broker.duplicates`).
-No timer: whatever is queued when the stream is written goes out together, so chunks grow with the load.
+No timer: all batches queued when the stream is written go out together, so chunks grow with the load.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _ZERO = np.zeros(1, dtype=np.int64)
 
 
 class WriteJob:
-    """Everything that was queued for one stream, appended with one call, in as few chunks as may be.
+    """One append of all batches queued for a stream, in as few chunks as possible.
 
-    `begin` and `finish` belong to the broker's thread; `run` may be in a worker, with nobody else at the writer.
+    `begin` and `finish` belong to the broker's thread; `run` may be in a worker that has the writer for itself.
     """
 
     __slots__ = (
@@ -79,13 +79,11 @@ class WriteJob:
         self._error: LogError | None = None
         self._has_ended = False
         self.done: threading.Event | None = None
-        """Set when `run` is over, where it is there: for a job that a worker has."""
+        """Set when `run` is over; only for a job that a worker has."""
 
     @staticmethod
     def begin(stream: BrokerStream, *, now_ms: int) -> WriteJob | None:
-        """Take what is queued; None if nothing of it is to be written: duplicates are confirmed, what cannot be is
-        refused.
-        """
+        """Take the queued batches; None if nothing is left to write. Duplicates are confirmed, bad batches refused."""
         queue, stream.queue = stream.queue, []
         try:
             writer = stream.open_writer(now_ms=now_ms)
@@ -101,7 +99,7 @@ class WriteJob:
         return WriteJob(stream, writer, batches, ids, now_ms=now_ms) if batches else None
 
     def run(self) -> None:
-        """Build the chunks and append them. Errors of storage wait for `finish`; after any other it refuses all."""
+        """Build and append the chunks. `finish` reports errors of storage, and refuses all batches after any other."""
         try:
             try:
                 if self._runs:
@@ -120,14 +118,14 @@ class WriteJob:
                 self.done.set()
 
     def abandon(self) -> None:
-        """Refuse everything: the write failed with an error that storage did not cause, and nothing was confirmed."""
+        """Refuse all batches: the write failed with an error not of storage, and nothing was confirmed."""
         self._stream.close_writer()
         refuse(
             self._stream, self._batches, LogError("writing failed inside of the broker", path=self._stream.stream.path)
         )
 
     def finish(self) -> None:
-        """Tell publishers and readers. A writer that is broken is given back; the next job takes a new one."""
+        """Answer publishers, wake readers. A broken writer is closed; the next job takes a new one."""
         if not self._has_ended:
             self.abandon()
         elif self._error is None:
@@ -136,7 +134,7 @@ class WriteJob:
             self._tell_error(self._error)
 
     def _tell(self) -> None:
-        """Count what is in the stream, wake its readers, confirm."""
+        """Count the written entries, wake readers, confirm."""
         counters = self._stream.counters
         if self._ids is not None:
             self._ids.written(self._writer)
@@ -159,7 +157,7 @@ class WriteJob:
         _answer(self._batches, None)
 
     def _tell_places(self) -> None:
-        """Say at which offsets entries lie: in the order of `_runs`, from chunk to chunk."""
+        """Give the offsets of entries to the batches that ask: in the order of `_runs`, chunk by chunk."""
         if self._written is not None and len(self._written[0].positions) == 1 and self._has_run_on():
             offset = self._written[1]
             for queued in self._batches:
@@ -191,7 +189,7 @@ class WriteJob:
         return self._written[0].message_count == count and all(queued.kept is None for queued in self._batches)
 
     def _tell_readers(self, built: BuiltChunks, last_chunk_id: int) -> None:
-        """What is little is handed to the readers that wait for it."""
+        """Tell readers of the append; a small one is handed to readers that wait for it."""
         stream, next_offset = self._stream, self._writer.next_offset
         chunks = None
         is_awaited = stream.readers or stream.on_appended is not None
@@ -207,13 +205,13 @@ class WriteJob:
             stream.close_writer()
         refuse(stream, self._batches, error)
         if not broken:
-            # What could not be taken back is there for readers, without having been confirmed.
+            # Entries that could not be taken back are there for readers, though unconfirmed.
             with contextlib.suppress(LogError):  # it is in the log, and readers come to it
                 stream.refresh()
 
 
 def refuse(stream: BrokerStream, batches: Sequence[Queued], error: HeadgateError) -> None:
-    """Tell the publishers of these batches that nothing of them will be written."""
+    """Refuse batches: their publishers are told that none of their entries will be written."""
     for queued in batches:
         stream.counters.messages_refused += queued.count
         queued.publisher.entries_refused += queued.count
@@ -223,7 +221,7 @@ def refuse(stream: BrokerStream, batches: Sequence[Queued], error: HeadgateError
 
 
 def _answer(batches: Sequence[Queued], error: HeadgateError | None) -> None:
-    """Tell all publishers; one that fails at it keeps none of the others from hearing. Raises its error afterwards."""
+    """Answer all publishers; if one call fails the others are still made. Raises the first error afterwards."""
     failures: list[Exception] = []
     for queued in batches:
         queued.publisher.answered(queued)
@@ -236,7 +234,7 @@ def _answer(batches: Sequence[Queued], error: HeadgateError | None) -> None:
 
 
 def _prepared(stream: BrokerStream, writer: Writer, queue: list[Queued], ids: NewIds | None) -> list[Queued]:
-    """The batches that are to be answered by this write; those that cannot be written are refused at once."""
+    """The batches that this write answers; batches that cannot be written are refused at once."""
     source = writer.settings.filter_source
     field_reference = None if source is None else parse_field(source)
     lasts: dict[bytes, int] = {}
@@ -267,8 +265,8 @@ def _prepared(stream: BrokerStream, writer: Writer, queue: list[Queued], ids: Ne
 def _leave_out_duplicates(stream: BrokerStream, queued: Queued, last: int | None) -> None:
     """Keep the entries whose sequence is above `last`, the last one of their publisher.
 
-    Raises PreconditionFailedError for sequences that could not be written before and are overtaken by now: to confirm
-    them would be a lie, to write them out of order.
+    Raises PreconditionFailedError for sequences that were refused before and are overtaken by now: confirming them
+    would be false, writing them out of order.
     """
     assert queued.reference is not None and queued.batch.sequences is not None
     sequences = queued.batch.sequences
@@ -287,7 +285,7 @@ def _leave_out_duplicates(stream: BrokerStream, queued: Queued, last: int | None
 
 
 def _check_order(stream: BrokerStream, queued: Queued, last: int | None) -> None:
-    """Raise PreconditionFailedError if something was refused of the publisher that has to be stored before this."""
+    """Raise PreconditionFailedError if an earlier, refused sequence of the publisher has to be stored first."""
     assert queued.reference is not None and queued.sequences is not None
     missing = stream.refused.missing(queued.reference, queued.publisher.declared, last, queued.sequences)
     if missing is not None:
@@ -299,7 +297,7 @@ def _check_order(stream: BrokerStream, queued: Queued, last: int | None) -> None
 
 
 def _leave_out(stream: BrokerStream, queued: Queued, new: NDArray[np.bool_]) -> None:
-    """Keep those of the entries that are new; the others count as written."""
+    """Keep the new entries; the others count as written."""
     duplicates = len(new) - int(np.count_nonzero(new))
     if not duplicates:
         return
@@ -313,7 +311,7 @@ def _leave_out(stream: BrokerStream, queued: Queued, new: NDArray[np.bool_]) -> 
 
 
 def _all_new(sequences: NDArray[np.uint64], last: int | None) -> bool:
-    """Whether there is nothing to leave out: rising, and above the last one. What nearly every batch is."""
+    """Whether no entry is to be left out: all rising, and above the last one, as in nearly every batch."""
     if len(sequences) and last is not None and int(sequences[0]) <= last:
         return False
     return len(sequences) < 2 or bool((sequences[1:] > sequences[:-1]).all())

@@ -1,6 +1,6 @@
-"""Numbers of streams, by which message ids of RocketMQ's clients name topic and queue: 64 bits have no room for names.
+"""Numbers of streams: message ids of RocketMQ's clients name topic and queue by them, as 64 bits hold no names.
 
-A number is written down before it is first said, and is never another stream's while that one is there.
+A number is written down before its first use, and belongs to one stream as long as that exists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headgate.log import PRIVATE_FOLDER
 QUEUE_NUMBERS_FORMAT = 1
 
 MAX_NUMBER = (1 << 17) - 1
-"""Behind this number those of deleted streams come again."""
+"""After this number, numbers of deleted streams are used again."""
 
 logger = logging.getLogger("headgate.broker")
 
@@ -43,7 +43,7 @@ class QueueNumbers:
     """The numbers of one broker's streams; in its thread only."""
 
     def __init__(self, root: Path, find: Callable[[str], BrokerStream | None]) -> None:
-        """Read the file of numbers. Raises ConfigError for one that is wrong."""
+        """Read the file of numbers. Raises ConfigError for a wrong one."""
         self._find = find
         self._file = PrivateFile(
             root / PRIVATE_FOLDER / "queue-numbers.json",
@@ -58,16 +58,16 @@ class QueueNumbers:
         self._numbers = {queue.identity: number for number, queue in self._queues.items()}
 
     def of(self, stream: BrokerStream) -> int:
-        """The number of a stream; 0, which is nobody's, where a new one cannot be written down, or all are in use.
+        """The number of a stream; 0, the number of no stream, if a new one cannot be written or all are in use.
 
-        Cost: a dictionary's; for a stream that has none yet the file is written.
+        Cost: a dictionary lookup; for a stream without a number the file is written.
         """
         identity = stream.stream.identity
         number = self._numbers.get(identity)
         return self._add(_Queue(stream.name, identity)) if number is None else number
 
     def find(self, number: int) -> str | None:
-        """The name of the stream that has a number; None if there is none, or that one was deleted. Raises LogError."""
+        """The name of the stream with a number; None if there is none, or it was deleted. Raises LogError."""
         queue = self._queues.get(number)
         if queue is None:
             return None
@@ -75,7 +75,7 @@ class QueueNumbers:
         return queue.stream if stream is not None and stream.stream.identity == queue.identity else None
 
     def forget(self, stream: BrokerStream) -> None:
-        """A stream is deleted: its number is free, and said again last of all."""
+        """A stream is deleted: its number is free, and used again after all others."""
         number = self._numbers.pop(stream.stream.identity, None)
         if number is not None:
             del self._queues[number]

@@ -1,9 +1,9 @@
 """Sequences of named publishers that were refused: nothing later is confirmed before they are stored.
 
-A sequence that is not above the last one of its publisher counts as stored, in this process and in the next. So a
-refused message would be lost, and confirmed, if a later one were stored before it. Therefore later sequences of a
-publisher are refused until its refused ones are stored. A publisher that is declared anew begins anew, behind the last
-sequence that is stored. So nothing has to be remembered over a restart.
+A sequence that is not above the last one of its publisher counts as stored, in this process and in the next. If a later
+message were stored before a refused one, the refused one would be lost, and yet confirmed. Therefore later sequences of
+a publisher are refused until its refused ones are stored. A publisher that is declared again begins again, behind the
+last stored sequence. So nothing has to be remembered over a restart.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_RUNS = 4096
-"""At most this many runs are kept for a reference; the two lowest are then joined, with all that lies between."""
+"""Limit: runs kept for a reference; above it the two lowest are joined, with all sequences between them."""
 
 Sequences = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Sequences `low … high` that were refused, and how many publishers had been declared by then."""
+    """Refused sequences `low … high`, and how many publishers had been declared by then."""
 
     low: int
     high: int
@@ -30,7 +30,7 @@ class _Run:
 
 
 class RefusedSequences:
-    """What was refused of the publishers of one stream, by their references."""
+    """The refused sequences of the publishers of one stream, by reference."""
 
     __slots__ = ("_declared", "_runs", "_unchecked")
 
@@ -43,17 +43,17 @@ class RefusedSequences:
         return bool(self._runs or self._unchecked)
 
     def declare(self) -> int:
-        """A publisher is declared: gives the number by which it is told from those before it."""
+        """A publisher is declared: gives a number that is higher than that of earlier ones."""
         self._declared += 1
         return self._declared
 
     def add(self, reference: bytes, sequences: Sequences) -> None:
-        """Note refused sequences. Some may be stored nevertheless: `check` finds that out."""
+        """Note refused sequences. Some may be stored nevertheless; `check` finds these."""
         for low, high in _runs_of(np.unique(sequences)):
             _put(self._unchecked, reference, _Run(low, high, self._declared))
 
     def check(self, last_sequence: Callable[[bytes], int | None]) -> None:
-        """Nothing was written since the last `add`: what is not above the last sequence is stored."""
+        """Drop stored sequences: as nothing was written since the last `add`, those up to the last one are stored."""
         unchecked, self._unchecked = self._unchecked, {}
         for reference, runs in unchecked.items():
             last = last_sequence(reference)
@@ -63,19 +63,19 @@ class RefusedSequences:
                     _put(self._runs, reference, _Run(low, run.high, run.declared))
 
     def taken(self, reference: bytes, sequences: Sequences) -> None:
-        """These rising sequences are about to be stored; if that fails, they are added again."""
+        """Drop rising sequences that are about to be stored; if that fails, they are added again."""
         if reference in self._runs:
             for low, high in _runs_of(sequences):
                 _take(self._runs, reference, low, high)
 
     def holds_back(self, reference: bytes, declared: int) -> bool:
-        """Whether anything was refused since the publisher with that number was declared."""
+        """Whether any sequence was refused since the publisher with that number was declared."""
         return any(run.declared >= declared for run in self._of(reference, 0))
 
     def missing(self, reference: bytes, declared: int, last: int | None, sequences: Sequences) -> int | None:
-        """The lowest refused sequence, if some have to be stored before all of these may be; None: these may be.
+        """The lowest refused sequence, if refused ones have to be stored before these; None: these may be stored.
 
-        They rise, above `last`, the last one that is stored or about to be. `declared` is the number of their
+        `sequences` rise, above `last`, the last one that is stored or about to be. `declared` is the number of their
         publisher.
         """
         behind = 0 if last is None else last + 1
@@ -91,14 +91,14 @@ class RefusedSequences:
         return lowest if is_held else None
 
     def overtaken(self, reference: bytes, sequences: Sequences) -> bool:
-        """Whether any of these sequences, which are not above the last one, is known not to be stored."""
+        """Whether any of these sequences, none above the last one, is known to be missing in the stream."""
         return any(
             bool(((sequences >= np.uint64(run.low)) & (sequences <= np.uint64(run.high))).any())
             for run in self._runs.get(reference, ())
         )
 
     def _of(self, reference: bytes, behind: int) -> Iterator[_Run]:
-        """All runs of a reference; of those that are not checked what begins at `behind`."""
+        """All runs of a reference; unchecked runs only from the sequence `behind` on."""
         yield from self._runs.get(reference, ())
         for run in self._unchecked.get(reference, ()):
             if run.high >= behind:
@@ -118,7 +118,7 @@ def _put(kept: dict[bytes, list[_Run]], reference: bytes, run: _Run) -> None:
     _take(kept, reference, run.low, run.high)
     runs = kept.setdefault(reference, [])
     if runs and runs[-1].high + 1 == run.low and runs[-1].declared == run.declared:
-        # What is refused one after the other.
+        # It continues the last refused run.
         runs[-1] = _Run(runs[-1].low, run.high, run.declared)
         return
     runs.append(run)

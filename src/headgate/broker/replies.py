@@ -1,7 +1,7 @@
 """Reply queues: where requesters wait for replies without a stream (RabbitMQ's direct reply-to). Nothing is stored.
 
 A requester opens a queue and puts its name into its requests. Any client that knows the name may reply, by any protocol
-that publishes to queues. A reply that finds no queue, or a full one, is not taken. A queue ends with its requester.
+that publishes to queues. A reply to a missing or a full queue is not taken. A queue ends with its requester.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 REPLY_TO = "amq.rabbitmq.reply-to"
-"""What clients call the queue that they wait on; the name of each queue begins with it and a dot."""
+"""The name by which clients consume from their own queue; the name of each queue begins with it and a dot."""
 
 _PREFIX = REPLY_TO + "."
 _TOKEN_BYTES = 24
@@ -23,7 +23,7 @@ def is_reply_queue(name: str) -> bool:
 
 
 class ReplyQueue:
-    """The replies that one requester has not been given yet: at most `size_bytes`, or one reply of any size."""
+    """Replies that wait for one requester: at most `size_bytes`, or one reply of any size."""
 
     __slots__ = ("_arrived", "_bytes", "_queues", "_replies", "name", "size_bytes")
 
@@ -37,7 +37,7 @@ class ReplyQueue:
         queues[name] = self
 
     def put(self, message: bytes) -> bool:
-        """Whether the reply, a message as streams store it, was taken; the requester is told."""
+        """Take a reply, a message as streams store it, and tell the requester; whether there was room."""
         if self._replies and self._bytes + len(message) > self.size_bytes:
             return False
         self._replies.append(message)
@@ -46,7 +46,7 @@ class ReplyQueue:
         return True
 
     def take(self) -> bytes | None:
-        """The next reply, None if there is none."""
+        """The next reply; None without one."""
         if not self._replies:
             return None
         message = self._replies.popleft()
@@ -66,15 +66,15 @@ class ReplyQueues:
         self._queues: dict[str, ReplyQueue] = {}
 
     def open(self, arrived: Callable[[], None], *, size_bytes: int) -> ReplyQueue:
-        """A new queue, whose name nobody can guess; `arrived` is called within each `put` that takes a reply."""
+        """A new queue with an unguessable name; `arrived` is called within each `put` that takes a reply."""
         name = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         return ReplyQueue(name, self._queues, arrived, size_bytes)
 
     def find(self, name: str) -> ReplyQueue | None:
-        """The queue of that name, None if there is none."""
+        """The queue of that name; None without one."""
         return self._queues.get(name)
 
     def put(self, name: str, message: bytes) -> bool:
-        """Whether the queue of that name took the reply."""
+        """Put a reply into the queue of that name; whether it was taken."""
         queue = self._queues.get(name)
         return queue is not None and queue.put(message)

@@ -1,4 +1,4 @@
-"""Where messages go: from an exchange over its bindings, perhaps through other exchanges, to names of streams. Pure.
+"""Routing of messages: from an exchange over its bindings, perhaps through other exchanges, to names of streams. Pure.
 
     direct      bindings with exactly the routing key
     fanout      all bindings
@@ -45,7 +45,7 @@ class Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def alternate(self) -> str | None:
-        """The exchange that takes what matches no binding of this one."""
+        """The exchange that takes messages that match no binding of this one."""
         name = self.arguments.get(ALTERNATE)
         return name if isinstance(name, str) else None
 
@@ -53,7 +53,7 @@ class Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Binding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Messages of the exchange `source` that match `key` and `arguments` go to the stream `queue`, or to `exchange`.
 
-    The one of both that it does not lead to is empty.
+    The unused one of the two is empty.
     """
 
     source: str
@@ -68,7 +68,7 @@ Matcher = Callable[[str, Headers], Sequence[Binding]]
 
 
 class Router:
-    """All routes of one state of the exchanges; whoever changes it makes another router.
+    """All routes of one state of the exchanges; a change of exchanges needs a new router.
 
     Routes are kept by exchange and routing key, at most 8 192 of them, unless they depend on headers.
     """
@@ -85,7 +85,7 @@ class Router:
         self._routes: dict[tuple[str, str], Sequence[str]] = {}
 
     def route(self, exchange: str, key: str, headers: Headers) -> Sequence[str]:
-        """The names of the streams that a message goes to, each once. Asks for its headers only if they matter."""
+        """The names of the streams that a message goes to, each once. `headers` is called only if they matter."""
         if exchange == DEFAULT:
             return (key,)
         known = self._routes.get((exchange, key))
@@ -99,7 +99,7 @@ class Router:
         return found
 
     def needs_headers(self, exchange: str) -> bool:
-        """Whether headers have a say in the routes from an exchange."""
+        """Whether the routes of an exchange depend on headers."""
         known = self._needing_headers.get(exchange)
         if known is None:
             known = any(self._exchanges[name].kind == "headers" for name in self._reachable(exchange))
@@ -107,7 +107,7 @@ class Router:
         return known
 
     def _reachable(self, exchange: str) -> Iterable[str]:
-        """An exchange, and those that its messages may come to."""
+        """An exchange, and all exchanges that its messages may reach."""
         found = {exchange: None}
         for name in (waiting := [exchange]):
             for other in (*(binding.exchange for binding in self._bindings.get(name, ())), self._alternate(name)):
@@ -117,7 +117,7 @@ class Router:
         return found
 
     def _alternate(self, exchange: str) -> str:
-        """The alternate exchange of an exchange, empty if there is none."""
+        """The alternate exchange of an exchange; empty without one."""
         name = self._exchanges[exchange].alternate or DEFAULT
         return name if name in self._exchanges else DEFAULT
 
@@ -199,7 +199,7 @@ EXCHANGE_KINDS = frozenset(_MATCHERS)
 
 
 class _Node:
-    """A place in the tree of binding keys: the bindings whose keys end here, and what follows, by word."""
+    """A node in the tree of binding keys: the bindings whose keys end here, and the next nodes by word."""
 
     __slots__ = ("bindings", "children", "is_hash")
 
@@ -210,12 +210,12 @@ class _Node:
 
 
 def _words(key: str) -> list[str]:
-    """The words of a key; the empty key has none, while a dot alone stands between two empty words."""
+    """The words of a key; the empty key has none, a single dot has two empty ones."""
     return key.split(".") if key else []
 
 
 def _matched(root: _Node, words: Iterable[str]) -> list[Binding]:
-    """Walks all matching paths at once, so that no key takes longer than its words times the nodes."""
+    """The matching bindings; walks all matching paths at once, in at most words × nodes steps."""
     places: dict[_Node, None] = {}
     _enter(root, places)
     for word in words:
@@ -231,7 +231,7 @@ def _matched(root: _Node, words: Iterable[str]) -> list[Binding]:
 
 
 def _enter(node: _Node | None, places: dict[_Node, None]) -> None:
-    """Come to a node, and to each `#` behind it: that may stand for no word."""
+    """Enter a node, and each `#` behind it, as a `#` may stand for no word."""
     while node is not None:
         places[node] = None
         node = node.children.get("#")

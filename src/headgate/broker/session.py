@@ -1,4 +1,4 @@
-"""What one connection can ask of the broker, as its user: every command, with the user's permissions checked.
+"""The commands of one connection, as its user: each checks the user's permissions.
 
 declare, delete a stream or exchange    configure on it
 publish to a stream or exchange         write on it, now or later
@@ -67,17 +67,17 @@ Check: TypeAlias = Callable[[Permission, str], None]
 """Raises AccessRefusedError where a permission on a resource is missing."""
 
 _MARK_CHARACTERS = 8
-"""Of a stream's identity, in handles of messages for later: those of one that was deleted mean none of a new one."""
+"""Characters of a stream's identity in handles of scheduled messages, so that handles of a deleted stream fail."""
 
 logger = logging.getLogger("headgate.broker")
 
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A stream as clients see it; `identity` tells it from others of its name, `arguments` are without `x-`.
+    """A stream as clients see it; `identity` differs from that of others of its name, `arguments` are without `x-`.
 
-    Chunk ids are −1 while there is no chunk. `message_count` is what RabbitMQ answers: all offsets, also those of
-    chunks without messages.
+    Chunk ids are −1 while there is no chunk. `message_count` counts as RabbitMQ does: all offsets, also those of chunks
+    without messages.
     """
 
     name: str
@@ -96,9 +96,9 @@ class StreamInfo:
 class Session:
     """One connection's commands, from `Broker.open_session` to `close`.
 
-    `on_stream_deleted` is called with the name of a stream that this session published to or consumed from, after its
-    publishers and consumers were closed and the command that deleted it was answered. `backlog` is what its publishers
-    queued and was not answered. `check` says whether a permission is there; by default, whether the user has it.
+    `on_stream_deleted` is called with the name of a deleted stream that this session published to or consumed from,
+    after its publishers and consumers were closed and the deletion was answered. `backlog` counts entries that its
+    publishers queued and that are not answered. `check` checks a permission; by default, whether the user has it.
     """
 
     __slots__ = (
@@ -145,7 +145,7 @@ class Session:
     def declare_stream(
         self, name: str, arguments: Mapping[str, object], *, passive: bool = False, numbers_as_text: bool = True
     ) -> Declared:
-        """Make a stream, or find it with equal arguments (without `x-`); `passive`: only find it.
+        """Make a stream, or find one with equal arguments (without `x-`); `passive`: only find it.
 
         `numbers_as_text`: a number may be given as text, as in the stream protocol and STOMP; AMQP says False. Raises
         ResourceExistsError (other arguments), ResourceNotFoundError (passive), UnsuitableArgumentError,
@@ -160,7 +160,7 @@ class Session:
         return self._broker.declare_stream(name, arguments, numbers_as_text=numbers_as_text)
 
     def delete_stream(self, name: str) -> int:
-        """Delete a stream with all that publishes to it or consumes from it; gives how many messages it had.
+        """Delete a stream, and end its publishers and consumers; gives how many messages it had.
 
         Raises ResourceNotFoundError, AccessRefusedError, LogError.
         """
@@ -188,7 +188,7 @@ class Session:
         )
 
     def bounds(self, stream: str) -> tuple[int, int]:
-        """The first offset that is kept, and the one behind all; ResourceNotFoundError, LogError."""
+        """The first kept offset, and the offset behind the last message; ResourceNotFoundError, LogError."""
         found = self._broker.catalogue.get(stream)
         return found.first_offset, found.next_offset
 
@@ -198,16 +198,16 @@ class Session:
 
     @property
     def replies(self) -> ReplyQueues:
-        """The queues of requesters, of all sessions."""
+        """The reply queues of all sessions."""
         return self._broker.replies
 
     # publishing
 
     def publisher(self, stream: str, *, reference: str | None = None, exchange: str | None = None) -> Publisher:
-        """A publisher of a stream; a `reference` (not empty) names it, and what it wrote before is left out.
+        """A publisher of a stream; with a `reference`, its name (not empty), entries that it wrote before are left out.
 
-        With `exchange` the user's permission for that exchange counts instead of the one for the stream, as where
-        messages come through a route. Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError for a
+        With `exchange` the user's permission for that exchange counts instead of that for the stream, as for messages
+        that come through a route. Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError for a
         reference that is too long, StreamLockedError where another process writes the stream, LogError.
         """
         self._check(Permission.WRITE, stream if exchange is None else exchange)
@@ -223,7 +223,7 @@ class Session:
         return publisher
 
     def last_sequence(self, stream: str, reference: str) -> int | None:
-        """The highest sequence that a publisher wrote, None if none is known; errors as `publisher`."""
+        """The highest sequence that a publisher wrote; None if none is known. Errors as `publisher`."""
         self._check(Permission.WRITE, stream)
         return self._broker.catalogue.get(stream).last_sequence(_reference(reference, stream))
 
@@ -233,7 +233,7 @@ class Session:
     # consuming
 
     def chunk_consumer(self, stream: str, options: ConsumerOptions) -> ChunkConsumer:
-        """A consumer that takes whole chunks; a single active one is told later whether it is its turn.
+        """A consumer that takes whole chunks; a single active one is told later whether it is active.
 
         Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, LimitExceededError, LogError.
         """
@@ -245,7 +245,7 @@ class Session:
     def message_consumer(self, stream: str, options: ConsumerOptions, *, topic: str | None = None) -> MessageConsumer:
         """A consumer that takes messages; errors as `chunk_consumer`.
 
-        With `topic`, whose queue the stream is, the user's permission for that counts, not the one for the stream.
+        With `topic`, of which the stream is a queue, the user's permission for the topic counts, not for the stream.
         """
         found, partition = self._readable(stream, options, topic)
         consumer = self._broker.consumers.message_consumer(found, options)
@@ -264,7 +264,7 @@ class Session:
             return ScanBatch(EncodedMessages.of([batch.messages.message(0)]), batch.offsets, batch.timestamps_ms)
 
     def _lost(self, stream: BrokerStream, offsets: int) -> None:
-        """Retention was faster than a consumer, which is told with the next message where its protocol can say it."""
+        """Log messages lost to retention; the consumer is told with the next message if its protocol can say it."""
         logger.warning(
             "user %r on %s: %d messages of stream %r were deleted before a consumer came to them",
             self.user,
@@ -276,9 +276,9 @@ class Session:
     def _started(
         self, consumer: Consumer, stream: BrokerStream, options: ConsumerOptions, partition: int | None
     ) -> None:
-        """Keep a consumer until it ends; a single active one joins those of its name.
+        """Keep a consumer until it ends; a single active one joins the others of its name.
 
-        They are asked for the first time when the subscription was answered.
+        They are first asked to begin after the answer to the subscription.
         """
         broker = self._broker
         self._consumers[consumer] = stream
@@ -304,7 +304,7 @@ class Session:
         stream.when_removed(consumer, gone)
 
     def resolve_offset(self, stream: str, start: OffsetSpecification) -> int:
-        """The id of the chunk that a reader begins with now, the next offset if it is not there yet.
+        """The id of the chunk that a reader would begin with now; the next offset if that chunk does not exist yet.
 
         Raises ResourceNotFoundError, AccessRefusedError, LogError.
         """
@@ -314,7 +314,7 @@ class Session:
             return found.stream.attach(start, now_ms=self._broker.now_ms()).chunk_id
 
     def _partition(self, stream: BrokerStream, options: ConsumerOptions) -> int | None:
-        """Which partition of its super stream a stream is; None, as of a plain stream, where it is none of it."""
+        """The number of a stream among the partitions of the options' super stream; None if it is none of them."""
         exchanges = self._broker.exchanges
         if not options.super_stream or options.super_stream not in exchanges:
             return None
@@ -361,7 +361,7 @@ class Session:
         settles_first: bool = False,
         tag: str = "",
     ) -> SessionReceiver:
-        """A receiver of one session of a subscription, None: of the next free one; see `BrokerTopic.session_receiver`.
+        """A receiver of one session of a subscription; None: the next free one; see `BrokerTopic.session_receiver`.
 
         Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, SessionLockedError, LogError.
         """
@@ -393,9 +393,9 @@ class Session:
         return topic
 
     def subscription_of(self, queue: str) -> SubscriptionName | None:
-        """The subscription, or its dead letters, that the name of a queue means; None where it means none.
+        """The subscription, or its dead letters, that a queue's name means; None if it means none.
 
-        A stream of that name comes first. The topic is there, the subscription need not be. Raises LogError.
+        A stream of that name takes precedence. The topic exists; the subscription may not. Raises LogError.
         """
         name = SubscriptionName.parse(queue)
         if name is None:
@@ -406,7 +406,7 @@ class Session:
         return name if topic is not None and self._broker.topics.is_topic(topic) else None
 
     def topic_kind(self, name: str) -> TopicKind | None:
-        """Whether a stream is a topic or a queue of Service Bus; None where it is neither, or not there. LogError."""
+        """Whether a stream is a topic or a queue of Service Bus; None if it is neither, or missing. Raises LogError."""
         stream = self._broker.catalogue.find(name)
         if stream is None or not self._broker.topics.is_topic(stream):
             return None
@@ -421,7 +421,7 @@ class Session:
         self.topic_of(name).purge(name.subscription, then, dead_letters=name.is_dead_letter)
 
     def create_topic(self, name: str, *, limits: TopicLimits | None = None) -> None:
-        """Make a topic of a stream, which is made if it is not there.
+        """Make a stream a topic; a missing stream is made first.
 
         Raises ResourceExistsError, RuleError for its name, AccessRefusedError, LogError.
         """
@@ -438,9 +438,9 @@ class Session:
         self._broker.remove_topic(name)
 
     def change_topic(self, name: str, changes: Sequence[Change], then: Changed) -> None:
-        """Change subscriptions and rules; `then` gets the offset from which that is in force, or the error.
+        """Change subscriptions and rules; `then` gets the offset from which the change is in force, or the error.
 
-        That is behind all that was published before. The errors are RuleError and its kinds, and LogError; raised are
+        That offset is behind all messages published before. `then` gets RuleError and its kinds, and LogError. Raises
         ResourceNotFoundError, AccessRefusedError, also for a target of forwarding, and LogError.
         """
         self._check(Permission.CONFIGURE, name)
@@ -451,8 +451,8 @@ class Session:
     def receive_from(self, topic: MessageTopic, request: ReceiveRequest) -> Receiving:
         """Give messages of some queues of a topic to a member of a consumer group, as soon as there are some.
 
-        Raises AccessRefusedError, ResourceNotFoundError for a queue or a group that is not there, EntityDisabledError
-        for the group, StreamLockedError, LogError.
+        Raises AccessRefusedError, ResourceNotFoundError for a missing queue or group, EntityDisabledError for the
+        group, StreamLockedError, LogError.
         """
         self._check(Permission.READ, topic.name)
         _check_queues(topic, request.streams)
@@ -461,7 +461,7 @@ class Session:
         return receiving
 
     def group_view(self, topic: MessageTopic, queue: int, group: str) -> GroupView:
-        """The place of a consumer group in a queue of a topic, to settle what was received of it.
+        """The place of a consumer group in a queue of a topic, to settle received messages.
 
         Raises AccessRefusedError, ResourceNotFoundError, StreamLockedError, LogError.
         """
@@ -483,7 +483,7 @@ class Session:
         self._check(Permission.READ, topic)
 
     def check_writes(self, topic: str) -> None:
-        """Raise AccessRefusedError unless the user may publish to a topic, whether it is there or not."""
+        """Raise AccessRefusedError unless the user may publish to a topic, existing or not."""
         self._check(Permission.WRITE, topic)
 
     # offsets
@@ -505,7 +505,7 @@ class Session:
         self._broker.watch(found)
 
     def stored_offset(self, stream: str, reference: str) -> int | None:
-        """The offset that a consumer stored last, None if it did not; errors as `store_offset`."""
+        """The offset that a consumer stored last; None if it stored none. Errors as `store_offset`."""
         self._check(Permission.READ, stream)
         return self._broker.catalogue.get(stream).stored_offset(_reference(reference, stream))
 
@@ -522,10 +522,10 @@ class Session:
         arguments: Mapping[str, object] | None = None,
         passive: bool = False,
     ) -> Declared:
-        """Make an exchange, or find it with equal properties; `passive`: only find it.
+        """Make an exchange, or find one with equal properties; `passive`: only find it.
 
         `kind` is direct, fanout, topic or headers. Raises ResourceExistsError (other properties), ResourceNotFoundError
-        (passive), UnsupportedError (a kind that only the original has), PreconditionFailedError (unknown kind),
+        (passive), UnsupportedError (a kind that only RabbitMQ has), PreconditionFailedError (unknown kind),
         ReservedNameError, AccessRefusedError, LogError.
         """
         exchanges = self._broker.exchanges
@@ -541,7 +541,7 @@ class Session:
         return Declared.CREATED if exchanges.declare(wanted) else Declared.EXISTS
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Delete an exchange with its bindings; one that is not there is no error.
+        """Delete an exchange with its bindings; a missing one is no error.
 
         Raises ReservedNameError, PreconditionFailedError (`if_unused` and it has bindings), AccessRefusedError.
         """
@@ -555,8 +555,8 @@ class Session:
     def bind(self, source: str, queue: str, key: str, arguments: Mapping[str, object] | None = None) -> None:
         """Bind a stream to an exchange; the same again changes nothing.
 
-        A subscription is bound where its topic is: then nothing changes, else PreconditionFailedError says so. Raises
-        ResourceNotFoundError for either end, ReservedNameError for the exchange without a name,
+        A subscription counts as bound if its topic is: then nothing changes, else PreconditionFailedError is raised.
+        Raises ResourceNotFoundError for either end, ReservedNameError for the exchange without a name,
         PreconditionFailedError for a key or arguments that the exchange does not take, AccessRefusedError, LogError.
         """
         self._check_binding(source, queue)
@@ -579,14 +579,14 @@ class Session:
             )
 
     def unbind(self, source: str, queue: str, key: str, arguments: Mapping[str, object] | None = None) -> None:
-        """Undo a binding; one that is not there is no error. Raises ReservedNameError, AccessRefusedError, LogError."""
+        """Undo a binding; a missing one is no error. Raises ReservedNameError, AccessRefusedError, LogError."""
         self._check_binding(source, queue)
         self._broker.exchanges.unbind(Binding(source, queue, key, dict(arguments or {})))
 
     def bind_exchange(
         self, source: str, destination: str, key: str, arguments: Mapping[str, object] | None = None
     ) -> None:
-        """Bind an exchange to the exchange `source`, which gives it what matches; errors as `bind`."""
+        """Bind an exchange to the exchange `source`, which gives it matching messages; errors as `bind`."""
         self._check_binding(source, destination)
         self._broker.exchanges.bind(Binding(source, "", key, dict(arguments or {}), destination))
 
@@ -620,11 +620,11 @@ class Session:
         return [name for name in exchanges.route(exchange, routing_key, headers) if self._is_there(name)]
 
     def needs_headers(self, exchange: str) -> bool:
-        """Whether headers have a say in where messages of an exchange go; not if there is none of that name."""
+        """Whether the routes of an exchange depend on headers; False for a missing exchange."""
         return self._broker.exchanges.needs_headers(exchange)
 
     def _is_there(self, stream: str) -> bool:
-        """Whether there is such a stream, damaged or not: whoever publishes to it is told by its publisher."""
+        """Whether a stream exists, damaged or not; its publisher reports damage."""
         try:
             return self._broker.catalogue.find(stream) is not None
         except LogError:
@@ -637,7 +637,7 @@ class Session:
     ) -> None:
         """Make the partitions, each with the arguments, and bind them with their keys, pairwise and in order.
 
-        A key may have several partitions. Raises ResourceExistsError where the super stream or a partition is there,
+        A key may have several partitions. Raises ResourceExistsError if the super stream or a partition exists,
         PreconditionFailedError for counts that differ, duplicate partitions or bad names, AccessRefusedError, LogError;
         then nothing was made.
         """
@@ -673,7 +673,7 @@ class Session:
         return self._broker.exchanges.partitions(clean_name(name))
 
     def route_super_stream(self, name: str, key: str) -> list[str]:
-        """The partitions bound with exactly that key, none if there is none; ResourceNotFoundError."""
+        """The partitions bound with exactly that key, if any; ResourceNotFoundError."""
         self._broker.exchanges.partitions(name)
         return list(self._broker.exchanges.route(name, key))
 
@@ -684,7 +684,7 @@ class Session:
         return self._broker.message_topics.find(name)
 
     def ensure_message_topic(self, name: str, queues: int | None = None, *, for_producer: bool) -> MessageTopic:
-        """The message topic of that name, made where it is not there, the settings allow it and the user may.
+        """The message topic of that name; a missing one is made if the settings allow it and the user may.
 
         Raises ResourceNotFoundError where the settings do not, AccessRefusedError, and as `MessageTopics.create`.
         """
@@ -699,9 +699,9 @@ class Session:
     def schedule_message(
         self, topic: MessageTopic, queue: int, message: bytes, due_ms: int, then: Callable[[str | HeadgateError], None]
     ) -> None:
-        """Publish an encoded message to a queue of a topic when its time comes, once, whatever crashes.
+        """Publish an encoded message to a queue of a topic when its time comes, exactly once even across crashes.
 
-        `then` gets a handle for `recall_message` when it is on disk, or what `WaitingMessages.schedule` brings. Raises
+        `then` gets a handle for `recall_message` when it is on disk, or the error of `WaitingMessages.schedule`. Raises
         ResourceNotFoundError, AccessRefusedError, LogError.
         """
         waiting, mark = self._scheduled(topic, queue)
@@ -712,10 +712,10 @@ class Session:
         waiting.schedule([message], [due_ms], told)
 
     def recall_message(self, topic: MessageTopic, handle: str, then: Callable[[HeadgateError | None], None]) -> None:
-        """Forget a message that was scheduled.
+        """Forget a scheduled message.
 
-        `then` gets None when it is not going to be published, ResourceNotFoundError where it waits no more, LogError.
-        Raises PreconditionFailedError for what is no handle, AccessRefusedError, LogError.
+        `then` gets None when it will not be published, ResourceNotFoundError if it waits no more, LogError. Raises
+        PreconditionFailedError for a wrong handle, AccessRefusedError, LogError.
         """
         try:
             queue, number, mark = handle.split(".")
@@ -734,7 +734,7 @@ class Session:
         waiting.cancel(numbers, told)
 
     def _scheduled(self, topic: MessageTopic, queue: int) -> tuple[WaitingMessages, str]:
-        """The messages for later of a queue, and what tells its stream from others of its name."""
+        """The scheduled messages of a queue, and the mark of its stream in handles."""
         self._check(Permission.WRITE, topic.name)
         if not 0 <= queue < len(topic.streams):
             raise PreconditionFailedError(f"it has {len(topic.streams)} queues, none {queue}", subject=topic.name)
@@ -745,17 +745,17 @@ class Session:
 
     @property
     def publishers(self) -> tuple[Publisher, ...]:
-        """Those that are open."""
+        """The open publishers."""
         return tuple(self._publishers)
 
     @property
     def receivers(self) -> tuple[Receiver, ...]:
-        """Those that are open."""
+        """The open receivers."""
         return tuple(receiver for receiver in self._receivers if not receiver.is_closed)
 
     @property
     def consumers(self) -> tuple[Consumer, ...]:
-        """Those that are open."""
+        """The open consumers."""
         return tuple(self._consumers)
 
     def uses(self, stream: BrokerStream) -> bool:
@@ -768,7 +768,7 @@ class Session:
             self.on_stream_deleted(name)
 
     def close(self) -> None:
-        """End its publishers and consumers; what is queued is still written. Again is harmless."""
+        """End its publishers, consumers and receivers; queued batches are still written. Again is harmless."""
         self._closed = True
         self.backlog.forget()
         for publisher in list(self._publishers):
@@ -790,7 +790,7 @@ class Session:
     # inside
 
     def _check_no_subscription(self, name: str) -> None:
-        """Raise ResourceExistsError for a name that no stream may have."""
+        """Raise ResourceExistsError for a name that means a subscription."""
         if self.subscription_of(name) is not None:
             raise ResourceExistsError("the name means a subscription of a topic; it is no stream", subject=name)
 
@@ -808,7 +808,7 @@ class Session:
     def _readable(
         self, stream: str, options: ConsumerOptions, topic: str | None = None
     ) -> tuple[BrokerStream, int | None]:
-        """The stream to consume from, and which partition of the super stream it is."""
+        """The stream to consume from, and its number among the partitions of its super stream."""
         self._check(Permission.READ, stream if topic is None else topic)
         if options.single_active and not options.name:
             raise PreconditionFailedError("a single active consumer needs a name", subject=stream)

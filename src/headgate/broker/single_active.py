@@ -1,9 +1,8 @@
-"""Which of the consumers that share a name reads a stream: single active consumer (stream_protocol, section 6).
+"""Single active consumer: at most one of the consumers that share a name reads a stream (stream_protocol, section 6).
 
-A pure state machine. A name is shared on one stream; at most one member is active. Who that should be
-follows from the members alone: on a plain stream the first that registered, on a partition of a super stream the one at
-partition index modulo number of members. When that changes, the old one is asked to stop, and only after its answer the
-new one is asked to begin.
+A pure state machine. A name is shared on one stream. The members alone determine the active one: on a plain stream the
+first that registered, on a partition of a super stream the one at partition index modulo number of members. When that
+changes, the old one is asked to stop, and only after its answer the new one is asked to begin.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from typing import Protocol
 
 
 class Member(Protocol):
-    """A consumer, as those of its name see it."""
+    """A consumer that shares a name."""
 
     def asked(self, active: bool) -> None:
-        """It shall become active or inactive; it answers with `SharedName.answered`, at once or later."""
+        """Ask it to become active or inactive; it answers with `SharedName.answered`, at once or later."""
 
 
 class SharingState(Enum):
-    """What those of a name wait for."""
+    """The state of a shared name."""
 
     VACANT = "vacant"
-    """Nobody is active, and nobody is there to be asked."""
+    """No member is active or asked."""
     ACTIVATING = "activating"
     """The holder was asked to begin and has not answered."""
     ACTIVE = "active"
@@ -45,11 +44,11 @@ class SharedName:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Who shares the name, in order of registration."""
+        """The consumers that share the name, in order of registration."""
         return tuple(self._members)
 
     def join(self, member: Member) -> None:
-        """A consumer registers; nobody is asked anything before `settle`."""
+        """A consumer registers; questions come with `settle`."""
         self._members.append(member)
 
     def leave(self, *members: Member) -> None:
@@ -61,13 +60,13 @@ class SharedName:
         self.settle()
 
     def disband(self) -> None:
-        """The stream goes: nobody is asked anything any more."""
+        """The stream is deleted: no more questions."""
         self._members.clear()
         self.holder = None
         self.state = SharingState.VACANT
 
     def answered(self, member: Member) -> None:
-        """A member did what it was asked; from anyone who was not asked it changes nothing."""
+        """A member did what it was asked; the answer of another one changes nothing."""
         if member is not self.holder:
             return
         if self.state is SharingState.ACTIVATING:
@@ -78,13 +77,13 @@ class SharedName:
         self.settle()
 
     def is_active(self, member: Member) -> bool:
-        """Whether that member reads now."""
+        """Whether a member reads now."""
         return member is self.holder and self.state is SharingState.ACTIVE
 
     def settle(self) -> None:
-        """Ask whoever must be asked next, if nobody owes an answer.
+        """Ask the next member that has to begin or stop, unless an answer is still due.
 
-        The question comes last: a member may answer inside of it.
+        The question comes last, as a member may answer inside it.
         """
         wanted = self._wanted()
         if self.state is SharingState.VACANT and wanted is not None:

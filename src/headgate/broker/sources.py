@@ -20,11 +20,11 @@ from headgate.message.lookup import locate_bytes
 
 
 def fill_from_source(entries: Entries, field: FieldReference, *, stream: str) -> Entries:
-    """The entries with the filter values that the field of each message gives.
+    """The entries with filter values taken from a field of each message.
 
-    Sub-batches stay as they came: they are unpacked one by one for the values of their members. Raises
-    PreconditionFailedError for a message that was given another value than its field has, and for a sub-batch that
-    cannot be unpacked or is longer than 64 MiB.
+    Sub-batches stay as they came; each is unpacked for the values of its messages. Raises PreconditionFailedError for a
+    message whose given filter value differs from its field, and for a sub-batch that cannot be unpacked or is longer
+    than 64 MiB.
     """
     packed = None if entries.records is None else entries.records > 0
     if entries.records is None or packed is None or not packed.any():
@@ -49,7 +49,7 @@ def fill_from_source(entries: Entries, field: FieldReference, *, stream: str) ->
 def with_slack(
     data: np.ndarray[tuple[int], np.dtype[np.uint8]], starts: Int64Array, lengths: Int64Array
 ) -> EncodedMessages:
-    """Messages that lie in some bytes, for kernels."""
+    """Messages over a buffer with the slack that kernels need; copied if it has too little."""
     stop = int((starts + lengths).max(initial=0))
     if stop + SLACK_BYTES > len(data):
         data = np.concatenate([data, np.zeros(SLACK_BYTES, dtype=np.uint8)])
@@ -70,7 +70,7 @@ def _check_given(given: FilterValues, found: FilterValues, stream: str) -> None:
 
 
 def _values_of_members(entries: Entries, row: int, field: FieldReference, stream: str) -> FilterValues:
-    """The filter values of the messages in one sub-batch, copied: what it expands to is not kept."""
+    """The filter values of the messages in one sub-batch, copied, as the expanded messages are not kept."""
     assert entries.records is not None
     start, length, records = int(entries.starts[row]), int(entries.lengths[row]), int(entries.records[row])
     try:

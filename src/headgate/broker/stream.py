@@ -1,4 +1,4 @@
-"""One stream inside the broker: its ends, its writer while it has one, who publishes to it and who reads it."""
+"""One stream inside the broker: its bounds, its writer while it has one, its publishers and its readers."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ logger = logging.getLogger("headgate.broker")
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How streams are written: what a confirm promises, and what opens files (tests put one in that fails)."""
+    """How streams are written: the durability of a confirm, and what opens files (tests use one that fails)."""
 
     durability: Durability = Durability.PROCESS
     open_file: OpenFile = DiskFile
 
 
 class StreamReader(Protocol):
-    """What a stream calls of a consumer; always in the broker's thread."""
+    """The side of a consumer that a stream calls; always in the broker's thread."""
 
     def close(self) -> None:
         """The stream was deleted, or the session ends; again is harmless. Calls `remove_reader`."""
@@ -72,15 +72,14 @@ class StreamReader(Protocol):
 
 @dataclass(slots=True)
 class StreamCounters:
-    """What went into a stream since the broker began."""
+    """Counts of messages that went into a stream since the broker began."""
 
     messages_published: int = 0
-    """Messages written, those in sub-batches included."""
+    """Messages written, including those in sub-batches."""
     messages_confirmed: int = 0
     """Entries confirmed: messages and whole sub-batches, as publishers count them."""
     messages_duplicate: int = 0
-    """Entries left out because their publisher had written them before, or one with their message id was there; they
-    are confirmed as well."""
+    """Entries left out as duplicates, by the publisher's sequence or by message id; they are confirmed as well."""
     messages_refused: int = 0
     """Entries answered with an error."""
     bytes_published: int = 0
@@ -93,28 +92,28 @@ class StreamCounters:
 
 @dataclass(slots=True)
 class ReadingCounters:
-    """What consumers took from a stream."""
+    """Counts of messages that consumers took from a stream."""
 
     consumers: int = 0
     delivered_messages: int = 0
-    """Also those in chunks."""
+    """Messages delivered, including those in chunks."""
     delivered_chunks: int = 0
-    """By consumers that take chunks."""
+    """Chunks delivered to consumers that take chunks."""
     delivered_bytes: int = 0
     messages_lost: int = 0
-    """Deleted by retention before a consumer came to them."""
+    """Messages deleted by retention before a consumer came to them."""
     scan: ScanCounters = field(default_factory=ScanCounters)
 
     @staticmethod
     def of(consumers: Iterable[Consumer]) -> ReadingCounters:
-        """What some consumers took so far."""
+        """The sum over some consumers."""
         read = ReadingCounters()
         for consumer in consumers:
             read.add(consumer)
         return read
 
     def add(self, consumer: Consumer) -> None:
-        """Add what one consumer took so far."""
+        """Add the counts of one consumer."""
         self.consumers += 1
         self.delivered_messages += consumer.delivered_messages
         self.delivered_chunks += getattr(consumer, "delivered_chunks", 0)
@@ -123,7 +122,7 @@ class ReadingCounters:
         self.scan.add(consumer.counters)
 
     def include(self, other: ReadingCounters) -> None:
-        """Add what other consumers took."""
+        """Add the counts of other consumers."""
         self.consumers += other.consumers
         self.delivered_messages += other.delivered_messages
         self.delivered_chunks += other.delivered_chunks
@@ -134,11 +133,11 @@ class ReadingCounters:
 
 @dataclass(slots=True, eq=False)
 class BrokerStream:
-    """One stream of the catalogue. Not for several threads, but what readers use may be read from any.
+    """One stream of the catalogue. Not for several threads, but fields for readers may be read from any.
 
-    `stream` is for readers. `next_offset` is behind everything committed, `last_chunk_id` the id of the last chunk
-    (−1: none); both only grow. `writer` is there while this process holds the stream's lock; `is_writing` while a
-    worker thread uses it. `queue` is what publishers wait for.
+    `stream` is for readers. `next_offset` is behind all committed messages, `last_chunk_id` is the id of the last chunk
+    (−1: none); both only grow. `writer` is set while this process holds the stream's lock; `is_writing` while a worker
+    thread uses it. `queue` has the batches that publishers wait for.
     """
 
     name: str
@@ -148,39 +147,39 @@ class BrokerStream:
     tail: StreamTail
     counters: StreamCounters = field(default_factory=StreamCounters)
     ended: ReadingCounters = field(default_factory=ReadingCounters)
-    """Of consumers that are gone."""
+    """Counts of consumers that have ended."""
     writer: Writer | None = None
     is_writing: bool = False
     queue: list[Queued] = field(default_factory=list)
     publishers: list[Publisher] = field(default_factory=list)
     readers: dict[StreamReader, Callable[[], None] | None] = field(default_factory=dict)
-    """Consumers, in order of their coming, and what is called when one is gone."""
+    """Consumer → the call when it has ended; in order of their coming."""
     offsets: dict[bytes, int] = field(default_factory=dict)
-    """Stored offsets that the writer was not told of yet."""
+    """Stored offsets that the writer does not have yet."""
     refused: RefusedSequences = field(default_factory=RefusedSequences)
     next_offset: int = 0
     last_chunk_id: int = -1
     is_deleted: bool = False
     refusal: HeadgateError | None = None
-    """What publishers are refused with by the settings of their topic; None: they are taken."""
+    """The error for publishers by the settings of the topic; None: they are accepted."""
     stopped_by: LogError | None = None
-    """The damage at which giving out the copies of the topic stopped: what is published now would reach nobody."""
+    """The damage that stops giving out copies of the topic: messages published now would reach no receiver."""
     recent_ids: RecentIds | None = None
-    """The message ids that duplicates are known by; None: nobody looks for duplicates."""
+    """The message ids for duplicate detection; None without it."""
     moved_from: int | None = None
-    """The lowest offset that consumer groups wait to move; None for none."""
+    """The lowest offset that consumer groups have yet to move; None without one."""
     idle_since_ms: int | None = None
     trouble: str = ""
-    """What was wrong when the stream was last looked after; empty for nothing."""
+    """The error when the stream was last looked after; empty without one."""
     on_appended: Callable[[AppendedChunks | None], None] | None = None
-    """Called when there is more in it than before, with all that is new or None; its topic's, if that is in use."""
+    """Called after an append, with all new chunks or None; it belongs to the stream's topic, if that is open."""
     engine: ReadingEngine | None = None
-    """What its consumers read with, while it has some; it is told of all that is appended."""
+    """The engine that its consumers read with, while it has some; it is told of every append."""
     _suspected: str = ""
-    """What was wrong at the last look at the files; empty for nothing."""
+    """The damage found at the last look at the files; empty without any."""
     _folder_time_ns: int = 0
     _following: Path | None = None
-    """The index of the segment that would follow the newest; None if that has no chunk, and would be it."""
+    """The index file of the segment that would follow the newest; None if the newest has no chunk yet."""
     _sealed: tuple[int, Segment, int] | None = None
     """The folder's time, its newest segment, and the bytes of the pairs before it."""
     _message_counts: MessageCounts = field(default_factory=MessageCounts)
@@ -188,7 +187,7 @@ class BrokerStream:
 
     @staticmethod
     def open(stream: Stream, *, storage: Storage, troubles: Troubles, now_ms: int) -> BrokerStream:
-        """The broker's side of a stream on disk, recovered before anybody reads it. Raises LogError."""
+        """The broker's side of a stream on disk, recovered before it is read. Raises LogError."""
         _recover(stream, now_ms=now_ms)
         folder_time_ns = _time_ns(stream.path)
         opened = BrokerStream(stream.name, stream, storage, troubles, read_tail(stream), _folder_time_ns=folder_time_ns)
@@ -197,12 +196,12 @@ class BrokerStream:
 
     @property
     def refuses_with(self) -> HeadgateError | None:
-        """What publishers are refused with; None: they are taken."""
+        """The error for publishers; None: they are accepted."""
         return self.refusal or self.stopped_by
 
     @property
     def damage(self) -> str | None:
-        """What is wrong with its files, or with those beside them, as far as somebody met it; None for nothing."""
+        """The known damage of its files, or of files beside them; None without any."""
         return self.troubles.of(self.name)
 
     @property
@@ -211,23 +210,23 @@ class BrokerStream:
         return os.path.exists(self.stream.path)
 
     def guarded(self) -> AbstractContextManager[None]:
-        """For everything that looks into its files: all that goes wrong with them is a LogError, and is in the log."""
+        """A context for reading its files: every failure inside becomes a LogError, and damage is logged."""
         return self.troubles.guard(self.name, self.stream.path)
 
     # readers
 
     def add_reader(self, reader: StreamReader) -> None:
-        """Tell a consumer of everything that is appended from now on."""
+        """Add a consumer, which is told of all appends from now on."""
         self.readers[reader] = None
 
     def remove_reader(self, reader: StreamReader) -> None:
-        """Tell a consumer of nothing more; again is harmless."""
+        """Remove a consumer; again is harmless."""
         gone = self.readers.pop(reader, None)
         if gone is not None:
             gone()
 
     def when_removed(self, reader: StreamReader, gone: Callable[[], None]) -> None:
-        """Call `gone` when that consumer ended."""
+        """Call `gone` when a consumer has ended."""
         self.readers[reader] = gone
 
     @property
@@ -236,14 +235,14 @@ class BrokerStream:
         return self.tail.first_offset if self.writer is None else self.writer.first_offset
 
     def messages_from(self, offset: int) -> int:
-        """How many messages are kept from an offset on; the bookkeeping between them is none. Any thread.
+        """How many messages are kept from an offset on, without bookkeeping chunks. Any thread.
 
-        Cost: some microseconds while nothing is written; see `MessageCounts` for when something is, and the first time.
+        Cost: some microseconds while nothing is written; else, and the first time, see `MessageCounts`.
         """
         return self._message_counts.between(self.stream, max(offset, self.first_offset), self.next_offset)
 
     def messages_in(self, start: int, stop: int) -> int:
-        """How many messages there are, or were, at some offsets that were committed. Cost as of `messages_from`."""
+        """How many messages a range of committed offsets has, or had. Cost as of `messages_from`."""
         return self._message_counts.between(self.stream, start, stop)
 
     def size_bytes(self) -> int:
@@ -267,7 +266,7 @@ class BrokerStream:
             return size + newest.size_bytes()
 
     def reading(self, consumers: Iterable[Consumer]) -> ReadingCounters:
-        """What was taken from it: by those of its consumers that are given, and by all that have ended."""
+        """The counts of the given consumers and of all that have ended."""
         read = ReadingCounters.of(consumers)
         read.include(self.ended)
         return read
@@ -275,7 +274,7 @@ class BrokerStream:
     # the writer
 
     def open_writer(self, *, now_ms: int) -> Writer:
-        """The writer, taken now if it was not; never waits for a lock.
+        """The writer, taken now if needed; never waits for a lock.
 
         Raises StreamLockedError that names the holder, StreamReadOnlyError for a foreign folder, LogError.
         """
@@ -305,14 +304,14 @@ class BrokerStream:
         if self.writer is not None:
             writer, self.writer = self.writer, None
             self.idle_since_ms = None
-            # What no chunk carries yet is not kept by the writer.
+            # Keep the stored offsets that no chunk carries yet.
             self.offsets = {**writer.pending_offsets, **self.offsets}
             writer.close()
 
     def appended(
         self, next_offset: int, last_chunk_id: int, chunks: AppendedChunks | None = None, *, now_ms: int = 0
     ) -> None:
-        """The writer appended: readers that wait at the end are given `chunks`, all of them; without, they look."""
+        """The writer appended: readers that wait at the end are given all new `chunks`; without these they look."""
         self.next_offset, self.last_chunk_id = next_offset, last_chunk_id
         if self.engine is not None:
             self.engine.appended(next_offset, chunks, now_ms=now_ms)
@@ -322,14 +321,14 @@ class BrokerStream:
     # what others write
 
     def refresh(self) -> None:
-        """Look at the files; wakes readers if there is more than before. Raises LogError."""
+        """Look at the files; wakes readers if new messages came. Raises LogError."""
         before = self.next_offset
         with self.guarded():
             folder_time_ns = _time_ns(self.stream.path)
             self._take(read_tail(self.stream))
         self._folder_time_ns = folder_time_ns
         if self._suspected:
-            # Another process was writing; damage that is there is met again.
+            # Another process was writing; real damage will be found again.
             self._suspected = ""
             self.troubles.forget(self.name)
         if self.engine is not None:
@@ -343,15 +342,15 @@ class BrokerStream:
         self.tail = tail
         following = self.stream.path / index_name(tail.next_offset)
         self._following = None if following == tail.newest_index else following
-        # A stream that was cut by a recovery ends before what was seen: readers stay where they are.
+        # A stream that a recovery cut may end before the last known offset: readers stay where they are.
         self.next_offset = max(self.next_offset, tail.next_offset)
         self.last_chunk_id = max(self.last_chunk_id, tail.last_chunk_id)
 
     def look(self) -> bool:
-        """Notice what another process did: appended, rolled over, deleted. False when the stream is gone.
+        """Notice appends, new segments and deletions by another process. False when the stream is gone.
 
-        Cost: three `stat` while nothing happens. Raises LogError for files that are wrong; found so twice in a row,
-        readers that wait for more are told.
+        Cost: three `stat` while nothing happens. Raises LogError for damaged files; when the same damage is found twice
+        in a row, readers that wait for more are told.
         """
         try:
             with self.guarded():
@@ -377,7 +376,7 @@ class BrokerStream:
 
     @property
     def has_folder(self) -> bool:
-        """Whether the stream is still there for others, and no other one of its name. Raises LogError."""
+        """Whether its folder still has this stream, not another one of its name. Raises LogError."""
         settings = load_settings(self.stream.path)
         return settings is not None and settings.identity == self.stream.identity
 
@@ -399,7 +398,7 @@ class BrokerStream:
             self.hand_offsets_to_writer()
 
     def hand_offsets_to_writer(self) -> None:
-        """Let the writer put what is stored into its next chunk."""
+        """Give the stored offsets to the writer, for its next chunk."""
         if self.writer is not None:
             for reference, offset in self.offsets.items():
                 self.writer.store_offset(reference, offset)
@@ -411,14 +410,14 @@ class BrokerStream:
         return bool(self.offsets) or (self.writer is not None and bool(self.writer.pending_offsets))
 
     def flush_offsets(self, *, now_ms: int) -> None:
-        """Write stored offsets that no chunk took along; takes the writer if nobody has it. Raises LogError."""
+        """Write stored offsets that no chunk took along; takes the writer if it is free. Raises LogError."""
         writer = self.open_writer(now_ms=now_ms)
         self.hand_offsets_to_writer()
         writer.flush_offsets(now_ms=now_ms)
         self.refresh()
 
     def stored_offset(self, reference: bytes) -> int | None:
-        """The offset that a consumer stored last, None if it did not."""
+        """The offset that a consumer stored last; None if it stored none."""
         if reference in self.offsets:
             return self.offsets[reference]
         if self.writer is not None:
@@ -426,7 +425,7 @@ class BrokerStream:
         return self._tracked().offsets.get(reference)
 
     def last_sequence(self, reference: bytes) -> int | None:
-        """The highest sequence that a publisher wrote, None if none is known."""
+        """The highest sequence that a publisher wrote; None if none is known."""
         if self.writer is not None:
             return self.writer.last_sequence(reference)
         known = self._tracked().sequences.get(reference)
@@ -441,10 +440,10 @@ class BrokerStream:
 
 
 def _recover(stream: Stream, *, now_ms: int) -> None:
-    """Cut what a crash left behind the last whole chunk, so that nobody reads into it.
+    """Cut the partial chunk that a crash left at the end, so that no reader meets it.
 
-    Not where another process writes the stream, which has done so, and where the files cannot be written: then the
-    stream is read as it is. A foreign one is left alone. Raises CorruptChunkError for what is no crash but damage.
+    A stream that another process writes (it has done so itself), or whose files cannot be written, is read as it is. A
+    foreign one is left alone. Raises CorruptChunkError for damage that no crash explains.
     """
     if stream.is_foreign:
         return

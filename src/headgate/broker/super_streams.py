@@ -1,4 +1,4 @@
-"""Making and deleting super streams: an exchange and its partitions, all or nothing. Whoever asks has the rights."""
+"""Making and deleting super streams: an exchange and its partitions, all or nothing. Callers check the rights."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ def create_super_stream(
 ) -> None:
     """Make the partitions, each with the arguments, and the super stream of them, in order.
 
-    `takes_empty`: a stream that is there, empty and with the same arguments, becomes a partition; that is what is left
-    where a process died between the partitions and the super stream. Raises ResourceExistsError where the super stream
-    or a partition is there, PreconditionFailedError for bad names, UnsuitableArgumentError, LogError; then nothing was
-    made.
+    `takes_empty`: an existing empty stream with the same arguments becomes a partition; a process that died between the
+    partitions and the super stream leaves such streams. Raises ResourceExistsError if the super stream or a partition
+    exists, PreconditionFailedError for bad names, UnsuitableArgumentError, LogError; then nothing was made.
     """
     check_name(name)
     if name in broker.exchanges:
@@ -44,7 +43,7 @@ def create_super_stream(
 
 
 def add_partitions(broker: Broker, name: str, partitions: Sequence[Partition], arguments: Mapping[str, object]) -> None:
-    """Make partitions behind those that a super stream has; empty streams become some.
+    """Add partitions behind those of a super stream; existing empty streams may become partitions.
 
     Raises ResourceNotFoundError, and as `create_super_stream`.
     """
@@ -57,7 +56,7 @@ def delete_super_stream(broker: Broker, name: str) -> None:
 
     Raises ResourceNotFoundError, ReservedNameError for a plain exchange of the broker, LogError.
     """
-    # The exchange last: while a partition cannot be deleted, the same request can be made again.
+    # The exchange last: if a partition cannot be deleted, the request can be repeated.
     for partition in broker.exchanges.partitions(name):
         stream = broker.catalogue.find(partition)
         if stream is not None:
@@ -66,7 +65,7 @@ def delete_super_stream(broker: Broker, name: str) -> None:
 
 
 class _MadeStreams:
-    """Makes streams, and deletes them again where what follows fails."""
+    """Makes streams, and deletes them again if the body of the context fails."""
 
     def __init__(
         self, broker: Broker, partitions: Sequence[Partition], arguments: Mapping[str, object], takes_empty: bool

@@ -1,7 +1,7 @@
 """Targets of forwarding: a user who names one must be allowed to send to it.
 
-Every change of subscriptions passes here (`Broker.change_topic`), by whatever protocol it came, with a function that
-checks the right. A target that the subscription has already is not checked again when something else changes.
+Every change of subscriptions, of any protocol, passes here (`Broker.change_topic`), with a function that checks the
+right. A target that the subscription has already is not checked again when another setting changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def any_target(_name: str) -> None:
 def check_targets(history: RuleHistory, changes: Sequence[Change], check: CheckTarget) -> None:
     """Check every new target that changes give a subscription; names are spelled as targets were created.
 
-    Raises what `check` raises.
+    Raises the errors of `check`.
     """
     for change in changes:
         if isinstance(change, CreateSubscription | ChangeSubscription):

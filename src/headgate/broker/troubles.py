@@ -1,4 +1,4 @@
-"""Damage of streams: found when one is read or written, written to the log once, kept for lists.
+"""Damage of streams: found by reading or writing, logged once, kept for lists.
 
 An error of the file system counts as an error of the stream whose files are read.
 """
@@ -33,26 +33,26 @@ _SOUND = (
     OffsetOutOfRangeError,
 )
 _MOST_REASONS = 100
-"""Of one stream; beyond them all are forgotten, and said again."""
+"""Limit: kept reasons of one stream; beyond it all are forgotten, and logged again."""
 
 logger = logging.getLogger("headgate.broker")
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether an error says that the files of a stream are wrong, and not who may use it just now."""
+    """Whether an error means damaged files of a stream, not a lock, a full disk or a missing stream."""
     return isinstance(error, LogError) and not isinstance(error, _SOUND)
 
 
 @dataclass(slots=True)
 class _Damage:
-    """Something wrong: what clients are told of it, and the file as it was then."""
+    """One damage: the text for clients, and the state of the file when it was found."""
 
     text: str
     path: Path
     found: os.stat_result | None
 
     def is_there(self) -> bool:
-        """Whether the file is as it was, as far as one can see; a file that only grew may be as wrong as before."""
+        """Whether the file seems unchanged; a file that only grew may be as damaged as before."""
         now = _stat(self.path)
         if now is None or self.found is None:
             return now is self.found
@@ -62,17 +62,17 @@ class _Damage:
 
 
 class Troubles:
-    """What was said already, by streams; for several threads."""
+    """The known damage of streams; for several threads."""
 
     def __init__(self) -> None:
         self._said: dict[str, dict[str, _Damage]] = {}
-        """By stream, and by what is wrong."""
+        """Stream → place of the error → damage."""
         self._lock = threading.Lock()
 
     def failed(self, stream: str, folder: Path, error: HeadgateError | OSError) -> HeadgateError:
-        """What to raise for an error that came while a stream was read; damage is said in the log, each reason once.
+        """The error to raise for a failure while a stream was read; damage is logged, each reason once.
 
-        What is missing where the whole `folder` is gone was deleted.
+        If the whole `folder` is gone the stream was deleted, which is no damage.
         """
         if isinstance(error, OSError):
             error = LogError(f"reading failed ({error.strerror or error})", path=error.filename or folder)
@@ -87,7 +87,7 @@ class Troubles:
 
     @contextmanager
     def guard(self, stream: str, folder: Path) -> Iterator[None]:
-        """`failed` for everything that is done inside."""
+        """A context that turns errors inside as `failed` does."""
         try:
             yield
         except (LogError, OSError) as error:
@@ -97,7 +97,7 @@ class Troubles:
             raise failure from error
 
     def of(self, stream: str) -> str | None:
-        """What is wrong with a stream, as far as somebody met it; None for nothing, or for files that were restored."""
+        """The known damage of a stream; None without any, or when its files were restored."""
         with self._lock:
             said = self._said.get(stream, {})
             for place, damage in list(said.items()):
@@ -107,13 +107,13 @@ class Troubles:
             return None
 
     def all(self) -> dict[str, str]:
-        """What is wrong, by the names of the streams."""
+        """The known damage of all streams, by their names."""
         with self._lock:
             streams = sorted(self._said)
         return {stream: text for stream in streams if (text := self.of(stream)) is not None}
 
     def forget(self, stream: str) -> None:
-        """A stream is gone, or well again: damage that is met from now on is logged again."""
+        """A stream is deleted or repaired: damage found from now on is logged again."""
         with self._lock:
             self._said.pop(stream, None)
 

@@ -1,4 +1,4 @@
-"""Who may use the broker, and for what: hashed passwords and permissions by pattern, in one file.
+"""Users of the broker, with hashed passwords and permissions by pattern, in one file.
 
     <root>/.headgate/users.json     {"format": 1, "users": {"guest": {"password_hash": …, "tags": …, "permissions": …}}}
 
@@ -34,7 +34,7 @@ from headgate.errors import (
 
 USERS_FORMAT = 1
 DEFAULT_EXCHANGE = "amq.default"
-"""The name of the exchange without a name where permissions are asked."""
+"""The name that permissions use for the exchange without a name."""
 
 _TIME_COST = 2
 _MEMORY_KIB = 19_456
@@ -43,7 +43,7 @@ _VERIFIED_LOGINS = 1024
 
 
 class Permission(StrEnum):
-    """What a user may do with a resource."""
+    """A permission of a user on resources."""
 
     CONFIGURE = "configure"
     WRITE = "write"
@@ -92,10 +92,10 @@ class Users:
     """The users of one file. `authenticate` may be called from any thread, the rest belongs to the broker's."""
 
     def __init__(self, path: Path | None, *, default_user: str, default_has_password: bool = True) -> None:
-        """Read the file; without one, make it with the default user, who may do all and whose password, if it has one,
-        is its name. Without a path users are kept in memory only.
+        """Read the file; without one, make it with the default user, who may do all and whose password, if any, is the
+        user's name. Without a path users are kept in memory only.
 
-        Raises ConfigError for a file that is wrong, LogError where it cannot be written.
+        Raises ConfigError for a wrong file, LogError if it cannot be written.
         """
         self._file: PrivateFile[_File] | None = None
         if path is not None:
@@ -110,7 +110,7 @@ class Users:
 
     @property
     def path(self) -> Path | None:
-        """Where the file is."""
+        """The path of the file; None without one."""
         return None if self._file is None else self._file.path
 
     def __contains__(self, name: object) -> bool:
@@ -133,7 +133,7 @@ class Users:
     def authenticate(self, name: str, password: str) -> None:
         """Raise AuthenticationError unless that is the user's password.
 
-        Takes tens of milliseconds; the same password again some microseconds: a keyed digest of it is remembered.
+        Cost: tens of milliseconds; for the same password again some microseconds, as its keyed digest is remembered.
         """
         user = self._users.get(name)
         digest = hmac.new(self._key, password.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
@@ -144,7 +144,7 @@ class Users:
             expected = hmac.new(self._key, digest + stored.encode(), hashlib.sha256).digest()
             if known is not None and hmac.compare_digest(known, expected):
                 return
-        # An unknown user costs as much as a wrong password: the time says nothing.
+        # An unknown user costs as much as a wrong password, so the time reveals nothing.
         if not _verify(stored if stored is not None else _unknown_hash(), password) or stored is None:
             raise AuthenticationError("no such user, or a wrong password")
         with self._lock:
@@ -156,7 +156,7 @@ class Users:
     # permissions
 
     def check(self, name: str, permission: Permission, resource: str) -> None:
-        """Raise AccessRefusedError unless the user may do that with a stream or exchange of that name."""
+        """Raise AccessRefusedError unless the user has the permission for a stream or exchange of that name."""
         user = self._users.get(name)
         pattern = "" if user is None else user.permissions.pattern(permission)
         if not matches(pattern, resource or DEFAULT_EXCHANGE):
@@ -167,7 +167,7 @@ class Users:
     def add(
         self, name: str, password: str | None, *, tags: tuple[str, ...] = (), permissions: Permissions = NOTHING
     ) -> None:
-        """A new user. Raises ResourceExistsError, PreconditionFailedError for an empty name or a wrong pattern."""
+        """Add a user. Raises ResourceExistsError, PreconditionFailedError for an empty name or a wrong pattern."""
         self.reload()
         if not name:
             raise PreconditionFailedError("a user needs a name")
@@ -183,20 +183,20 @@ class Users:
         self._save({other: user for other, user in self._users.items() if other != name})
 
     def set_password(self, name: str, password: str | None) -> None:
-        """Another password; None: the user cannot log in with one. ResourceNotFoundError."""
+        """Set the password; None: the user cannot log in with one. ResourceNotFoundError."""
         self._change(name, password_hash=_hash(password))
 
     def set_tags(self, name: str, tags: tuple[str, ...]) -> None:
-        """Other tags; ResourceNotFoundError."""
+        """Set the tags; ResourceNotFoundError."""
         self._change(name, tags=tags)
 
     def permit(self, name: str, permissions: Permissions) -> None:
-        """Other permissions; ResourceNotFoundError, PreconditionFailedError for a wrong pattern."""
+        """Set the permissions; ResourceNotFoundError, PreconditionFailedError for a wrong pattern."""
         permissions.check()
         self._change(name, permissions=permissions)
 
     def reload(self) -> None:
-        """Take over what another process wrote into the file; one `stat` while it did not. Raises ConfigError."""
+        """Take over changes that another process wrote; costs one `stat` without any. Raises ConfigError."""
         if self._file is not None and self._file.has_changed():
             self._load()
 

@@ -6,9 +6,9 @@
     from_emulator         declarations from the configuration of Microsoft's emulator; `to_emulator`: and back
     EntityCounts          how many messages wait, and for what
 
-A topic of the broker is an entity; a queue is a topic with one subscription that is implied. Hidden: how names are
-compared (`names`), what an entity's properties are made of (`entity`), and the order of the steps that make and remove
-one (`entities`).
+A topic of the broker is an entity; a queue is a topic with one implied subscription. Hidden: how names are compared
+(`names`), how the properties of an entity are read (`entity`), and the order of the steps that make and remove one
+(`entities`).
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What an entity is to be, all in one: as configuration, imports and exports say it."""
+"""The declaration of an entity, complete: for configuration, imports and exports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class SubscriptionDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A subscription of a topic. `rules` are all that it has; without any given a new one has the rule `$Default`."""
+    """A subscription of a topic. `rules` are all its rules; None: a new one has `$Default`, another keeps its own."""
 
     name: str
     settings: SubscriptionSettings = DEFAULT_SETTINGS
@@ -57,7 +57,7 @@ class SubscriptionDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields
 class EntityDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A topic, or with the kind QUEUE in its settings a queue.
 
-    `delivery` and `forward_to` are of a queue, `subscriptions` of a topic; those that it has and that are not named
+    `delivery` and `forward_to` are for a queue, `subscriptions` for a topic; existing subscriptions that are not named
     stay.
     """
 
@@ -96,14 +96,14 @@ class EntityDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         )
 
     def check(self) -> None:
-        """Raise RuleError for the first thing that is wrong in itself, also in filters and actions; ConfigError."""
+        """Raise RuleError for the first value that is wrong in itself, also in filters and actions; ConfigError."""
         self.settings.check(self.name)
         subscriptions = tuple(_with_rules(each, None) for each in self._subscriptions())
         Topic(self.name, subscriptions, self.limits).check()
 
     @property
     def forwards_to(self) -> set[str]:
-        """The names of what it forwards to, for comparisons."""
+        """The folded names of its forwarding targets, for comparisons."""
         targets = {
             name for each in self._subscriptions() for name in (each.forward_to, each.settings.forward_dead_letters_to)
         }
@@ -111,23 +111,23 @@ class EntityDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
     @property
     def bare(self) -> EntityDeclaration:
-        """This, without anything that it forwards."""
+        """The same declaration without forwarding and subscriptions."""
         delivery = msgspec.structs.replace(self.delivery, forward_dead_letters_to=None)
         return msgspec.structs.replace(self, delivery=delivery, forward_to=None, subscriptions=())
 
     @property
     def limits(self) -> TopicLimits:
-        """Those of a topic that is made."""
+        """The limits of a new topic."""
         return self.limits_of(TopicLimits())
 
     def limits_of(self, limits: TopicLimits) -> TopicLimits:
-        """The limits with the size that is declared."""
+        """Given limits with the declared size."""
         if self.max_size_megabytes is None:
             return limits
         return msgspec.structs.replace(limits, unsettled_bytes=self.max_size_megabytes * MEGABYTE)
 
     def changes(self, history: RuleHistory) -> Iterator[Change]:
-        """The changes that make a topic what is declared. Raises RuleError for a rule that is wrong in itself."""
+        """The changes that turn a topic into this declaration. Raises RuleError for a rule that is wrong in itself."""
         if self.settings != history.settings:
             yield ChangeTopic(self.settings)
         current = history.current
@@ -148,7 +148,7 @@ class EntityDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 def in_steps(declarations: Sequence[EntityDeclaration], there: Iterable[str]) -> list[EntityDeclaration]:
-    """What is to be declared, one after the other, so that what something forwards to is there; `there` are names.
+    """The declarations in steps, so that targets of forwarding exist first; `there` are names of existing entities.
 
     Raises RuleError for the first declaration that is wrong in itself, ConfigError.
     """

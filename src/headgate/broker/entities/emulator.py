@@ -3,9 +3,9 @@
     {"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": […], "Topics": [{"Name", "Properties",
      "Subscriptions": [{"Name", "Properties", "Rules": [{"Name", "Properties": {"FilterType", …}}]}]}]}]}}
 
-Rules that are given replace `$Default`; without any a subscription has it. A key or a FilterType that is not known is
-an error, never left out. Beyond the emulator's own keys, Status, AutoDeleteOnIdle, UserMetadata, MaxSizeInMegabytes and
-DeadLetteringOnFilterEvaluationExceptions are read, and written where they say something.
+Given rules replace `$Default`; a subscription without any has it. An unknown key or FilterType is an error, never left
+out. Beyond the emulator's own keys, Status, AutoDeleteOnIdle, UserMetadata, MaxSizeInMegabytes and
+DeadLetteringOnFilterEvaluationExceptions are read, and written unless they are the defaults.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _Duration = str | None
 class _Object(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="pascal"
 ):
-    """An object of the file; a key that is not known is refused."""
+    """An object of the file; an unknown key is refused."""
 
 
 class _CorrelationFilter(_Object, frozen=True):
@@ -145,7 +145,7 @@ class _File(_Object, frozen=True):
 
 
 def from_emulator(text: bytes) -> list[EntityDeclaration]:
-    """The queues and topics of such a file, as it names them. Raises ConfigError that names what is wrong."""
+    """The queues and topics of an emulator's file, named as there. Raises ConfigError that names the wrong value."""
     try:
         file = msgspec.json.decode(text, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -195,7 +195,7 @@ def _topic_settings(given: _TopicProperties, place: str, kind: TopicKind) -> Top
 
 
 def _delivery(given: _QueueProperties | _SubscriptionProperties, place: str) -> SubscriptionSettings:
-    """How copies are delivered; what a queue says of its own, its topic does."""
+    """The delivery settings of a subscription or queue; the other settings of a queue are those of its topic."""
     lock_ms = _ms(given.lock_duration, place, "LockDuration")
     settings = SubscriptionSettings(
         lock_ms=DEFAULT_SETTINGS.lock_ms if lock_ms is None else lock_ms,
@@ -268,11 +268,11 @@ def _status(text: str | None, kind: type[_KINDS], place: str) -> _KINDS:
 
 
 def to_emulator(declarations: Sequence[EntityDeclaration]) -> dict[str, Any]:
-    """The file that says the same of these entities.
+    """The emulator's file for these entities.
 
-    Authorization rules, backoffs and properties that are only kept are left out. Raises ConfigError for what the file
-    has no words for and that would change who gets which messages: rules in other languages, with parameters, none at
-    all, and fall-through subscriptions.
+    Authorization rules, backoffs and properties that are only kept are left out. Raises ConfigError for settings that
+    the file cannot express and that change who gets which messages: rules in other languages or with parameters,
+    subscriptions without rules, and fall-through subscriptions.
     """
     queues = [_told_queue(each) for each in declarations if each.settings.kind is TopicKind.QUEUE]
     topics = [_told_topic(each) for each in declarations if each.settings.kind is TopicKind.TOPIC]
@@ -371,7 +371,7 @@ def _told_rule(rule: RuleDefinition, place: str) -> _Rule:
 
 
 def _plain(values: dict[str, Any], place: str) -> dict[str, Any]:
-    """The values of a correlation filter as plain JSON; of typed ones, those that JSON says."""
+    """The values of a correlation filter as plain JSON; typed ones only if JSON can express them."""
     plain = {}
     for name, value in values.items():
         found = from_plain_or_typed(value)

@@ -2,7 +2,7 @@
 
 Callers have checked the rights on the entity. `check_target` is their check of the right on a target of forwarding; it
 is called here, with names spelled as they were created. Answers come in the broker's thread, at once or later; by then
-the change is on disk, and receivers and publishers meet it.
+the change is on disk, and in force for receivers and publishers.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ if TYPE_CHECKING:
     from headgate.broker.broker import Broker
 
 Answered = Callable[[Entity | HeadgateError], None]
-"""Called once, in the broker's thread: the entity as it is now, or why nothing was changed."""
+"""Called once, in the broker's thread: the entity as it is now, or the error if nothing was changed."""
 
 Removed = Callable[[HeadgateError | None], None]
-"""Called once, in the broker's thread: None when the entity is no more, or why it is still there."""
+"""Called once, in the broker's thread: None when the entity is removed, or the error for which it stays."""
 
 logger = logging.getLogger("headgate.broker")
 
 _ARGUMENTS = StreamArguments(max_segment_size_bytes=64 * MEGABYTE, drops_settled=True)
-"""Of the streams of entities: what every subscription settled goes, whole segments at a time."""
+"""Arguments of the streams of entities: segments whose messages all subscriptions have settled are deleted."""
 
 
 class Entities:
     """The topics and queues of one broker; in its thread only.
 
-    Errors that answers bring: ResourceNotFoundError, RuleNotFoundError for what is not there; RuleExistsError for what
-    is there already, also in another case; RuleLimitError and other kinds of RuleError for what is wrong, with the
-    error of a filter or action as `cause`; AccessRefusedError for a target of forwarding; StreamLockedError where
-    another process writes the stream, LogError.
+    Errors in answers: ResourceNotFoundError, RuleNotFoundError for missing entities and rules; RuleExistsError for
+    existing ones, also in another case; RuleLimitError and other kinds of RuleError for wrong values, with the error of
+    a filter or action as `cause`; AccessRefusedError for a target of forwarding; StreamLockedError where another
+    process writes the stream, LogError.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -70,7 +70,7 @@ class Entities:
     # finding
 
     def find(self, name: str) -> Entity:
-        """The topic or queue of that name, without case. A stream that is no topic is none.
+        """The topic or queue of that name, in any case of letters; plain streams are not found.
 
         Raises ResourceNotFoundError, StreamLockedError where another process has the topic, LogError. Cost: that of a
         dictionary for a name spelled as created, else a look at the folder with all streams.
@@ -83,13 +83,13 @@ class Entities:
     def names(self, kind: TopicKind) -> list[str]:
         """The names of all topics, or of all queues, in order, spelled as created.
 
-        Cost: a `stat` for each, and reading the rules of those that nobody used since the start.
+        Cost: a `stat` for each, and reading the rules of topics that were not used since the start.
         """
         known = {topic.stream.name: topic.history.settings.kind for topic in self._broker.topics}
         return [name for name in self._broker.topics.names() if (known.get(name) or self._kind(name)) is kind]
 
     def _spelled(self, name: str) -> str | None:
-        """The name of an entity as it was created; None where there is none."""
+        """The name of an entity as it was created; None without one."""
         if self._is_topic(name):
             return name
         return next((found for found in spelled_alike(self._broker.root, name) if self._is_topic(found)), None)
@@ -106,7 +106,7 @@ class Entities:
     # topics and queues
 
     def create(self, declaration: EntityDeclaration, then: Answered, *, check_target: CheckTarget) -> None:
-        """Make a topic or a queue; of a plain stream of exactly that name, if there is one."""
+        """Make a topic or a queue; a plain stream of exactly that name becomes it."""
         name, broker = declaration.name, self._broker
         try:
             check_new_name(broker.root, name, most=broker.settings.entities)
@@ -134,7 +134,7 @@ class Entities:
         self.update(declaration, told, check_target=check_target)
 
     def update(self, declaration: EntityDeclaration, then: Answered, *, check_target: CheckTarget) -> None:
-        """Make the one that is there what is declared, all in one change; subscriptions that are not named stay."""
+        """Change an existing entity to its declaration, in one change; subscriptions that are not named stay."""
         try:
             found = self.find(declaration.name)
             changes = list(declaration.changes(found.topic.history))
@@ -147,7 +147,7 @@ class Entities:
             then(found)
 
     def declare(self, declaration: EntityDeclaration, then: Answered, *, check_target: CheckTarget) -> None:
-        """Make an entity that is not there, or make the one that is what is declared; in one change, or not at all."""
+        """Make a missing entity, or change an existing one to its declaration; in one change, or not at all."""
         try:
             is_there = self._spelled(declaration.name) is not None
         except HeadgateError as error:
@@ -160,7 +160,7 @@ class Entities:
         return [EntityDeclaration.told(self.find(name)) for name in self._broker.topics.names()]
 
     def delete(self, name: str, then: Removed) -> None:
-        """Remove a topic or queue with all that is in it; its receivers and publishers end."""
+        """Remove a topic or queue with all its messages; its receivers and publishers end."""
         answer: HeadgateError | None = None
         try:
             self._broker.delete_stream(self.find(name).topic.stream)
@@ -169,7 +169,7 @@ class Entities:
         then(answer)
 
     def tick(self, now_ms: int) -> None:
-        """Remove what nobody used for the time that it says; about every 100 ms."""
+        """Remove entities that were idle for the time in their settings; called about every 100 ms."""
         mortal = [each for each in self._broker.topics if each.history.settings.auto_delete_on_idle_ms is not None]
         idle_ms = self._idle_times.look({topic: topic.used_ms for topic in mortal}, now_ms)
         for topic in mortal:
@@ -230,7 +230,7 @@ class Entities:
         self._change(topic, [change], then, check_target)
 
     def delete_subscription(self, topic: str, name: str, then: Answered) -> None:
-        """Remove a subscription with all that it has."""
+        """Remove a subscription with all its copies and rules."""
         self._change(topic, [RemoveSubscription(name)], then)
 
     def add_rule(self, topic: str, subscription: str, rule: RuleDefinition, then: Answered) -> None:
@@ -238,7 +238,7 @@ class Entities:
         self._change(topic, [AddRule(subscription, rule)], then)
 
     def replace_rule(self, topic: str, subscription: str, rule: RuleDefinition, then: Answered) -> None:
-        """Give the rule of that name another filter and action; no message is lost or doubled between."""
+        """Replace filter and action of a rule; meanwhile no message is lost or doubled."""
         self._change(topic, [ReplaceRule(subscription, rule)], then)
 
     def remove_rule(self, topic: str, subscription: str, name: str, then: Answered) -> None:
@@ -265,7 +265,7 @@ class Entities:
             then(error)
 
     def _resolved(self, change: Change) -> Change:
-        """A change with the names of targets spelled as these were created."""
+        """The change with target names spelled as these were created."""
         if not isinstance(change, CreateSubscription | ChangeSubscription):
             return change
         forward_to, dead_letters = change.forward_to, change.settings.forward_dead_letters_to

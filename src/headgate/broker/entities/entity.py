@@ -1,4 +1,4 @@
-"""One topic or queue as Service Bus describes it: what it says about itself, what it has, how much waits in it."""
+"""One topic or queue as Service Bus describes it: its properties, its subscriptions and rules, its counts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class EntityCounts:
-    """How many messages there are, by what they wait for; exact when all that was published is decided.
+    """The number of messages by state; exact when all published messages are decided.
 
-    `active`: for a receiver, or for a receiver to settle them. `transfer`: on their way to another entity.
+    `active` ones wait for a receiver, or for a receiver to settle them. `transfer` ones are on their way to another
+    entity.
     """
 
     active: int = 0
@@ -45,7 +46,7 @@ class EntityCounts:
 
 @dataclass(frozen=True, slots=True)
 class EntityRule:
-    """A rule of a subscription, and since when it is as it is."""
+    """A rule of a subscription, and when it got its present form."""
 
     definition: RuleDefinition
     created_ms: int
@@ -57,7 +58,7 @@ class EntityRule:
 
 
 class EntitySubscription:
-    """A subscription of a topic, as it is when it is asked."""
+    """A subscription of a topic; every property is read when it is asked for."""
 
     __slots__ = ("_topic", "_version")
 
@@ -77,12 +78,12 @@ class EntitySubscription:
 
     @property
     def time_to_live_ms(self) -> int | None:
-        """How long copies live that do not say less themselves, by its settings and the topic's; None: for ever."""
+        """How long copies live, by its settings and the topic's, unless their messages say less; None: for ever."""
         return self._topic.settings_in_force(self.name).default_time_to_live_ms
 
     @property
     def dead_letter_on_errors(self) -> bool:
-        """Whether messages that its rules fail on become dead letters."""
+        """Whether messages for which its rules fail become dead letters."""
         return self._version.dead_letter_on_errors
 
     @property
@@ -102,7 +103,7 @@ class EntitySubscription:
 
     @property
     def accessed_ms(self) -> int:
-        """When it was used last; before that, when the broker opened its topic."""
+        """When it was last used or changed; at first, when the broker opened its topic."""
         return max(self._version.updated_ms, self._topic.received_ms(self.name))
 
     @property
@@ -120,7 +121,7 @@ class EntitySubscription:
 
 
 class Entity:
-    """One topic or queue, as it is when it is asked; from `Entities.find`."""
+    """One topic or queue, from `Entities.find`; every property is read when it is asked for."""
 
     __slots__ = ("_topic",)
 
@@ -144,17 +145,17 @@ class Entity:
 
     @property
     def settings(self) -> TopicSettings:
-        """What it says about itself."""
+        """Its properties."""
         return self._topic.history.settings
 
     @property
     def limits(self) -> TopicLimits:
-        """How much of everything it may have."""
+        """Its limits."""
         return self._topic.history.limits
 
     @property
     def max_size_megabytes(self) -> int:
-        """How much may wait to be settled before publishers are refused: the limit `unsettled_bytes`, in MiB."""
+        """The limit `unsettled_bytes`, in MiB: above this size of unsettled messages publishers are refused."""
         return self.limits.unsettled_bytes // MEGABYTE
 
     @property
@@ -175,12 +176,12 @@ class Entity:
 
     @property
     def accessed_ms(self) -> int:
-        """When a message or a receiver came last; before that, when the broker opened the topic."""
+        """When the last message, receiver or change came; at first, when the broker opened the topic."""
         return max(self.updated_ms, self._topic.used_ms)
 
     @property
     def subscriptions(self) -> list[EntitySubscription]:
-        """Those of a topic, in order of creation; a queue has none."""
+        """The subscriptions of a topic, in order of creation; a queue has none."""
         if self.kind is TopicKind.QUEUE:
             return []
         return [EntitySubscription(self._topic, each) for each in self._topic.history.subscriptions()]
@@ -196,20 +197,20 @@ class Entity:
 
     @property
     def queue(self) -> EntitySubscription:
-        """Of a queue: how its messages are delivered. Raises ResourceNotFoundError for a topic."""
+        """The implied subscription of a queue, which gives out its messages. ResourceNotFoundError for a topic."""
         if self.kind is not TopicKind.QUEUE:
             raise ResourceNotFoundError("a topic; its subscriptions give out messages", subject=self.name)
         return EntitySubscription(self._topic, self._topic.history.subscription(QUEUE_SUBSCRIPTION))
 
     def counts(self) -> EntityCounts:
-        """How many messages a queue has; of a topic those that wait for their time. Raises LogError."""
+        """The counts of a queue; for a topic only scheduled messages. Raises LogError."""
         scheduled = self._topic.waiting_count
         if self.kind is TopicKind.TOPIC:
             return EntityCounts(scheduled=scheduled)
         return _counts(self._topic.subscription(QUEUE_SUBSCRIPTION), scheduled=scheduled)
 
     def receivable(self, subscription: str | None = None, *, dead_letters: bool = False) -> SubscriptionName:
-        """What `Session.receiver` and the like take: of a subscription, or with None of the queue.
+        """The name for `Session.receiver` and the like: of a subscription, or with None of the queue.
 
         Spelled as created. Raises ResourceNotFoundError for a subscription of a queue, or a topic without one.
         """

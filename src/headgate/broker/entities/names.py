@@ -10,15 +10,15 @@ from headgate.topic import JOURNAL_NAME, SubscriptionName, folded
 
 
 def spelled_alike(root: Path, name: str) -> list[str]:
-    """The streams whose names are this one but for case, in order. Cost: a look at the folder with all streams."""
+    """The streams whose names equal this one without case, in order. Cost: a look at the folder with all streams."""
     wanted = folded(name)
     return sorted(found for found in stream_names(root) if folded(found) == wanted)
 
 
 def check_new_name(root: Path, name: str, *, most: int) -> None:
-    """Raise RuleExistsError where a stream has that name in another case, RuleError for one that means another place.
+    """Raise RuleExistsError if a stream has that name in another case, RuleError for a name with another meaning.
 
-    RuleLimitError where there are as many entities as may be. A plain stream of exactly that name becomes the entity.
+    RuleLimitError if there are `most` entities. A plain stream of exactly that name becomes the entity.
     """
     if SubscriptionName.parse(name) is not None:
         raise RuleError("the name means a subscription of a topic", topic=name)

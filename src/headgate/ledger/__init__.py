@@ -1,14 +1,14 @@
-"""The ledger of a stream: who has what of it, durably. A view is a subscription or a consumer group.
+"""The ledger of a stream: the durable state of its copies. A view is a subscription or a consumer group.
 
     open       Ledger, read_ledger                                                  ledger, replay
     take       View: claim, postpone; Claim, Standing, Tokens, RowCounts            view, copies, table
     settle     View: complete, release, renew, move; Ledger.commit, LedgerWrite     view, ledger
     time       Ledger.due, Expired, NEVER                                           state, table
-    carry out  Move, append_moves; Elsewhere, redirect_moves: a target takes none   state, moving
+    carry out  Move, append_moves; Elsewhere, redirect_moves (target takes none)    state, moving
     copies     copy_number, offset_of, rule_of, NO_COPY                             copies
 
-Hidden: what a view knows of its copies (`ranges`, `table`), how each change is written down (`records`), how all of it
-is cut in snapshots while it changes (`snapshot`), and how it is read back (`replay`). No clock, no threads.
+Hidden: the state of a view's copies (`ranges`, `table`), the records of each change (`records`), snapshots that are cut
+while the ledger goes on (`snapshot`), and reading it all back (`replay`). No clock, no threads.
 """
 
 from typing import TYPE_CHECKING

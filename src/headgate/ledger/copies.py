@@ -1,7 +1,7 @@
-"""Copies and tokens as numbers: what a view gets, and the proof of having it.
+"""Copies and tokens as numbers: a copy of a message for a view, and the proof of its claim.
 
 A copy, (offset, rule), is one integer that sorts like the pair: `offset · 2^20 + rule`. A token is the copy and the
-number of its claim; every claim of a ledger has another number, so a token of an earlier claim fits no later one.
+number of its claim. No two claims of a ledger have the same number, so the token of an earlier claim fits no later one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RULE_BITS = 20
 MAX_RULE = (1 << RULE_BITS) - 1
 MAX_OFFSET = (1 << 63 - RULE_BITS) - 1
 NO_COPY = (1 << 63) - 1
-"""Above every copy: the end of what is not seen yet."""
+"""Above every copy: the end of the copies that were not seen yet."""
 
 _TOKEN = struct.Struct(">qq")
 TOKEN_BYTES = _TOKEN.size
@@ -79,7 +79,7 @@ class Tokens:
         return list(map(_TOKEN.pack, self.copies.tolist(), self.claims.tolist()))
 
     def octets(self) -> NDArray[np.uint8]:
-        """The same in rows, `(tokens, 16)`."""
+        """As `pack`, in rows, `(tokens, 16)`."""
         columns = np.empty((len(self.copies), 2), dtype=">i8")
         columns[:, 0], columns[:, 1] = self.copies, self.claims
         return columns.view(np.uint8)

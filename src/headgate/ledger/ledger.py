@@ -19,25 +19,26 @@ from headgate.log import DiskFile, Durability, OpenFile, Stream, StreamArguments
 
 SEGMENT_BYTES = 4 << 20
 SEGMENT_CHUNKS = 8192
-"""Sealing a segment takes some 0.3 µs a chunk, within a commit."""
+"""Limit: chunks of a ledger's segment. Sealing it takes some 0.3 µs a chunk, within a commit."""
 
 LEAST_BYTES_BETWEEN_SNAPSHOTS = 1 << 20
 _SNAPSHOT_BYTES_AT_ONCE = 32 << 10
 _SNAPSHOT_RECORDS_AT_ONCE = 150
-"""Records of idle views are small: it is their number that takes time."""
+"""Limit: records at once. Records of idle views are small, so their number determines the time."""
 
 _PUBLISHER_DIGITS = 32
 
 _CLAIM_BITS = 12
-"""Claims are numbered from the time when a ledger is opened on, in ms · 2^12.
+"""Claim numbers begin at the time when the ledger is opened, in ms · 2^12.
 
-So tokens fit neither the ledger of a stream that was deleted and made again nor one that lost its end with the power.
+So tokens fit neither the ledger of a stream that was deleted and made again nor one that lost its end in a power loss.
 """
 
 
 @dataclass(slots=True)
 class _Cutting:
-    """A snapshot that is being cut: `begun_at` which ledger offset, `bytes_before` it since the snapshot before."""
+    """A snapshot that is being cut: `begun_at` is the ledger offset of its beginning, `bytes_before` were written
+    between the last snapshot and this one."""
 
     records: Iterator[r.Record]
     bytes_before: int
@@ -45,7 +46,7 @@ class _Cutting:
     is_complete: bool = False
 
     def next_records(self, size_bytes: int) -> list[bytes]:
-        """The next records, encoded: up to the first that makes them `size_bytes` or more, or too many."""
+        """The next records, encoded: until they reach `size_bytes`, or the limit of records at once."""
         parts: list[bytes] = []
         for record in self.records:
             parts.append(r.encode_record(record))
@@ -57,7 +58,7 @@ class _Cutting:
 
 
 class LedgerWrite:
-    """What a ledger is about to write: from `Ledger.begin`, by `run`, to `Ledger.finish`."""
+    """A commit under way: made by `Ledger.begin`, written by `run`, ended by `Ledger.finish`."""
 
     __slots__ = ("_now_ms", "_writer", "error", "message", "moves", "offset")
 
@@ -66,13 +67,13 @@ class LedgerWrite:
         self._now_ms = now_ms
         self.message = message
         self.moves = moves
-        """How many moves are in the message."""
+        """Number of moves in the message."""
         self.offset: int | None = None
-        """Where it is in the ledger, once it was written."""
+        """The message's offset in the ledger, once it was written."""
         self.error: LogError | None = None
 
     def run(self) -> None:
-        """Write and, with `Durability.DISK`, flush it; in any thread. What goes wrong is told by `Ledger.finish`."""
+        """Write the message and, with `Durability.DISK`, flush it; in any thread. `Ledger.finish` raises the errors."""
         try:
             _, self.offset = self._writer.append_message(self.message, now_ms=self._now_ms)
         except LogError as error:
@@ -80,11 +81,11 @@ class LedgerWrite:
 
 
 class Ledger:
-    """Who has which copies of a stream, durably. One process has it open; not for several threads at once.
+    """The durable state of the copies of a stream. Only one process may open it; not for several threads at once.
 
-    Calls change it in memory; `commit` writes down what they changed, in one message. Whatever a peer is told, a token,
-    an answer, comes after the commit. Time is an argument everywhere, and may go backwards: what is due is due when
-    `due` is called with its time.
+    Calls change it in memory; `commit` writes their changes down, in one message. Send a peer a token or an answer only
+    after the commit. Time is an argument everywhere, and may go backwards: claims, locks and waits end when `due` is
+    called with their time.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -110,11 +111,11 @@ class Ledger:
         durability: Durability = Durability.PROCESS,
         open_file: OpenFile = DiskFile,
     ) -> Ledger:
-        """Open the ledger of a stream, that in `folder` beside it, and make it if there is none.
+        """Open the ledger of a stream, in the folder `folder` inside the stream's; made if there is none.
 
-        All claims stand, and their tokens with them, also those that ended meanwhile: `due` gives these. With
-        `Durability.DISK` a commit also survives a power loss. Cost: proportional to what is unsettled, and to what was
-        written since the last snapshot (at most some 5 MB, or three times the size of a snapshot).
+        All claims and their tokens are valid, also those whose time ended meanwhile, until `due` ends them. With
+        `Durability.DISK` a commit also survives a power loss. Cost: proportional to the unsettled copies, and to the
+        bytes written since the last snapshot (at most some 5 MB, or three times the size of a snapshot).
 
         Raises StreamLockedError that names the process that has it open, StreamReadOnlyError for a foreign stream,
         StreamNotFoundError and StreamReplacedError as `Writer.open`, LogError for a damaged ledger, StorageFullError.
@@ -158,13 +159,13 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close the files and release the lock; again is harmless. What was not committed did not happen."""
+        """Close the files and release the lock; closing twice is harmless. Uncommitted changes are lost."""
         self._writer.close()
 
     # views
 
     def view(self, key: str, from_copy: int) -> View:
-        """The view of that name; if there is none, a new one that gets the copies from `from_copy` on.
+        """The view with this name; if there is none, a new one that gets the copies from `from_copy` on.
 
         Raises ValueError for a negative `from_copy`, and as the calls of `View`.
         """
@@ -182,9 +183,9 @@ class Ledger:
         return [View(self._state, state, self._change) for state in self._state.views.values()]
 
     def drop(self, key: str) -> bool:
-        """Forget a view; its pending moves stay. False if there is none of that name.
+        """Remove a view; its pending moves stay. False if there is none with this name.
 
-        To begin a view anew elsewhere, drop it and open it again: tokens of the old one fit nothing.
+        To begin a view anew at another copy, drop it and open it again: tokens of the old view are invalid then.
         """
         state = self._state.by_key.get(key)
         if state is not None:
@@ -194,16 +195,16 @@ class Ledger:
     # time
 
     def due(self, now_ms: int) -> list[Expired]:
-        """Make available what is due: claims and locks of sessions that ended, and waiting that did.
+        """End the claims, session locks and waits that are due; their copies become available.
 
-        Gives the copies whose claims ended: whether their attempts are too many is the caller's to say. Call it at the
-        beginning of a turn: a claim stands until a call of `due` with its time or a later one. Nothing is written.
+        Gives the copies whose claims ended; the caller decides whether they have too many attempts. Call it at the
+        beginning of a turn: a claim is valid until a call of `due` with its time or a later one. Nothing is written.
         """
         return self._state.due(now_ms)
 
     @property
     def next_due_ms(self) -> int:
-        """Nothing is due before; 2^63 − 1 if nothing will be."""
+        """The time before which nothing is due; 2^63 − 1 if nothing will be."""
         return self._state.next_due_ms
 
     # moves
@@ -212,24 +213,24 @@ class Ledger:
         """Committed moves that are not known to be in their targets, in order, by target.
 
         The caller appends each to its target under `publisher(move.view)` and `move.sequence`, in this order, and skips
-        those not above the target's last sequence of that publisher: an earlier process appended them. Then it says so
-        with `moved`. A move that cannot be appended holds back all later ones of its target. `append_moves` does this
-        for a target that is a stream. Do it after `open`, and after each commit that brought moves.
+        moves not above the target's last sequence of that publisher: an earlier process appended them. Then it calls
+        `moved`. A move that cannot be appended holds back all later ones of its target. `append_moves` does this for a
+        target that is a stream. Do it after `open`, and after each commit that brought moves.
 
-        A target knows the last sequences of at least 255 publishers: at most so many views may append to one target
+        A target remembers the last sequences of at least 255 publishers. So at most 255 views may append to one target
         before their `moved` is committed.
         """
         return self._state.moves
 
     def moved(self, target: str, sequence: int) -> None:
-        """The moves to `target` up to `sequence` are in it, as durably as they must be."""
+        """Note that the moves to `target` up to `sequence` are in it, as durably as they must be."""
         self._do(r.MoveDone(target.encode("utf-8", "surrogateescape"), sequence))
 
     def redirect(self, move: Move, target: str, change: bytes) -> None:
-        """A move whose target does not take it goes to another one, with another change; `moved` ends the first.
+        """Send a move that its target refuses to another target, with another change; `moved` ends the old move.
 
-        Both are in the same commit, so it is on its way to one of them, whatever crashes. The copy of a view that was
-        dropped has no other target: nothing is noted.
+        Both are in the same commit, so also after a crash the copy is on its way to exactly one of them. For a view
+        that was dropped nothing is noted.
         """
         if move.view in self._state.views:
             copies, attempts = np.array([[move.copy], [move.attempt]], dtype=np.int64)
@@ -251,7 +252,7 @@ class Ledger:
 
     @property
     def has_changes(self) -> bool:
-        """Whether `commit` has something to write."""
+        """Whether there are changes for `commit` to write."""
         return bool(self._pending) or self._unwritten is not None
 
     @property
@@ -260,12 +261,12 @@ class Ledger:
         return self._writer.is_broken
 
     def commit(self, now_ms: int) -> None:
-        """Write down what was changed since the last commit; when this returns, it is durable.
+        """Write the changes since the last commit; they are durable when this returns.
 
-        Without changes nothing is written. Raises StorageFullError, StreamReadOnlyError or LogError; then nothing may
-        be told to a peer, calls that change something raise, too, and a later `commit` writes what is missing first.
-        What was changed stays so in memory, and may or may not come back when the process dies. After a failure that
-        could not be taken back every commit raises: open the ledger again.
+        Without changes nothing is written. Raises StorageFullError, StreamReadOnlyError or LogError. Then send nothing
+        to a peer; calls that change something raise as well, and a later `commit` writes the missing changes first.
+        The changes stay in memory, and may or may not be in the ledger if the process dies. After a failure that could
+        not be taken back every commit raises: open the ledger again.
 
         Cost: about 10 µs, and while a snapshot is cut some 2 ms more.
         """
@@ -275,9 +276,9 @@ class Ledger:
             self.finish(write)
 
     def begin(self, now_ms: int) -> LedgerWrite | None:
-        """Begin a commit whose `LedgerWrite.run` is for another thread; None without changes.
+        """Begin a commit whose `LedgerWrite.run` may run in another thread; None without changes.
 
-        What is changed until `finish` is in the next one; no other commit begins before.
+        Changes made before `finish` belong to the next commit; no other commit may begin before `finish`.
         """
         if not self.has_changes:
             return None
@@ -285,7 +286,7 @@ class Ledger:
         return LedgerWrite(self._writer, self._unwritten, len(self._state.unplaced), now_ms)
 
     def finish(self, write: LedgerWrite) -> None:
-        """The end of a commit; raises as `commit`."""
+        """End a commit; raises as `commit`."""
         if write.offset is None:
             self._failure = write.error or LogError("writing failed inside", path=self._writer.stream.path)
             raise self._failure
@@ -295,7 +296,7 @@ class Ledger:
         self._note_snapshot(write.offset)
 
     def _message(self) -> bytes:
-        """What is to be written, with the next part of a snapshot if one is due."""
+        """The message to write: the pending changes, and the next part of a snapshot if one is due."""
         parts = self._pending
         self._pending = []
         if self._unwritten is not None:
@@ -304,12 +305,12 @@ class Ledger:
         if self._cutting is None and self._bytes_since >= enough:
             self._cutting = _Cutting(cut_snapshot(self._state), self._bytes_since)
         if self._cutting is not None:
-            # At least as much as the turn wrote: the snapshot is complete before the ledger has doubled.
+            # At least as many bytes as the turn's changes: the snapshot is complete before the ledger has doubled.
             parts += self._cutting.next_records(max(_SNAPSHOT_BYTES_AT_ONCE, sum(map(len, parts))))
         return r.encode_message(parts)
 
     def _note_snapshot(self, offset: int) -> None:
-        """A message was written: if the last part of a snapshot is in it, what was before is not needed any more."""
+        """Note that a message was written: if it completes a snapshot, earlier messages are not needed any more."""
         if self._needed_from:
             self._drop_segment()
         cutting = self._cutting
@@ -325,7 +326,7 @@ class Ledger:
 
     def _drop_segment(self) -> None:
         """Delete one segment that is not needed any more, if there is one."""
-        # One that cannot be deleted now is deleted after the next snapshot.
+        # A segment that cannot be deleted now is deleted after the next snapshot.
         with contextlib.suppress(LogError):
             if self._writer.drop_first_below(self._needed_from):
                 return

@@ -11,32 +11,32 @@ from headgate.ledger.state import Move
 from headgate.log import Writer
 
 MAX_PUBLISHERS = 200
-"""Views whose moves one call appends: the target must remember all their sequences until the ledger is committed."""
+"""Limit: views whose moves one call appends. The target must remember their sequences until the ledger commits."""
 
 
 MOVES_A_CALL = 16_384
-"""Moves that one call carries out; more are left for the next."""
+"""Limit: moves that one call carries out; more are left for the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What becomes of a move that its target does not take: it goes to another one, changed on its way as that says."""
+    """Another target for a move that its target refuses, and the change of the copy on its way there."""
 
     target: str
     change: bytes
 
 
 Made = tuple[bytes, bytes | None] | Elsewhere | None
-"""The message of a move, with its filter value, that of the field which the target declares, if it does; or where it
-goes instead; None: nowhere, it is over."""
+"""The message of a move, with its filter value if the target declares a field for these; or another target; None: the
+move is dropped."""
 
 
 def append_moves(ledger: Ledger, target: str, writer: Writer, *, made: Callable[[Move], Made], now_ms: int) -> int:
-    """Append the pending moves to a target, in order and each once; how many are not pending any more.
+    """Append the pending moves to a target, in order and each once; gives how many are not pending any more.
 
-    `made` gives the message of a move: the copy, as the view's rules make it of the message at its offset, with the
+    `made` gives the message of a move: the copy, as the view's rules make it from the message at its offset, with the
     move's change. Commit the ledger afterwards, and call again if moves are left. Raises what `made` and
-    `Writer.append` raise; the moves before that one are appended, and the ledger knows.
+    `Writer.append` raise; the moves before the failed one are appended, and noted in the ledger.
     """
     pending = ledger.moves().get(target, [])[:MOVES_A_CALL]
     last: dict[int, int | None] = {}
@@ -56,7 +56,7 @@ def append_moves(ledger: Ledger, target: str, writer: Writer, *, made: Callable[
             if isinstance(found, Elsewhere):
                 elsewhere.append((move, found))
             elif elsewhere:
-                # What is in the target counts as all before it: nothing is appended ahead of the commit of these.
+                # A move in the target counts for all moves before it, so append none until the redirects are committed.
                 break
             elif found is not None:
                 taken.append((move.sequence, found))
@@ -82,10 +82,10 @@ def append_moves(ledger: Ledger, target: str, writer: Writer, *, made: Callable[
 def redirect_moves(
     ledger: Ledger, target: str, *, last_sequence: Callable[[str], int | None], elsewhere: Callable[[Move], Elsewhere]
 ) -> int:
-    """Send the pending moves to a target that takes none elsewhere; how many are not pending any more.
+    """Redirect the pending moves of a target that takes none; gives how many are not pending any more.
 
-    `last_sequence` gives the last one of a publisher in the target: what is there already stays. Commit and call again
-    as for `append_moves`. Raises what the two raise.
+    `last_sequence` gives the last sequence of a publisher in the target: moves that are there already stay. Commit and
+    call again as for `append_moves`. Raises what the two callables raise.
     """
     moves = ledger.moves().get(target, [])[:MOVES_A_CALL]
     lasts = {view: last_sequence(ledger.publisher(view)) for view in {move.view for move in moves}}

@@ -1,4 +1,4 @@
-"""Sorted ranges of copies that grow together: which copies of a view were seen."""
+"""Sorted ranges of copies that merge as they grow: the copies of a view that were seen."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Ranges:
                 self.add(copy, copy + 1)
 
     def row_of(self, copy: int) -> int:
-        """Which range a copy is in; it is in one."""
+        """The number of the range that holds a copy; one does."""
         return bisect_right(self.starts, copy) - 1
 
     def first_gap(self) -> int:
@@ -61,7 +61,7 @@ class Ranges:
         return self.stops[0] if self.starts and self.starts[0] == 0 else 0
 
     def gaps(self, after: int) -> Iterator[tuple[int, int]]:
-        """What is in no range, from `after` on; the last gap ends at NO_COPY."""
+        """The gaps between the ranges, from `after` on; the last gap ends at NO_COPY."""
         row = max(0, bisect_right(self.starts, after) - 1)
         for start, stop in zip(self.starts[row:], self.stops[row:], strict=True):
             if after < start:

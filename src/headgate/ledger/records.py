@@ -1,4 +1,4 @@
-"""What a ledger writes down: one message per commit, records one after the other.
+"""The records of a ledger: one message per commit, records one after the other.
 
     message   u8  format, 1
               records
@@ -11,9 +11,9 @@
                          width 0: i64 step, if the count is above 1; value i = base + i · step
                          width 1, 2, 4, 8: count unsigned numbers of that width; value i = base + number i
 
-All numbers are little-endian. A view is named by its number, which no other view of the ledger has, before or after.
-A record says how things are after it, never by how much they changed: applied to a state that knows it already, or that
-does not know yet what was before, it gives the same (`state.py`, `snapshot.py`).
+All numbers are little-endian. A view is named by its number, which no other view of the ledger ever has. A record gives
+the new state, never a difference: it may be applied twice, or to a state that lacks earlier records, with the same
+result (`state.py`, `snapshot.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from headgate.ledger.copies import Int64Array
 
 FORMAT = 1
 MAX_ROWS = 1 << 20
-"""Rows of a column at most: a malformed count allocates no more."""
+"""Limit: rows of a column, so that a malformed count allocates no more."""
 
 _FORMAT_BYTE = bytes((FORMAT,))
 _I64 = struct.Struct("<q")
@@ -64,7 +64,7 @@ class Kind(IntEnum):
 
 Column = Annotated[Int64Array, "column"]
 Copies = Annotated[Int64Array, "copies"]
-"""A column that ascends, each value once, from 0 on."""
+"""A column of ascending values, each once, 0 or more."""
 
 
 class Record(msgspec.Struct, eq=False):
@@ -74,7 +74,7 @@ class Record(msgspec.Struct, eq=False):
 
 
 class ViewOpened(Record):
-    """A view: `key` is UTF-8. `from_copy`: it gets no copy below."""
+    """A view was opened: `key` is UTF-8; it gets no copy below `from_copy`."""
 
     kind: ClassVar[Kind] = Kind.VIEW
     view: int
@@ -83,14 +83,14 @@ class ViewOpened(Record):
 
 
 class ViewDropped(Record):
-    """A view is there no more, with all that belongs to it except its pending moves."""
+    """A view was removed, with everything that belongs to it except its pending moves."""
 
     kind: ClassVar[Kind] = Kind.DROPPED
     view: int
 
 
 class Seen(Record):
-    """Every copy of the view in the ranges `starts[i] … stops[i]` is known: in a row, or settled."""
+    """Every copy of the view in the ranges `starts[i] … stops[i]` is known: it has a row, or is settled."""
 
     kind: ClassVar[Kind] = Kind.SEEN
     view: int
@@ -108,9 +108,9 @@ class Settled(Record):
 
 
 class Claimed(Record):
-    """Copies belong to claim number `claim`, for the `attempts[i]`-th time, until `until_ms`.
+    """Copies belong to claim number `claim`, with attempt number `attempts[i]`, until `until_ms`.
 
-    A `session` that is not empty: as long as it stays locked; then `until_ms` is IN_SESSION.
+    With a `session` that is not empty: as long as it stays locked; then `until_ms` is IN_SESSION.
     """
 
     kind: ClassVar[Kind] = Kind.CLAIMED
@@ -143,7 +143,7 @@ class Renewed(Record):
 
 
 class Moved(Record):
-    """Copies are settled, and each is to be appended to `target` once, changed as `change` says.
+    """Copies are settled, and each is to be appended to `target` once, with the change `change`.
 
     Sequences: the ledger offset of this record's message · 2^20 + number of the move in the message, from 0.
     """
@@ -157,7 +157,7 @@ class Moved(Record):
 
 
 class MoveKept(Record):
-    """In a snapshot: moves that are pending, of one view, target and change."""
+    """In a snapshot: pending moves of one view, target and change."""
 
     kind: ClassVar[Kind] = Kind.MOVE_KEPT
     view: int
@@ -177,7 +177,7 @@ class MoveDone(Record):
 
 
 class SessionLocked(Record):
-    """A session is locked by lock number `lock` until `until_ms`; lock 0: by nobody."""
+    """A session is locked by lock number `lock` until `until_ms`; lock 0: it is not locked."""
 
     kind: ClassVar[Kind] = Kind.SESSION_LOCKED
     view: int
@@ -187,7 +187,7 @@ class SessionLocked(Record):
 
 
 class SessionState(Record):
-    """The state of a session, set at `set_ms`; `is_set` 0: none."""
+    """The state of a session, set at `set_ms`; `is_set` 0: it has no state."""
 
     kind: ClassVar[Kind] = Kind.SESSION_STATE
     view: int
@@ -198,7 +198,7 @@ class SessionState(Record):
 
 
 class Noted(Record):
-    """A copy that is not settled has a note, the caller's, until it is settled."""
+    """An unsettled copy has a note of the caller until it is settled."""
 
     kind: ClassVar[Kind] = Kind.NOTED
     view: int
@@ -207,7 +207,7 @@ class Noted(Record):
 
 
 class SnapshotBegun(Record):
-    """From here on the rest of all that was known at this place follows; the next claim and view have these numbers."""
+    """A snapshot begins: the whole state at this place follows; the next claim and view have these numbers."""
 
     kind: ClassVar[Kind] = Kind.SNAPSHOT_BEGUN
     next_claim: int
@@ -215,7 +215,7 @@ class SnapshotBegun(Record):
 
 
 class SnapshotComplete(Record):
-    """The snapshot that was begun last is complete: no message before the one with its beginning is needed."""
+    """The last snapshot is complete: no message before the one with its beginning is needed."""
 
     kind: ClassVar[Kind] = Kind.SNAPSHOT_COMPLETE
 
@@ -256,7 +256,7 @@ def decode_message(data: bytes | memoryview, *, path: str | Path, position: int)
 
 
 class _Reader:
-    """Where a decoder is in a message."""
+    """The position of a decoder in a message."""
 
     __slots__ = ("at", "begin", "data", "path", "position")
 

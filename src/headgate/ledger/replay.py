@@ -1,8 +1,7 @@
 """Reading a ledger back: the state that its messages make, beside its writer or before there is one.
 
-The stream of a ledger lies in its stream's folder, as the folder `ledger` or another one: a stream may have several
-ledgers that know nothing of each other. No list of streams looks there, and renaming or removing the stream takes them
-along.
+A ledger is itself a stream, in the folder `ledger`, or another one, of its stream's folder: a stream may have several
+independent ledgers. Lists of streams do not show them; renaming or removing the stream includes them.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ _ATTEMPTS = 3
 
 @dataclass(slots=True)
 class Replayed:
-    """A state, and where its newest whole snapshot began: `snapshot_at` (ledger offset; 0: the ledger's beginning).
+    """A state, and where its newest complete snapshot began: `snapshot_at` (ledger offset; 0: the ledger's beginning).
 
-    `bytes_since` bytes of messages were written from there on, `snapshot_bytes` until it was complete.
+    `bytes_since` bytes of messages were written from there on, `snapshot_bytes` until the snapshot was complete.
     """
 
     state: LedgerState = field(default_factory=LedgerState)
@@ -38,7 +37,7 @@ class Replayed:
     bytes_since: int = 0
     snapshot_bytes: int = 0
     _begun: tuple[int, int] | None = None
-    """Where a snapshot began that is not complete yet, and `bytes_since` there."""
+    """The beginning of an incomplete snapshot, and `bytes_since` there."""
 
     def take(self, data: memoryview, *, offset: int, path: Path, position: int) -> None:
         """Apply the message at a ledger offset. Raises LogError for malformed bytes."""
@@ -56,14 +55,14 @@ class Replayed:
 
 
 def ledger_folder(stream: Stream, folder: str = FOLDER) -> Path:
-    """The folder of a ledger of a stream; it is there from the first `Ledger.open` on."""
+    """The folder of a ledger of a stream; it exists from the first `Ledger.open` on."""
     return stream.path / folder
 
 
 def read_ledger(stream: Stream, *, now_ms: int, folder: str = FOLDER) -> LedgerState:
-    """What a stream's ledger says at this moment; a stream without a ledger has an empty one. Takes no lock.
+    """The state of a stream's ledger at this moment; an empty one for a stream without a ledger. Takes no lock.
 
-    Claims that ended by `now_ms` are not there. Raises LogError for a damaged ledger. Cost as `Ledger.open`.
+    Claims that ended by `now_ms` are left out. Raises LogError for a damaged ledger. Cost as `Ledger.open`.
     """
     path = ledger_folder(stream, folder)
     if not (path / "stream.json").exists():

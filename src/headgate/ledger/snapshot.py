@@ -1,9 +1,9 @@
-"""Snapshots, cut in small records while the ledger goes on: what a reader needs who does not read from the beginning.
+"""Snapshots, cut in small records while the ledger goes on, so that a reader need not begin at the ledger's beginning.
 
-A record of a snapshot says how one part of one view is when it is cut. What changed before that is in it, what changes
-later follows it, so a whole set of them, from `SnapshotBegun` to `SnapshotComplete`, and the records among and after
-them give the exact state, although every part was cut at another time. One order matters: of each view the locks of
-sessions come before its rows, because a lock that ends frees rows, and those are right only after they were cut.
+A record of a snapshot gives the state of one part of one view at the time when it is cut. It includes earlier changes;
+later changes follow it. So the records from `SnapshotBegun` to `SnapshotComplete`, with all others among and after
+them, give the exact state, although every part was cut at another time. One order matters: in each view the locks of
+sessions come before its rows, because a lock that ends frees rows, and these are right only after they were cut.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROWS_AT_ONCE = 2048
 
 
 def cut_snapshot(state: LedgerState) -> Iterator[r.Record]:
-    """The records of a snapshot, each made when it is asked for; the state may change in between.
+    """The records of a snapshot, each made when the iterator reaches it; the state may change in between.
 
     Cost: some 10 µs for a view without unsettled copies, some 0.1 ms for each 2 048 rows.
     """
@@ -43,7 +43,7 @@ def _cut_view(state: LedgerState, view: ViewState) -> Iterator[r.Record]:
     yield r.ViewOpened(view.number, view.from_copy, view.key.encode("utf-8", "surrogateescape"))
     for record in itertools.chain(_cut_seen(view), _cut_sessions(view), _cut_rows(view), _cut_notes(view)):
         if state.views.get(view.number) is not view:
-            return  # It was dropped meanwhile: nothing of it may follow that.
+            return  # The view was dropped meanwhile: no record of it may follow.
         yield record
 
 
@@ -77,7 +77,7 @@ def _cut_rows(view: ViewState) -> Iterator[r.Record]:
         if not in_session.all():
             yield _kept(view, rows.take(~in_session))
         for copy in rows.copies[in_session].tolist():
-            # As it is when its turn comes: the claim may have ended since with the lock, which nothing wrote down.
+            # The row as it is now: the claim may have ended with the lock meanwhile, for which there is no record.
             row = view.rows().rows_between(copy, copy + 1)
             name = (view.session_of or {}).get(copy)
             if name is not None:

@@ -1,8 +1,8 @@
-"""What a ledger knows, without files and without a clock: views, sessions, moves, and how each record changes them.
+"""The state of a ledger, without files and without a clock: views, sessions, moves, and how each record changes them.
 
-A call of the ledger and a message read back go through the same `LedgerState.apply`. Records say how things are, so
-they may be applied to less than was known when they were written: whoever reads from the middle of a ledger on has the
-exact state as soon as a whole snapshot followed (`snapshot.py`).
+A call of the ledger and a message read back go through the same `LedgerState.apply`. Records give new states, so they
+may be applied to a state that lacks earlier records: a reader that begins in the middle of a ledger has the exact state
+as soon as it has read a whole snapshot (`snapshot.py`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from headgate.ledger.ranges import Ranges
 from headgate.ledger.table import NEVER, CopyTable, RowCounts, Rows
 
 MOVE_BITS = 20
-"""A sequence of a move is the ledger offset of its message · 2^20 + its number in the message."""
+"""The sequence of a move is the ledger offset of its message · 2^20 + its number in the message."""
 
 MOVES_AT_ONCE = 1 << MOVE_BITS
-"""Moves of one message at most."""
+"""Limit: moves of one message."""
 
 _by_sequence = attrgetter("sequence")
 
 
 @dataclass(slots=True)
 class Session:
-    """A session of a view: who has its lock (0: nobody) until when, its state, and the copies claimed with the lock.
+    """A session of a view: its lock number (0: not locked) and the lock's end, its state, the copies claimed with it.
 
     The state was set at `set_ms`.
     """
@@ -48,7 +48,7 @@ class Session:
 class Move:
     """A copy on its way to `target`: settled in its view (by number), not known to be in the target.
 
-    `change` is what the caller gave; `sequence` rises with every move of a ledger.
+    `change` is the caller's; `sequence` rises with every move of a ledger.
     """
 
     sequence: int
@@ -69,7 +69,7 @@ class Expired:
 
 
 class ViewState:
-    """One view: what was seen, the rows of what is not settled of it, sessions. `key` None: not known yet."""
+    """One view: the copies that were seen, rows of the unsettled ones, sessions. `key` None: not known yet."""
 
     __slots__ = (
         "from_copy",
@@ -97,20 +97,20 @@ class ViewState:
         self.watched_ms = NEVER
 
     def rows(self) -> CopyTable:
-        """The table; a view without unsettled copies has none until now."""
+        """The table; made at the first use."""
         if self.table is None:
             self.table = CopyTable()
         return self.table
 
     def session(self, name: bytes) -> Session:
-        """A session; made if it is not there."""
+        """The session with a name; made if there is none."""
         if self.sessions is None:
             self.sessions = {}
         return self.sessions.setdefault(name, Session())
 
     @property
     def due_ms(self) -> int:
-        """Nothing of the view is due before."""
+        """The time before which nothing of the view is due."""
         return min(self.session_due_ms, NEVER if self.table is None else self.table.next_due_ms)
 
     def floor(self) -> int:
@@ -122,9 +122,9 @@ class ViewState:
         return RowCounts() if self.table is None else self.table.counts()
 
     def available(self, after: int, limit: int) -> list[tuple[int, int]]:
-        """At most `limit` runs `start … stop` from `after` on: single known copies, and ranges of which none is known.
+        """At most `limit` runs `start … stop` from `after` on: single known copies, and ranges of unknown ones.
 
-        Together they hold every copy that is neither settled nor claimed nor waiting. The last one ends at NO_COPY.
+        All runs together hold every copy that is neither settled nor claimed nor waiting; the last one ends at NO_COPY.
         """
         known = [] if self.table is None else self.table.available(after, limit).tolist()
         runs: list[tuple[int, int]] = []
@@ -141,7 +141,7 @@ class ViewState:
     # changes
 
     def settle(self, start: int, stop: int) -> None:
-        """All copies of a range are settled."""
+        """Settle all copies of a range."""
         self.seen.add(start, stop)
         if self.notes:
             gone = [start] if stop == start + 1 else [copy for copy in self.notes if start <= copy < stop]
@@ -153,7 +153,7 @@ class ViewState:
             self.table.settle(start, stop)
 
     def put(self, rows: Rows) -> None:
-        """Rows are as given; in no session."""
+        """Set rows as given; they leave their sessions."""
         if not len(rows):
             return
         first, last = int(rows.copies[0]), int(rows.copies[-1])
@@ -163,13 +163,13 @@ class ViewState:
         self.rows().put(rows)
 
     def note(self, copy: int, note: bytes) -> None:
-        """A copy has a note, in place of the one that it had."""
+        """Set the note of a copy, in place of an earlier one."""
         if self.notes is None:
             self.notes = {}
         self.notes[copy] = note
 
     def leave_sessions(self, copies: Int64Array) -> None:
-        """These copies are claimed with no session's lock any more."""
+        """Note that these copies are not claimed with the lock of a session any more."""
         if self.session_of:
             for copy in copies.tolist():
                 name = self.session_of.pop(copy, None)
@@ -177,7 +177,7 @@ class ViewState:
                     self.session(name).copies.discard(copy)
 
     def join_session(self, name: bytes, copies: Int64Array) -> None:
-        """These copies are claimed with the lock of a session."""
+        """Note that these copies are claimed with the lock of a session."""
         session = self.session(name)
         if self.session_of is None:
             self.session_of = {}
@@ -185,7 +185,7 @@ class ViewState:
         self.session_of.update(dict.fromkeys(copies.tolist(), name))
 
     def lock(self, name: bytes, lock: int, until_ms: int) -> Rows:
-        """The lock of a session is as given. Claims with an earlier lock end: gives those rows."""
+        """Set the lock of a session. Ends claims with an earlier lock, and gives their rows."""
         session = self.session(name)
         freed = Rows(*np.empty((4, 0), dtype=np.int64))
         # A session that is not known yet has lock 0 here, and its copies stay.
@@ -198,13 +198,13 @@ class ViewState:
         return freed
 
     def set_session_state(self, name: bytes, state: bytes | None, set_ms: int) -> None:
-        """The state of a session is as given."""
+        """Set the state of a session."""
         session = self.session(name)
         session.state, session.set_ms = state, set_ms
         self._forget(name)
 
     def end_sessions(self, now_ms: int) -> list[Rows]:
-        """Unlock the sessions whose locks end by `now_ms`; the rows of the claims that end with them."""
+        """Unlock the sessions whose locks end by `now_ms`; gives the rows of the claims that end with them."""
         if now_ms < self.session_due_ms:
             return []
         sessions = self.sessions or {}
@@ -229,15 +229,15 @@ class ViewState:
 
 
 class LedgerState:
-    """Views by number, pending moves by target, and the numbers that are given next."""
+    """Views by number, pending moves by target, and the numbers of the next claim and view."""
 
     def __init__(self) -> None:
         self.views: dict[int, ViewState] = {}
         self.by_key: dict[str, ViewState] = {}
         self.moves: dict[str, list[Move]] = {}
-        """Pending moves of each target that has any, by sequence."""
+        """Target → its pending moves by sequence, at least one."""
         self.unplaced: list[Move] = []
-        """Moves of the message that is being made: their sequences follow from its offset."""
+        """Moves of the message that is being made; its offset will give their sequences."""
         self.next_claim = 1
         self.next_view = 1
         self._due: list[tuple[int, int]] = []
@@ -264,7 +264,7 @@ class LedgerState:
         self._apply[record.kind](record)
 
     def place(self, offset: int, count: int | None = None) -> None:
-        """The moves that have no place, the first `count` or all, are in the message at this ledger offset."""
+        """Give the unplaced moves, the first `count` or all, their sequences: their message has this ledger offset."""
         if self.unplaced:
             for number, move in enumerate(self.unplaced[:count]):
                 self._add_move(
@@ -273,9 +273,9 @@ class LedgerState:
             del self.unplaced[:count]
 
     def due(self, now_ms: int) -> list[Expired]:
-        """Make available what is due: claims and locks of sessions that ended by `now_ms`, and waiting that did.
+        """End the claims, session locks and waits that are due at `now_ms`; their copies become available.
 
-        Nothing is written down for it. See `CopyTable.expire` for how late it may be.
+        No record is written for it. See `CopyTable.expire` for how late it may be.
         """
         found = []
         while self._due and self._due[0][0] <= now_ms:
@@ -298,11 +298,11 @@ class LedgerState:
 
     @property
     def next_due_ms(self) -> int:
-        """Nothing is due before this time; NEVER if nothing will be."""
+        """The time before which nothing is due; NEVER if nothing will be."""
         return self._due[0][0] if self._due else NEVER
 
     def floor(self, view: ViewState) -> int:
-        """The lowest copy that a view needs: not settled, or on its way to a target."""
+        """The lowest copy that a view needs: unsettled, or on its way to a target."""
         moving = (move.copy for move in self.pending_moves() if move.view == view.number)
         return min(view.floor(), *moving, NO_COPY)
 
@@ -313,7 +313,7 @@ class LedgerState:
         return offset_of(min(needed)) if needed else None
 
     def pending_moves(self) -> list[Move]:
-        """All moves that are not known to be in their targets, those not committed included."""
+        """All moves that are not known to be in their targets, including uncommitted ones."""
         return [*self.unplaced, *(move for moves in self.moves.values() for move in moves)]
 
     # what each record does
@@ -391,7 +391,7 @@ class LedgerState:
             self._add_move(Move(row[0], record.view, target, record.change, row[1], row[2]))
 
     def _add_move(self, move: Move) -> None:
-        """Add a move at its place; one that is known already adds nothing."""
+        """Add a move at its place; a known one is ignored."""
         moves = self.moves.setdefault(move.target, [])
         row = len(moves)
         if moves and moves[-1].sequence >= move.sequence:

@@ -1,13 +1,13 @@
 """The known, unsettled copies of one view: four columns, sorted by copy.
 
     copy      the copy
-    claim     the number of the claim that has it; 0: nobody has it
+    claim     the number of its claim; 0: it is not claimed
     attempt   how often it was claimed; −1: the row is settled and waits to be removed
     until     claimed: when the claim ends, IN_SESSION if with its session's lock;
               else: the time before which it is not available; 0: it is available
 
 32 bytes a copy. Taking copies in order writes at the end of the columns, settling them in order moves their beginning;
-both cost the same whatever the number of copies. Only a copy that is taken before copies already known moves rows.
+the cost of both does not depend on the number of copies. Only taking a copy below known ones moves rows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RowCounts:
 
 _NO_COLUMNS = np.empty((4, 0), dtype=np.int64)
 _NO_COPIES = _NO_COLUMNS[_COPY].data
-"""Shared by all tables without rows: thousands of subscriptions have nothing to settle."""
+"""Shared by all tables without rows: thousands of subscriptions may have no unsettled copy."""
 
 
 class CopyTable:
@@ -76,9 +76,9 @@ class CopyTable:
         self._columns, self._copies = _NO_COLUMNS, _NO_COPIES
         self._start = self._stop = 0
         self.live = 0
-        """Copies in the table."""
+        """Number of copies in the table."""
         self.next_due_ms = NEVER
-        """No claim and no waiting ends before this time."""
+        """No claim and no wait ends before this time."""
         self.lowest_available = NO_COPY
         """No copy below it is available."""
 
@@ -91,18 +91,18 @@ class CopyTable:
 
     @property
     def last(self) -> int:
-        """The highest copy that may be here; −1 without one."""
+        """The highest copy that may be in the table; −1 without one."""
         return self._copies[self._stop - 1] if self._start < self._stop else -1
 
     def find(self, copies: Int64Array) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Where each copy stands, and whether it is here; the place of one that is not is arbitrary. Any order."""
+        """The place of each copy, and whether it is in the table; else its place is arbitrary. Any order."""
         if not self.live:
             return np.zeros(len(copies), dtype=np.intp), np.zeros(len(copies), dtype=np.bool_)
         places = self._places(copies)
         return places, (self._columns[_COPY, places] == copies) & (self._columns[_ATTEMPT, places] >= 0)
 
     def find_claimed(self, copies: Int64Array, claims: Int64Array) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Where each copy stands, and whether it has that claim, which is not 0. As `find`."""
+        """The place of each copy, and whether it has this claim, which is not 0. As `find`."""
         if not self.live:
             return np.zeros(len(copies), dtype=np.intp), np.zeros(len(copies), dtype=np.bool_)
         places = self._places(copies)
@@ -120,7 +120,7 @@ class CopyTable:
         return Rows(*window[:, window[_ATTEMPT] >= 0])
 
     def rows_from(self, start: int, limit: int) -> tuple[Rows, int]:
-        """At most `limit` rows from copy `start` on, and from where the next ones follow; NO_COPY: none do."""
+        """At most `limit` rows from copy `start` on, and the copy of the next row; NO_COPY: there is none."""
         lo, _ = self._span(start, NO_COPY)
         hi = min(self._stop, lo + limit)
         window = self._columns[:, lo:hi]
@@ -159,7 +159,7 @@ class CopyTable:
         return copies
 
     def counts(self) -> RowCounts:
-        """How many copies are in which state. Cost: a few nanoseconds a copy."""
+        """The number of copies in each state. Cost: a few nanoseconds a copy."""
         window = self._columns[:, self._start : self._stop]
         claimed = int(np.count_nonzero(window[_CLAIM]))
         waiting = int(np.count_nonzero((window[_CLAIM] == 0) & (window[_UNTIL] != 0)))
@@ -168,7 +168,7 @@ class CopyTable:
     # changing
 
     def put(self, rows: Rows) -> None:
-        """Add rows, or replace those of the same copies."""
+        """Add rows, or replace the rows of the same copies."""
         if not len(rows):
             return
         if int(rows.copies[0]) > self.last:
@@ -181,7 +181,7 @@ class CopyTable:
         self._note(rows)
 
     def set(self, places: NDArray[np.intp], *, claim: int | None = None, until_ms: int) -> None:
-        """Change rows at places from `find`: their time, and with `claim` 0 nobody has them any more."""
+        """Change rows at places from `find`: their time, and with `claim` also their claim; 0 ends it."""
         if claim is not None:
             self._columns[_CLAIM, places] = claim
         self._columns[_UNTIL, places] = until_ms
@@ -207,10 +207,10 @@ class CopyTable:
             self._compact()
 
     def expire(self, now_ms: int) -> Rows:
-        """Make available what is due at `now_ms`: claims that ended, and waiting that did. Rows as they were before.
+        """Make copies available whose claim or wait ended by `now_ms`; gives their rows as they were before.
 
-        Looks at every row, so for a large table not more often than all 10 000 rows a millisecond: of a million copies,
-        one may be due 0.1 s before this finds it.
+        It looks at every row, so for a large table it is not due again before 1 ms per 10 000 rows has passed: among a
+        million copies, one may be found 0.1 s late.
         """
         window = self._columns[:, self._start : self._stop]
         untils = window[_UNTIL]
@@ -228,7 +228,7 @@ class CopyTable:
     # inside
 
     def _note(self, rows: Rows) -> None:
-        """Keep the lower bounds right for rows that were changed."""
+        """Lower the bounds `next_due_ms` and `lowest_available` for changed rows."""
         if len(rows) == 1:
             until, copy = int(rows.untils[0]), int(rows.copies[0])
             if until:
@@ -248,7 +248,7 @@ class CopyTable:
 
     def _places(self, copies: Int64Array) -> NDArray[np.intp]:
         if len(copies) == 1:
-            # A copy that is settled alone is found in a tenth of the time.
+            # Finding a single copy so takes a tenth of the time.
             return np.array((bisect_left(self._copies, int(copies[0]), self._start, self._stop - 1),), dtype=np.intp)
         places = np.searchsorted(self._columns[_COPY, self._start : self._stop], copies)
         np.minimum(places, self._stop - self._start - 1, out=places)
@@ -261,13 +261,13 @@ class CopyTable:
         return lo, hi
 
     def _empty(self) -> None:
-        """Begin again at the front; the memory of many rows is given back."""
+        """Begin again at the front; frees the memory of many rows."""
         self._start = self._stop = 0
         if self._columns.shape[1] > _LOOK_ROWS:
             self._compact()
 
     def _skip_settled(self) -> None:
-        """Let the window begin with a copy that is here."""
+        """Let the window begin with an unsettled copy."""
         attempts = self._columns[_ATTEMPT]
         while self._start < self._stop and attempts[self._start] < 0:
             window = attempts[self._start : min(self._stop, self._start + _LOOK_ROWS)] >= 0

@@ -1,4 +1,4 @@
-"""A view of a ledger: everything that one subscription or consumer group does with its copies."""
+"""A view of a ledger: the operations of one subscription or consumer group on its copies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_NOTES: Mapping[int, bytes] = MappingProxyType({})
 
 @dataclass(slots=True)
 class Claim:
-    """Copies that were claimed together: `copies` and how often each was claimed by now, `(copies,)` int64."""
+    """Copies that were claimed together: `copies`, and `attempts`, how often each was claimed, `(copies,)` int64."""
 
     number: int
     copies: Int64Array
@@ -37,7 +37,7 @@ class Claim:
 
 
 class Standing(IntEnum):
-    """What is known of a copy that was looked at: settled, or who may take it."""
+    """The state of a copy that was looked at."""
 
     SETTLED = 0
     AVAILABLE = 1
@@ -48,10 +48,10 @@ class Standing(IntEnum):
 class View:
     """One view of an open ledger; made by `Ledger.view`.
 
-    What changes the view counts at once for later calls, and is on disk after the next `Ledger.commit`: send nothing
-    that follows from it before. Copies and ranges are given ascending. Calls raise LogError after the view was dropped,
-    and what `Ledger.commit` raised as long as a commit is unfinished; then they change nothing. ValueError for
-    arguments that are a mistake of the caller: copies that are not available, not ascending, or more than 2^20.
+    Changes are valid at once for later calls, and on disk after the next `Ledger.commit`: send nothing that depends on
+    them before. Copies and ranges are given ascending. Calls raise LogError after the view was dropped, and the error
+    of a failed `Ledger.commit` until a later one succeeds; then they change nothing. ValueError for mistakes of the
+    caller: copies that are not available, not ascending, or more than 2^20.
     """
 
     __slots__ = ("_change", "_ledger", "_state")
@@ -78,38 +78,38 @@ class View:
 
     @property
     def floor(self) -> int:
-        """The lowest copy that it needs: unsettled, or on its way to a target. Cost: one step per pending move."""
+        """The lowest copy that the view needs: unsettled, or on its way to a target. Cost: a step per pending move."""
         return self._ledger.floor(self._state)
 
     def counts(self) -> RowCounts:
-        """Known copies that are claimed, wait, or are available again; not those that were never looked at."""
+        """Known copies by state: claimed, waiting, or available again. Copies never looked at do not count."""
         return self._state.counts()
 
     def available(self, after: int = 0, *, limit: int = 256) -> list[tuple[int, int]]:
         """At most `limit` runs of copies, from copy `after` on, that are not settled, claimed or waiting.
 
-        A run of one copy, `(copy, copy + 1)`, was released: that copy exists. A longer one was never looked at, so
-        which of its copies the view has is the caller's to find out; the last one ends at NO_COPY.
+        A run of one copy, `(copy, copy + 1)`, was released: that copy exists. A longer one was never looked at, and the
+        caller has to find which of its copies the view gets; the last one ends at NO_COPY.
         """
         return self._state.available(after, limit)
 
     def returned(self, limit: int) -> Int64Array:
-        """The lowest copies that are known and available, at most `limit`: they were released, or noted."""
+        """The lowest known copies that are available, at most `limit`: released, postponed, or with an ended claim."""
         return self._state.rows().available(0, limit)
 
     def holds(self, tokens: Tokens) -> NDArray[np.bool_]:
-        """`(tokens,)`: which claims still stand."""
+        """`(tokens,)`: which claims are still valid."""
         return self._find(tokens)[1]
 
     def attempts(self, tokens: Tokens) -> Int64Array:
-        """`(tokens,)`: how often each copy was claimed by now; 0 where the claim does not stand any more."""
+        """`(tokens,)`: how often each copy was claimed so far; 0 where the claim is not valid any more."""
         places, held = self._find(tokens)
         attempts = np.zeros(len(tokens), dtype=np.int64)
         attempts[held] = self._state.rows().rows_at(places[held]).attempts
         return attempts
 
     def attempts_of(self, copies: Int64Array) -> Int64Array:
-        """`(copies,)`: how often each copy was claimed by now, whoever has it; 0 for one that is not known."""
+        """`(copies,)`: how often each copy was claimed so far, in any state; 0 for an unknown copy."""
         attempts = np.zeros(len(copies), dtype=np.int64)
         places, known = self._state.rows().find(copies)
         attempts[known] = self._state.rows().rows_at(places[known]).attempts
@@ -117,7 +117,7 @@ class View:
 
     @property
     def notes(self) -> Mapping[int, bytes]:
-        """The notes of copies that have one."""
+        """Copy → its note, for copies with a note."""
         return self._state.notes or _NO_NOTES
 
     def unseen(self, copies: Int64Array) -> NDArray[np.bool_]:
@@ -125,7 +125,7 @@ class View:
         return np.array([copy not in self._state.seen for copy in copies.tolist()], dtype=np.bool_)
 
     def standings(self, copies: Int64Array) -> NDArray[np.int8]:
-        """`(copies,)` of `Standing`, in any order; a copy that was never looked at counts as settled."""
+        """`(copies,)`: the `Standing` of copies in any order; a copy never looked at counts as settled."""
         found = np.zeros(len(copies), dtype=np.int8)
         table = self._state.rows()
         places, known = table.find(copies)
@@ -136,7 +136,7 @@ class View:
         return found
 
     def unsettled(self, from_copy: int, limit: int) -> Int64Array:
-        """At most `limit` known copies at or above one that are not settled, ascending, whoever has them."""
+        """At most `limit` known, unsettled copies from `from_copy` on, ascending, in any state."""
         return self._state.rows().rows_from(from_copy, limit)[0].copies
 
     @property
@@ -151,7 +151,7 @@ class View:
 
     @property
     def seen_until(self) -> int:
-        """The copy behind all that were looked at."""
+        """The copy behind all copies that were looked at."""
         return self._state.seen.stop
 
     # taking copies
@@ -164,11 +164,11 @@ class View:
         session: str | None = None,
         covered: CopyRanges = (),
     ) -> Claim:
-        """Take available copies until `until_ms`; each attempt is one higher than before.
+        """Claim available copies until `until_ms`; each attempt is one higher than before.
 
-        `covered` are ranges that were searched: they hold no copies of the view but these and those known already, so
-        the rest of them counts as settled. With `session`, which must be locked, the copies stay claimed as long as its
-        lock does, whatever `until_ms` says.
+        `covered` are ranges that were searched: they hold no other copies of the view than these and known ones, so the
+        rest of them counts as settled. With `session`, which must be locked, the copies stay claimed as long as its
+        lock lasts, and `until_ms` does not count.
         """
         column = _ascending(copies)
         attempts = self._attempts_of_available(column) + 1
@@ -187,9 +187,9 @@ class View:
         return Claim(number, column, attempts)
 
     def postpone(self, copies: Sequence[int] | Int64Array, not_before_ms: int, *, covered: CopyRanges = ()) -> None:
-        """Note available copies without claiming them: available from `not_before_ms` on, 0: at once.
+        """Make available copies known without claiming them: available from `not_before_ms` on, 0: at once.
 
-        `covered` as for `claim`. So a waiting message waits, and copies of many sessions are known before any is taken.
+        `covered` as for `claim`. It delays a message, and makes copies of many sessions known before any is claimed.
         """
         column = _ascending(copies)
         attempts = self._attempts_of_available(column)
@@ -197,10 +197,10 @@ class View:
         if len(column):
             self._keep(column, attempts, not_before_ms)
 
-    # giving them back, or away
+    # settling, releasing and moving copies
 
     def complete(self, tokens: Tokens) -> NDArray[np.bool_]:
-        """Settle claimed copies. `(tokens,)`: which claims still stood; the others changed nothing."""
+        """Settle claimed copies. Gives `(tokens,)`: which claims were still valid; the others change nothing."""
         places, held = self._find(tokens)
         places = places[held]
         if len(places):
@@ -216,9 +216,9 @@ class View:
             self._do(r.Settled(self.number, *columns))
 
     def release(self, tokens: Tokens, *, counts: bool, not_before_ms: int = 0) -> NDArray[np.bool_]:
-        """Give claimed copies back: available from `not_before_ms` on, 0: at once. Gives as `complete`.
+        """Release claimed copies: available from `not_before_ms` on, 0: at once. Gives as `complete`.
 
-        Unless it `counts`, the attempt is taken back, too.
+        Unless it `counts`, the attempt is taken back as well.
         """
         rows, held = self._held(tokens)
         if len(rows):
@@ -226,9 +226,9 @@ class View:
         return held
 
     def renew(self, tokens: Tokens, until_ms: int) -> NDArray[np.bool_]:
-        """Claims end at `until_ms`, earlier or later than before. Gives as `complete`.
+        """Let claims end at `until_ms`, earlier or later than before. Gives as `complete`.
 
-        Copies that are claimed with the lock of a session stay so: renew the session.
+        Copies that are claimed with the lock of a session do not change: renew the session.
         """
         _check_time(until_ms)
         rows, held = self._held(tokens)
@@ -238,10 +238,10 @@ class View:
         return held
 
     def claim_again(self, tokens: Tokens, until_ms: int) -> tuple[NDArray[np.bool_], Tokens]:
-        """Claimed copies are claimed anew until `until_ms`, by one more number; that is no attempt.
+        """Claim claimed copies again until `until_ms`, with a new number; that does not count as an attempt.
 
-        Gives as `complete`, and the tokens in place of these, which fit nothing any more. Copies that are claimed with
-        the lock of a session keep theirs: renew the session.
+        Gives as `complete`, and new tokens; the old ones are invalid then. Copies that are claimed with the lock of a
+        session keep their tokens: renew the session.
         """
         _check_time(until_ms)
         places, held = self._find(tokens)
@@ -254,9 +254,9 @@ class View:
         return held, Tokens(tokens.copies, claims)
 
     def note(self, copy: int, note: bytes) -> None:
-        """Keep a note with a copy that is known and not settled, in place of its last one, until it is settled.
+        """Keep a note with a known, unsettled copy, in place of its last note, until it is settled.
 
-        Raises ValueError for another copy.
+        Raises ValueError for any other copy.
         """
         if not self._state.rows().find(np.array([copy], dtype=np.int64))[1][0]:
             raise ValueError(f"copy {copy} of view {self.key!r} is not known, or settled")
@@ -265,15 +265,15 @@ class View:
     def move(self, tokens: Tokens, target: str, change: bytes) -> NDArray[np.bool_]:
         """Settle claimed copies, to be appended to `target` exactly once. Gives as `complete`.
 
-        `change` is the caller's: how the copy is changed on its way. Written down is the intent; after the commit
-        `Ledger.moves` lists it until `Ledger.moved`.
+        `change` is the caller's description of how the copy is changed on its way. The commit writes the intent down;
+        then `Ledger.moves` lists it until `Ledger.moved`.
         """
         rows, held = self._held(tokens)
         self._move(rows.copies, rows.attempts, target, change)
         return held
 
     def move_available(self, copies: Sequence[int] | Int64Array, target: str, change: bytes) -> None:
-        """`move` for copies that nobody has: too old, or claimed too often."""
+        """As `move`, for copies that are not claimed: too old, or claimed too often."""
         column = _ascending(copies)
         attempts = self._attempts_of_available(column)
         self._move(column, attempts, target, change)
@@ -281,7 +281,7 @@ class View:
     # sessions
 
     def lock_session(self, session: str, until_ms: int) -> int | None:
-        """Lock a session until `until_ms`; the number of the lock, None if somebody has it."""
+        """Lock a session until `until_ms`; gives the number of the lock, None if the session is locked already."""
         _check_time(until_ms)
         held = (self._state.sessions or {}).get(_encoded(session))
         if held is not None and held.lock:
@@ -291,7 +291,7 @@ class View:
         return lock
 
     def renew_session(self, session: str, lock: int, until_ms: int) -> bool:
-        """The lock ends at `until_ms`; false if it ended before."""
+        """Let the lock end at `until_ms`; false if it ended before."""
         _check_time(until_ms)
         if not self._has_lock(session, lock):
             return False
@@ -299,7 +299,7 @@ class View:
         return True
 
     def unlock_session(self, session: str, lock: int) -> bool:
-        """Give a lock back, and with it all copies claimed with it; false if it ended before."""
+        """Release a lock, and all copies claimed with it; false if it ended before."""
         if not self._has_lock(session, lock):
             return False
         self._do(r.SessionLocked(self.number, _encoded(session), 0, 0))
@@ -313,11 +313,11 @@ class View:
         return Tokens(copies[known], self._state.rows().rows_at(places[known]).claims)
 
     def holds_session(self, session: str, lock: int) -> bool:
-        """Whether a lock stands."""
+        """Whether a lock is still valid."""
         return self._has_lock(session, lock)
 
     def is_locked(self, session: str) -> bool:
-        """Whether anybody has the lock of a session."""
+        """Whether a session is locked."""
         held = (self._state.sessions or {}).get(_encoded(session))
         return held is not None and held.lock > 0
 
@@ -344,11 +344,11 @@ class View:
         return held is not None and lock > 0 and held.lock == lock
 
     def _find(self, tokens: Tokens) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """The place of each token's copy, and whether its claim stands."""
+        """The place of each token's copy, and whether its claim is valid."""
         return self._state.rows().find_claimed(tokens.copies, tokens.claims)
 
     def _held(self, tokens: Tokens) -> tuple[Rows, NDArray[np.bool_]]:
-        """The rows of the tokens whose claims stand, ascending, each once; and which those are."""
+        """The rows of the tokens with valid claims, ascending, each once; and which tokens these are."""
         places, held = self._find(tokens)
         return self._state.rows().rows_at(np.unique(places[held])), held
 
@@ -386,7 +386,7 @@ class View:
             self._do(r.Moved(self.number, _encoded(target), change, copies, attempts))
 
     def _seen_parts(self, first: int, last: int) -> list[tuple[int, int]]:
-        """A run of known copies, cut where copies lie between that were not looked at."""
+        """A run of known copies, cut where copies that were not looked at lie in between."""
         seen = self._state.seen
         if first == last:
             return [(first, last + 1)]

@@ -1,6 +1,6 @@
 """Streams on disk: append-only logs of chunks in RabbitMQ's own file format. Bytes and filter values, no messages.
 
-A reader never needs the writer, the writer never waits for a reader. What others use, and the module behind it:
+A reader never needs the writer, the writer never waits for a reader. The public names, and the module behind each:
 
     find       resolve_stream, list_streams, stream_folder, lock_root                                   root
     read       Stream, Segment, SegmentReader, ChunkTable, OffsetSpecification          stream, segment, offsets
@@ -19,8 +19,8 @@ A reader never needs the writer, the writer never waits for a reader. What other
                encode_checked, decode_checked_if_noted: small files of JSON with a checksum     checked_json
     in tests   without_flushing                                                                            files
 
-Hidden: how an append becomes visible or is taken back (`last_pair`), what a crash leaves (`recovery`, `roll_forward`),
-and what is kept (`retention`).
+Hidden: how an append becomes visible or is taken back (`last_pair`), mending after a crash (`recovery`,
+`roll_forward`), and which segments are kept (`retention`).
 """
 
 from typing import TYPE_CHECKING

@@ -38,7 +38,7 @@ class AreaParts:
         self._position = 0
 
     def add(self, data: bytes) -> Area:
-        """One more area."""
+        """Add an area."""
         view = memoryview(data)
         crcs = tuple(zlib.crc32(view[at : at + PIECE_BYTES]) for at in range(0, len(data), PIECE_BYTES))
         area = Area(self._position, len(data), crcs)
@@ -52,7 +52,7 @@ ReadBytes = Callable[[int, int], bytes]
 
 
 def read_area(read: ReadBytes, area: Area, start: int, stop: int, *, path: Path, areas_at: int) -> bytes:
-    """Bytes of an area, from whole pieces that check; `areas_at` is where areas begin in the file.
+    """Bytes of an area, from whole pieces whose checksums agree; `areas_at` is where areas begin in the file.
 
     Raises CorruptSidecarError for damaged bytes.
     """

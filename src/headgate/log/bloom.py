@@ -1,5 +1,4 @@
-"""The Bloom filter of a chunk: which filter values are in it. For writer and reader, no files (osiris_log.md section
-5).
+"""The Bloom filter of a chunk: the filter values in it. For writer and reader, without files (osiris_log.md section 5).
 
 A chunk's filter is a bit field of the stream's filter size B (16 to 255 bytes); bit 0 is the most significant bit of
 byte 0. Each filter value sets two bits in 1 … 8·B−1. Messages without a value set bit 0, so that a reader with *match
@@ -26,7 +25,7 @@ MAX_FILTER_SIZE_BYTES = 255
 DEFAULT_FILTER_SIZE_BYTES = 16
 
 _FEW_CHUNKS = 64
-"""For fewer chunks than this, and than values, all values are tested at once; else value by value over all chunks."""
+"""With fewer chunks than this, and than values, all values are tested at once; else value by value over all chunks."""
 
 _MASK = 0xFFFFFFFF
 _GOLDEN_RATIO = 0x9E3779B9
@@ -79,7 +78,7 @@ def phash2_of_list(value: bytes) -> int:
 
 @functools.lru_cache(maxsize=8192)
 def bit_positions(value: bytes, size_bytes: int) -> tuple[int, int]:
-    """The two bits that a filter value sets in a filter of that size; (0, 0) for the empty value."""
+    """The two bits that a filter value sets in a filter of `size_bytes`; (0, 0) for the empty value."""
     if not value:
         return 0, 0
     span = 8 * size_bytes - 1
@@ -107,7 +106,7 @@ def fill_ratio(bloom: bytes) -> float:
 
 
 def false_positive_rate(num_values: int, size_bytes: int) -> float:
-    """Expected share of chunks that pass for a value they do not hold, with `num_values` distinct values per chunk."""
+    """Expected share of chunks that pass for a value that they lack, with `num_values` distinct values per chunk."""
     bits = 8 * size_bytes
     return float((1.0 - math.exp(-2.0 * num_values / bits)) ** 2)
 
@@ -122,7 +121,7 @@ def check_filter_size(size_bytes: int, *, option: str) -> int:
 
 
 class BloomMatcher:
-    """Which chunks may hold a message with one of the wanted filter values: stage 1.
+    """Tests which chunks may hold a message with one of the wanted filter values: stage 1.
 
     A chunk passes if one wanted value has both its bits set, at the positions of the chunk's own filter size; with
     `match_unfiltered` (or the wanted value "") also if bit 0 is set or there are no Bloom bytes. Bytes and text

@@ -189,10 +189,10 @@ def build_chunks(
 
 
 def pack_chunks(built: BuiltChunks, compression: f.Compression) -> BuiltChunks:
-    """Chunks of simple entries, each with its messages in one sub-batch; Bloom bytes and trailers stay as they are.
+    """Pack the messages of each chunk of simple entries into one sub-batch; Bloom bytes and trailers stay as they are.
 
     So the filter values of the members set the bits of their chunk. A message beyond EXPANSION_LIMIT_BYTES, which is
-    alone in its chunk, stays a simple entry: readers refuse to expand so much.
+    alone in its chunk, stays a simple entry: readers refuse to expand more.
     """
     view = built.data.data
     packed = bytearray()
@@ -291,7 +291,7 @@ def _build_in_kernel(
 
 
 def has_kernels() -> bool:
-    """Whether both kernels that chunks are built with are there; each can be in the cache without the other."""
+    """Whether both kernels for building chunks can be used; each can be in the cache without the other."""
     return all(kernels.load(module) is not None for module in ("headgate.log.kernel", "headgate.kernels.checksum"))
 
 
@@ -444,7 +444,7 @@ class ChunkBuilder:
         self._take(build_chunks(data, np.cumsum(lengths) - lengths, lengths, values, self._limits))
 
     def _room_for(self, lengths: Int64Array) -> int:
-        """How many of the next messages still fit the pending chunk."""
+        """The number of next messages that still fit the pending chunk."""
         count = min(len(lengths), self._limits.max_messages - self._pending_count)
         ends = np.cumsum(lengths[:count] + f.ENTRY_HEAD_BYTES, dtype=np.int64)
         return int(np.searchsorted(ends, self._limits.max_bytes - self._pending_bytes, side="right"))

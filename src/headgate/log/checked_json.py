@@ -18,17 +18,17 @@ def encode_checked(fields: dict[str, Any]) -> bytes:
 
 
 def decode_checked(raw: bytes) -> tuple[dict[str, Any], str | None]:
-    """The other fields of a file, and what is wrong with its checksum; None for nothing.
+    """The other fields of a file, and the fault of its checksum, or None.
 
-    A file without one, which an earlier version or a person wrote, has that for its fault. Raises
-    msgspec.DecodeError and UnicodeDecodeError for what is no JSON of that form.
+    A missing checksum, in a file of an earlier version or written by hand, is a fault as well. Raises
+    msgspec.DecodeError and UnicodeDecodeError for bytes that are not a JSON object.
     """
     fields, noted = _decoded(raw)
     return fields, _fault(fields, noted)
 
 
 def decode_checked_if_noted(raw: bytes) -> bytes:
-    """The other fields of a file as JSON; one without a checksum is taken as it is.
+    """The other fields of a file as JSON; a file without a checksum is accepted as it is.
 
     Raises as `decode_checked`; msgspec.DecodeError for a wrong checksum.
     """
@@ -42,7 +42,7 @@ def decode_checked_if_noted(raw: bytes) -> bytes:
 
 
 def _decoded(raw: bytes) -> tuple[dict[str, Any], object]:
-    """The other fields, and the checksum that is noted, or `_MISSING`."""
+    """The other fields, and the checksum in the file, or `_MISSING`."""
     fields = msgspec.json.decode(raw, type=dict[str, Any])
     return fields, fields.pop(_CHECKSUM, _MISSING)
 

@@ -1,4 +1,4 @@
-"""The CRCs of chunks: of many at once, and of one in a file."""
+"""CRCs of chunks: of many chunks at once, and of one chunk in a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def first_mismatch(
     *,
     only_loaded: bool = False,
 ) -> int | None:
-    """Number of the first byte range of `data` whose CRC-32 is not the expected one; None when all are right.
+    """The number of the first byte range of `data` whose CRC-32 is not the expected one; None when all are right.
 
     `starts`, `sizes` (bytes, inside `data`) and `expected` (unsigned) are `(ranges,)` int64. Cost: about 25 GB/s if the
     processor has carry-less multiplication, else the standard library's speed. With `only_loaded` kernels are used only

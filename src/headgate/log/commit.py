@@ -1,14 +1,14 @@
 """Appending staged chunks exactly once: all outputs of one batch of one query.
 
 1. `StagedFile` (staging.py): tasks write whole chunks to separate files, each for one output or for several.
-2. `Commits.publish` (manifest.py): one rename decides which of them are the batch, and in which order.
+2. `Commits.publish` (manifest.py): one rename decides which of these files are the batch, and in which order.
 3. `finish_pending` (roll_forward.py): under each stream's lock the chunks are appended, numbered (query, batch · 2^20 +
    n) in their trailers; `stream.json` keeps the last number where trailers might lose it. A staged file is removed when
    all its chunks are appended.
 4. `Commits.complete`: the manifest becomes the query's `completed.json`.
 
 Every writer that opens a stream of a published batch finishes the batch. A second commit of a batch drops its own
-staged files and finishes the batch that the first one decided, if need be.
+staged files and, if necessary, finishes the batch that the first one decided.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COPYING_FROM_BYTES = 1 << 20
 """From this many bytes per output on, most time goes into the system's copies, which do not hold the interpreter."""
 
 LEFTOVERS_KEPT_MS = 7 * 24 * 3600 * 1000
-"""After this time staged files that no manifest names are removed, of any query."""
+"""How long staged files that no manifest names are kept, of any query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ def commit_batch(
     """Append the outputs of a batch to their streams, exactly once, even if processes die meanwhile.
 
     Batches of a query are numbered upwards from 0; the pair (query, batch) identifies a commit.
-    `now_ms` becomes the chunks' time. `durable`: the result survives a power loss (the files were staged durably, too).
+    `now_ms` becomes the chunks' time. `durable`: the result survives a power loss (if the files were staged durably).
     `wait` is for the locks of the streams. After an error the batch may be decided or not: commit it again, or
-    `abort_batch` and stage it again; nothing is appended twice. Staged files of earlier attempts are removed, too: no
-    later batch of the query may be staged meanwhile. Raises ConfigError for outputs that cannot be numbered,
+    `abort_batch` and stage it again; nothing is appended twice. Staged files of earlier attempts are removed as well,
+    so no later batch of the query may be staged meanwhile. Raises ConfigError for outputs that cannot be numbered,
     StreamNotFoundError, StreamReplacedError if an output was staged for a stream that was created again since,
     StreamFullError, before the batch is decided, StreamLockedError and the errors of appending. A decided output whose
     stream was deleted counts as done.
@@ -138,7 +138,7 @@ def _opened(root: Path, output: Output) -> Stream:
 
 
 def _first_full(streams: Iterable[Stream]) -> StreamFullError | None:
-    """The error for the first stream that takes no messages until some are settled; None if there is none."""
+    """The error for the first full stream, which takes no messages until some are settled; None if none is full."""
     for stream in streams:
         pin = read_pin(stream.path)
         if pin is not None and (held_bytes := pinned_bytes(stream, pin)) >= pin.quota_bytes:
@@ -195,7 +195,7 @@ def _append(
 
 
 def _threads(decided: Manifest) -> int:
-    """How many outputs of a batch are appended at the same time."""
+    """The number of outputs of a batch that are appended at the same time."""
     if decided.durable:
         # Flushes wait for the device, and several at once cost as much as one.
         return _FLUSHING_THREADS
@@ -207,7 +207,7 @@ def _threads(decided: Manifest) -> int:
 
 
 def abort_batch(root: Path, *, query: str, staged: Sequence[StagedChunks | None]) -> None:
-    """Remove staged files of an abandoned batch, except those that a manifest names: they are decided."""
+    """Remove staged files of an abandoned batch, except files that a manifest names: these are decided."""
     Commits(root).drop((part for part in staged if part is not None), query=query)
 
 

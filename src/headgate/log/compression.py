@@ -17,11 +17,11 @@ COMPRESSION_NAMES = tuple(codec.name.lower() for codec in Compression)
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 
 _GZIP_LEVEL = 6
-"""The level of other programs; 9, Python's default, takes 1.6 times as long to make events 3 % smaller."""
+"""The usual level of other programs; 9, Python's default, takes 1.6 times as long to make events 3 % smaller."""
 
 
 def parse_compression(name: str) -> Compression:
-    """The codec of that name. Raises ConfigError that lists all codecs."""
+    """The codec with a name. Raises ConfigError that lists all codecs."""
     if name not in COMPRESSION_NAMES:
         raise ConfigError(f"compression: found {name!r}, expected one of {', '.join(COMPRESSION_NAMES)}")
     return Compression[name.upper()]
@@ -48,9 +48,9 @@ def compress(content: bytes, compression: Compression) -> bytes:
 
 
 def decompress(body: bytes, compression: int, length: int) -> bytes:
-    """The `length` bytes that `body` expands to. Allocates no more than that and the codec's window.
+    """The `length` bytes that `body` expands to. Allocates no more than these and the codec's window.
 
-    Raises ValueError that says what is wrong: an unknown codec, bytes that do not decode, more or fewer than `length`.
+    Raises ValueError with the reason: an unknown codec, bytes that do not decode, more or fewer bytes than `length`.
     """
     try:
         codec = Compression(compression)

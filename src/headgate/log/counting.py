@@ -1,4 +1,4 @@
-"""How many messages lie between two offsets, without reading them.
+"""Counts the messages between two offsets without reading them.
 
 A tracking chunk takes one offset and holds no message (osiris_log.md section 6); every other offset is that of a
 message. The index files say which chunks are tracking chunks, 29 bytes a chunk; each record is read once.
@@ -36,7 +36,7 @@ class MessageCounts:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._indexes: dict[int, _Index] = {}
-        """By the first chunk ids of their segments."""
+        """Key: the first chunk id of the segment."""
         self._tracking = np.empty(0, dtype=np.int64)
         self._start: int | None = None
         self._stop = 0
@@ -90,7 +90,7 @@ def _read(segment: Segment, known: _Index | None) -> _Index:
             file.seek(FILE_HEAD_BYTES + (known_records - repeated) * INDEX_RECORD_BYTES)
             raw = file.read()
     except FileNotFoundError:
-        # Retention took it since the folder was listed, or a recovery that will make it again if it is the newest one.
+        # Retention removed it since the folder was listed, or a recovery, which makes the newest one again.
         return _Index(0, b"", np.empty(0, dtype=np.int64), is_complete=not segment.is_newest)
     if known is not None and raw[: repeated * INDEX_RECORD_BYTES] != known.last_record:
         return _read(segment, None)

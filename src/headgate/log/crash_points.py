@@ -21,11 +21,11 @@ class CommitStep(StrEnum):
     APPENDING = "appending"
     """Before each block of chunks that is appended."""
     APPENDED = "appended"
-    """All chunks of one output are appended; `stream.json` does not say so yet."""
+    """All chunks of one output are appended; `stream.json` does not have its last sequence yet."""
     RECORDED = "recorded"
     """`stream.json` of one output has the last sequence; other outputs may be missing."""
     FINISHED = "finished"
-    """All outputs are recorded; manifest and staged files are still there."""
+    """All outputs are recorded; manifest and staged files still exist."""
     COMPLETED = "completed"
     """Nothing is left to do."""
 
@@ -34,26 +34,26 @@ class BuildStep(StrEnum):
     """Steps of building a derived file, in their order."""
 
     WRITING = "build-writing"
-    """Behind each row group of a column file."""
+    """After each row group of a column file."""
     WRITTEN = "build-written"
     """The content is written; a column file lacks its checks."""
     CHECKED = "build-checked"
-    """All of it is on the disk under its temporary name."""
+    """The whole file is on the disk under its temporary name."""
     RENAMED = "build-renamed"
-    """It has its name."""
+    """The file has its name."""
 
 
 class PublishStep(StrEnum):
     """Steps of publishing to a table, in their order."""
 
     STORED = "table-stored"
-    """Behind each data file that lies where the table expects it; no snapshot has it."""
+    """After each data file that lies where the table expects it; no snapshot has it."""
     COMMITTED = "table-committed"
-    """A snapshot with new segments is committed; that its files are no waste any more is not written down."""
+    """A snapshot with new segments is committed; its files are still listed as waste."""
     REMOVED = "table-removed"
     """The snapshot without the segments that the log does not have any more is committed."""
     EXPIRING = "table-expiring"
-    """The files that only old snapshots have are written down; the snapshots are still there."""
+    """The files of old snapshots alone are written down; the snapshots still exist."""
     EXPIRED = "table-expired"
     """The old snapshots are gone, their files are not."""
 

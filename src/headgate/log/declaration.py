@@ -1,4 +1,4 @@
-"""Which offsets were written under a declared filter source: the arithmetic of the ranges in `stream.json`."""
+"""The offsets written under a declared filter source: the arithmetic of their ranges in `stream.json`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Ranges = tuple[DeclaredRange, ...]
 def ranges_covering(settings: StreamSettings, filter_source: str | None, *, next_offset: int, stop: int) -> Ranges:
     """The ranges to keep before offsets `next_offset … stop` are written with values from `filter_source`.
 
-    If `filter_source` is the declared one, the last range covers them, and some more, so that not every write changes
-    the file. Otherwise no range extends beyond `next_offset`.
+    If `filter_source` is the declared one, the last range covers these offsets, and some more, so that not every write
+    changes the file. Otherwise no range extends beyond `next_offset`.
     """
     declared = list(settings.declared)
     last = declared[-1] if declared else None

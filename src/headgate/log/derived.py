@@ -6,8 +6,8 @@
         kept/<segment, 20 digits>-….<kind>                the same, never deleted with its segment
         .<segment, 20 digits>-….new                       being written
 
-Nothing here is needed to read the stream. A name says for which state of the segment a file was made, so a file is
-replaced by one of another name, and the old one stays for `GRACE_MS`: a reader that planned with its path finds it.
+The stream can be read without these files. A file's name contains a digest of the segment's state, so a newer file has
+another name, and the old one stays for `GRACE_MS`: a reader that planned with its path still finds it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DERIVED_FOLDER = "derived"
 KEPT_FOLDER = "kept"
 
 GRACE_MS = 10 * 60_000
-"""For this time a file stays after its segment is gone, or a newer file has taken its place."""
+"""How long a file stays after its segment is gone, or after a newer file replaced it."""
 
 _OF_SEGMENT = re.compile(r"\.?([0-9]{20})-.+")
 _GONE_SUFFIX = ".gone"
@@ -57,7 +57,7 @@ class OpenedFiles(Generic[_File]):
         self._opened: dict[tuple[str, int, int, int], _File] = {}
 
     def get(self, path: Path, check: Callable[[Path, int], _File]) -> _File:
-        """The file, by `check(path, size in bytes)` if it is new or another one. Raises OSError, and as `check`."""
+        """The file, made by `check(path, size in bytes)` if it is new or replaced. Raises OSError, and as `check`."""
         found = os.stat(path)
         key = (str(path), found.st_ino, found.st_size, found.st_mtime_ns)
         with self._lock:
@@ -77,17 +77,17 @@ class OpenedFiles(Generic[_File]):
 
 
 def derived_folder(stream: Stream) -> Path:
-    """Where derived files of a stream lie; it need not be there."""
+    """The folder of the derived files of a stream; it may not exist."""
     return _foreign_folder(stream.path) if stream.is_foreign else stream.path / DERIVED_FOLDER
 
 
 def derived_folder_of(segment: Segment) -> Path:
-    """Where derived files of a segment lie; it need not be there."""
+    """The folder of the derived files of a segment; it may not exist."""
     return segment.folder / DERIVED_FOLDER if segment.is_own else _foreign_folder(segment.folder)
 
 
 def make_derived_folder(stream: Stream) -> Path:
-    """The derived folder, made if it is not there. Raises StorageFullError, StreamReadOnlyError, LogError."""
+    """The derived folder, made if it does not exist. Raises StorageFullError, StreamReadOnlyError, LogError."""
     folder = derived_folder(stream)
     try:
         # Not its parents: a stream that was deleted meanwhile must not come back as an empty folder.
@@ -98,7 +98,7 @@ def make_derived_folder(stream: Stream) -> Path:
 
 
 def segment_of_name(name: str) -> int | None:
-    """The segment that a derived file of that name is of; None for other files, and those that are being written."""
+    """The segment of a derived file, by its name; None for other files, and for files that are being written."""
     match = _OF_SEGMENT.fullmatch(name)
     return None if match is None or name.startswith(".") or name.endswith(_GONE_SUFFIX) else int(match[1])
 
@@ -119,7 +119,7 @@ def headers_digest(segment: Segment) -> str:
         with segment.open() as reader:
             seal = seal_of(reader)
     digest = hashlib.sha256(seal.header_crcs.astype(">u4").tobytes()).hexdigest()[:16]
-    # What was read may be of files that took the place of these meanwhile.
+    # The digest may be that of files that replaced these meanwhile.
     if key is not None and key == _state_of(segment):
         if len(_digests) >= _MOST_DIGESTS:
             _digests.clear()
@@ -128,7 +128,7 @@ def headers_digest(segment: Segment) -> str:
 
 
 def _state_of(segment: Segment) -> Hashable | None:
-    """What tells the files of a sealed segment from others of their names; None where there is no segment file."""
+    """The state of a sealed segment's files, which changes when they are replaced; None without a segment file."""
     path = segment.segment_path
     state: list[Hashable] = [str(path), segment.identity]
     for each in (path, seal_path(path)) if segment.is_own else (path,):
@@ -143,7 +143,7 @@ def _state_of(segment: Segment) -> Hashable | None:
 
 
 def derived_bytes(stream: Stream) -> int:
-    """Bytes of all derived files of a stream, its declarations as well; a file with two names counts once."""
+    """Bytes of all derived files of a stream, declarations included; a file with two names counts once."""
     folder = derived_folder(stream)
     sizes: dict[int, int] = {}
     for each in (folder, folder / KEPT_FOLDER):
@@ -156,7 +156,7 @@ def derived_bytes(stream: Stream) -> int:
 
 
 def streams_with_derived(root: Path) -> Iterator[Stream]:
-    """The streams under a root that have a derived folder, by the names of their folders; damaged ones are left out.
+    """The streams under a root that have a derived folder, in order of folder names; damaged streams are left out.
 
     Opens no other stream.
     """
@@ -171,11 +171,11 @@ def streams_with_derived(root: Path) -> Iterator[Stream]:
 
 
 def sweep_derived(stream: Stream, *, now_ms: int, suffix: str = "", superseded: Collection[str] = ()) -> int:
-    """Remove files whose segment has been gone for `GRACE_MS`, and the `superseded` ones, named, after that time.
+    """Remove files whose segment has been gone for `GRACE_MS`, and after the same time the `superseded` ones.
 
-    `superseded` are all files that a newer one stands for among those whose names end with `suffix`, kept ones as well.
-    What is found gone for the first time is marked with the time and stays. Gives how many were removed; what cannot be
-    removed stays for the next time.
+    `superseded` are the names of all files with this `suffix` that a newer file replaces, kept files included. A file
+    whose segment is found gone for the first time is marked with the time and stays. Gives how many were removed; files
+    that cannot be removed stay for the next time.
     """
     folder = derived_folder(stream)
     removed = sweep_folder(folder, stream.path, now_ms=now_ms, suffix=suffix, superseded=superseded)
@@ -187,15 +187,15 @@ def sweep_derived(stream: Stream, *, now_ms: int, suffix: str = "", superseded: 
 def sweep_folder(
     folder: Path, of_stream: Path, *, now_ms: int, suffix: str = "", superseded: Collection[str] = ()
 ) -> int:
-    """`sweep_derived` of the derived folder of the stream in the folder `of_stream`, without what is kept."""
+    """`sweep_derived` of the derived folder of the stream in the folder `of_stream`, without its folder `kept`."""
     return _sweep(folder, of_stream, now_ms=now_ms, suffix=suffix, superseded=superseded)
 
 
 def _sweep(folder: Path, of_stream: Path | None, *, now_ms: int, suffix: str, superseded: Collection[str]) -> int:
-    """Without `of_stream` nothing is gone."""
+    """Sweep one folder; without `of_stream` no segment counts as gone."""
     try:
         names = set(os.listdir(folder))
-        # Listed behind the files: a segment that came since is no reason to think that its file is without one.
+        # Listed after the files: so the file of a segment that came meanwhile does not look like one without a segment.
         segments = None if of_stream is None else ids_among(os.listdir(of_stream))[0]
     except (FileNotFoundError, NotADirectoryError):
         return 0
@@ -209,7 +209,7 @@ def _sweep(folder: Path, of_stream: Path | None, *, now_ms: int, suffix: str, su
         mark = folder / f"{of}{_GONE_SUFFIX}"
         with contextlib.suppress(OSError):
             if name != of:
-                # Of files of other kinds only their own sweep knows whether a newer one stands for them.
+                # Whether a newer file replaces it, only the sweep of its own kind knows.
                 if of not in names or (not is_gone and suffix and of.endswith(suffix)):
                     mark.unlink(missing_ok=True)
             elif is_gone and mark.name not in names:
@@ -222,7 +222,7 @@ def _sweep(folder: Path, of_stream: Path | None, *, now_ms: int, suffix: str, su
 
 
 def remove_unfinished(folder: Path, first_chunk_id: int, suffix: str) -> None:
-    """Remove what builders that died were writing for a segment. The caller keeps others from building it."""
+    """Remove the unfinished files of dead builders for a segment. The caller keeps others from building it."""
     with contextlib.suppress(FileNotFoundError, LogError):
         for name in os.listdir(folder):
             if name.startswith(f".{first_chunk_id:020d}-") and name.endswith(suffix):
@@ -231,19 +231,19 @@ def remove_unfinished(folder: Path, first_chunk_id: int, suffix: str) -> None:
 
 @contextlib.contextmanager
 def changing(folder: Path, lock_name: str) -> Iterator[None]:
-    """Keep others from changing a declaration in a derived folder; waits for whoever does.
+    """Lock a declaration in a derived folder for a change; waits for other holders of the lock.
 
     Raises as `storage_error`.
     """
     with _lock_file(folder / lock_name) as descriptor:
-        # Held for a few file operations only, and freed by the kernel at death: no limit on the wait.
+        # No limit on the wait: the lock is held for a few file operations only, and the kernel frees it at death.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 
 
 @contextlib.contextmanager
 def building(folder: Path, lock_name: str, first_chunk_id: int) -> Iterator[None]:
-    """Keep others from building files of a segment; waits for whoever does.
+    """Lock a segment for building its files; waits for another builder.
 
     One open file description holds the lock. Raises as `storage_error`.
     """
@@ -252,7 +252,7 @@ def building(folder: Path, lock_name: str, first_chunk_id: int) -> Iterator[None
             request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, first_chunk_id, 1, 0)
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, request)
         else:
-            # Not on every system: then one segment of a stream at a time.
+            # Systems without such locks build one segment of a stream at a time.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 
@@ -284,7 +284,7 @@ def delete_derived(paths: Iterable[Path]) -> int:
 
 
 def finish_derived(temporary: Path, path: Path) -> None:
-    """Give a file that was written its name, when all of it is on the disk. Raises OSError."""
+    """Flush a written file to the disk, then give it its name. Raises OSError."""
     sync_file(temporary)
     reached(BuildStep.CHECKED)
     os.replace(temporary, path)

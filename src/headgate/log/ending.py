@@ -1,11 +1,11 @@
-"""Where a segment that may still grow ends for its readers: distinguishes the traces of a crash from damage.
+"""The end, for readers, of a segment that may still grow: distinguishes the traces of a crash from damage.
 
 The writer puts chunks into the segment before their records into the index. So a crash of the process leaves
 bytes without a record, or a part of a record. A damaged index that became shorter looks the same. So whole chunks
-behind the last record count wherever nobody is writing: a recovery gives them their records again. A power loss may
+behind the last record count where no writer is at work: a recovery gives them their records again. A power loss may
 remove the end of either file, or replace it by zero bytes: then records at the end of the index have no chunk, and are
 ignored. Anything else is damage, and an error: a record that is wrong although its chunk is at its position, a chunk
-whose header contradicts its record, and bytes without a record that are no chunk but have a whole one behind them.
+whose header contradicts its record, and bytes without a record that are no chunk but have a whole chunk behind them.
 Recovery: osiris_log.md section 8.
 """
 
@@ -40,9 +40,9 @@ _SCAN_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class OpenPair:
-    """An open pair of files that may still grow, its size asked after its index was read.
+    """An open pair of files that may still grow; the segment's size was read after the index.
 
-    `is_open_end`: it is the end of a stream of ours, which a recovery would roll forward.
+    `is_open_end`: it is the end of an own stream, which a recovery would roll forward.
     """
 
     segment_fd: int
@@ -57,8 +57,8 @@ class OpenPair:
 class Ending:
     """The end of a segment: its first `num_named` index records name chunks.
 
-    `behind` are the index records that the whole chunks behind them lack, encoded. The other fields are those of the
-    last of all these chunks.
+    `behind` are the encoded index records of whole chunks behind these, which lack a record. The other fields are those
+    of the last of all these chunks.
     """
 
     num_named: int
@@ -95,7 +95,7 @@ class _Zeros:
 def find_ending(
     pair: OpenPair, count: int, record_at: Callable[[int], IndexRecord], *, is_recovery: bool = False
 ) -> Ending:
-    """Where a segment ends whose index has `count` complete records.
+    """The end of a segment whose index has `count` complete records.
 
     A recovery also drops one last chunk with a damaged header or data (osiris_log.md section 8); a reader raises an
     error when it reads that chunk. Cost: two small reads, and the chunks behind the last record; a recovery reads the
@@ -117,7 +117,7 @@ def find_ending(
             ending = Ending(row + 1, record.position + header.size_bytes, header.next_chunk_id, header)
             break
     if ending.num_named < count:
-        # If its chunk is at another position, the index is wrong.
+        # If the chunk of an ignored record is at another position, the index is wrong.
         _check_lost(pair, ending)
     is_last_chunk_bad = is_recovery and len(faults) == 1 and faults[0].path == pair.segment_path
     if faults and not is_last_chunk_bad:
@@ -140,7 +140,7 @@ def find_ending(
 def rolled_forward(pair: OpenPair, ending: Ending) -> Ending:
     """The end of a segment behind all whole chunks that follow an ending without a gap. Cost: reading their data.
 
-    Raises CorruptChunkError where a damaged chunk, and a whole one behind it, follow.
+    Raises CorruptChunkError where a damaged chunk follows, and a whole one behind it.
     """
     records = bytearray()
     while (header := _whole_chunk_behind(pair, ending)) is not None:
@@ -165,7 +165,7 @@ def _whole_chunk_behind(pair: OpenPair, ending: Ending) -> ChunkHeader | None:
     stop = start + header.size_bytes
     if not is_next or stop > pair.segment_size or not has_checksum(pair.segment_fd, start, header):
         return None
-    # What no checksum covers may be missing, too: a power loss leaves zeros in its place.
+    # Parts without a checksum may be missing as well: a power loss leaves zeros in their place.
     bloom = os.pread(pair.segment_fd, header.bloom_length, start + CHUNK_HEADER_BYTES)
     trailer = os.pread(pair.segment_fd, header.trailer_length, stop - header.trailer_length)
     if (bloom and not any(bloom)) or not _are_tracking_records(trailer):
@@ -176,7 +176,7 @@ def _whole_chunk_behind(pair: OpenPair, ending: Ending) -> ChunkHeader | None:
 def _check_beyond(pair: OpenPair, ending: Ending) -> None:
     """Raise CorruptChunkError if a whole chunk lies behind an ending, but not next to it: no crash leaves that.
 
-    Cost: reading what lies behind the ending, up to that chunk.
+    Cost: reading the bytes behind the ending, up to that chunk.
     """
     for place in header_places(pair.segment_fd, ending.stop_position + 1, pair.segment_size):
         raw = os.pread(pair.segment_fd, CHUNK_HEADER_BYTES, place)
@@ -234,7 +234,7 @@ def _chunk_of(pair: OpenPair, row: int, record: IndexRecord, zeros: _Zeros, *, i
     if position + header.size_bytes > pair.segment_size:
         return None
     if _lacks_records(header):
-        # With no records it would lie behind the end of the stream, where nobody reads it.
+        # With no records it would lie behind the end of the stream, where no reader looks.
         raise CorruptChunkError(
             f"the header of chunk {header.chunk_id} says no records in {header.num_entries} entries; {HELP}",
             path=pair.segment_path,

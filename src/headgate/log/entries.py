@@ -1,4 +1,4 @@
-"""Entries: what the data part of a chunk is made of, simple messages and sub-batches (osiris_log.md section 3)."""
+"""Entries of a chunk's data part: simple messages and sub-batches (osiris_log.md section 3)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SubBatch:
         return head + self.body
 
     def expand(self, *, limit_bytes: int, path: str | Path, position: int) -> bytes:
-        """The uncompressed content: exactly as many bytes and simple entries as the head says.
+        """The uncompressed content, with exactly the number of bytes in the sub-batch's head.
 
         `limit_bytes` is checked before anything is allocated. Raises CorruptChunkError with `path` and `position` (of
         the entry in that file).
@@ -174,7 +174,7 @@ def unpack_chunk(
 
 
 def unpack_entries(entries: Iterable[Entry], *, limit_bytes: int, path: str | Path, position: int) -> UnpackedChunk:
-    """The messages of some entries, as `unpack_chunk` gives those of a chunk.
+    """The messages of some entries, in the form of `unpack_chunk`.
 
     Raises CorruptChunkError for a malformed or oversized entry.
     """
@@ -217,8 +217,8 @@ def encode_chunk(
 ) -> bytes:
     """The bytes of a whole chunk; chunk id, time and epoch are 0, the writer fills them in.
 
-    `filter_values` belong to the entries that are messages, in their order; sub-batches have none. Raises ConfigError
-    for entries that do not fit a chunk.
+    `filter_values` are those of the entries that are messages, in order; sub-batches have none. Raises ConfigError for
+    entries that do not fit a chunk.
     """
     if not 1 <= len(entries) <= f.MAX_CHUNK_ENTRIES:
         raise ConfigError(f"a chunk of {len(entries)} entries; expected 1 to {f.MAX_CHUNK_ENTRIES}")
@@ -235,7 +235,7 @@ def encode_chunk(
 
 
 def chunk_groups(messages: Sequence[tuple[bytes, bytes | None] | SubBatch]) -> list[range]:
-    """Runs of messages, each (body, filter value or None), and sub-batches; each group makes a chunk.
+    """Groups of messages, each (body, filter value or None), and sub-batches; each group makes a chunk.
 
     Raises ConfigError as `encode_entry`.
     """

@@ -61,7 +61,7 @@ OpenFile = Callable[[Path], DiskFile]
 
 
 def file_size(path: str | Path) -> int:
-    """Bytes of a file now; 0 of one that is not there, or not any more."""
+    """Bytes of a file now; 0 if it does not exist."""
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
@@ -106,7 +106,8 @@ _holders_without_flushing = 0
 
 @contextlib.contextmanager
 def without_flushing() -> Iterator[None]:
-    """Meanwhile this process waits for no device: for roots that nobody wants after a power loss, in all threads."""
+    """Within this context the process does not wait for the device, in all threads: for roots not needed after a power
+    loss."""
     global _holders_without_flushing
     _holders_without_flushing += 1
     try:
@@ -133,7 +134,7 @@ def sync_file(path: Path) -> None:
 
 def replace_file(path: Path, content: bytes, *, flushed: bool = True, mode: int = _FOR_ALL) -> None:
     """Replace the content of `path` by rename: readers see the old or the new file, if `flushed` also after a power
-    loss. `mode` are the permissions, less what the process's umask takes away.
+    loss. `mode` are the permissions before the process's umask.
 
     Raises StorageFullError, StreamReadOnlyError or LogError; then the old content stays.
     """

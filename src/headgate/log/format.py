@@ -104,7 +104,7 @@ INDEX_DTYPE = np.dtype(
 
 
 class ChunkType(IntEnum):
-    """What a chunk holds; only `USER` chunks are read by offset readers."""
+    """The content of a chunk; offset readers read only `USER` chunks."""
 
     USER = 0
     TRACKING_DELTA = 1
@@ -206,7 +206,7 @@ def assemble_chunk(
 ) -> tuple[ChunkHeader, bytes]:
     """The header of a chunk with these parts, and the bytes of the whole chunk; `data` are its encoded entries.
 
-    Time, epoch and chunk id of 0 are for a writer to fill in (`patch_headers`).
+    The writer fills in time, epoch and chunk id where they are 0 (`patch_headers`).
     """
     header = ChunkHeader(
         chunk_type=chunk_type,
@@ -288,7 +288,7 @@ class ChunkHeaders:
         return self.front_lengths + self.data_length + self.trailer_length
 
     def sound(self) -> NDArray[np.bool_]:
-        """`(chunks,)`: which of them are chunk headers at all."""
+        """`(chunks,)`: which of the records are chunk headers at all."""
         records = self.records
         return np.asarray(
             (records["magic"] == CHUNK_MAGIC)
@@ -298,7 +298,7 @@ class ChunkHeaders:
         )
 
     def check(self, *, path: str | Path, positions: NDArray[np.int64]) -> None:
-        """Raise CorruptChunkError for the first bytes that are not a header; `positions` are those in the file."""
+        """Raises CorruptChunkError for the first bytes that are not a header; `positions` are those in the file."""
         sound = self.sound()
         if not sound.all():
             row = int(np.argmin(sound))
@@ -376,10 +376,10 @@ class IndexRecord(NamedTuple):
 
 
 def segment_name(chunk_id: int) -> str:
-    """Name of the segment file whose first chunk has that id."""
+    """The name of the segment file whose first chunk has this id."""
     return f"{chunk_id:020d}.segment"
 
 
 def index_name(chunk_id: int) -> str:
-    """Name of the index file whose first chunk has that id."""
+    """The name of the index file whose first chunk has this id."""
     return f"{chunk_id:020d}.index"

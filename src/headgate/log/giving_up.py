@@ -1,13 +1,13 @@
-"""Giving up what is damaged in a segment, by an operator's decision, so that what lies behind can be read again.
+"""Giving up damaged parts of a segment, by an operator's decision, so that the chunks behind can be read again.
 
-A damaged part lies between two chunks that are whole. In its place come chunks of bookkeeping without content, one for
-each offset of what was there: every reader passes them over (osiris_log.md section 2: each takes up one offset), and no
-message gets another offset. The damaged bytes are kept beside, in the folder `damaged` of the stream:
+A damaged part lies between two whole chunks. It is replaced by empty bookkeeping chunks, one for each of its offsets:
+every reader passes them over (osiris_log.md section 2: each takes up one offset), and no message gets another offset.
+The damaged bytes are kept in the folder `damaged` of the stream:
 
     <stream folder>/damaged/<first offset, 20 digits>-<next offset, 20 digits>.bytes
 
-Where only the header of a chunk is wrong, and the index or the neighbours say what it was, it is written again, and
-nothing is lost; so is a snapshot at the beginning of a segment, from the segment before.
+Where only the header of a chunk is wrong, it is written again from the index or the neighbours, and nothing is lost;
+likewise a snapshot at the beginning of a segment, from the segment before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EMPTY_ENTRY = bytes(f.ENTRY_HEAD_BYTES)
 _LEAST_ENTRY_BYTES = f.ENTRY_HEAD_BYTES
 _MOST_OFFSETS_A_BYTE = 64
 _MOST_OFFSETS = 1 << 16
-"""Limit: a number that says that more offsets than both of these together lie in some bytes is damaged itself."""
+"""Limit: offsets in some bytes, the first number for each byte plus the second; a higher count is itself damage."""
 _WHOLE_CHUNK_BYTES = 256 << 20
 _RECORD_FIELDS = struct.Struct(">qQ")
 """Time and epoch, at byte 8 of a header."""
@@ -45,9 +45,9 @@ _RECORD_FIELDS = struct.Struct(">qQ")
 class GivenUp:
     """A damaged part of a segment: `size_bytes` at byte `position`, with the offsets from one up to the next.
 
-    `is_exact`: the offsets are known. Else it is the end of the stream, and nothing behind says how many there were;
-    they are as many as the bytes could have held, or as many as the index knows of. `holds` are messages, or the
-    bookkeeping of consumers and publishers.
+    `is_exact`: the offsets are known. Else it is the end of the stream, and their number is assumed: as many as the
+    bytes could have held, or as the index knows of. `holds` names the content: messages, or the bookkeeping of
+    consumers and publishers.
     """
 
     path: Path
@@ -70,13 +70,13 @@ class GivenUp:
 
     @property
     def kept_name(self) -> str:
-        """What the file with the damaged bytes is called."""
+        """The name of the file with the damaged bytes."""
         return f"{self.first_offset:020d}-{self.next_offset:020d}.bytes"
 
 
 @dataclass(slots=True)
 class Survey:
-    """What a segment should consist of: the `parts` of the new file, and what in them is given up or mended."""
+    """The plan of a repair: the `parts` of the new segment file, and which of them are given up or mended."""
 
     segment: Segment
     parts: list[Part] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Survey:
         return not self.given_up and not self.mended
 
     def keep(self, start: int, stop: int) -> None:
-        """Bytes of the file stay."""
+        """Keep bytes of the file."""
         last = self.parts[-1] if self.parts else None
         if isinstance(last, tuple) and last[1] == start:
             self.parts[-1] = (last[0], stop)
@@ -98,15 +98,15 @@ class Survey:
 
 
 def survey(segment: Segment) -> Survey:
-    """Which parts of a segment are whole. Reads all of it. Raises FileNotFoundError where its file is gone."""
+    """Find the whole and the damaged parts of a segment. Reads all of it. Raises FileNotFoundError if it is gone."""
     with opened(segment.segment_path) as descriptor:
         return _Surveyor(segment, descriptor).look()
 
 
 def give_up(found: Survey, *, flushed: bool = True) -> None:
-    """Keep the damaged bytes beside the segment, and write the segment without them; index and seal are made after it.
+    """Keep the damaged bytes beside the segment, and write the segment without them; index and seal are made later.
 
-    A crash leaves the segment as it was, or as it is to be; the same call mends both. Raises StorageFullError and its
+    After a crash the segment is the old or the new one; the same call completes either. Raises StorageFullError and its
     kinds.
     """
     path = found.segment.segment_path
@@ -120,13 +120,13 @@ def give_up(found: Survey, *, flushed: bool = True) -> None:
         for each in found.given_up:
             kept = os.pread(descriptor, each.size_bytes, each.position)
             replace_file(folder / each.kept_name, kept, flushed=flushed)
-    # Before the segment: a seal of other bytes would be damage, and without one the segment is checked in full.
+    # Before the segment: the seal of other bytes would be damage; without a seal the segment is checked in full.
     seal_path(path).unlink(missing_ok=True)
     replace_by_parts(path, found.parts)
 
 
 class _Surveyor:
-    """Walks one segment from chunk to chunk; where one is not whole, it looks for the next one that is."""
+    """Walks one segment from chunk to chunk; at a damaged chunk it looks for the next whole one."""
 
     def __init__(self, segment: Segment, descriptor: int) -> None:
         self._segment = segment
@@ -153,7 +153,7 @@ class _Surveyor:
             chunk = self._whole(position, expected)
             if chunk is None:
                 if not self._goes_on(position, expected):
-                    # What a crash leaves behind the last record: a recovery cuts it off.
+                    # Bytes that a crash left behind the last record: a recovery cuts them off.
                     found.keep(position, self._size)
                     return found
                 position, expected = self._skip(position, expected)
@@ -181,7 +181,7 @@ class _Surveyor:
         return found
 
     def _damaged_trailer(self, header: f.ChunkHeader, stop: int) -> int:
-        """How many bytes the trailer of a chunk has, where they are no records."""
+        """The bytes of a chunk's trailer if they are no records; 0 if the trailer is sound."""
         trailer = os.pread(self._descriptor, header.trailer_length, stop - header.trailer_length)
         try:
             for _ in decode_records(trailer, in_snapshot=False, path=self._path, position=stop):
@@ -193,9 +193,9 @@ class _Surveyor:
     # whole chunks
 
     def _whole(self, position: int, expected: int) -> tuple[f.ChunkHeader, bytes | None] | None:
-        """The header of the chunk with an id at a position, and what to write in place of its first bytes, if anything.
+        """The header of the whole chunk with an id at a position, and the bytes to write over its first ones, or None.
 
-        None where it is not whole, whatever its header should have been.
+        None where the chunk is not whole with any possible header.
         """
         raw = os.pread(self._descriptor, f.CHUNK_HEADER_BYTES, position)
         if len(raw) < f.CHUNK_HEADER_BYTES:
@@ -210,12 +210,12 @@ class _Surveyor:
             if self._seal is None or row is None or zlib.crc32(candidate + bloom) == self._seal.header_crcs[row]:
                 return header, None if candidate == raw else candidate
             if bloom:
-                # Its filter is not what it was: one that lets everything pass loses nothing.
+                # Its Bloom filter changed: one that lets everything pass loses nothing.
                 found = header, candidate + b"\xff" * len(bloom)
         return found
 
     def _candidates(self, raw: bytes, position: int, expected: int, row: int | None) -> Iterator[bytes]:
-        """What the header of a chunk may have been: as it is, then as its index record says."""
+        """The possible headers of a chunk: as it is, then by its index record."""
         yield raw
         if row is None or self._records[row].chunk_id != expected:
             return
@@ -237,7 +237,7 @@ class _Surveyor:
                 yield bytes(made)
 
     def _sound(self, raw: bytes, position: int, expected: int) -> f.ChunkHeader | None:
-        """The header, if it is that of a whole chunk with an id at a position."""
+        """The header, if it belongs to a whole chunk with this id at this position; else None."""
         try:
             header = f.ChunkHeader.decode(raw, path=self._path, position=position)
         except CorruptChunkError:
@@ -265,7 +265,7 @@ class _Surveyor:
     # damaged parts
 
     def _goes_on(self, position: int, expected: int) -> bool:
-        """Whether readers saw a chunk at a position, as its index record or the chunks behind it say."""
+        """Whether readers saw a chunk at a position, judged by the index or by chunks behind it."""
         return (
             self._segment.is_sealed
             or any(record.position >= position for record in self._records)
@@ -273,7 +273,7 @@ class _Surveyor:
         )
 
     def _skip(self, position: int, expected: int) -> tuple[int, int]:
-        """Give up what lies at a position; the next whole chunk and its id, or the end of the file."""
+        """Give up the damaged part at a position; gives the next whole chunk and its id, or the end of the file."""
         reason = self._reason(position, expected)
         behind = self._next_whole(position, expected)
         if behind is not None:
@@ -287,7 +287,7 @@ class _Surveyor:
         return self._size, stop_offset
 
     def _bound(self, position: int, expected: int) -> tuple[int, bool]:
-        """The offset behind damage at the end of a stream, and whether it is exact. None is given out twice."""
+        """The offset behind damage at the end of a stream, and whether it is exact. No offset is used twice."""
         last, last_id = position, expected
         for record in self._records:
             is_next = record.position >= last and record.chunk_id >= last_id
@@ -307,7 +307,7 @@ class _Surveyor:
         return last_id + most, False
 
     def _next_whole(self, position: int, expected: int) -> tuple[int, int] | None:
-        """Where the next whole chunk behind a position lies, and its id: as the index says, else by looking for it."""
+        """The position and id of the next whole chunk behind a position: by the index, else by a search."""
         limit = self._segment.stop_offset
         for record in self._records:
             is_behind = record.position > position and record.chunk_id >= expected
@@ -359,7 +359,7 @@ class _Surveyor:
         self._found.parts.append(b"".join(self._filler(offset) for offset in range(first, next_id)))
 
     def _filler(self, offset: int) -> bytes:
-        """A chunk that takes up one offset and says nothing."""
+        """An empty chunk that takes up one offset."""
         _, chunk = f.assemble_chunk(
             _EMPTY_ENTRY,
             num_entries=1,
@@ -372,11 +372,11 @@ class _Surveyor:
         return chunk
 
     def _first_time(self) -> int:
-        """The time of the segment's first chunk, as the index says. Times in a stream never decrease."""
+        """The time of the segment's first chunk by the index. Times in a stream never decrease."""
         return self._records[0].timestamp_ms if self._records else 0
 
     def _snapshot_before(self, chunk_id: int) -> bytes | None:
-        """The snapshot of what the segments before say; None where they do not."""
+        """The snapshot chunk made from the segments before; None if that is not possible."""
         from headgate.log.stream import Stream
 
         try:
@@ -400,7 +400,7 @@ class _Surveyor:
 
 
 def _is_plausible(offsets: int, size_bytes: int) -> bool:
-    """Whether a number of bytes can have held a number of offsets."""
+    """Whether some bytes can have held a number of offsets."""
     return offsets <= _MOST_OFFSETS_A_BYTE * size_bytes + _MOST_OFFSETS
 
 
@@ -415,7 +415,7 @@ def _index_records(segment: Segment) -> list[f.IndexRecord]:
 
 
 def _seal_of(segment: Segment) -> Seal | None:
-    """The seal of a segment, where the index is the one that it was made with."""
+    """The seal of a segment, if the index is the one that it was made with; else None."""
     try:
         seal = load_seal(segment.segment_path) if segment.is_sealed else None
         return seal if seal is not None and zlib.crc32(segment.index_path.read_bytes()) == seal.index_crc else None

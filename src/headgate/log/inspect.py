@@ -1,7 +1,7 @@
 """Inspecting a stream folder for `stream info`, `dump` and `verify`. Works on any folder, changes nothing.
 
-Segments are walked from chunk to chunk, independent of their index, so that damage of either shows. Generators with
-limited memory: at most one chunk's entries, checksums piece by piece.
+Segments are walked from chunk to chunk, independently of their index, so that damage of either shows. Memory: at most
+one chunk's entries; checksums are computed piece by piece.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from headgate.log.tracking_records import decode_records
 
 _HEADER_ROWS = 8192
 _WHOLE_CHUNK_BYTES = 256 << 20
-"""Limit: of chunks with more data than this only the checksum is checked, not the entries."""
+"""Limit: data of a chunk whose entries are checked; of larger chunks only the checksum is checked."""
 
 
 DeclaredValues = Callable[[f.ChunkHeader, Sequence[bytes]], Sequence[bytes | None] | None]
-"""The filter value of each message of a chunk by the declared source, None for one without; None for no declaration."""
+"""Gives the filter value (or None) of each message of a chunk by the declared source; None without a declaration."""
 
 
 class CrcState(Enum):
-    """Whether a chunk's data has the CRC-32 that its header says."""
+    """Whether a chunk's data has the CRC-32 of its header."""
 
     GOOD = "good"
     BAD = "bad"
@@ -57,7 +57,7 @@ class CrcState(Enum):
 
 @dataclass(slots=True)
 class SegmentInfo:
-    """One pair of files, as its index says; times are None for a segment without chunks of any type."""
+    """One pair of files, by its index; times are None for a segment without chunks of any type."""
 
     first_chunk_id: int
     next_offset: int
@@ -74,8 +74,8 @@ class SegmentInfo:
 class StreamInfo:
     """A stream at a glance. `num_messages` counts records of user chunks, `data_bytes` their data parts.
 
-    `pinned_bytes` are those from the pin's offset to the end: what retention must keep.
-    `derived_bytes` are those of column files and others that were made of segments.
+    `pinned_bytes` are the bytes from the pin's offset to the end, which retention must keep.
+    `derived_bytes` are the bytes of column files and other files that were made of segments.
     """
 
     name: str
@@ -92,7 +92,7 @@ class StreamInfo:
     pinned_bytes: int
     derived_bytes: int
     given_up: int
-    """Offsets that `stream repair` gave up, as far as their bytes are still kept beside the stream."""
+    """Offsets that `stream repair` gave up and whose bytes are still kept beside the stream."""
 
     @property
     def num_user_chunks(self) -> int:
@@ -115,7 +115,7 @@ class StreamInfo:
         return sum(segment.segment_bytes + segment.index_bytes for segment in self.segments)
 
     def facts(self) -> dict[str, object]:
-        """The numbers as they are shown, for a table or JSON; without what is tracked."""
+        """The numbers as shown in a table or JSON; without offsets and sequences."""
         first_times = [time for each in self.segments if (time := each.first_timestamp_ms) is not None]
         last_times = [time for each in self.segments if (time := each.last_timestamp_ms) is not None]
         chunks = self.num_user_chunks
@@ -239,12 +239,12 @@ def dump_chunks(stream: Stream, *, check_crc: bool) -> Iterator[ChunkDump | Dama
 
 
 def verify_stream(stream: Stream, *, filter_values: DeclaredValues | None = None) -> Iterator[ChunkDump | Damage]:
-    """Check everything that can be checked: yields each chunk looked at, and a Damage for all that is wrong.
+    """Check everything that can be checked: yields each chunk looked at, and a Damage for each fault.
 
     Index records against headers, chunk ids without gaps, checksums, seals, entries, sub-batches (expanded up to
     its limit per chunk), tracking records, missing files; with `filter_values` also the Bloom filters of chunks
-    that were written under a declared source. Behind the last index record whole chunks are a damage unless a writer
-    may be at work there; other bytes are none, because recovery cuts them. Segments that retention deletes meanwhile
+    that were written under a declared source. Behind the last index record whole chunks are damage unless a writer
+    may be at work there; other bytes are not, because recovery cuts them off. Segments that retention deletes meanwhile
     are passed over.
     """
     try:
@@ -271,7 +271,7 @@ def verify_stream(stream: Stream, *, filter_values: DeclaredValues | None = None
             if not is_suspect and found.header.chunk_id != expected and expected is not None:
                 yield Damage(found.path, found.position, f"chunk id {found.header.chunk_id}, expected {expected}")
                 is_damaged = True
-            # One wrong header is one damage, not a second one in the next chunk or segment.
+            # A wrong header is reported once, not again in the next chunk or segment.
             expected = None if is_suspect else found.header.next_chunk_id
             is_suspect = False
         if is_suspect:
@@ -283,7 +283,7 @@ def verify_stream(stream: Stream, *, filter_values: DeclaredValues | None = None
         if not segment.segment_path.exists():
             expected = None
     for path in left_behind:
-        # What retention was about to delete is gone by now.
+        # Segments that retention was about to delete are gone by now.
         if path.exists():
             yield Damage(path, None, "no index: retention stopped halfway, or the index is lost")
 
@@ -292,7 +292,7 @@ Found = TypeVar("Found")
 
 
 def _unless_given_up(stream: Stream, segment: Segment, looked: Iterator[Found]) -> Iterator[Found | Damage]:
-    """What is found in a segment, to its end or until retention deletes it; a Damage if something else deletes it."""
+    """The findings in a segment, until its end or its deletion by retention; a Damage if anything else deletes it."""
     try:
         yield from looked
     except (FileNotFoundError, OffsetOutOfRangeError):
@@ -311,7 +311,7 @@ def _left_behind(stream: Stream, segments: Sequence[Segment]) -> list[Path]:
 
 
 def _verify_segment(segment: Segment, filter_values: DeclaredValues | None) -> Iterator[ChunkDump | Damage]:
-    """The chunks of a segment, each before what is wrong in it."""
+    """The chunks of a segment, each followed by its damage."""
     goes_on = False
     for found in _walk_segment(segment, check_crc=True):
         yield found
@@ -327,7 +327,7 @@ def _verify_segment(segment: Segment, filter_values: DeclaredValues | None) -> I
         else:
             yield from _check_content(found, filter_values)
     if goes_on and not segment.is_sealed:
-        # What readers refuse is reported by them.
+        # Damage that readers refuse is reported by `_as_readers_see`.
         with contextlib.suppress(CorruptChunkError):
             yield from _behind_index(segment)
 
@@ -361,7 +361,7 @@ def _behind_index(segment: Segment) -> Iterator[Damage]:
 
 
 def _as_readers_see(segment: Segment) -> Iterator[Damage]:
-    """What readers refuse a segment for, and its seal if that cannot be used. Errors of a missing file as readers'."""
+    """The damage for which readers refuse a segment, and an unusable seal. Errors of a missing file: as for readers."""
     try:
         with segment.open() as reader:
             count = len(reader.chunks())
@@ -376,7 +376,7 @@ def _as_readers_see(segment: Segment) -> Iterator[Damage]:
 
 
 def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | Damage]:
-    """The chunks of a segment, and what is wrong with its two files. Raises FileNotFoundError."""
+    """The chunks of a segment, and the damage of its two files. Raises FileNotFoundError."""
     path, index_path = segment.segment_path, segment.index_path
     raw = index_path.read_bytes()
     with opened(path) as descriptor:
@@ -397,7 +397,7 @@ def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | 
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """The index records that name a place in the segment, by place, and the bytes of the index where they begin."""
+    """The index records that name a place in the segment, sorted by place, and where they begin in the index."""
 
     table: ChunkTable
     places: NDArray[np.int64]
@@ -432,7 +432,7 @@ def _walk_chunks(descriptor: int, segment: Segment, index: _Index, check_crc: bo
             if row < len(table) and not in_index:
                 yield Damage(path, position, f"no index record for this place; {_next_place(table, row)}")
             if position > last_indexed:
-                # Not announced by the index: what a write in progress or a crash leaves.
+                # Not in the index: left by a write in progress or by a crash.
                 return
             yield Damage(path, position, error.reason)
             following = int(np.searchsorted(table.position, position, side="right"))
@@ -465,7 +465,7 @@ def _walk_chunks(descriptor: int, segment: Segment, index: _Index, check_crc: bo
 
 
 def _sealed_headers(segment: Segment) -> set[int] | None:
-    """The CRC-32 of header and Bloom bytes of each chunk when the segment was sealed; None where that is not known."""
+    """The CRC-32 of header and Bloom bytes of each chunk when the segment was sealed; None if not known."""
     with contextlib.suppress(CorruptSidecarError):
         seal = load_seal(segment.segment_path) if segment.mappable else None
         return None if seal is None else set(seal.header_crcs.tolist())
@@ -477,7 +477,7 @@ def _next_place(table: ChunkTable, row: int) -> str:
 
 
 def _differences(table: ChunkTable, row: int, header: f.ChunkHeader) -> Iterator[str]:
-    """What a header and its index record say differently."""
+    """The differences between a header and its index record."""
     said = (int(table.chunk_id[row]), int(table.timestamp_ms[row]), int(table.epoch[row]), int(table.type[row]))
     found = (header.chunk_id, header.timestamp_ms, header.epoch, header.chunk_type)
     for name, index_value, header_value in zip(("chunk id", "time", "epoch", "type"), said, found, strict=True):
@@ -486,7 +486,7 @@ def _differences(table: ChunkTable, row: int, header: f.ChunkHeader) -> Iterator
 
 
 def _check_content(chunk: ChunkDump, filter_values: DeclaredValues | None) -> Iterator[Damage]:
-    """Entries, sub-batches, tracking records and Bloom filter of one chunk whose bytes are all there."""
+    """Check entries, sub-batches, tracking records and Bloom filter of one complete chunk."""
     header, path = chunk.header, chunk.path
     start = chunk.position + f.CHUNK_HEADER_BYTES + header.bloom_length
     with path.open("rb") as file:
@@ -541,8 +541,8 @@ def check_data(
 ) -> Iterator[Damage]:
     """The damage in the data part of one chunk, which is at `position` of `path`, its data at `data_position`.
 
-    Entries, sub-batches (expanded up to EXPANSION_LIMIT_BYTES together), the number of records, the records of
-    tracking chunks.
+    Checks entries, sub-batches (expanded up to EXPANSION_LIMIT_BYTES together), the number of records, and the records
+    of tracking chunks.
     """
     try:
         records = sum(1 for _ in _messages(header, data, path=path, data_position=data_position))

@@ -23,7 +23,7 @@ from headgate.kernels.memory import (
 )
 
 WALKED, MALFORMED, SUB_BATCH = 0, 1, 2
-"""Why `walk_entries` came back: every chunk done, an entry that does not fit its chunk, a sub-batch."""
+"""Why `walk_entries` ended: every chunk done, an entry that does not fit its chunk, a sub-batch."""
 
 CACHE_SLOTS = 256
 CACHE_WORDS = 3
@@ -34,7 +34,7 @@ _AHEAD_FROM = 2048
 _AHEAD_BYTES = 256
 _MESSAGES_AHEAD = 12
 _FETCHED_BYTES = 1024
-"""What is asked for of a message before its turn; the processor itself goes on with a longer one."""
+"""Limit: bytes of a message that are prefetched; the processor itself goes on with a longer one."""
 
 _MASK = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9
@@ -73,7 +73,7 @@ def walk_entries(
             if end - position < 4:
                 reason = MALFORMED
                 break
-            # Each entry says where the next one is: without this, a walk through memory waits for every head.
+            # Only an entry's head shows where the next one is: without this, the walk waits for memory at every head.
             for line in range(0, _AHEAD_BYTES, 64):
                 prefetch(data + position + _AHEAD_FROM + line)
             length = load_be_u32(data + position)
@@ -218,7 +218,7 @@ def _fill_bloom(
 
 @helper
 def _fetch_ahead(data: int, starts: int, lengths: int, message: int, end: int) -> None:
-    """Ask for the bytes of a message a few places behind this one, if it is in the chunk."""
+    """Prefetch the bytes of a message a few places behind this one, if it is in the chunk."""
     if message + _MESSAGES_AHEAD < end:
         row = (message + _MESSAGES_AHEAD) << 3
         begin = data + load_i64(starts + row)
@@ -251,12 +251,12 @@ def build_chunks(
 ) -> int:
     """Write `chunk_count` chunks one after another at `target`; gives the bytes written.
 
-    Chunk i holds the entries `boundaries[i]` … `boundaries[i + 1]`. `records` 0: all of them are messages; else
-    `records[i]` above 0 says that entry i is a sub-batch of so many messages, copied as it is, and no chunk holds both.
+    Chunk i holds the entries `boundaries[i]` … `boundaries[i + 1]`. `records` 0: all entries are messages; else entry i
+    is a sub-batch of `records[i]` messages, copied as it is, if that is above 0; no chunk holds both kinds.
     `value_lengths` 0: no message has a filter value; else chunk i has the values `value_boundaries[i]` …
-    `value_boundaries[i + 1]`, one per message, where a length ≤ 0 says that it has none; a sub-batch whose members'
-    values are not known has no rows there. `trailer` bytes are copied behind each chunk. Timestamp, epoch and chunk id
-    are zero; so is the CRC with a `crc_table` of 0. `positions[i]` gets where chunk i starts.
+    `value_boundaries[i + 1]`, one per message, where a length ≤ 0 means no value; a sub-batch whose members' values are
+    not known has no rows there. `trailer` bytes are copied behind each chunk. Timestamp, epoch and chunk id are zero;
+    so is the CRC with a `crc_table` of 0. `positions[i]` gets the start of chunk i.
     """
     position = target
     for chunk in range(chunk_count):
@@ -288,7 +288,7 @@ def build_chunks(
                 record_count += load_i64(records + (entry << 3))
         else:
             for message in range(first, end):
-                # Messages picked out of many lie anywhere: without this, each copy waits for memory.
+                # Messages that were picked out lie anywhere: without this, each copy waits for memory.
                 _fetch_ahead(data, starts, lengths, message, end)
                 length = load_i64(lengths + (message << 3))
                 store_be_u32(position, length)

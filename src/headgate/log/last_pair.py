@@ -1,7 +1,7 @@
 """The pair of files that a writer appends to: written chunks become visible, or are taken back.
 
-First the bytes of chunks are written to the segment, then their index records; with the record, readers see the chunk.
-A write that fails halfway is taken back as far as no reader can have seen it.
+First the bytes of chunks are written to the segment, then their index records; once its record is there, readers see a
+chunk. A write that fails halfway is taken back as far as no reader can have seen it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class LastPair:
         self._files = opened[0], opened[1]
 
     def close(self) -> None:
-        """Close the files; again is harmless."""
+        """Close the files; closing twice is harmless."""
         for file in self._files or ():
             file.close()
         self._files = None

@@ -60,7 +60,7 @@ class StreamLock:
         return StreamLock(descriptor)
 
     def release(self) -> None:
-        """Release the lock; again is harmless."""
+        """Release the lock; releasing twice is harmless."""
         if self._descriptor >= 0:
             # Unlock explicitly, not only by closing: a forked child may have inherited the descriptor.
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
@@ -75,7 +75,7 @@ class StreamLock:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a writer, or something else that changes a stream, holds its lock now."""
+    """Whether a writer, or any other process that changes the stream, holds its lock now."""
     try:
         descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -132,7 +132,7 @@ def _take(descriptor: int, path: str, wait: Wait) -> None:
             return
         except BlockingIOError as error:
             if tries <= _GLANCES:
-                # It may be a reader that asks whether somebody writes (`is_held`), for some microseconds.
+                # The holder may be a reader that looks for a writer (`is_held`), for some microseconds.
                 os.sched_yield()
                 continue
             if not wait(tries - _GLANCES):

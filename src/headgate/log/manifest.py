@@ -4,8 +4,8 @@
     <root>/.headgate/commits/<query>/completed.json   the manifest of the last batch that was appended everywhere
     <root>/.headgate/commits/.lock                    held while names are published, completed or removed
 
-Once a manifest has its name, the batch consists of what it lists; completing it is another rename. Batches of a query
-are numbered upwards: a number up to that of `completed.json` is done.
+Once a manifest has its name, the batch consists of the chunks that it lists; completing it is another rename. Batches
+of a query are numbered upwards: a number up to that of `completed.json` is done.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SEQUENCE_BITS = 20
 MAX_BATCH = (1 << (63 - SEQUENCE_BITS)) - 1
 
 ONE_TIME_PREFIX = "once-"
-"""Query ids with this prefix are used for one batch only: nothing is kept of them when the batch is done."""
+"""Query ids with this prefix are used for one batch only: nothing of them is kept once the batch is done."""
 
 _COMPLETED = "completed.json"
 
@@ -47,9 +47,9 @@ class BatchManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The chunks that a batch appends to one stream, in order.
 
-    `stream` is the stream's folder relative to the root. `identity` identifies the stream: one that is created in that
-    folder later gets nothing of the batch. `filter_source` is the declaration under which the filter
-    values were filled in, None for none.
+    `stream` is the stream's folder relative to the root. `identity` identifies the stream: another stream that is
+    created in that folder later gets nothing of the batch. `filter_source` is the declaration under which the filter
+    values were filled in, or None.
     """
 
     stream: str
@@ -136,7 +136,7 @@ class ManifestFolder(Generic[M]):
         replace_file(path.parent / _COMPLETED if is_done else path, encoded)
 
     def complete(self, manifest: M) -> None:
-        """Mark a batch as done, under the lock; again is harmless."""
+        """Mark a batch as done, under the lock; marking it twice is harmless."""
         path = self._path(manifest.query, manifest.batch)
         if manifest.query.startswith(ONE_TIME_PREFIX):
             path.unlink(missing_ok=True)
@@ -152,7 +152,7 @@ class ManifestFolder(Generic[M]):
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            # Held for a few file operations only, and freed by the kernel at death: no limit on the wait.
+            # No limit on the wait: the lock is held for a few file operations only, and the kernel frees it at death.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         except OSError as error:
@@ -228,13 +228,13 @@ class Commits:
             return True
 
     def complete(self, manifest: Manifest) -> None:
-        """Mark a batch as appended to all streams, and remove its staged files; again is harmless."""
+        """Mark a batch as appended to all streams, and remove its staged files; doing it twice is harmless."""
         with self._manifests.lock():
             self._manifests.complete(manifest)
             self._remove(part for output in manifest.outputs for part in output.staged)
 
     def drop(self, staged: Iterable[StagedChunks], *, query: str) -> None:
-        """Remove staged files of a query, except those that a manifest names."""
+        """Remove staged files of a query, except files that a manifest names."""
         with self._manifests.lock():
             named = self._named(self.folder / folder_name(query))
             self._remove(part for part in staged if part.path not in named)
@@ -287,7 +287,7 @@ def _remove_if_one_time(query_folder: Path) -> None:
 
 @functools.lru_cache(maxsize=8)
 def _decoded(path: str, _inode: int, _modified_ns: int, manifest_type: Any, expected_format: int) -> Any:
-    """The manifest at a path. Cached: every output of a batch asks for it, and it never changes under its inode."""
+    """The manifest at a path. Cached: it is read for every output of a batch, and never changes under its inode."""
     raw = Path(path).read_bytes()
     try:
         manifest = msgspec.json.decode(raw, type=manifest_type)

@@ -2,8 +2,8 @@
 
 A page of a mapped file counts as memory of the process from its first use on, although the system may take it away at
 any time. So a reader of a long stream would seem to need as much memory as it has read. Therefore all readers of the
-process report what they use, and after each half of `MOST_USED_BYTES` all other pages are given back. They stay in the
-system's cache, and the next use of one brings it back by a short fault.
+process report the bytes they use, and after each half of `MOST_USED_BYTES` all other pages are given back. They stay in
+the system's cache, and the next use of such a page brings it back by a short fault.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Mappings:
         return made
 
     def use(self, mapped: mmap.mmap, start: int, stop: int, count: int) -> None:
-        """A number of bytes in a part of a mapping are about to be read."""
+        """Note that `count` bytes in the part `start … stop` of a mapping are about to be read."""
         with self._lock:
             first, last = self._used[mapped]
             self._used[mapped] = (min(first, start), max(last, stop)) if last else (start, stop)
@@ -47,7 +47,7 @@ class Mappings:
         for mapped, (first, last) in list(self._used.items()):
             self._used[mapped] = _NOTHING
             if last - first > MOST_USED_BYTES:
-                # Somebody reads here and there, and uses a small part of what lies between.
+                # A reader reads here and there, and uses a small part of the bytes in between.
                 first = last = 0
             for start, stop in ((0, first), (last, len(mapped))):
                 start += -start % mmap.PAGESIZE

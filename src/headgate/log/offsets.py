@@ -69,12 +69,12 @@ class OffsetSpecification:
 
     @staticmethod
     def timestamp(timestamp_ms: int) -> OffsetSpecification:
-        """The first chunk written at that time or later."""
+        """The first chunk written at a time or later."""
         return OffsetSpecification(OffsetKind.TIMESTAMP, timestamp_ms)
 
     @staticmethod
     def parse(text: str) -> OffsetSpecification:
-        """`first`, `last`, `next`, an offset, an interval such as `10m` (units Y M D h m s), or an ISO 8601 time.
+        """A place: `first`, `last`, `next`, an offset, an interval like `10m` (units Y M D h m s), or an ISO 8601 time.
 
         A time without zone is UTC. Raises ConfigError for anything else.
         """
@@ -119,7 +119,7 @@ class OffsetSpecification:
         return left.kind is right.kind and left.value > right.value
 
     def check_not_behind(self, first: int, behind: int, *, begin: int, now_ms: int) -> None:
-        """Raise ConfigError if a read that does not wait would begin after the stream's offsets `first … behind - 1`.
+        """Raises ConfigError if a read that does not wait would begin after the stream's offsets `first … behind - 1`.
 
         This is an offset above `behind`, the offset of the next message, or a time in the future; `begin` is the offset
         of the place now. A past time is allowed, even if nothing was written since.

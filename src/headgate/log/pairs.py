@@ -1,8 +1,8 @@
 """Finding, creating and deleting the pairs of files in a stream folder, so that a reader never sees half a pair.
 
 A segment counts for readers when both files exist. Therefore the segment file is created first, and the index, which
-already has its head, is renamed into place; deleting begins with the index (osiris_log.md section 1), which is renamed
-away first: so a deletion that a crash ended is told from an index that is lost.
+already has its head, is renamed into place. Deleting begins with the index (osiris_log.md section 1), which is first
+renamed away: so a deletion that a crash ended is distinguished from a lost index.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SEAL_SUFFIX = ".seal"
 """Sidecar of a sealed segment with checksums (`seal.py`), deleted with its segment."""
 
 _DELETED_SUFFIX = ".deleted"
-"""Behind the name of an index that is gone for readers, while its pair is being deleted."""
+"""Suffix of an index that readers do not see any more, while its pair is being deleted."""
 
 DAMAGED_FOLDER = "damaged"
-"""The folder in a stream folder with the bytes that were given up as damaged (`giving_up.py`)."""
+"""The folder in a stream folder with damaged bytes that were given up (`giving_up.py`)."""
 
 _FILE = re.compile(r"([0-9]{20})\.(index|segment)")
 _GIVEN_UP = re.compile(r"([0-9]{20})-([0-9]{20})\.bytes")
@@ -47,7 +47,7 @@ def ids_among(names: Iterable[str]) -> tuple[set[int], set[int]]:
 
 
 def given_up_offsets(folder: Path) -> list[tuple[int, int]]:
-    """The ranges of offsets of a stream that were given up, each first and next, as the files beside it say."""
+    """The ranges of offsets of a stream that were given up, each first and next, by the names of their kept files."""
     try:
         names = os.listdir(folder / DAMAGED_FOLDER)
     except (FileNotFoundError, NotADirectoryError):
@@ -84,7 +84,7 @@ def delete_pair(folder: Path, first_chunk_id: int) -> None:
     try:
         os.replace(index, mark)
     except OSError:
-        # It is gone, or a folder of a full disk takes no new name.
+        # The index is gone, or a folder of a full disk takes no new name.
         index.unlink(missing_ok=True)
     segment.unlink(missing_ok=True)
     segment.with_name(segment.name + MATCH_SUFFIX).unlink(missing_ok=True)
@@ -93,7 +93,7 @@ def delete_pair(folder: Path, first_chunk_id: int) -> None:
 
 
 def finish_deletions(folder: Path, names: Iterable[str]) -> None:
-    """Delete what is left of pairs whose deletion a crash ended; `names` are those of the folder."""
+    """Finish deletions of pairs that a crash interrupted; `names` are the names in the folder."""
     for name in names:
         if name.endswith(_DELETED_SUFFIX) and (match := _FILE.fullmatch(name[1 : -len(_DELETED_SUFFIX)])):
             delete_pair(folder, int(match[1]))
@@ -112,8 +112,8 @@ def find_missing(folder: Path, names: Iterable[str]) -> CorruptChunkError | None
     """The error for a missing file with messages in a folder with these names; None if none is known to be missing.
 
     A segment without an index is allowed if its deletion is under way, or if a new pair is being created (it has no
-    chunk). In a foreign folder it is allowed, too, if it is older than every pair: the retention of RabbitMQ, stopped
-    halfway, leaves it so. An index without a segment is allowed if it has no record. A sealed segment always has a
+    chunk). In a foreign folder it is also allowed if it is older than every pair: RabbitMQ's retention leaves it so
+    when it stops halfway. An index without a segment is allowed if it has no record. A sealed segment always has a
     successor.
     """
     names = set(names)

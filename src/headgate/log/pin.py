@@ -1,11 +1,11 @@
-"""The file `pin` in a stream's folder: from which offset on retention must keep messages, and up to how many bytes.
+"""The file `pin` in a stream's folder: the offset from which retention must keep messages, and the limit in bytes.
 
-Subscriptions and consumer groups need messages that retention would delete. Who knows them says so (`Writer.pin`), and
-every writer of the stream keeps to it, in any process; the log knows no subscriptions.
+Subscriptions and consumer groups need messages that retention would delete. Their owner sets the pin (`Writer.pin`),
+and every writer of the stream obeys it, in any process; the log knows no subscriptions.
 
 One line of 49 bytes: offset and quota, 19 digits each, and the CRC-32 of these two as 8 hexadecimal digits. It is
-overwritten in place, which needs no room on a full disk and leaves the time of the folder, by which others see that
-segments came or went. A torn line has a wrong checksum, and a wrong line means: keep everything.
+overwritten in place, which needs no room on a full disk and does not change the folder's time, by which other processes
+see that segments came or went. A torn line has a wrong checksum, and a wrong line means: keep everything.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Pin:
 
 
 KEEP_EVERYTHING = Pin(0, _LARGEST)
-"""What a pin that cannot be read stands for."""
+"""The meaning of a pin that cannot be read."""
 
 
 def read_pin(folder: Path) -> Pin | None:
-    """The pin of a stream's folder, None for none: retention waits for nobody.
+    """The pin of a stream's folder; None without one: then retention follows only its limits.
 
     KEEP_EVERYTHING, with a warning in the log, for a file that is damaged or cannot be read; never an error.
     """
@@ -69,9 +69,9 @@ def read_pin(folder: Path) -> Pin | None:
 
 
 def write_pin(folder: Path, pin: Pin | None, *, flushed: bool, open_file: OpenFile) -> None:
-    """Write the pin down, or remove it; if `flushed`, also for after a power loss. The caller holds the stream's lock.
+    """Write the pin, or remove it; if `flushed`, it survives a power loss. The caller holds the stream's lock.
 
-    Raises StorageFullError, StreamReadOnlyError or LogError; then there is the pin of before, or one that cannot be
+    Raises StorageFullError, StreamReadOnlyError or LogError; then the folder has the earlier pin, or one that cannot be
     read.
     """
     path = folder / PIN_NAME
@@ -97,7 +97,7 @@ def write_pin(folder: Path, pin: Pin | None, *, flushed: bool, open_file: OpenFi
 
 
 def full_error(folder: Path, pin: Pin, held_bytes: int) -> StreamFullError:
-    """What a publisher is told when the messages from the pin on have as many bytes as may wait."""
+    """The error for a publisher when the messages from the pin on have reached the pin's quota."""
     return StreamFullError(
         f"the stream is full: {held_bytes} bytes from offset {pin.offset} on wait to be settled, and at most "
         f"{pin.quota_bytes} may; settle or drop what needs them, or raise the limit",

@@ -1,10 +1,10 @@
 """Recovery: before a writer appends, it makes the last pair of files complete (osiris_log.md section 8).
 
 Only the last pair is examined. Whole chunks behind the last index record get their records again: a crash leaves
-chunks there that were not confirmed yet, a damaged index some that were, and the two look alike. What is not whole is
-cut off and logged with its size: it was never confirmed, because a confirm follows the index record, or a power loss
-damaged it. Damage that no crash leaves is not cut off but refused (`ending.py`): readers would not see chunks appended
-after it. The caller holds the stream's lock.
+unconfirmed chunks there, a damaged index confirmed ones, and the two look alike. Bytes that are no whole chunk are cut
+off and logged with their size: they were never confirmed, because a confirm follows the index record, or a power loss
+damaged them. Damage that no crash leaves is not cut off but refused (`ending.py`): readers would not see chunks
+appended after it. The caller holds the stream's lock.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIRST_EPOCH = 1
 
 @dataclass(slots=True)
 class Tail:
-    """The end of a stream whose last pair is complete: the position of the next chunk.
+    """The end of a stream with a complete last pair: the position of the next chunk.
 
     `first_chunk_ids` are those of all pairs, oldest first; the other fields describe the last pair.
     """
@@ -51,7 +51,7 @@ class Tail:
 def recover(folder: Path, *, is_durable: bool = False) -> Tail:
     """Make the last pair of a stream folder complete; returns the position of the next chunk.
 
-    If `is_durable`, all that is left is on the device: a crash may have come before it was flushed. A folder without
+    If `is_durable`, the rest is flushed to the device: a crash may have come before it was flushed. A folder without
     files gets an empty pair at offset 0. Raises CorruptChunkError for damage that no crash leaves, StorageFullError,
     StreamReadOnlyError, LogError.
     """
@@ -66,7 +66,7 @@ def _recover(folder: Path, *, is_durable: bool) -> Tail:
     names = os.listdir(folder)
     ours = f".{os.getpid()}{NEW_SUFFIX}"
     for name in names:
-        # What this process calls its own is no rest of a crash: another thread replaces a file now.
+        # A name of this process was not left by a crash: another thread is replacing a file now.
         if name.startswith(".") and name.endswith(NEW_SUFFIX) and not name.endswith(ours):
             (folder / name).unlink(missing_ok=True)
     indexes, segments = ids_among(names)
@@ -169,7 +169,7 @@ def _cut(pair: OpenPair, index_fd: int, first_chunk_ids: list[int]) -> Tail:
 
 
 def _check_records(pair: OpenPair, position: int, header: f.ChunkHeader) -> None:
-    """Raise CorruptChunkError unless the last chunk has the records that its header says: offsets go on behind them."""
+    """Raise CorruptChunkError unless the last chunk has the records of its header, which give the next offset."""
     start = position + f.CHUNK_HEADER_BYTES + header.bloom_length
     data = os.pread(pair.segment_fd, header.data_length, start)
     entries = entries_of(data, header.num_entries, path=pair.segment_path, position=start)

@@ -1,7 +1,7 @@
-"""Making an index again from its segment, which holds all data of the index.
+"""Rebuilding an index from its segment, which holds all data of the index.
 
 Chunks are in a segment without gaps, and each header gives the length of its chunk. Repair cannot restore damaged
-bytes of a segment: it reports them and leaves them unchanged, or gives them up where that is asked for (`giving_up`).
+bytes of a segment: it reports them and leaves them unchanged, or gives them up on request (`giving_up`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What `skip_damaged` would give up, so that what lies behind can be read again."""
+    """A damaged part that `skip_damaged` would give up, so that the chunks behind it can be read again."""
 
     given_up: GivenUp
 
@@ -54,13 +54,13 @@ Repaired = Repair | Damage | GivenUp | Offer
 def repair_stream(
     stream: Stream, *, now_ms: int, cut: bool = False, skip_damaged: bool = False, wait: Wait = no_wait
 ) -> Iterator[Repaired]:
-    """Make missing or wrong indexes and seals of a stream, and of the small streams beside it, again.
+    """Rebuild missing or wrong indexes and seals of a stream, and of the small streams in its folder.
 
-    Yields what was repaired, and a Damage for what cannot be, with an Offer of what would be given up of it. Two ways
-    give up: `cut` drops what lies behind a damaged chunk of the last segment, in a new file; `skip_damaged` only what
-    is damaged, in any segment, see `giving_up`, and yields a GivenUp for each part. Holds the locks of all these
-    streams. Reads every chunk. Raises StreamLockedError, StreamReadOnlyError for a foreign folder, StorageFullError
-    and LogError.
+    Yields a Repair for each file made again, and a Damage for each fault that remains, with an Offer of the part that
+    would be given up. Two options give up chunks: `cut` drops everything behind a damaged chunk of the last segment, in
+    a new file; `skip_damaged` drops only the damaged parts, in any segment, see `giving_up`, and yields a GivenUp for
+    each. Holds the locks of all these streams. Reads every chunk. Raises StreamLockedError, StreamReadOnlyError for a
+    foreign folder, StorageFullError and LogError.
     """
     if stream.is_foreign:
         raise StreamReadOnlyError("a foreign stream folder; adopt it before it is repaired", path=stream.path)
@@ -77,7 +77,7 @@ def repair_stream(
 
 
 def streams_beside(stream: Stream) -> list[Stream]:
-    """The small streams in the folder of a stream: ledgers, dead letters and others, those inside of them as well."""
+    """The small streams inside the folder of a stream, at any depth: ledgers, dead letters and others."""
     folders = sorted(Path(folder) for folder, _, names in os.walk(stream.path) if SETTINGS_NAME in names)
     return [Stream.open(folder) for folder in folders if folder != stream.path]
 
@@ -92,7 +92,7 @@ def _repair_or_skip(segment: Segment, *, cut: bool, skip_damaged: bool) -> Itera
     repaired = list(_repair_segment(segment, cut=cut))
     is_damaged = any(isinstance(each, Damage) for each in repaired)
     if is_damaged and skip_damaged:
-        # All chunks are whole by now: what is left is what only the seal knows of, a time or a filter.
+        # All chunks are whole by now: the rest is damage that only the seal shows, of a time or a filter.
         seal_path(segment.segment_path).unlink(missing_ok=True)
         yield Repair(seal_path(segment.segment_path), "given up: it knows a chunk's header that nothing can restore")
         repaired = list(_repair_segment(segment, cut=cut))
@@ -107,7 +107,7 @@ def _repair_segment(segment: Segment, *, cut: bool) -> Iterator[Repair | Damage]
     if chunks.is_cut:
         return
     seal = None
-    # A damaged one is made again.
+    # A damaged seal is made again.
     with contextlib.suppress(CorruptSidecarError):
         seal = load_seal(segment.segment_path) if segment.is_sealed else None
     if seal is not None and zlib.crc32(chunks.index) != seal.index_crc:
@@ -146,7 +146,7 @@ def _repair_seal(segment: Segment, seal: Seal | None) -> Iterator[Repair | Damag
 class _Chunks:
     """The index that a segment should have, from its chunks, which end at the byte `stop`.
 
-    `is_cut`: behind some place they cannot be found. `given_up` chunks that the index names lie behind the last one.
+    `is_cut`: chunks behind some place cannot be found. `given_up`: number of chunks of the index behind the last one.
     """
 
     def __init__(self, segment: Segment, *, cut: bool) -> None:

@@ -18,7 +18,7 @@ from headgate.log.stream import Stream
 
 
 def count_by_bytes(sizes: list[int], max_length_bytes: int) -> int:
-    """How many of the oldest segments are deleted: from the newest on, the first that exceeds the limit and all older.
+    """The number of oldest segments to delete: counted from the newest, the first beyond the limit and all older ones.
 
     `sizes` are those of the segment files, oldest first. The newest is never deleted.
     """
@@ -53,14 +53,14 @@ def kept_by_limits(
 
 
 def count_below(first_chunk_ids: Sequence[int], offset: int) -> int:
-    """How many of the oldest pairs end at or before an offset; never the last one."""
+    """The number of oldest pairs that end at or before an offset; the last pair never counts."""
     return max(0, bisect_right(first_chunk_ids, offset) - 1)
 
 
 def bytes_from(folder: Path, first_chunk_ids: Sequence[int], offset: int, *, next_offset: int) -> int:
-    """Bytes of the segment files from the chunk with an offset to the end; 0 for one that is not written yet.
+    """Bytes of the segment files from the chunk with an offset to the end; 0 for an offset that is not written yet.
 
-    All of them for an offset that was deleted. Cost: a `stat` per segment from there on, and some 20 small reads.
+    All bytes for an offset that was deleted. Cost: a `stat` per segment from there on, and some 20 small reads.
     Raises LogError and its kinds.
     """
     if offset >= next_offset:
@@ -74,7 +74,7 @@ def bytes_from(folder: Path, first_chunk_ids: Sequence[int], offset: int, *, nex
 
 
 def pinned_bytes(stream: Stream, pin: Pin) -> int:
-    """How many bytes a pin keeps from retention. Raises LogError."""
+    """The bytes that a pin keeps from retention. Raises LogError."""
     ids = [segment.first_chunk_id for segment in stream.segments()]
     return bytes_from(stream.path, ids, pin.offset, next_offset=stream.next_offset()) if ids else 0
 
@@ -104,7 +104,7 @@ def _is_older(index_path: Path, limit_ms: int) -> bool:
 
 
 def _position_of(index_path: Path, offset: int) -> int:
-    """Where in its segment the chunk with an offset begins; the first chunk's place for an offset before it."""
+    """The position of the chunk with an offset in its segment; the first chunk's position for an earlier offset."""
     with opened(index_path) as descriptor:
         low, high = 0, (os.fstat(descriptor).st_size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
         position = FILE_HEAD_BYTES

@@ -1,4 +1,4 @@
-"""Roll-forward: a writer that opens a stream finishes what manifests decided before it appends anything else.
+"""Roll-forward: a writer that opens a stream first appends the chunks that manifests decided.
 
 A commit may die at any instant. The next holder of a stream's lock appends the missing chunks, after the last
 publisher sequence in the stream, so that a batch is stored once, in order, and before anything newer.
@@ -45,7 +45,7 @@ def finish_pending(writer: Writer, commits: Commits, stream: str, *, committing:
     """
     opened = writer.stream
     pending = commits.pending()
-    # Asked under the stream's lock: a query that the stream knows and that has no manifest any more is done.
+    # Read under the stream's lock: a query in the settings without a manifest is done.
     known = opened.settings.sequences if opened.settings else ()
     forgotten = {query for query in known if query.startswith(ONE_TIME_PREFIX)}
     forgotten -= {manifest.query for manifest in pending}
@@ -54,7 +54,7 @@ def finish_pending(writer: Writer, commits: Commits, stream: str, *, committing:
         output = manifest.by_stream.get(stream)
         if output is None:
             continue
-        # Chunks for a stream that was deleted since are not for a stream that was created again.
+        # Chunks for a deleted stream are not appended to another stream created in its place.
         if output.identity == opened.identity:
             keeps = not (is_own and _is_in_trailers(manifest))
             _finish_output(writer, commits.root, manifest, output, forgotten, keeps_sequence=keeps)
@@ -69,7 +69,7 @@ def is_done(root: Path, manifest: Manifest) -> bool:
 
     A deleted stream counts as done, also if another one was created under its name.
     """
-    # Streams are written in this order: the last one shows first that something is missing.
+    # Streams are written in this order, so the last one shows soonest that chunks are missing.
     return all(_has_all(root, manifest, output) for output in reversed(manifest.by_stream.values()))
 
 
@@ -182,7 +182,7 @@ def _room() -> Bytes:
 
 
 def _blocks_of_file(root: Path, part: StagedChunks, *, first_chunk: int) -> Iterator[tuple[Bytes, Int64Array]]:
-    """The same for one file that is larger than the buffer."""
+    """As `_blocks`, for one file that is larger than the buffer."""
     path = part.file(root)
     with part.open(root) as descriptor:
         buffer = np.empty(min(BLOCK_BYTES, part.size_bytes), dtype=np.uint8)
@@ -205,7 +205,7 @@ def _blocks_of_file(root: Path, part: StagedChunks, *, first_chunk: int) -> Iter
 
 
 def _whole_chunks(block: Bytes, path: str, position: int) -> tuple[list[int], int]:
-    """Where the whole chunks of a block start, and where they end; for none the end of the first, outside the block."""
+    """The starts of the whole chunks of a block, and their end; without one the end of the first, outside the block."""
     view = block.data
     starts: list[int] = []
     end = 0

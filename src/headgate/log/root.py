@@ -20,11 +20,11 @@ from headgate.log.stream import Stream, foreign_name
 
 STREAMS_FOLDER = "streams"
 MAX_NAME_CHARACTERS = 260
-"""The longest name of a stream; Service Bus allows as many for its entities."""
+"""Limit: characters of a stream's name, as for entities of Service Bus."""
 
 _MAX_FOLDER_NAME_BYTES = 255
 _SHORTENED = ","
-"""Behind the beginning of a name that is too long for a folder; percent-encoding leaves no comma in any other."""
+"""Separator after the beginning of a name that is too long for a folder; percent-encoded names have no comma."""
 _DIGEST_DIGITS = 32
 _SERVER_FOLDER = "server"
 _DELETED_FOLDER = "deleted"
@@ -33,10 +33,10 @@ HTTP_NOTE = "http"
 
 
 def stream_folder(root: str | Path, name: str) -> Path:
-    """The folder of a stream of that name: `streams/<percent-encoded name>`.
+    """The folder of the stream with a name: `streams/<percent-encoded name>`.
 
-    A name that is longer than 255 bytes in this form has the folder `<its beginning>,<32 digits>`, hexadecimal ones of
-    the SHA-256 of the name in UTF-8. Raises ConfigError for an invalid name.
+    A name that is longer than 255 bytes in this form has the folder `<its beginning>,<32 digits>`, with hexadecimal
+    digits of the SHA-256 of the name in UTF-8. Raises ConfigError for an invalid name.
     """
     if not 1 <= len(name) <= MAX_NAME_CHARACTERS:
         raise ConfigError(f"stream name {name[:40]!r} has {len(name)} characters; expected 1 to {MAX_NAME_CHARACTERS}")
@@ -50,9 +50,9 @@ def stream_folder(root: str | Path, name: str) -> Path:
 
 
 def name_of_folder(folder: str | Path) -> str:
-    """The stream name of a folder under `streams/`; that of a shortened one stands in its `stream.json`.
+    """The stream name of a folder under `streams/`; for a shortened folder name it is read from its `stream.json`.
 
-    Where that cannot be read, it is what the folder says.
+    Where that cannot be read, it is the decoded folder name.
     """
     folder = Path(folder)
     if _SHORTENED in folder.name:
@@ -121,13 +121,13 @@ def list_streams(root: str | Path, *, damaged: Callable[[Path, LogError], None] 
 
 
 def foreign_stream(root: str | Path, name: str) -> Stream | None:
-    """The stream of that name in a folder of RabbitMQ's, which is called otherwise; None if there is none.
+    """The stream with a name in a folder of RabbitMQ, which has another name; None if there is none.
 
-    Cost: a look at the folder with all streams.
+    Cost: listing the folder with all streams.
     """
     for folder_name in _folder_names(root):
         folder = f"{root}/{STREAMS_FOLDER}/{folder_name}"
-        # A link may be called otherwise than the folder.
+        # A link may have another name than the folder.
         if foreign_name(os.path.basename(os.path.realpath(folder)) if os.path.islink(folder) else folder_name) == name:
             with contextlib.suppress(LogError):
                 found = Stream.open(folder)

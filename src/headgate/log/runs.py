@@ -1,8 +1,8 @@
 """Builds chunks of messages from several publishers, without copying them together first.
 
 A run becomes separate chunks: the entries of all publishers without a name, or those of one publisher with a name,
-whose chunks have its last sequence in their trailers. A chunk holds messages or sub-batches, never both: some clients
-decide by a chunk's first entry (stream_protocol, section 6).
+whose chunks have its last sequence in their trailers. A chunk holds either messages or sub-batches: some clients decide
+by a chunk's first entry (stream_protocol, section 6).
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Entries:
 
     An entry is a message, or with `records[i]` above 0 a whole sub-batch of that many messages, with its head.
     `records` None: there are only messages. All columns `(entries,)` int64; `filter_values` as for `build_chunks`, one
-    per entry, none for a sub-batch. `member_values` are those of the messages in the sub-batches, in their
-    order, `records[i]` for entry i; None: unknown, and left out of Bloom filters.
+    per entry, none for a sub-batch. `member_values` are the values of the messages in the sub-batches, in order,
+    `records[i]` for entry i; None: unknown, and left out of Bloom filters.
 
-    Kept as columns or as pieces, whichever they came as; the other form is made when somebody asks for it. So a message
-    that comes alone costs no array.
+    Kept as columns or as pieces, in the form in which they came; the other form is made at its first use. So a single
+    message costs no array.
     """
 
     __slots__ = ("_columns", "_count", "_pieces", "filter_values", "member_values", "records")
@@ -105,12 +105,12 @@ class Entries:
 
     @property
     def data(self) -> Bytes:
-        """The bytes that the entries lie in."""
+        """The buffer that holds the entries."""
         return self.columns[0]
 
     @property
     def starts(self) -> Int64Array:
-        """Where each entry starts."""
+        """The start of each entry."""
         return self.columns[1]
 
     @property
@@ -120,7 +120,7 @@ class Entries:
 
     @property
     def pieces(self) -> Sequence[bytes]:
-        """The entries as byte strings: for few of them."""
+        """The entries as byte strings: for few entries."""
         if self._pieces is None:
             data, starts, lengths = self.columns
             view = data.data
@@ -137,7 +137,7 @@ class Entries:
 
     @property
     def record_counts(self) -> Int64Array:
-        """How many messages each entry has: `(entries,)`."""
+        """The number of messages of each entry: `(entries,)`."""
         return np.ones(len(self), dtype=np.int64) if self.records is None else np.maximum(self.records, 1)
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Entries:
@@ -152,9 +152,9 @@ class Entries:
         return Entries(self.data, self.starts[rows], self.lengths[rows], taken, records)
 
     def check(self) -> int:
-        """The bytes of all entries.
+        """Check the entries; gives the sum of their bytes.
 
-        Raises ValueError for entries outside of their bytes, or columns of different lengths or kinds.
+        Raises ValueError for entries outside of their buffer, or columns of different lengths or kinds.
         """
         if self._pieces is None:
             _check_bytes(self.data)
@@ -206,7 +206,7 @@ def _check_bytes(data: Bytes) -> None:
 class Run(msgspec.Struct, eq=False):
     """Entries that become separate chunks; `sequences` has a rising number per entry of a `publisher` with a name.
 
-    `is_whole`: messages that become one chunk, so that all of them are there after a crash, or none.
+    `is_whole`: the messages become one chunk, so that after a crash either all of them exist or none.
     """
 
     parts: list[Entries]
@@ -216,7 +216,7 @@ class Run(msgspec.Struct, eq=False):
 
 
 def only_message(runs: Sequence[Run]) -> tuple[bytes, bytes | None] | None:
-    """The message, and its filter value, that is all there is, from a publisher without a name; None for all else."""
+    """The message and its filter value if the runs hold only one, from a publisher without a name; else None."""
     if len(runs) != 1 or runs[0].publisher is not None or len(runs[0].parts) != 1:
         return None
     part = runs[0].parts[0]
@@ -245,7 +245,7 @@ def build_runs(
 
 
 def _boundaries(run: Run, lengths: Int64Array, records: Int64Array | None, limits: ChunkLimits) -> Int64Array:
-    """First entry of each chunk and, last, their number.
+    """The first entry of each chunk and, last, the number of entries.
 
     A chunk ends where messages and sub-batches change, where a long run of another filter value begins, and before
     its sub-batches exceed the expansion limit of readers.
@@ -265,7 +265,7 @@ def _boundaries(run: Run, lengths: Int64Array, records: Int64Array | None, limit
 
 
 def _expansion_cuts(expanded: Int64Array) -> list[int]:
-    """Where chunks end so that none of them expands beyond EXPANSION_LIMIT_BYTES, unless one sub-batch does."""
+    """The entries at which chunks end, so that none expands beyond EXPANSION_LIMIT_BYTES unless one sub-batch does."""
     ends = np.cumsum(expanded)
     cuts = []
     first, before = 0, 0
@@ -280,10 +280,11 @@ def _expansion_cuts(expanded: Int64Array) -> list[int]:
 
 
 def _value_changes(run: Run) -> list[int]:
-    """Where another filter value begins, if the values come in long runs.
+    """The entries at which another filter value begins, if the values come in long runs.
 
-    A reader of another value then skips whole chunks, which a few messages of that value at their ends would prevent.
-    Only every `_VALUE_STRIDE`-th value is examined, so a short run may be missed, which only costs a reader bytes.
+    With chunks that end there a reader skips whole chunks of other values; a few messages of its value in them would
+    prevent that. Only every `_VALUE_STRIDE`-th value is examined, so a short run may be missed, which only costs a
+    reader bytes.
     """
     if all(part.filter_values is None for part in run.parts):
         return []
@@ -358,7 +359,7 @@ def _fill_run(
     target: Bytes,
     positions: Int64Array,
 ) -> int:
-    """Write the chunks of one run; the kernel finds the entries by their addresses, wherever their buffers are."""
+    """Write the chunks of one run; the kernel finds the entries by address, in any number of buffers."""
     address = kernels.address_of
     starts = np.concatenate([part.starts + address(part.data) for part in run.parts], dtype=np.int64)
     boundaries = np.ascontiguousarray(boundaries)
@@ -453,7 +454,7 @@ def _build_in_python(
 
 
 def _add_rows(part: Entries, bodies: list[bytes], records: list[int], values: list[Sequence[bytes | None]]) -> None:
-    """Add entries as they are stored, their numbers of messages, and their filter values as far as they are known."""
+    """Add entries as they are stored, their numbers of messages, and their known filter values."""
     pieces, own_values, members, member = part.pieces, part.filter_values, part.member_values, 0
     own_records = [0] * len(pieces) if part.records is None else part.records.tolist()
     for row, (piece, packed) in enumerate(zip(pieces, own_records, strict=True)):

@@ -1,4 +1,4 @@
-"""Seal of a segment, `<segment>.seal`: checksums of what the stream format leaves without one. All integers big endian.
+"""Seal of a segment, `<segment>.seal`: checksums of parts for which the stream format has none. Integers: big endian.
 
     +------+------+---------+---------+------+------+-----------+------+
     | HGSL | 0001 | segment | index   | icrc | n    | n x crc   | crc  |
@@ -6,8 +6,9 @@
     magic, u32 format, u64 bytes of the segment file, u64 bytes of the index file, u32 CRC-32 of the index file,
     u32 number of chunks, per chunk the CRC-32 of its header and Bloom bytes, u32 CRC-32 of all before
 
-The writer seals a segment when it begins the next one. Readers check what they read of a sealed segment against
-it; other programs ignore the file. A seal also says that another segment follows: without that one, files are missing.
+The writer seals a segment when it begins the next one. Readers check the bytes that they read of a sealed segment
+against the seal; other programs ignore it. A seal also means that another segment follows: without it, files are
+missing.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def write_seal(reader: SegmentReader, *, flushed: bool) -> None:
 
 
 def seal_if_missing(segment: Segment, *, flushed: bool) -> None:
-    """Seal a segment that has no seal. A failure is logged: there is less protection, and no message less."""
+    """Seal a segment that has no seal. A failure is logged: the segment is less protected, but no message is lost."""
     if not seal_path(segment.segment_path).exists():
         try:
             with segment.open() as reader:
@@ -104,7 +105,7 @@ def seal_if_missing(segment: Segment, *, flushed: bool) -> None:
 def read_seal(segment_path: Path) -> Seal | None:
     """The seal of a segment; None without a seal, or for a damaged one, which is logged.
 
-    With a damaged seal the protection is missing, but no messages; `headgate stream verify` reports it.
+    With a damaged seal only the protection is missing, no message; `headgate stream verify` reports it.
     """
     try:
         return load_seal(segment_path)

@@ -38,13 +38,13 @@ _DENSE_ROWS = 32
 """From this many headers in a window on, one read of the window is cheaper than one read per header."""
 
 _DENSE_CHUNK_BYTES = 16 << 10
-"""Headers of larger chunks are copied: around each of them a mapping would bring pages that nobody looks at."""
+"""Headers of larger chunks are copied: a mapping would load pages around each header that no reader uses."""
 
 _FEWEST_KEPT_ROWS = 2048
-"""Smaller tables are read in less than a millisecond."""
+"""Limit: rows of the smallest table that is kept; smaller tables are read in less than a millisecond."""
 
 _MOST_KEPT_ROWS = 9 << 18
-"""Rows of tables that a process keeps, 65 bytes with the ends of their chunks each: some 150 MB."""
+"""Limit: rows of tables that a process keeps; 65 bytes each, with the ends of chunks: some 150 MB."""
 
 _PAGE_BYTES = mmap.PAGESIZE
 _STAGE1_BYTES = f.CHUNK_HEADER_BYTES + f.MAX_BLOOM_BYTES
@@ -57,9 +57,9 @@ Allocate = Callable[[int], NDArray[np.uint8]]
 class Segment:
     """One pair of files of a stream folder, as found when the folder was listed. Picklable.
 
-    `identity` is that of its stream. `first_chunk_id` names it; `is_newest` segments may grow; `is_own` is of our own
-    folder. `stop_offset` is where the next segment begins; None while that one has no chunk: then a recovery may still
-    cut this one.
+    `identity` is that of its stream. `first_chunk_id` names it; a segment that `is_newest` may grow; one that `is_own`
+    lies in one of our own folders. `stop_offset` is where the next segment begins; None while the next one has no
+    chunk: then a recovery may still cut this one.
     """
 
     folder: Path
@@ -71,7 +71,7 @@ class Segment:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it stays as it is."""
+        """Whether it does not change any more."""
         return self.stop_offset is not None
 
     @property
@@ -95,7 +95,7 @@ class Segment:
         return self.folder / f.index_name(self.first_chunk_id)
 
     def size_bytes(self) -> int:
-        """Bytes of both files now; a file that is gone has none."""
+        """Bytes of both files now; 0 for a file that is gone."""
         return sum(map(file_size, (self.segment_path, self.index_path)))
 
     def open(self, *, allocate: Allocate | None = None) -> SegmentReader:
@@ -109,7 +109,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class _KnownTable:
-    """What was read and checked of the index of a sealed segment, and the ends of its chunks."""
+    """The checked index of a sealed segment, and the ends of its chunks."""
 
     table: ChunkTable
     extent: tuple[int, int, int]
@@ -118,7 +118,7 @@ class _KnownTable:
 
 
 class _KnownTables:
-    """Tables of sealed segments that were read last, for all readers of a process, up to `_MOST_KEPT_ROWS`."""
+    """The tables of sealed segments that were used last, for all readers of a process, up to `_MOST_KEPT_ROWS`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -239,7 +239,7 @@ class SegmentReader:
             MAPPINGS.use(mapped, start, stop, stop - start if count is None else count)
 
     def is_mapped(self, stop: int) -> bool:
-        """Whether what is read up to that byte is a view of the file."""
+        """Whether reads up to the byte `stop` are views of the file."""
         mapping = self._mapping
         return mapping is not None and stop + f.SLACK_BYTES <= len(mapping)
 
@@ -288,7 +288,7 @@ class SegmentReader:
                 known = found
 
     def _sealed_state(self) -> Hashable:
-        """What tells the files of a sealed segment from what they were before."""
+        """The state of a sealed segment's files, which changes when they are replaced."""
         files = [os.fstat(self._index_fd), os.fstat(self._fd)]
         with contextlib.suppress(FileNotFoundError):
             files.append(os.stat(seal_path(self.path)))
@@ -356,7 +356,7 @@ class SegmentReader:
         self._loaded = True
 
     def _check_sealed(self, pair: OpenPair, ending: Ending, known: int, raw: bytes) -> None:
-        """Raise CorruptChunkError unless the index names all of the segment, up to where the next one begins."""
+        """Raise CorruptChunkError unless the index covers the whole segment, up to the beginning of the next one."""
         named = f.FILE_HEAD_BYTES + ending.num_named * f.INDEX_RECORD_BYTES
         index_bytes = f.FILE_HEAD_BYTES + known * f.INDEX_RECORD_BYTES + len(raw)
         if index_bytes != named:
@@ -389,7 +389,7 @@ class SegmentReader:
         self._seal = seal
 
     def _check_types(self, more: ChunkTable, known: int, segment_size: int) -> None:
-        """Raise CorruptChunkError for an index record that hides a chunk of messages as one of bookkeeping."""
+        """Raise CorruptChunkError for an index record with a wrong chunk type, which could hide messages."""
         rows = np.flatnonzero(more.type != f.ChunkType.USER)
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             part = rows[start : start + _ROWS_AT_ONCE]
@@ -413,7 +413,7 @@ class SegmentReader:
             opened = _open_pair(self._index_path, self.path)
         except FileNotFoundError:
             return os.fstat(self._index_fd)
-        # Another segment with chunks may be that of a stream that was made again.
+        # Another segment with chunks may belong to a stream that was made again.
         is_same = os.path.sameopenfile(opened[1], self._fd)
         is_followed = is_same or not len(self._rows.table) or self._stream_is_there()
         for descriptor in (self._index_fd, self._fd) if is_followed else opened:
@@ -456,14 +456,14 @@ class SegmentReader:
         return self.extent(self.chunks())[2]
 
     def stop_positions(self, start_row: int = 0, stop_row: int | None = None) -> NDArray[np.int64]:
-        """Per row of the table, or of a part of it, the byte after the chunk."""
+        """For each row of the table, or of a part of it, the byte after its chunk."""
         table = self.chunks()
         if stop_row is not None and stop_row < len(table):
             return table.position[start_row + 1 : stop_row + 1]
         return self._behind_rows(table)[1][start_row:]
 
     def stops_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The bytes after the chunks of some rows of the table; unlike `stop_positions` it costs no look at others."""
+        """The bytes after the chunks of some rows of the table; unlike `stop_positions` it does not look at others."""
         table = self.chunks()
         last = len(table) - 1
         if len(rows) == 1 and rows[0] == last:
@@ -474,11 +474,11 @@ class SegmentReader:
         return stops
 
     def next_chunk_ids(self) -> NDArray[np.int64]:
-        """Per row of the table the offset after the chunk."""
+        """For each row of the table the offset after its chunk."""
         return self._behind_rows(self.chunks())[2]
 
     def _behind_rows(self, table: ChunkTable) -> tuple[ChunkTable, NDArray[np.int64], NDArray[np.int64]]:
-        """A table, and per row the byte and the offset after the chunk; kept, as many ask for all of it."""
+        """A table, and for each row the byte and the offset after its chunk; kept, because it is used often."""
         known = self._behind
         if known is None or known[0] is not table:
             last = self.extent(table)[1:] if len(table) else ()
@@ -514,7 +514,7 @@ class SegmentReader:
         return header
 
     def header_bytes(self, row: int) -> bytes:
-        """What lies now where the header of a row is, unchecked: another chunk may stand there since."""
+        """The bytes now at the place of a row's header, unchecked: another chunk may have replaced it."""
         return os.pread(self._fd, f.CHUNK_HEADER_BYTES, int(self.chunks().position[row]))
 
     def headers(self, start_row: int, stop_row: int) -> f.ChunkHeaders:
@@ -568,15 +568,15 @@ class SegmentReader:
 
     @staticmethod
     def _check_seal(seal: Seal, headers: f.ChunkHeaders, rows: NDArray[np.int64], bad: NDArray[np.bool_]) -> None:
-        """Mark what is not as it was when the segment was sealed among headers that are not `bad` already."""
-        # Where a header is bad its Bloom filter may lie anywhere.
+        """Mark in `bad` the headers that changed since the segment was sealed."""
+        # With a bad header the place of its Bloom filter is not known.
         fine = np.flatnonzero(~bad) if bad.any() else slice(None)
         starts, lengths, expected = headers.starts[fine], headers.front_lengths[fine], seal.header_crcs[rows][fine]
         if first_mismatch(headers.data, starts, lengths, expected, only_loaded=True) is not None:
             bad[fine] = crcs_of_ranges(headers.data, starts, lengths) != expected
 
     def contradiction(self, headers: f.ChunkHeaders, table: ChunkTable, row: int, number: int) -> CorruptChunkError:
-        """The error for the header with a number, of a row of the table, that `contradicted` marked."""
+        """The error for a header that `contradicted` marked: its number in `headers`, and its row in the table."""
         record, position = headers.records[number], int(table.position[row])
         said = table.record(row)
         names = ("chunk_id", "timestamp_ms", "epoch", "chunk_type")
@@ -634,10 +634,10 @@ class SegmentReader:
     def gather(
         self, positions: NDArray[np.int64], stops: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The byte ranges `positions[i] … stops[i]`, ascending: a buffer, and where each range starts in it.
+        """The byte ranges `positions[i] … stops[i]`, ascending: a buffer, and the start of each range in it.
 
-        SLACK_BYTES more bytes after the last range are readable. The buffer is the mapping, or one that the next call
-        of any method overwrites; adjacent ranges are read at once. Raises as `read`.
+        SLACK_BYTES more bytes after the last range are readable. The buffer is the mapping, or a buffer that the next
+        call of any method overwrites; adjacent ranges are read at once. Raises as `read`.
         """
         mapping = self._mapping
         if mapping is not None and (not len(stops) or int(stops[-1]) + f.SLACK_BYTES <= len(mapping)):

@@ -32,11 +32,11 @@ _REMEDY = (
 class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments with which a stream is created.
 
-    `filter_size_bytes` of Bloom filters, 16 … 255. A segment is closed when it has `max_segment_size_bytes` or
-    `max_segment_chunks`, or when a message comes and its first chunk is as old as `max_segment_age_ms` (None: never),
-    so that segments of slow streams are sealed, too.
+    `filter_size_bytes` is the size of Bloom filters, 16 … 255. A segment is closed when it has `max_segment_size_bytes`
+    or `max_segment_chunks`, or when a message comes and its first chunk is as old as `max_segment_age_ms` (None:
+    never), so that segments of slow streams are sealed as well.
     Retention keeps `max_length_bytes` and messages younger than `max_age_ms`; None keeps all.
-    `drops_settled`: segments wholly below the stream's pin are deleted, whatever the limits say.
+    `drops_settled`: segments wholly below the stream's pin are deleted even if the limits would keep them.
     The first record has `initial_offset`, as in a stream whose earlier messages were deleted; at most 2^62.
     """
 
@@ -65,7 +65,7 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeclaredRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Offsets `start … stop` that our writer wrote while `field` was the declared source of filter values."""
+    """Offsets `start … stop` that Headgate wrote while `field` was the declared source of filter values."""
 
     field: str
     start: int
@@ -75,12 +75,12 @@ class DeclaredRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of `stream.json`, without its checksum.
 
-    `identity` identifies the stream: another stream of the same name has another one. It is random, or the name
+    `identity` identifies the stream: another stream of the same name has another identity. It is random, or the name
     of the adopted folder, whose digits RabbitMQ makes for each stream. `filter_source` is the field that
-    filter values come from now, None for no declaration; `declared` are the offset ranges written under a declaration;
-    the last one may extend beyond the written offsets. `sequences` has the last publisher sequence per query that
-    commits to this stream. `declaration` are the arguments with which a client declared the stream, by their AMQP names
-    without `x-`; None for a stream that was created otherwise.
+    filter values come from now, None without a declaration; `declared` are the offset ranges written under a
+    declaration; the last one may extend beyond the written offsets. `sequences` has the last publisher sequence of each
+    query that commits to this stream. `declaration` are the arguments with which a client declared the stream, by their
+    AMQP names without `x-`; None for a stream that no client declared.
     """
 
     name: str
@@ -107,7 +107,7 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_settings(folder: Path) -> StreamSettings | None:
     """The settings of a stream folder, None for a foreign one. Raises LogError for a wrong file.
 
-    A wrong checksum is an error, too: a limit or a declared range that nobody set would lose messages.
+    A wrong checksum is an error as well: a limit or a declared range that was never set would lose messages.
     """
     path = f"{folder}/{SETTINGS_NAME}"
     try:
@@ -138,7 +138,7 @@ def load_settings(folder: Path) -> StreamSettings | None:
 
 
 def check_identity(folder: Path, identity: str, *, name: str) -> None:
-    """Raise StreamNotFoundError if that stream was deleted, StreamReplacedError if another one has its name.
+    """Raises StreamNotFoundError if the stream was deleted, StreamReplacedError if another stream has its name.
 
     `name` is for the error. Cost: reading `stream.json`, some 20 µs.
     """
@@ -159,6 +159,6 @@ def save_settings(folder: Path, settings: StreamSettings, *, flushed: bool = Tru
     """Replace the settings of a stream folder by rename; if `flushed`, they also survive a power loss."""
     fields = msgspec.to_builtins(settings)
     if not settings.arguments.initial_offset:
-        # What earlier versions do not know is there only where it says something.
+        # A field that earlier versions do not know is written only where it is not 0.
         del fields["arguments"]["initial_offset"]
     replace_file(folder / SETTINGS_NAME, encode_checked(fields), flushed=flushed)

@@ -14,14 +14,14 @@
                                        mask 1 << p % 8 of byte p // 8
     arrays      b bytes per offset     layout `bloom`: the message's bit array (rocketmq_filters, section 8.3)
 
-Each block is about some chunks in a row, and some filters; a later one about the same stands in place of an earlier
-one. The first block comes with the file, by rename; more are appended while the segment grows. What lies behind the
-last whole block is no part of the file: a write that did not end, and the next append begins there. A file is never
-changed otherwise, so who has it open sees whole blocks, and more of them later.
+Each block is about some chunks in a row, and some filters; a later block about the same replaces an earlier one. The
+first block comes with the file, by rename; more are appended while the segment grows. Bytes behind the last whole block
+do not count: they are from a write that did not end, and the next append overwrites them. A file does not change in any
+other way, so a reader that has it open sees whole blocks, and later more of them.
 
-Offsets count from the block's first one. The file says which results were computed over which bytes. A reader checks
-that they are still valid: it compares headers, which hold the CRC of the data. This module knows bytes and names, but
-not filters.
+Offsets count from the block's first one. The file says over which bytes the results were computed. A reader checks that
+they are still valid: it compares headers, which hold the CRC of the data. This module knows bytes and names, but not
+filters.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from headgate.log.segment import Segment
 SIDECAR_FORMAT = 3
 MAGIC = b"HGMX"
 ENTRY_DTYPE = np.dtype([("position", ">u4"), ("crc", ">u4")])
-"""Position of the message of an offset, and its checksum when it was decided."""
+"""The position of an offset's entry, and its checksum when the message was decided."""
 
 HEADER_BYTES_DTYPE: np.dtype[np.void] = np.dtype(f"V{CHUNK_HEADER_BYTES}")
-"""A chunk header as bytes, which are only compared."""
+"""A chunk header as plain bytes, which are only compared."""
 
 _HEAD = struct.Struct(">4sIII")
 _MOST_DIRECTORY_BYTES = 1 << 26
@@ -62,8 +62,8 @@ _MOST_DIRECTORY_BYTES = 1 << 26
 class IndexedFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """A filter whose results a block holds, over all its decided chunks.
 
-    `id`, `dialect`, `text_hash` and `evaluator` say which filter, in which state of the program that decided; they are
-    names here.
+    `id`, `dialect`, `text_hash` and `evaluator` name the filter, and the state of the program that decided it; they are
+    plain names here.
     """
 
     id: str
@@ -73,11 +73,11 @@ class IndexedFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, arr
 
 
 class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a block holds: `chunks` chunks of a segment from number `first_chunk` on, with the offsets `start … stop`.
+    """The directory of a block about `chunks` chunks from number `first_chunk` on, with the offsets `start … stop`.
 
     `identity` is that of the stream, `segment` the first offset of the segment. `decided` is the number of messages
-    with results. `filters` None: those of the block before. `parameters` is a name of how bit arrays are made, empty
-    without them; then `array_bytes` is 0, and there are `bits`.
+    with results. `filters` None: those of the block before. `parameters` names the parameters of bit arrays; it is
+    empty without them: then `array_bytes` is 0, and there are `bits`.
     """
 
     identity: str
@@ -97,17 +97,17 @@ class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def areas(self) -> list[Area]:
-        """All areas that there are."""
+        """All areas of the block."""
         return [area for area in (self.headers, self.entries, self.bits, self.arrays) if area is not None]
 
 
 @dataclass(slots=True)
 class BlockContent:
-    """What is written as one block: `headers` `(chunks,)` of HEADER_BYTES_DTYPE, `entries` `(offsets,)` of ENTRY_DTYPE.
+    """The content of one block: `headers` `(chunks,)` of HEADER_BYTES_DTYPE, `entries` `(offsets,)` of ENTRY_DTYPE.
 
     `first_chunk` is the number of the first chunk in the segment, `start` its offset. `filters` have their results in
     `bits`, `(filters, bytes)` uint8 as in the file, or in the layout `bloom` in `arrays`, `(offsets, array bytes)`
-    uint8, with `parameters` naming how those are made.
+    uint8; `parameters` names the parameters of these arrays.
     """
 
     first_chunk: int
@@ -129,9 +129,9 @@ def sidecar_path(segment_path: Path) -> Path:
 def write_sidecar(segment: Segment, blocks: Sequence[BlockContent], *, flushed: bool = True) -> int:
     """Write the sidecar of a segment by rename; gives its size in bytes.
 
-    One that is not `flushed` may be damaged by a power loss, which its checksums tell. If retention deleted the segment
-    meanwhile, the sidecar is removed. Raises StorageFullError, StreamReadOnlyError or
-    LogError; then the old sidecar stays.
+    If it is not `flushed`, a power loss may damage it, which its checksums show. If retention deleted the segment
+    meanwhile, the sidecar is removed. Raises StorageFullError, StreamReadOnlyError or LogError; then the old sidecar
+    stays.
     """
     encoded = b"".join(encode_block(segment, block) for block in blocks)
     path = sidecar_path(segment.segment_path)
@@ -141,11 +141,11 @@ def write_sidecar(segment: Segment, blocks: Sequence[BlockContent], *, flushed: 
 
 
 def append_block(segment: Segment, sidecar: Sidecar, content: BlockContent) -> int:
-    """Put a block behind the last whole one of a sidecar, and cut what lies there; gives its size in bytes.
+    """Write a block behind the last whole one of a sidecar, over any other bytes there; gives its size in bytes.
 
     0 where the sidecar is not the segment's any more: another process replaced it, or retention deleted it. Readers see
-    all of the block or nothing of it; it is not flushed, as one that a power loss damages does not check. Raises
-    StorageFullError, StreamReadOnlyError or LogError; then the block is not there.
+    the whole block or nothing of it. It is not flushed, as checksums show a block that a power loss damaged. Raises
+    StorageFullError, StreamReadOnlyError or LogError; then the block was not appended.
     """
     path = sidecar_path(segment.segment_path)
     try:
@@ -155,7 +155,7 @@ def append_block(segment: Segment, sidecar: Sidecar, content: BlockContent) -> i
     except OSError as error:
         raise storage_error(error, path) from error
     try:
-        # Held for one write, and freed by the kernel at death: no limit on the wait.
+        # No limit on the wait: the lock is held for one write, and the kernel frees it at death.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if _identity_of(os.fstat(descriptor)) != sidecar.identity or Sidecar.identity_at(segment) != sidecar.identity:
             return 0
@@ -166,7 +166,7 @@ def append_block(segment: Segment, sidecar: Sidecar, content: BlockContent) -> i
         try:
             _write_all(descriptor, encoded, position)
         except OSError:
-            with contextlib.suppress(OSError):  # what stays is no whole block
+            with contextlib.suppress(OSError):  # bytes that stay are no whole block
                 os.ftruncate(descriptor, position)
             raise
     except OSError as error:
@@ -192,7 +192,7 @@ def _remove_orphan(segment: Segment, path: Path) -> None:
 
 
 def encode_block(segment: Segment, content: BlockContent, *, behind: tuple[IndexedFilter, ...] | None = None) -> bytes:
-    """The bytes of a block; `behind` are the filters of the block that it follows."""
+    """The bytes of a block; `behind` are the filters of the block before it."""
     areas = AreaParts()
     headers = areas.add(content.headers.tobytes())
     entries = areas.add(content.entries.tobytes())
@@ -218,7 +218,7 @@ def encode_block(segment: Segment, content: BlockContent, *, behind: tuple[Index
 
 
 class _OpenFile:
-    """A descriptor that is closed when nobody refers to it any more."""
+    """A descriptor that is closed with the last reference to it."""
 
     __slots__ = ("descriptor",)
 
@@ -235,7 +235,7 @@ class _OpenFile:
 class SidecarBlock:
     """One block. Every piece is checked when it is read: reads raise CorruptSidecarError for damaged bytes.
 
-    `filters` are those whose results it holds. The file stays open as long as there is a block of it.
+    `filters` are those whose results it holds. The file stays open as long as one of its blocks is referenced.
     """
 
     __slots__ = ("_areas_at", "_file", "_row_bytes", "directory", "filters", "path")
@@ -268,9 +268,9 @@ class SidecarBlock:
         return np.frombuffer(data, dtype=ENTRY_DTYPE)
 
     def bits(self, number: int, start: int, stop: int) -> NDArray[np.bool_]:
-        """The verdicts of the filter of that number for the offsets `start … stop`: `(offsets,)`.
+        """The verdicts of the filter with a number for the offsets `start … stop`: `(offsets,)`.
 
-        Raises CorruptSidecarError without them.
+        Raises CorruptSidecarError without bits.
         """
         area = self.directory.bits
         if area is None:
@@ -290,15 +290,15 @@ class SidecarBlock:
         return np.frombuffer(self._read(area, first * width, last * width), dtype=np.uint8).reshape(-1, width)
 
     def _read(self, area: Area, start: int, stop: int) -> bytes:
-        """Bytes of an area, from whole pieces that check."""
+        """Bytes of an area, from whole pieces whose checksums agree."""
         return read_area(self._file.read, area, start, stop, path=self.path, areas_at=self._areas_at)
 
 
 class Sidecar:
     """The file of a segment as it was at the last look: its whole blocks, in order. For several threads.
 
-    `stop` is the byte behind them. `damage` says why what lies behind them is no block, None where nothing does or a
-    write did not end.
+    `stop` is the byte behind them. `damage` is the error of the bytes behind them; None if there are none, or only
+    those of a write that did not end.
     """
 
     def __init__(self, segment: Segment, path: Path, file: _OpenFile) -> None:
@@ -331,7 +331,7 @@ class Sidecar:
 
     @staticmethod
     def identity_at(segment: Segment) -> tuple[int, int] | None:
-        """Device and inode of the file that a segment has as its sidecar now, None for none."""
+        """Device and inode of a segment's sidecar now; None without one."""
         try:
             found = os.stat(sidecar_path(segment.segment_path))
         except OSError:
@@ -350,16 +350,16 @@ class Sidecar:
 
     @property
     def parameters(self) -> str:
-        """How the bit arrays of all blocks are made; empty in the layout `exact`."""
+        """The name of the parameters of all bit arrays; empty in the layout `exact`."""
         return self.blocks[0].directory.parameters
 
     @property
     def is_exact(self) -> bool:
-        """Whether there are bits, which say which messages match, and not only which may."""
+        """Whether the results are bits, which name the messages that do match, not only those that may."""
         return not self.blocks[0].directory.array_bytes
 
     def refresh(self) -> None:
-        """Look for blocks that were appended. Cost: one `fstat` where none was."""
+        """Look for appended blocks. Cost: one `fstat` if there are none."""
         with self._lock:
             size = os.fstat(self._file.descriptor).st_size
             if size == self._seen_bytes:
@@ -376,7 +376,7 @@ class Sidecar:
             self.blocks += tuple(fresh)
 
     def _next_block(self, size: int, behind: tuple[IndexedFilter, ...] | None) -> SidecarBlock | None:
-        """The block at the end of those that are known; None where there is no whole one."""
+        """The block behind the known ones; None if there is no whole one."""
         path, position = self.path, self.stop
         try:
             head = self._file.read(position, _HEAD.size)
@@ -412,7 +412,7 @@ class Sidecar:
         return SidecarBlock(path, self._file, directory, areas_at, filters)
 
     def _check(self, directory: Directory, filters: int, room: int) -> None:
-        """Every block is of the stream, the segment and the layout; areas have the sizes that go with the counts."""
+        """Raise CorruptSidecarError unless a block fits stream, segment and layout, and its areas fit its counts."""
         path, segment = self.path, self._segment
         if directory.identity != segment.identity:
             raise CorruptSidecarError(

@@ -2,7 +2,7 @@
 
     <root>/.headgate/staging/<query>/<name>-<random>.chunks
 
-Tasks write them at the same time, without a lock; each attempt has separate files. Chunk id, timestamp, epoch and
+Tasks write the files at the same time, without a lock; each attempt has separate files. Chunk id, timestamp, epoch and
 publisher sequence are zero until the commit (`commit.py`) knows the position in the stream. Many outputs of a task
 share files: on some file systems creating and removing a file for each costs more than writing its content.
 """
@@ -144,7 +144,7 @@ class StagingFile:
 
     `name` helps people to tell files apart (stream, partition, attempt); it need not be unique. The file is created
     with the first chunk: a task without messages leaves no file. Methods raise LogError for errors of the file system;
-    after one, or when the task fails, call `discard`.
+    after an error, or when the task fails, call `discard`.
     """
 
     __slots__ = ("_file", "_open_file", "_path", "name", "size_bytes")
@@ -152,7 +152,7 @@ class StagingFile:
     def __init__(self, root: Path, *, query: str, name: str, open_file: OpenFile = DiskFile) -> None:
         file_name = f"{folder_name(name)}-{secrets.token_hex(8)}.chunks"
         self.name = f"{PRIVATE_FOLDER}/{_STAGING}/{folder_name(query)}/{file_name}"
-        """Its path, counted from the root."""
+        """Its path relative to the root."""
         self.size_bytes = 0
         self._path = root / self.name
         self._open_file = open_file
@@ -178,7 +178,7 @@ class StagingFile:
             return self._open_file(self._path)
 
     def finish(self, *, durable: bool) -> None:
-        """Close it; again is harmless. `durable`: flush to the device."""
+        """Close the file; closing twice is harmless. `durable`: flush it to the device."""
         if self._file is None:
             return
         try:
@@ -202,7 +202,7 @@ class StagingFile:
 class StagedFile:
     """Writes the chunks of one task for one stream, into a separate file, or into the shared `file`.
 
-    `name` and errors as in `StagingFile`. The caller that gives `file` finishes it, after all that share it.
+    `name` and errors as in `StagingFile`. A caller that gives `file` finishes it after all outputs that share it.
     """
 
     __slots__ = ("_builder", "_chunks", "_file", "_is_own", "_messages", "_pieces", "limits")
@@ -271,7 +271,7 @@ _ENOUGH_BYTES = 128 << 10
 """From this size on, a part of a batch becomes chunks at once: waiting would cost two copies of its messages."""
 
 _BUILT_BYTES = 4 << 20
-"""Chunks built with one call: many enough for what a call costs, few enough to stay near the processor."""
+"""Limit: bytes of chunks built with one call. Many enough to outweigh a call's cost, few enough for the cache."""
 
 
 def add_to_each(

@@ -1,4 +1,4 @@
-"""A stream folder as readers see it: its segments, its ends, and the place that an offset specification means."""
+"""A stream folder as readers see it: its segments, its ends, and the places of offset specifications."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ _IDENTITY_BYTES = 16
 
 
 def foreign_name(folder_name: str) -> str:
-    """The name of the stream that RabbitMQ wrote into a folder of that name."""
+    """The stream name in the name of a folder of RabbitMQ."""
     match = _FOREIGN_NAME.fullmatch(folder_name)
     return match[1] if match else folder_name
 
 
 @dataclass(slots=True)
 class Attachment:
-    """Where a reader begins: at `row` of the chunk table of `segment`, with the message at `offset`.
+    """The place where a reader begins: `row` of the chunk table of `segment`, with the message at `offset`.
 
-    `row` is one after the last row if there is nothing to read yet. `chunk_id` is that row's chunk, or the next
+    `row` is one after the last row if there is nothing to read yet. `chunk_id` is the chunk of the row, or the next
     chunk to come; `offset` is in the chunk or after it, and messages below it are skipped.
     """
 
@@ -153,7 +153,7 @@ class Stream:
         """Make a foreign folder ours by writing its `stream.json`; from then on it can be appended to.
 
         Its broker must not use the folder any more. The filter size is the last one seen, the name that of the folder
-        unless given; the identity stays where the folder is still called as RabbitMQ called it, else it is made again.
+        unless given; the identity stays if the folder still has the name that RabbitMQ gave it, else a new one is made.
         Raises StreamExistsError if it is ours already, CorruptChunkError if a file is missing.
         """
         stream = Stream.open(path)
@@ -192,7 +192,7 @@ class Stream:
 
     @property
     def identity(self) -> str:
-        """What tells this stream from others of its name; of a foreign one the folder's name, made once by RabbitMQ."""
+        """The identity among streams of the same name; for a foreign one the folder's name, made once by RabbitMQ."""
         return self.path.resolve().name if self.settings is None else self.settings.identity
 
     @property
@@ -240,15 +240,15 @@ class Stream:
         ]
 
     def has_given_up(self, segment: Segment) -> bool:
-        """Whether retention deleted a segment since it was listed: all that is left begins behind it."""
+        """Whether retention deleted a segment since it was listed: all remaining segments begin behind it."""
         return min(_first_chunk_ids(self.path), default=-1) > segment.first_chunk_id
 
     def check_is_there(self) -> None:
-        """Raise StreamNotFoundError if it was deleted since it was opened, StreamReplacedError if also made again."""
+        """Raises StreamNotFoundError if it was deleted since it was opened, StreamReplacedError if also made again."""
         check_identity(self.path, self.identity, name=self.name)
 
     def first_offset(self) -> int:
-        """The first chunk id kept; the next offset if nothing is."""
+        """The first chunk id that is kept; the next offset if there is none."""
         segments = self.segments()
         return segments[0].first_chunk_id if segments else 0
 
@@ -264,15 +264,15 @@ class Stream:
             return reader.next_chunk_id
 
     def attach(self, specification: OffsetSpecification, *, now_ms: int) -> Attachment:
-        """Where a reader with that specification begins (osiris_log.md section 9). Reads index files and one header.
+        """The place where a reader with a specification begins (osiris_log.md section 9). Reads indexes and one header.
 
-        An offset before the first is the first, one behind the end is `next`; a time before the first chunk is `first`,
-        one after the last is `next`. Retried when retention deletes the segment meanwhile.
+        An offset before the first means the first, an offset behind the end `next`; a time before the first chunk means
+        `first`, a time after the last one `next`. Retried when retention deletes the segment meanwhile.
         """
         return beside_retention(lambda: self._attach(specification.resolve(now_ms)))
 
     def offset_of(self, specification: OffsetSpecification, *, now_ms: int) -> int:
-        """The offset of the first message that a reader with that specification gets; see `attach`."""
+        """The offset of the first message that a reader with a specification gets; see `attach`."""
         return self.attach(specification, now_ms=now_ms).offset
 
     def _attach(self, specification: OffsetSpecification) -> Attachment:
@@ -328,7 +328,7 @@ class Stream:
 
 
 def beside_retention(read: Callable[[], Result]) -> Result:
-    """What `read` gives, which lists the segments and opens one; again, if retention deleted that one meanwhile."""
+    """The result of `read`, which lists the segments and opens one; retried if retention deleted that one meanwhile."""
     for _ in range(3):
         try:
             return read()
@@ -339,7 +339,7 @@ def beside_retention(read: Callable[[], Result]) -> Result:
 
 @contextlib.contextmanager
 def _removed_if_empty(folder: Path) -> Iterator[None]:
-    """After an error: no folder that holds nothing."""
+    """After an error, remove the folder if it is empty."""
     try:
         yield
     except BaseException:
@@ -349,7 +349,7 @@ def _removed_if_empty(folder: Path) -> Iterator[None]:
 
 
 def _remove_unfinished(folder: Path, first_chunk_id: int) -> None:
-    """Remove what the start of a creation left. The caller holds the lock, whose file goes as well."""
+    """Remove the files of a failed creation. The caller holds the lock, whose file goes as well."""
     with contextlib.suppress(OSError):
         delete_pair(folder, first_chunk_id)
         (folder / LOCK_NAME).unlink(missing_ok=True)
@@ -372,10 +372,10 @@ def _place(segment: Segment, reader: SegmentReader, row: int) -> Attachment:
 
 
 def _first_chunk_ids(folder: Path) -> set[int]:
-    """First chunk ids of the pairs that are complete; none where there is no folder.
+    """First chunk ids of the complete pairs; none without a folder.
 
     A folder that grows while it is listed may show a new file and not the one made before it (readdir, POSIX), and a
-    hole would look like retention. What is older than the newest of one listing is all there when the next one begins.
+    hole would look like retention. Pairs older than the newest of one listing all exist when the next listing begins.
     """
     return _pairs_of(_names(folder), _names(folder))
 
@@ -392,7 +392,7 @@ def _listed_pairs(folder: Path) -> list[int]:
     while True:
         later = _names(folder)
         again = find_missing(folder, later)
-        # Files may have come and gone while the folder was listed: what is missing is missing twice.
+        # Files may come and go while the folder is listed: a file counts as missing only in two listings.
         if again is None or str(again) == str(error):
             break
         names, error = later, again

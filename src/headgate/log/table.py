@@ -45,8 +45,8 @@ class ChunkTable:
     def check(self, first_row: int, least_id: int, least_position: int, *, segment_size: int, path: Path) -> None:
         """Raise CorruptChunkError for records out of order, or after the end of the segment.
 
-        They are the rows from `first_row` on of the index at `path`. The first of all has exactly the least id and
-        position, later ones at least.
+        The records are the rows from `first_row` on of the index at `path`. Row 0 of the index must have exactly the
+        least id and position, a later first row at least these.
         """
         if not len(self):
             return
@@ -82,7 +82,7 @@ class ChunkTable:
         )
 
     def fill(self, start: int, rows: ChunkTable) -> None:
-        """Write rows into it from row `start` on."""
+        """Write rows into the table from row `start` on."""
         into = self.part(start, start + len(rows))
         into.chunk_id[:] = rows.chunk_id
         into.timestamp_ms[:] = rows.timestamp_ms
@@ -92,7 +92,7 @@ class ChunkTable:
 
 
 class GrowingTable:
-    """Memory of a table that rows are added to: tables given before stay as they are, and rows are rarely copied."""
+    """A table that rows are added to: tables taken earlier do not change, and rows are rarely copied."""
 
     def __init__(self, table: ChunkTable | None = None) -> None:
         self.table = self._memory = ChunkTable.room(0) if table is None else table

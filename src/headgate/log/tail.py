@@ -22,8 +22,8 @@ _ATTEMPTS = 3
 class StreamTail:
     """The ends of a stream: its first chunk id, the offset after its last record, the id of its last chunk.
 
-    `last_chunk_id` is `NO_CHUNK` for a stream without chunks. `index_size_bytes` of the newest index file: as long as
-    neither it nor the set of segments changes, nothing was written.
+    `last_chunk_id` is `NO_CHUNK` for a stream without chunks. `index_size_bytes` is that of the newest index file: as
+    long as neither it nor the set of segments changes, nothing was written.
     """
 
     first_offset: int
@@ -34,7 +34,7 @@ class StreamTail:
 
 
 def read_tail(stream: Stream) -> StreamTail:
-    """The ends of a stream as its files are now: two small reads per look, whatever the length of the index.
+    """The ends of a stream as its files are now. Cost: two small reads, for any length of the index.
 
     Raises StreamNotFoundError if no pair of files is left, CorruptChunkError for an invalid last chunk.
     """

@@ -1,7 +1,7 @@
 """Tracking data inside a stream: publisher sequences and stored offsets (osiris_log.md sections 3 and 6).
 
-Records are in the trailers of user chunks and in delta chunks; the snapshot that begins a segment has all of them. So
-the last segment with chunks has the state of a stream.
+Records are in the trailers of user chunks and in delta chunks; the snapshot at the beginning of a segment repeats the
+earlier ones. So the last segment with chunks has the state of a stream.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DENSE_ROWS = 64
 _U64 = struct.Struct(">Q")
 
 _Newest = dict[bytes, tuple[int, bytes]]
-"""By kind and reference, as they begin a record: the chunk id and the value of the newest one."""
+"""Kind and reference, as at the beginning of a record → chunk id and value of the newest record."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class TrackingState:
         return bool(self.sequences or self.offsets or self.timestamps)
 
     def apply(self, record: TrackingRecord, *, chunk_id: int) -> None:
-        """Take one record in, found in the chunk of that id."""
+        """Apply one record, found in the chunk `chunk_id`."""
         if record.kind is TrackingKind.SEQUENCE:
             self.sequences[record.reference] = (
                 chunk_id if record.chunk_id is None else record.chunk_id,
@@ -74,9 +74,9 @@ class TrackingState:
 
 
 def read_tracking(stream: Stream) -> TrackingState:
-    """The state of a stream as its files say, beside a writer or without one.
+    """The state of a stream from its files, beside a writer or without one.
 
-    Cost: the headers of the last segment's chunks and what of them has trailers, about a microsecond each.
+    Cost: reading the headers and trailers of the last segment's chunks, about a microsecond each.
     """
 
     def read() -> TrackingState:
@@ -114,7 +114,7 @@ def tracking_of_segment(reader: SegmentReader) -> TrackingState:
 
 
 def _places(reader: SegmentReader) -> Iterator[list[tuple[int, int, int, int, int, int]]]:
-    """The chunks with something to track: chunk id, type, where data and trailer start, the end, CRC of the data."""
+    """The chunks with tracking records: chunk id, type, starts of data and trailer, the end, CRC of the data."""
     table = reader.chunks()
     if len(table) <= _FEW_ROWS:
         places = []
@@ -139,7 +139,7 @@ def _places(reader: SegmentReader) -> Iterator[list[tuple[int, int, int, int, in
 
 
 def _trailers(reader: SegmentReader, begins: list[int], ends: list[int]) -> Iterator[bytes]:
-    """The bytes `begins[i] … ends[i]`, ascending: many with one read where they lie close together."""
+    """The bytes `begins[i] … ends[i]`, ascending; many ranges that lie close together are read at once."""
     row = 0
     while row < len(begins):
         base = begins[row]

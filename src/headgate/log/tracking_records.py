@@ -32,7 +32,7 @@ _LAST_KIND = int(TrackingKind.TIMESTAMP)
 
 @dataclass(slots=True)
 class TrackingRecord:
-    """One record: `value` is a sequence, an offset or milliseconds; `chunk_id` only of a sequence in a snapshot."""
+    """One record: `value` is a sequence, an offset or milliseconds; only sequences in a snapshot have a `chunk_id`."""
 
     kind: TrackingKind
     reference: bytes
@@ -74,7 +74,7 @@ def decode_records(data: bytes, *, in_snapshot: bool, path: str | Path, position
 def tracking_spans(
     data: bytes, *, in_snapshot: bool, path: str | Path, position: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Per record where it begins, where its value does, and where it ends; arguments and errors of `decode_records`."""
+    """For each record: its start, the start of its value, and its end. Arguments and errors: as of `decode_records`."""
     at, end = 0, len(data)
     while at < end:
         if at + 2 > end or data[at] > _LAST_KIND:

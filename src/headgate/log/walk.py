@@ -28,7 +28,7 @@ class StopReason(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class WalkStop:
-    """The chunk a walk did not enter: its number, the reason, and the byte of the data where it was seen."""
+    """The chunk at which a walk ended: its number, the reason, and the byte of the data where the reason lies."""
 
     reason: StopReason
     chunk: int
@@ -63,9 +63,9 @@ def walk_entries(
 ) -> WalkedEntries:
     """The simple entries of chunks from number `first_chunk` on, up to one that is malformed or has a sub-batch.
 
-    The arrays are `(chunks,)`: where each chunk's data part starts in `data`, its bytes, its number of entries (as its
-    header says) and its chunk id. Ranges outside `data` raise ValueError: whoever read the chunks checked that they
-    are there in full. Cost: a few nanoseconds an entry; memory is bounded by the bytes of the chunks.
+    The arrays are `(chunks,)`: where each chunk's data part starts in `data`, its bytes, its number of entries (by its
+    header) and its chunk id. Ranges outside `data` raise ValueError: the reader of the chunks has to check that they
+    are complete. Cost: a few nanoseconds an entry; memory is bounded by the bytes of the chunks.
     """
     columns = [np.ascontiguousarray(column, dtype=np.int64) for column in (data_starts, data_lengths, entry_counts)]
     begins, sizes, counts = columns

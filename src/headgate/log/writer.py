@@ -1,9 +1,9 @@
-"""Appending to a stream: the one writer at a time.
+"""Appending to a stream: one writer at a time.
 
-Order of a write: the chunks' bytes into the segment in one write, then their index records in one write; with the
-record readers see a chunk, and then `append` returns (the confirm). With `Durability.DISK` the segment is flushed
-before the index is written, and the index before the confirm. A write that fails halfway is taken back as far as no
-reader can have seen it; the stream stays readable and, when there is room again, appendable.
+Order of a write: the chunks' bytes into the segment in one write, then their index records in one write; now readers
+see the chunks, and `append` returns (the confirm). With `Durability.DISK` the segment is flushed before the index is
+written, and the index before the confirm. A write that fails halfway is taken back as far as no reader can have seen
+it; the stream stays readable and, when there is room again, appendable.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ from headgate.log.tracking_records import (
 
 _SEALS_AT_ONCE = 8
 _SETTLED_AT_ONCE = 2
-"""Settled segments deleted when another begins: more than come, but not all that there may be after a long wait."""
+"""Limit: settled segments deleted when a new one begins; above one, so that their number falls, but not all at once."""
 _NEVER_FULL = 1 << 63
 _AT_ZERO, _ONE = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
 _AT_ZERO.flags.writeable = _ONE.flags.writeable = False
 
 
 class Durability(Enum):
-    """What a confirmed chunk survives: the death of the process, or a power loss as well."""
+    """What a confirmed chunk survives: only the death of the process, or a power loss as well."""
 
     PROCESS = "process"
     DISK = "disk"
 
 
 class Appended(msgspec.Struct, eq=False):
-    """What an append wrote, in order: `chunk_ids` and `num_records`, both `(chunks,)` int64; duplicates left out.
+    """The chunks that an append wrote, in order: `chunk_ids` and `num_records`, `(chunks,)` int64, without duplicates.
 
-    `next_offset` is the offset after it. Offsets may have holes where a new segment began.
+    `next_offset` is the offset after them. Offsets may have holes where a new segment began.
     """
 
     chunk_ids: NDArray[np.int64]
@@ -106,7 +106,7 @@ class Writer:
         self._tracking = self._read_tracking(tail)
         self._pending_offsets: dict[bytes, int] = {}
         self._segment_since: tuple[int, int] | None = None
-        """First chunk id of the last segment, and the time of that chunk; None until it is asked for."""
+        """First chunk id of the last segment, and the time of that chunk; None before the first use."""
         self._trim_declaration()
         self._take_pin(read_pin(self._folder))
         self.apply_retention(now_ms=now_ms)
@@ -125,7 +125,7 @@ class Writer:
         """Take the stream's lock, recover the last segment and be ready to append.
 
         Raises StreamLockedError that names the holder, StreamReadOnlyError for a foreign or write-protected folder,
-        StreamReplacedError where another stream of that name was made since this one was opened.
+        StreamReplacedError if another stream of the same name was made since this one was opened.
         """
         writer = Writer._locked(stream, now_ms=now_ms, wait=wait, durability=durability, open_file=open_file)
         try:
@@ -148,7 +148,7 @@ class Writer:
     ) -> None:
         """Only finish pending batches, as `open` does: the part of a commit that belongs to this stream.
 
-        See `finish_pending`, for `commits` and `name`, too; errors as in `open`.
+        See `finish_pending`, also for `commits` and `name`; errors as in `open`.
         """
         writer = Writer._locked(stream, now_ms=now_ms, wait=wait, durability=Durability.PROCESS, open_file=open_file)
         try:
@@ -176,9 +176,9 @@ class Writer:
         self.close()
 
     def close(self) -> None:
-        """Close files and release the lock; again is harmless. Stored offsets that no chunk holds yet are lost."""
+        """Close files and release the lock; closing twice is harmless. Stored offsets that no chunk holds are lost."""
         if self._pair.is_open:
-            # What is left ahead of the declaration is trimmed by the next writer if it cannot be now.
+            # If the declared range cannot be trimmed now, the next writer trims it.
             with contextlib.suppress(LogError):
                 self._trim_declaration()
         self._pair.close()
@@ -208,7 +208,7 @@ class Writer:
 
     @property
     def pinned(self) -> Pin | None:
-        """What retention must keep; None: it waits for nobody."""
+        """The pin, which retention must obey; None: retention follows only the limits."""
         return self._pinned
 
     @property
@@ -222,14 +222,14 @@ class Writer:
         return dict(self._pending_offsets)
 
     def last_sequence(self, reference: str | bytes) -> int | None:
-        """The highest sequence written for a publisher reference or query, None if none is known."""
+        """The highest sequence written for a publisher reference or query; None if it is not known."""
         name = _as_bytes(reference)
         known = [self._tracking.sequences[name][1]] if name in self._tracking.sequences else []
         kept = self._settings.sequences.get(name.decode("utf-8", "surrogateescape"))
         return max([*known, *([] if kept is None else [kept])], default=None)
 
     def stored_offset(self, reference: str | bytes) -> int | None:
-        """The offset that a consumer stored, None if it did not."""
+        """The offset that a consumer stored; None if it stored none."""
         return self._tracking.offsets.get(_as_bytes(reference))
 
     # appending
@@ -244,15 +244,15 @@ class Writer:
         filter_source: str | None = None,
         compression: f.Compression = f.Compression.NONE,
     ) -> Appended:
-        """Append messages, each (body, filter value or None), or sub-batches; what returns is confirmed.
+        """Append messages, each (body, filter value or None), or sub-batches; they are confirmed when this returns.
 
         Grouped into chunks of at most 4096 entries or 1 MiB. `now_ms` becomes the chunks' time. A `publisher` gives one
-        rising sequence per message: those not above its last one are duplicates and left out. `filter_source` is the
-        field that the filter values were filled from; the declaration covers them only if it is the declared one.
-        Sub-batches that are given show no filter values: no declaration covers a call with one. `compression` other
+        rising sequence per message: messages not above its last sequence are duplicates and left out. `filter_source`
+        is the field that the filter values were filled from; the declaration covers them only if it is the declared
+        one. Given sub-batches have no visible filter values: no declaration covers a call with one. `compression` other
         than NONE packs the messages of each chunk into a sub-batch, with their filter values in the chunk's Bloom
-        filter. Raises ConfigError, StreamFullError, StorageFullError, StreamReadOnlyError, LogError; chunks of this
-        call that were written by then are in the stream without having been confirmed.
+        filter. Raises ConfigError, StreamFullError, StorageFullError, StreamReadOnlyError, LogError; chunks that this
+        call wrote before the error are in the stream, unconfirmed.
         """
         rows = range(len(messages))
         if any(isinstance(message, SubBatch) for message in messages):
@@ -306,9 +306,9 @@ class Writer:
     def append_runs(
         self, runs: Sequence[Run], *, max_messages: int, max_bytes: int, now_ms: int, filter_source: str | None
     ) -> tuple[BuiltChunks, int]:
-        """Append what several publishers brought, as `build_runs` makes chunks of it, stored offsets in the last one.
+        """Append the runs of several publishers as chunks from `build_runs`, with stored offsets in the last chunk.
 
-        Gives the chunks as they were written, and the id of the last. `filter_source` and errors as in `append_chunks`.
+        Gives the chunks as written, and the id of the last one. `filter_source` and errors as in `append_chunks`.
         """
         lone = only_message(runs)
         if lone is not None:
@@ -326,7 +326,7 @@ class Writer:
     def append_message(
         self, message: bytes, filter_value: bytes | None = None, *, now_ms: int, filter_source: str | None = None
     ) -> tuple[BuiltChunks, int]:
-        """Append one message alone, in half of the time that others take; gives and raises as `append_runs`."""
+        """Append a single message, in half the time of the other ways; gives and raises as `append_runs`."""
         self._check_usable()
         self._check_room()
         trailer = encode_offsets(self._pending_offsets)
@@ -357,12 +357,12 @@ class Writer:
     ) -> Appended:
         """Append whole user chunks, built beforehand; their ids, time and epoch are written into `data`, in place.
 
-        `data` is a writable, contiguous uint8 array; chunk i lies at `positions[i]`, the next one right after it. As
-        many chunks as fit a segment go out in one write. Publisher sequences in trailers are taken over; whether they
-        are duplicates is the caller's to ask before (`last_sequence`). `filter_source` and errors as in `append`, but
-        who gives it vouches for the Bloom bytes of sub-batches, too: the values of all members are in them.
-        `is_decided`: their publisher was told that they will be here, so they are written into a full stream, too.
-        CorruptChunkError, before anything is written, for bytes that are no such chunks.
+        `data` is a writable, contiguous uint8 array; chunk i lies at `positions[i]`, the next one right after it. All
+        chunks that fit a segment are written at once. Publisher sequences in trailers are taken over; the caller must
+        check before that they are no duplicates (`last_sequence`). `filter_source` and errors as in `append`, but a
+        caller that gives it guarantees that the Bloom bytes of sub-batches have the values of all members.
+        `is_decided`: the publisher was promised that the chunks will be stored, so they are written even into a full
+        stream. CorruptChunkError, before anything is written, for bytes that are not whole user chunks in a row.
         """
         self._check_usable()
         if not is_decided:
@@ -389,7 +389,7 @@ class Writer:
     def _append_one(
         self, data: NDArray[np.uint8], position: int, *, now_ms: int, filter_source: str | None
     ) -> Appended:
-        """`append_chunks` of a single chunk, in a fifth of the time, for a message that comes alone."""
+        """`append_chunks` of a single chunk, in a fifth of the time, for single messages."""
         view = data.data
         if not 0 <= position <= len(view) - f.CHUNK_HEADER_BYTES:
             raise CorruptChunkError("a chunk to append lies outside its buffer", path=self._folder)
@@ -408,7 +408,7 @@ class Writer:
         return Appended(np.array([chunk_id]), np.array([num_records]), self._next_offset)
 
     def _put_one(self, chunk: memoryview, header: f.ChunkHeader, trailer: bytes) -> None:
-        """Write one chunk, which has its place in its header."""
+        """Write one chunk, whose header has its id, time and epoch."""
         pair, chunk_id, size = self._pair, header.chunk_id, len(chunk)
         start = pair.segment_size
 
@@ -441,7 +441,7 @@ class Writer:
             self._write_tracking(encode_offsets(self._pending_offsets), f.ChunkType.TRACKING_DELTA, now_ms)
 
     def sync(self) -> None:
-        """Flush the last segment and its index to the device: `next_offset` stays at least this, also without power."""
+        """Flush the last segment and its index to the device: a power loss then does not take `next_offset` back."""
         self._check_usable()
         self._pair.sync()
 
@@ -450,10 +450,10 @@ class Writer:
     def record_sequence(
         self, query: str, sequence: int, *, forgotten: Collection[str] = (), flushed: bool = True
     ) -> None:
-        """Keep the last sequence of a query in `stream.json`, where no limit of snapshots drops it.
+        """Keep the last sequence of a query in `stream.json`, where the limit of snapshots does not drop it.
 
-        The finished queries `forgotten` are removed. If not `flushed`, a power loss may remove it, like unflushed
-        chunks; chunks that remain still hold the sequence in their trailers.
+        The finished queries `forgotten` are removed. If not `flushed`, a power loss may remove the sequence, like
+        unflushed chunks; chunks that remain still have theirs in their trailers.
         """
         kept = {name: last for name, last in self._settings.sequences.items() if name not in forgotten}
         self._save(flushed=flushed, sequences={**kept, query: sequence})
@@ -475,7 +475,7 @@ class Writer:
             self._save(filter_source=filter_source)
 
     def change_arguments(self, arguments: StreamArguments, declaration: dict[str, Any] | None, *, now_ms: int) -> None:
-        """Other limits from now on; `declaration` is what a client would have declared for them. Applies retention.
+        """Change the limits; `declaration` are the arguments with which a client would declare them. Applies retention.
 
         On disk when it returns; size of filters and first offset stay as they are. Raises ConfigError, LogError.
         """
@@ -484,15 +484,16 @@ class Writer:
         self.apply_retention(now_ms=now_ms)
 
     def apply_retention(self, *, now_ms: int) -> None:
-        """Delete segments beyond the stream's limits, up to the pin; call it once an hour if nothing is written."""
+        """Delete segments beyond the stream's limits, up to the pin. Call it once an hour if nothing is written."""
         if not self._tracks_in_segment_before():
             self._keep(self._kept(now_ms))
             sweep_folder(self._folder / DERIVED_FOLDER, self._folder, now_ms=now_ms)
 
     def drop_first_below(self, offset: int) -> bool:
-        """Delete the oldest segment if it ends at or before `offset`; whether it did. Raises as `apply_retention`.
+        """Delete the oldest segment if it ends at or before `offset`; gives whether it did.
 
-        Never the last segment; one at a time, because the system takes a millisecond to delete some megabytes.
+        Never the last segment; one at a time, because the system takes a millisecond to delete some megabytes. Raises
+        as `apply_retention`.
         """
         is_below = count_below(self._first_chunk_ids, offset) > 0 and not self._tracks_in_segment_before()
         if is_below:
@@ -500,15 +501,15 @@ class Writer:
         return is_below
 
     def pin(self, pin: Pin | None) -> None:
-        """Keep the messages from `pin.offset` on for those who need them; None: for nobody any more.
+        """Keep the messages from `pin.offset` on for subscriptions and consumer groups; None removes the pin.
 
-        Retention deletes no segment that holds one of them. When they have `pin.quota_bytes`, appends raise
-        StreamFullError, those of decided batches excepted; the append that exceeds the quota is the last one.
+        Retention deletes no segment that holds one of these messages. When they have `pin.quota_bytes`, appends raise
+        StreamFullError, except those of decided batches; the append that exceeds the quota is the last one.
 
-        A pin that is lowered, also the first one, is on the device when this returns, and counts then. One that is
-        raised counts at once, even if it cannot be written down, and a power loss may bring an earlier one back, which
-        keeps more: once a second is enough. If the stream drops what is settled, each call deletes one segment at most.
-        Cost: 25 µs and a `stat` per segment from the offset on; for a lowered one a flush. Raises StorageFullError,
+        A lowered pin, also the first one, is on the device when this returns, and counts from then on. A raised pin
+        counts at once, even if it cannot be written, and a power loss may bring an earlier one back, which keeps more:
+        raising it once a second is enough. If the stream drops settled segments, each call deletes at most one.
+        Cost: 25 µs and a `stat` per segment from the offset on; for a lowered pin a flush. Raises StorageFullError,
         StreamReadOnlyError or LogError.
         """
         self._check_usable()
@@ -525,7 +526,7 @@ class Writer:
 
     def _take_pin(self, pin: Pin | None) -> None:
         self._pinned = pin
-        # The stream is full when the last segment has so many bytes.
+        # The size of the last segment at which the stream is full.
         self._full_at = _NEVER_FULL
         if pin is not None:
             self._full_at = self._pair.segment_size - self._held_bytes(pin) + pin.quota_bytes
@@ -539,7 +540,7 @@ class Writer:
             raise full_error(self._folder, self._pinned, self._held_bytes(self._pinned))
 
     def _tracks_in_segment_before(self) -> bool:
-        """Whether what is tracked stands in the segment before the last one: until a snapshot is written."""
+        """Whether the tracking records are in the segment before the last one: until a snapshot is written."""
         return bool(self._tracking) and not self._pair.num_chunks
 
     def _kept(self, now_ms: int) -> list[int]:
@@ -561,7 +562,7 @@ class Writer:
         return ids[dropped:]
 
     def _keep(self, kept: list[int]) -> None:
-        """Delete the pairs before those that are kept."""
+        """Delete the pairs before the kept ones."""
         dropped = self._first_chunk_ids[: len(self._first_chunk_ids) - len(kept)]
         self._first_chunk_ids = kept
         delete_pairs(self._folder, dropped)
@@ -609,7 +610,7 @@ class Writer:
         return max(row + 1, min(by_size, by_count, len(positions)))
 
     def _begin_segment(self, now_ms: int) -> None:
-        """Before a chunk is written: a new pair if the last one is full, a snapshot if the pair is new."""
+        """Prepare to write a chunk: begin a new pair if the last one is full, write a snapshot if the pair is new."""
         arguments, pair = self._settings.arguments, self._pair
         is_full = (
             pair.segment_size >= arguments.max_segment_size_bytes
@@ -624,13 +625,13 @@ class Writer:
             self._first_chunk_ids.append(self._next_offset)
             self._seal()
             kept = self._kept(now_ms)
-        # Unlike the original, a snapshot holds nothing of the chunk that follows it: a crash between the two must not
-        # leave a sequence whose message is not there.
+        # Unlike the original's, a snapshot has no record of the chunk that follows it: a crash between the two must not
+        # leave a sequence without its message.
         if not pair.num_chunks and pair.first_chunk_id > 0 and self._tracking:
             records = self._tracking.snapshot(first_offset=kept[0])
             if records:
                 self._write_tracking(encode_records(records), f.ChunkType.TRACKING_SNAPSHOT, now_ms)
-        # Until the snapshot is written, what is tracked stands in the segment before.
+        # Until the snapshot is written, the tracking records are in the segment before.
         if kept is not self._first_chunk_ids:
             self._keep(kept)
             sweep_folder(self._folder / DERIVED_FOLDER, self._folder, now_ms=now_ms)
@@ -653,7 +654,7 @@ class Writer:
     def _seal(self) -> None:
         """Seal the newest segments before the last one that have no seal, some at a time.
 
-        One may have none because a writer died before it made it, or could not write it.
+        A segment may lack its seal because a writer died before it, or could not write it.
         """
         ids = self._first_chunk_ids
         for first_chunk_id, stop in zip(ids[-2::-1][:_SEALS_AT_ONCE], ids[:0:-1], strict=False):
@@ -676,7 +677,7 @@ class Writer:
         self._put_one(memoryview(chunk), header, b"")
 
     def _write(self, data: NDArray[np.uint8], positions: NDArray[np.int64], now_ms: int) -> None:
-        """Chunks that fit the segment: bytes, then index records; on an error what no reader saw is taken back."""
+        """Write chunks that fit the segment: bytes, then index records; after an error unseen chunks are taken back."""
         headers = f.decode_headers(data, positions)
         stops = positions + headers.size_bytes
         records = np.empty(len(positions), dtype=f.INDEX_DTYPE)
@@ -714,7 +715,7 @@ class Writer:
             self._settings = settings
 
     def _cover(self, filter_source: str | None, stop: int) -> None:
-        """Before offsets up to `stop` are written, record in `stream.json` whether the declaration covers them."""
+        """Record in `stream.json`, before offsets up to `stop` are written, whether the declaration covers them."""
         if filter_source is not None or self._settings.declared:
             settings, next_offset = self._settings, self._next_offset
             self._save(declared=ranges_covering(settings, filter_source, next_offset=next_offset, stop=stop))

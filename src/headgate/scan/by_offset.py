@@ -1,6 +1,6 @@
-"""Messages of a stream by their offsets, for who knows which ones: a queue, or a subscription whose copies are decided.
+"""Messages of a stream by their offsets, for callers that know these: queues, subscriptions with decided copies.
 
-A chunk of which few messages are wanted is not read in full where the caller knows where they lie, and their checksums.
+Where few messages of a chunk are wanted, and the caller knows their places and checksums, only these are read.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 Int64Array = NDArray[np.int64]
 
 Locate = Callable[[Int64Array], NDArray[np.void]]
-"""Where the messages of some offsets lie, `(offsets,)` of `headgate.log.ENTRY_DTYPE`; zeros for what is not known."""
+"""The places of messages by their offsets, `(offsets,)` of `headgate.log.ENTRY_DTYPE`; zeros where not known."""
 
 _KEPT_READERS = 4
 _LIVE_BYTES = 1 << 20
-"""So close to the end of a stream that still grows chunks are copied; what lies before is mapped."""
+"""Chunks within this distance of the end of a growing stream are copied; chunks before it are mapped."""
 
 _DENSE_SHARE = 4
-"""Of a chunk of which this share is wanted all is read: reading on costs less per byte than single reads."""
+"""A chunk is read in full where more than one message in this many is wanted: it costs less than single reads."""
 
 _HEAD_DTYPE = np.dtype(f"V{ENTRY_HEAD_BYTES}")
 _EVERYTHING = OffsetRange(0, (1 << 63) - 1)
@@ -43,7 +43,7 @@ class MessageReader:
     """Reads messages of one stream, beside its writer, and keeps files open. Not for several threads at once."""
 
     def __init__(self, stream: Stream, recent: Callable[[], ScanBatch | None] = lambda: None) -> None:
-        """`recent` gives messages of the stream that are in memory, if any are."""
+        """`recent` gives messages of the stream that are in memory, or None."""
         self.stream = stream
         self._recent = recent
         self._segments: list[Segment] = []
@@ -59,7 +59,7 @@ class MessageReader:
         self.close()
 
     def close(self) -> None:
-        """Close files; again is harmless. What was read from mapped files stays valid."""
+        """Close the files; closing twice is harmless. Messages read from mapped files stay valid."""
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
@@ -68,9 +68,10 @@ class MessageReader:
     def read(self, offsets: Int64Array, locate: Locate | None = None) -> ScanBatch:
         """The messages of some offsets `(messages,)`, ascending, each once; all of them, or an error.
 
-        With `locate`, which is asked only where it helps, single messages are read and checked by its checksums; what
-        does not check so is read with its whole chunk, which alone decides. The bytes lie in a mapping or in a buffer
-        that the next read overwrites. Memory: the messages, and a window of chunks; the caller bounds their number.
+        With `locate`, which is asked only where it helps, single messages are read and checked by its checksums. Where
+        one does not agree, the whole chunk is read, and the chunk alone decides. The bytes lie in a mapping or in a
+        buffer that the next read overwrites. Memory: the messages, and a window of chunks; the caller bounds their
+        number.
 
         Raises OffsetOutOfRangeError for an offset that retention deleted, or that has no message yet, CorruptChunkError
         with file and position, StreamNotFoundError and its kinds for a deleted stream.
@@ -88,12 +89,12 @@ class MessageReader:
         try:
             return self._read(offsets, locate)
         except (CorruptChunkError, OffsetOutOfRangeError):
-            # What is known of files may be of before retention, or of a write that was taken back.
+            # The known files may be those before retention, or before a write that was taken back.
             self.close()
             return self._read(offsets, locate)
 
     def _held_at(self, offsets: Int64Array) -> ScanBatch | None:
-        """The messages out of the chunk that was read last, if it has them and still is in the stream."""
+        """The messages from the chunk that was read last, if it has them all and still is in the stream."""
         held = self._held
         if held is None or not held.batch.offsets[0] <= offsets[0] <= offsets[-1] <= held.batch.offsets[-1]:
             return None
@@ -192,7 +193,7 @@ class MessageReader:
     def _read_entries(
         self, reader: SegmentReader, rows: NDArray[np.intp], found: _Found, places: NDArray[np.intp], locate: Locate
     ) -> NDArray[np.bool_]:
-        """Read single entries of chunks of which few are wanted: which of `places` were found so, `(places,)`."""
+        """Read single entries of chunks with few wanted messages; gives which of `places` were found, `(places,)`."""
         offsets = found.offsets[places]
         table = reader.chunks()
         chunks, chunk_of, counts = np.unique(rows, return_inverse=True, return_counts=True)
@@ -213,7 +214,7 @@ class MessageReader:
         sizes = windows(data, _HEAD_DTYPE)[starts].view(">u4").astype(np.int64) + ENTRY_HEAD_BYTES
         right &= starts + sizes <= data_starts + headers.data_length[of_entry]
         right[right] = crcs_of_ranges(data, starts[right], sizes[right]) == crcs[right]
-        # A chunk of which one entry is not what was noted is read in full.
+        # Where one entry differs from the noted one, its chunk is read in full.
         is_read[of_entry[~right]] = False
         kept = is_read[of_entry]
         is_alone = is_read[chunk_of]
@@ -242,7 +243,7 @@ class _Held:
 
 
 class _Found:
-    """What was found of the wanted `offsets`; what lies in a buffer that the next read overwrites is copied before."""
+    """The messages found for the wanted `offsets`; bytes in a buffer that the next read overwrites are copied."""
 
     def __init__(self, offsets: Int64Array) -> None:
         self.offsets = offsets

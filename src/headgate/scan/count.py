@@ -14,7 +14,7 @@ from headgate.scan.stage_one import ChunkSelector
 
 @dataclass(frozen=True, slots=True)
 class MatchCount:
-    """How many messages a read gives: `from_index` of the `matches` were counted in derived files."""
+    """The number of messages that a read gives; `from_index` of the `matches` were counted in derived files."""
 
     matches: int
     from_index: int
@@ -22,10 +22,10 @@ class MatchCount:
 
 
 def count_matches(stream: Stream, request: ScanRequest, within: OffsetRange) -> MatchCount:
-    """How many messages a read with that request gives.
+    """Count the messages that a read with this request gives.
 
-    Where the answers are certain only derived files, index files and chunk headers are read; elsewhere the messages
-    are. Errors: those of `read_rows` and `ChunkSelector.select`.
+    Where the answers are certain only derived files, index files and chunk headers are read; elsewhere the messages.
+    Errors: those of `read_rows` and `ChunkSelector.select`.
     """
     counters = ScanCounters()
     selector, answers = ChunkSelector(stream, request), Answers(request, Purpose.COUNTING)

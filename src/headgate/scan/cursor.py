@@ -13,9 +13,9 @@ _ALL = 1 << 62
 
 
 class Cursor:
-    """Reads a stream from a place on, in order, past rollovers, beside its writer. Has no clock: the caller waits.
+    """Reads a stream from an offset on, in order, past rollovers, beside its writer. Has no clock: the caller waits.
 
-    Holds open files of a few segments; `close` gives them back. Memory: that of `read_rows`.
+    Holds open files of a few segments; `close` releases them. Memory: that of `read_rows`.
     """
 
     def __init__(
@@ -44,18 +44,18 @@ class Cursor:
         self.close()
 
     def close(self) -> None:
-        """Give the open files back; the cursor gives nothing more."""
+        """Close the files; the cursor gives nothing more."""
         self._engine.close(self._reader)
         self._log.close()
 
     @property
     def counters(self) -> ScanCounters:
-        """What was examined, skipped and kept."""
+        """Counts of examined, skipped and kept chunks and messages."""
         return self._reader.counters
 
     @property
     def next_offset(self) -> int:
-        """The offset from which nothing was given yet; a new cursor there goes on without loss."""
+        """From this offset on nothing was given yet; a new cursor that starts here loses nothing."""
         return self._reader.next_offset
 
     @property
@@ -64,9 +64,9 @@ class Cursor:
         return not self._reader.pending and self._reader.offset >= self._stop_offset
 
     def read(self, now_ms: int) -> ScanBatch | None:
-        """The next batch of messages that pass; None when nothing more is there now.
+        """The next batch of messages that pass; None when there is nothing more now.
 
-        `now_ms` is what `UTC()` gives in chunks not begun yet. Raises OffsetOutOfRangeError when retention overtook
+        `now_ms` is the value of `UTC()` in chunks not begun yet. Raises OffsetOutOfRangeError when retention overtook
         the cursor, StreamNotFoundError when the stream was deleted, StreamReplacedError when it was also made again,
         CorruptChunkError as the request says.
         """
@@ -92,7 +92,7 @@ class Cursor:
                 self._stream.check_is_there()
         except LogError as error:
             scan.error = error
-            # What else is wrong with the files of a stream that was deleted or made again does not matter.
+            # Once the stream was deleted or made again, errors of its files do not matter.
             self._stream.check_is_there()
             raise
         finally:

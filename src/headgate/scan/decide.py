@@ -1,4 +1,4 @@
-"""Deciding the messages of chunks that are in memory: checksums, entries, verdicts; compiled, or the same in Python."""
+"""Deciding the messages of chunks in memory: checksums, entries, verdicts; compiled, or the same in Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Obstacle(enum.IntEnum):
     """Why deciding ended before the last chunk; numbers as in `kernel.py`."""
 
     MALFORMED = 1
-    """The entries do not fill the chunk's data, or are not as many as its records."""
+    """The entries do not fill the chunk's data, or their number is not that of its records."""
     SUB_BATCH = 2
     """The chunk holds a sub-batch, which has to be unpacked."""
     WRONG_CHECKSUM = 3
@@ -42,7 +42,7 @@ class ChunksInMemory:
 
     @staticmethod
     def of(headers: ChunkHeaders, data_starts: Int64Array) -> ChunksInMemory:
-        """Chunks with these headers, whose data parts start at `data_starts` of the buffer that holds the headers."""
+        """Chunks with these headers; their data parts start at `data_starts` in the buffer of the headers."""
         records = headers.records
         words = np.empty((len(records), 1 + len(_HEADER_FIELDS)), dtype=np.int64)
         words[:, 0] = data_starts
@@ -86,7 +86,7 @@ class ChunksInMemory:
 
 @dataclass(slots=True)
 class Tally:
-    """How many messages in the wanted range got which verdict; a read that is not exact counts unknown as false."""
+    """Number of messages in the wanted range by verdict; a read that is not exact counts unknown as false."""
 
     evaluated: int = 0
     unknown: int = 0
@@ -95,10 +95,10 @@ class Tally:
 
 @dataclass(slots=True)
 class Decided:
-    """Messages that are kept of the chunks before `stop_chunk`: bytes, offsets, and the number of the chunk of each.
+    """The messages kept of the chunks before `stop_chunk`: bytes, offsets, and the number of the chunk of each.
 
-    `malformed` are the offsets, ascending, of those found to be no AMQP message: all of those if the request is exact.
-    `obstacle` is what chunk `stop_chunk` has; None when all chunks were decided.
+    `malformed` are the offsets, ascending, found to hold no AMQP message: all of them if the request is exact.
+    `obstacle` is the reason why deciding ended at chunk `stop_chunk`; None when all chunks were decided.
     """
 
     messages: EncodedMessages
@@ -111,9 +111,9 @@ class Decided:
 
 
 class DecideBuffers:
-    """Room for what the kernel finds, kept from call to call: for one thread at a time.
+    """Buffers for the results of the kernel, kept from call to call: for one thread at a time.
 
-    `columns` `(4, capacity)` and `verdicts` `(capacity,)` are of messages that are kept; `counts` `(7,)` is the tally
+    `columns` `(4, capacity)` and `verdicts` `(capacity,)` describe the kept messages; `counts` `(7,)` is the tally
     by verdict, the reason for the end, and the chunk. `addresses` are those of the columns, the verdicts, tally and
     reason.
     """
@@ -126,7 +126,7 @@ class DecideBuffers:
         self.reserve(0)
 
     def reserve(self, capacity: int) -> None:
-        """Make room for so many messages."""
+        """Make room for `capacity` messages."""
         if capacity > self.capacity:
             self.columns = np.empty((4, capacity), dtype=np.int64)
             self.verdicts = np.empty(capacity, dtype=np.uint8)
@@ -138,9 +138,9 @@ class DecideBuffers:
 
 @dataclass(slots=True)
 class Decider:
-    """Decides chunks for one request; `buffers` make it a thing of one thread.
+    """Decides chunks for one request; because of its `buffers`, for one thread at a time.
 
-    Of chunks that `are_checked` the checksums were compared already.
+    `are_checked`: the checksums of the chunks were compared already.
     """
 
     request: ScanRequest
@@ -155,7 +155,7 @@ class Decider:
     def decide(self, chunks: ChunksInMemory, first_chunk: int) -> Decided:
         """The kept messages of the chunks from number `first_chunk` on, up to an obstacle."""
         program = None if self.request.filter is None else self.request.filter.program
-        # Without a filter the kernel is worth reading from the cache, but not compiling the evaluation of filters.
+        # Without a filter the kernel is loaded if it was compiled before, but is not worth compiling.
         is_wanted = self.request.filter is not None or kernels.is_compiled(KERNEL)
         kernel = kernels.load(KERNEL) if is_wanted else None
         checksum = None if kernel is None else kernels.load("headgate.kernels.checksum")
@@ -213,7 +213,7 @@ class Decider:
         return Decided(messages, offsets, rows, malformed, counted, chunk, Obstacle(reason) if reason else None)
 
     def _first_wrong_checksum(self, chunks: ChunksInMemory, first_chunk: int) -> int:
-        """The first chunk from `first_chunk` on whose data has another checksum; the number of chunks if none has."""
+        """The first chunk from `first_chunk` on with a wrong checksum; the number of chunks if there is none."""
         part = slice(first_chunk, None)
         bad = first_mismatch(chunks.data, chunks.data_starts[part], chunks.data_lengths[part], chunks.crcs[part])
         return len(chunks) if bad is None else first_chunk + bad
@@ -252,7 +252,7 @@ class Decider:
 
 
 def select(messages: EncodedMessages, request: ScanRequest) -> tuple[NDArray[np.intp], NDArray[np.intp], Tally]:
-    """The rows of some messages that a request keeps, those found to be no message, and the count of verdicts."""
+    """The rows that a request keeps, the rows found to be no AMQP message, and the number of verdicts."""
     tally = Tally(len(messages))
     if request.filter is None:
         return np.arange(len(messages)), np.empty(0, dtype=np.intp), tally
@@ -263,6 +263,6 @@ def select(messages: EncodedMessages, request: ScanRequest) -> tuple[NDArray[np.
 
 
 def _malformed_among(messages: EncodedMessages, verdicts: NDArray[np.uint8]) -> NDArray[np.intp]:
-    """The rows that are no messages: a language has errors of its own."""
+    """The rows that are no AMQP messages; other rows have errors of the filter language."""
     errors = np.flatnonzero(verdicts == Verdict.ERROR)
     return errors[malformed_rows(messages.take(errors))]

@@ -12,7 +12,7 @@ from headgate.message.lookup import locate_bytes
 
 
 def declared_values(settings: StreamSettings) -> DeclaredValues:
-    """What `verify_stream` takes to compute the Bloom filters of a stream again."""
+    """The function by which `verify_stream` computes the Bloom filters of a stream again."""
     fields = {declared.field: parse_field(declared.field) for declared in settings.declared}
 
     def values(header: ChunkHeader, messages: Sequence[bytes]) -> list[bytes | None] | None:

@@ -1,4 +1,4 @@
-"""Messages that a reader keeps until there are enough of them to decode, to try or to route at once."""
+"""Messages that a reader collects until there are enough of them to decode, try or route at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Int64Array = NDArray[np.int64]
 class KeptMessages:
     """Copies of the messages of some batches, in one buffer, with their offsets and times.
 
-    `room_bytes` is what the buffer has room for from the start.
+    `room_bytes` is the first size of the buffer.
     """
 
     def __init__(self, *, room_bytes: int = 0) -> None:
@@ -37,7 +37,7 @@ class KeptMessages:
             self._count += len(batch)
 
     def reaches(self, messages: int, size_bytes: int) -> bool:
-        """Whether there are so many messages or bytes."""
+        """Whether there are at least this many messages or bytes."""
         return self._count >= messages or self._collector.size_bytes >= size_bytes
 
     def take(self) -> tuple[EncodedMessages, Int64Array, Int64Array]:

@@ -1,7 +1,7 @@
 """The kernel of a filtered read: checksum, entries and verdicts of one chunk after the other, while it is in the cache.
 
 Three passes over a window of chunks would fetch it from memory three times, which costs more than the work. So each
-chunk is summed, walked and decided before the next one is touched, and only what is kept leaves the kernel. The same in
+chunk is summed, walked and decided before the next one is touched, and only kept messages leave the kernel. The same in
 Python stands in `decide.py`.
 """
 
@@ -17,10 +17,10 @@ CHUNK_WORDS = 6
 """Words per chunk: start of the data part, its bytes, its entries, its records, the chunk id, the CRC."""
 
 AHEAD_BYTES = 1024
-"""How far ahead of a message the first level of the cache is filled."""
+"""Distance behind a message at which memory is prefetched into the first level of the cache."""
 
 DONE, MALFORMED, SUB_BATCH, WRONG_CHECKSUM = 0, 1, 2, 3
-"""Why `decide_chunks` came back."""
+"""Why `decide_chunks` ended."""
 
 
 @kernel(
@@ -47,12 +47,12 @@ def decide_chunks(
     tally: int,
     stop: int,
 ) -> int:
-    """Keep the messages of chunks `first_chunk` … `chunk_count` for which the program is true, an error or cannot say.
+    """Keep the messages of chunks `first_chunk` … `chunk_count` whose verdict is true, an error or undecided.
 
     Writes start, length, offset, number of the chunk (int64) and verdict (byte) of each; gives how many. Without a
     `program` (0) all are kept, without a `crc_table` (0) no checksum is looked at. `tally` (5 words) counts verdicts
-    of the messages with offsets from `within_start` to before `within_stop`; others are passed over. At a sub-batch or
-    a damaged chunk it ends before that chunk: `stop` gets reason and chunk. The chunks' data lies inside `data`.
+    of the messages with offsets from `within_start` to before `within_stop`; others are passed over. It ends before a
+    sub-batch or a damaged chunk: `stop` gets reason and chunk. The chunks' data lies inside `data`.
     """
     code = load_i64(program + code_word) if program != 0 else 0
     kept = 0

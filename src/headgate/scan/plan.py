@@ -1,4 +1,4 @@
-"""Planning a bounded read: which chunks of which segments stage 1 leaves, cut into ranges that tasks share out."""
+"""Planning a bounded read: the chunks that stage 1 leaves, cut into ranges for tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_RANGE_BYTES = 64 << 20
 class ChunkRange:
     """Chunks of one segment for one task: `rows` of its chunk table, `(chunks,)` int64 ascending, `size_bytes` in all.
 
-    Of these chunks the messages `within` count. Picklable; says nothing of the content.
+    Only the messages `within` are read. Picklable; holds no content.
     """
 
     segment: Segment
@@ -34,7 +34,7 @@ class ChunkRange:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The ranges of a read in stream order, the offsets they cover, and what stage 1 counted while planning."""
+    """The ranges of a read in stream order, the offsets they cover, and the counters of stage 1 while planning."""
 
     ranges: list[ChunkRange]
     within: OffsetRange
@@ -53,7 +53,7 @@ def resolve_range(
 
 
 def check_start(stream: Stream, start: OffsetSpecification, *, now_ms: int) -> None:
-    """Raise ConfigError, with the stream's offsets, where a read that does not wait would begin behind its end."""
+    """Raises ConfigError, with the stream's offsets, if a read that does not wait would begin behind the end."""
     behind = stream.next_offset()
     begin = stream.attach(start, now_ms=now_ms).offset
     start.check_not_behind(stream.first_offset(), behind, begin=begin, now_ms=now_ms)
@@ -62,7 +62,7 @@ def check_start(stream: Stream, start: OffsetSpecification, *, now_ms: int) -> N
 def plan(stream: Stream, request: ScanRequest, within: OffsetRange, *, range_bytes: int = DEFAULT_RANGE_BYTES) -> Plan:
     """The chunks that a read of `within` has to look into, in ranges of about `range_bytes` of one segment each.
 
-    Offsets that retention deleted are not there: compare `within.start` with `stream.first_offset()` if that matters.
+    Offsets that retention deleted are left out: compare `within.start` with `stream.first_offset()` if that matters.
     Reads index files, and chunk headers where stage 1 has something to test. Errors: those of `ChunkSelector.select`.
     """
     counters = ScanCounters()
@@ -108,7 +108,7 @@ def read_range(chunks: ChunkRange, request: ScanRequest, counters: ScanCounters)
 
     Raises StreamNotFoundError, StreamReplacedError where the stream was deleted since the range was planned.
     """
-    # Lookup files know of chunks only, and the plan has asked them.
+    # Lookup files rule out chunks only, and the plan has asked them.
     answers = Answers(replace(request, lookup=False))
     try:
         with _opened(chunks.segment) as reader:
@@ -118,7 +118,7 @@ def read_range(chunks: ChunkRange, request: ScanRequest, counters: ScanCounters)
 
 
 def _opened(segment: Segment) -> SegmentReader:
-    """A reader of a segment that still is of the stream in which it was found."""
+    """A reader of a segment, which still belongs to the stream in which it was found."""
     folder = segment.folder
     try:
         reader = segment.open()

@@ -1,4 +1,4 @@
-"""Stage 2: the bytes of the chunks that stage 1 left, their messages, and the ones for which the filter is true.
+"""Stage 2: reads the chunks that stage 1 left, and gives the messages for which the filter is true.
 
 Works on groups of chunks (a window of some mebibytes, so that its fixed cost vanishes): one gather, one check of all
 headers, one run of the kernel that does the rest chunk by chunk. No Python object per message or chunk.
@@ -23,10 +23,10 @@ from headgate.scan.request import OnCorrupt, ScanCounters
 
 WINDOW_BYTES = 4 << 20
 _MAPPED_WINDOW_BYTES = 16 << 20
-"""What is mapped is not copied, so more of it may be taken at a time …"""
+"""Mapped chunks are not copied, so a window may have more bytes of them …"""
 
 _MAPPED_WINDOW_OFFSETS = 131_072
-"""… as long as what is kept of it stays small: some 64 bytes a message."""
+"""… as long as the kept columns stay small: some 64 bytes a message."""
 
 _REASONS = {
     Obstacle.MALFORMED: "the entries of chunk {} do not fill its data, or are not as many as its records",
@@ -41,9 +41,8 @@ _NOTHING = np.empty(0, dtype=np.int64)
 class ScanBatch(msgspec.Struct, eq=False):
     """Messages that a reader keeps, in stream order: their bytes, offsets and the time of their chunk.
 
-    `offsets` and `timestamps_ms` are `(messages,)` int64. `malformed` are the offsets, ascending, of what evaluation
-    found to be no AMQP message between them. The bytes lie in a buffer that the next batch overwrites:
-    copy what you keep.
+    `offsets` and `timestamps_ms` are `(messages,)` int64. `malformed` are the offsets, ascending, at which evaluation
+    found no AMQP message. The bytes lie in a buffer that the next batch overwrites: copy what you keep.
     """
 
     messages: EncodedMessages
@@ -87,9 +86,9 @@ def read_in_full(
 
 @dataclass(slots=True)
 class Window:
-    """Some chunks of one segment in memory: where they lie in its file, and what their headers say.
+    """Some chunks of one segment in memory, with their places in its file and their headers.
 
-    `positions` and `sizes` are those in the file; `data_starts`, where the data parts lie, and `headers` those in
+    `positions` and `sizes` are those in the file; `headers` and `data_starts`, where the data parts lie, those in
     memory. All `(chunks,)` int64, in bytes.
     """
 
@@ -102,7 +101,7 @@ class Window:
 
     @property
     def chunks(self) -> ChunksInMemory:
-        """The chunks as verdicts need them, found out at the first use."""
+        """The chunks as `Decider` takes them, computed at the first use."""
         if self._chunks is None:
             self._chunks = ChunksInMemory.of(self.headers, self.data_starts)
         return self._chunks
@@ -116,9 +115,9 @@ class Window:
 def open_window(
     reader: SegmentReader, table: ChunkTable, rows: Int64Array, stops: Int64Array, counters: ScanCounters | None
 ) -> Window:
-    """Bring chunks into memory and check their headers; with `counters` corrupt ones are counted and left out.
+    """Bring chunks into memory and check their headers; with `counters` corrupt chunks are counted and left out.
 
-    `rows`, ascending, are of a table that the reader gave, `stops` the bytes behind them. Raises CorruptChunkError.
+    `rows`, ascending, are rows of a table of the reader, `stops` the bytes behind them. Raises CorruptChunkError.
     """
     positions = table.position[rows]
     data, starts = reader.gather(positions, stops)
@@ -138,7 +137,7 @@ def open_window(
 
 
 def read_window(window: Window, decider: Decider, counters: ScanCounters) -> Iterator[ScanBatch]:
-    """The messages of a window's chunks that are kept, and the errors of `read_in_full`."""
+    """The kept messages of a window's chunks. Errors: those of `read_in_full`."""
     request = decider.request
     chunks, timestamps_ms = window.chunks, window.headers.timestamp_ms
     first = 0

@@ -1,4 +1,4 @@
-"""What a reader asks of a stream, and what reading it cost."""
+"""The request of a reader, and the counters of its read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.message import FieldReference
 
 
 class OnCorrupt(enum.Enum):
-    """What a reader does at a chunk that does not check."""
+    """What a reader does at a damaged chunk."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -22,11 +22,11 @@ class OnCorrupt(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """One reader's wishes: stage 1 (`filter_values`, `match_unfiltered`) and stage 2 (`filter`).
+    """The request of one reader: stage 1 (`filter_values`, `match_unfiltered`) and stage 2 (`filter`).
 
-    Stage 1 keeps a chunk if one of the wanted values may be in it; without values it keeps all that the filter itself
-    does not rule out. Stage 2 keeps the messages for which the filter is true. `now_ms` is what `UTC()` gives. With
-    `exact` all four verdicts are counted, at the price of early rejection. Picklable.
+    Stage 1 keeps a chunk if one of the wanted values may be in it; without values it keeps the chunks that the filter
+    itself does not rule out. Stage 2 keeps the messages for which the filter is true. `now_ms` is the value of `UTC()`.
+    With `exact` all four verdicts are counted, without early rejection. Picklable.
     """
 
     filter: Filter | None = None
@@ -38,15 +38,15 @@ class ScanRequest:
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
     max_expanded_bytes: int = EXPANSION_LIMIT_BYTES
     match_index: bool = True
-    """Whether results calculated ahead may stand for evaluating; they are the same. `exact` never takes them."""
+    """Whether results calculated ahead may replace evaluation; they are the same. `exact` never takes them."""
     column_files: bool = True
-    """Whether declared columns that were derived from the messages may stand for evaluating; the results are the same.
+    """Whether declared columns that were derived from the messages may replace evaluation; the results are the same.
     `exact` never takes them."""
     lookup: bool = True
     """Whether lookup files may rule blocks of messages out; the results are the same. `exact` never takes them."""
     known_values: tuple[tuple[FieldReference | None, frozenset[bytes]], ...] = ()
-    """Of interest are only messages in which each of these fields has one of its values; the caller sorts out the rest.
-    Where a field is the declared filter source (None: whatever is declared now), chunks that hold none are skipped."""
+    """The caller wants only messages in which each of these fields has one of its values, and drops the others itself.
+    Where a field is the declared filter source (None: the one declared now), chunks without these are skipped."""
 
     def __post_init__(self) -> None:
         if self.match_unfiltered and not self.filter_values:
@@ -56,7 +56,7 @@ class ScanRequest:
 
 
 class ScanCounters(msgspec.Struct):
-    """What a reader examined, skipped and kept; the names are those of metrics, command line and progress."""
+    """Counts of chunks and messages examined, skipped and kept, named as in metrics, command line and progress."""
 
     chunks_examined: int = 0
     """Chunks with messages that stage 1 looked at (its header, if there was something to test)."""
@@ -71,30 +71,30 @@ class ScanCounters(msgspec.Struct):
     chunks_without_match: int = 0
     """Chunks that were read and gave no message: false positives of stage 1 where it tested."""
     chunks_corrupt: int = 0
-    """Chunks that did not check and were passed over on request."""
+    """Damaged chunks that were skipped on request."""
     bytes_read: int = 0
     bytes_skipped: int = 0
     """Bytes of the chunks that were skipped, and of the messages that derived files left out of others."""
     column_bytes_read: int = 0
     """Bytes of column files that were read to decide messages."""
     messages_evaluated: int = 0
-    """Messages of the chunks that were read, in the range asked for, less those of the next count."""
+    """Messages of the chunks that were read, in the range asked for, less those that derived files decided."""
     messages_decided_by_index: int = 0
     """Messages in the range asked for that the match index decided: not evaluated, and not read unless they match."""
     messages_decided_by_columns: int = 0
-    """The same of column files."""
+    """As before, decided by column files."""
     messages_decided_by_lookup: int = 0
-    """The same of lookup files."""
+    """As before, decided by lookup files."""
     messages_matched: int = 0
     messages_unknown: int = 0
     """Verdict unknown; counted with `exact` only."""
     messages_error: int = 0
-    """Verdict error, malformed ones included; counted with `exact` only."""
+    """Verdict error, malformed messages included; counted with `exact` only."""
     messages_malformed: int = 0
-    """No AMQP messages: all of them with `exact`, else those that evaluating a filter came upon."""
+    """Entries that are no AMQP message: with `exact` all of them, else those that evaluating the filter came upon."""
     cpu_ns: int = 0
-    """Nanoseconds of processor time that reading and deciding took, in servers; 0 where nobody measures. What is done
-    once for several readers is divided by their number, in equal shares."""
+    """Nanoseconds of processor time for reading and deciding, in servers; 0 without a clock. Work done once for several
+    readers is divided among them in equal shares."""
 
     @property
     def messages_decided(self) -> int:
@@ -104,7 +104,7 @@ class ScanCounters(msgspec.Struct):
 
     @property
     def chunks_left_out(self) -> int:
-        """Chunks whose data was not read, whoever ruled them out."""
+        """Chunks whose data was not read: ruled out by stage 1 or by derived files."""
         by_files = self.chunks_skipped_by_index + self.chunks_skipped_by_columns + self.chunks_skipped_by_lookup
         return self.chunks_skipped + by_files
 
@@ -131,7 +131,7 @@ class ScanCounters(msgspec.Struct):
         self.cpu_ns += other.cpu_ns
 
     def copy(self) -> ScanCounters:
-        """The same counts, to be added to."""
+        """A copy of the counters, to add to."""
         return msgspec.structs.replace(self)
 
     def as_dict(self) -> dict[str, int]:

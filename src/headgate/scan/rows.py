@@ -1,8 +1,8 @@
-"""The messages of some chunks, read in the cheapest way that what is known of them allows.
+"""The messages of some chunks, read in the cheapest way that the answers about them allow.
 
-Four ways, all with the same messages: a chunk that an answer rules out is not read; of one that it speaks for only the
-messages that may match are read, each checked by itself; where those are many the whole chunk is read at once, and not
-evaluated if all of them are certain; all else is read in full and evaluated.
+Four ways, all with the same messages: a chunk that an answer rules out is not read; where an answer is trusted, only
+the messages that may match are read, each checked by itself; where these are many, the whole chunk is read at once, and
+not evaluated if all of them are certain; all other chunks are read in full and evaluated.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _MAPPED_WINDOW_BYTES = 16 << 20
 """Single messages of a mapped segment are not copied, so more of them may be taken at a time."""
 
 _MAPPED_FROM_BYTES = 1 << 20
-"""From so much to read on, looking whether a newest segment may be mapped pays."""
+"""From this many bytes on, looking whether the newest segment may be mapped pays."""
 
 _DENSE_SHARE = 4
-"""From one wanted message in so many on, reading all of a chunk in a row is cheaper than reading them one by one."""
+"""Where more than one message in this many is wanted, reading the whole chunk is cheaper than single messages."""
 
 _LARGE_MESSAGE_BYTES = 1024
-"""Messages larger than this on average are dearer to evaluate all than to read one by one."""
+"""Where messages are larger than this on average, evaluating all costs more than reading the wanted ones singly."""
 
 
 class _Way(enum.IntEnum):
@@ -51,7 +51,7 @@ class _Way(enum.IntEnum):
     DIRECT = 1
     """The wanted messages only."""
     WHOLE = 2
-    """All of it, and then the messages that the answer names, which are certain."""
+    """The whole chunk, of which the messages that the answer names are kept without evaluation."""
     EVALUATED = 3
 
 
@@ -66,8 +66,8 @@ def read_rows(
 ) -> Iterator[ScanBatch]:
     """The messages of the chunks in `rows` of the reader's table, in order, that lie `within` and pass the filter.
 
-    `answers` are asked first; `buffers` are room that is used again. Batches, errors and memory: those of
-    `read_in_full`, and a few megabytes of answers.
+    `answers` are asked first; `buffers` are reused. Batches, errors and memory: those of `read_in_full`, and a few
+    megabytes of answers.
     """
     if len(rows):
         _map(reader, rows)
@@ -80,7 +80,7 @@ def read_rows(
 
 
 def _map(reader: SegmentReader, rows: Int64Array) -> None:
-    """Where much is to be read, views of the file are cheaper than copies."""
+    """Map the segment where much is to be read: views of the file are cheaper than copies."""
     stop = int(reader.stop_positions(int(rows[-1]), int(rows[-1]) + 1)[0])
     if stop - int(reader.chunks().position[rows[0]]) >= _MAPPED_FROM_BYTES:
         reader.map_to(stop)
@@ -89,7 +89,7 @@ def _map(reader: SegmentReader, rows: Int64Array) -> None:
 def rows_left(
     reader: SegmentReader, rows: Int64Array, within: OffsetRange, answers: Answers, counters: ScanCounters
 ) -> Int64Array:
-    """Those of `rows` that no answer rules out; the others are counted."""
+    """The `rows` that no answer rules out; the others are counted."""
     if not answers.is_asked or not len(rows):
         return rows
     asked = []
@@ -120,7 +120,7 @@ def _count_dropped(
     source: AnswerSource,
     counters: ScanCounters,
 ) -> None:
-    """Count the chunks of `rows`, in a row, that are not among those that are `left`."""
+    """Count the chunks of `rows`, which are in a row, that are not in `left`."""
     table, stops, next_ids = reader.chunks(), reader.stop_positions(), reader.next_chunk_ids()
     counters.bytes_skipped += int(stops[rows[-1]] - table.position[rows[0]])
     counters.bytes_skipped -= int((stops[left] - table.position[left]).sum())
@@ -144,7 +144,7 @@ def _count_ruled_out(answer: Answer, sizes: Int64Array, counters: ScanCounters) 
 
 @dataclass(slots=True)
 class _AnsweredRead:
-    """Reading some chunks by what an answer says of them."""
+    """A read of some chunks by an answer about them."""
 
     reader: SegmentReader
     answer: Answer
@@ -207,7 +207,7 @@ class _AnsweredRead:
             yield ScanBatch(messages, offsets, times)
 
     def _whole(self, rows: Int64Array) -> Iterator[ScanBatch]:
-        """All messages of some chunks, less those that the answer does not name."""
+        """The messages that the answer names, of chunks that are read as a whole."""
         counted = ScanCounters()
         decider = Decider(replace(self.decider.request, filter=None), self.decider.within)
         wanted = self.answer.offsets

@@ -1,4 +1,4 @@
-"""The offsets that are left of a segment before a message is read: for who has their columns from somewhere else."""
+"""The offsets of a segment that are left before a message is read: for callers that have the columns already."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from headgate.scan.stage_one import ChunkSelector
 def spans_left(
     stream: Stream, segment: Segment, request: ScanRequest, within: OffsetRange, counters: ScanCounters
 ) -> NDArray[np.int64]:
-    """`(spans, 2)`, start and stop: the chunks of a segment, `within`, that stage 1 and answers beside columns leave.
+    """`(spans, 2)`, start and stop: the offsets `within` that stage 1 and answers, except those of columns, leave.
 
-    Neighbours are one span. Nothing is opened where there is nothing to ask. Errors: those of `ChunkSelector.select`.
+    Neighbouring chunks are one span. No file is opened where the request has nothing to test. Errors: those of
+    `ChunkSelector.select`.
     """
     selector = ChunkSelector(stream, request)
     answers = Answers(replace(request, column_files=False), Purpose.PLANNING)

@@ -1,4 +1,4 @@
-"""What each kind of derived knowledge would spare a read, alone: for those who ask why a read costs what it costs."""
+"""How much each kind of derived files alone would spare a read: explains the cost of a read."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from headgate.scan.stage_one import ChunkSelector
 
 @dataclass(slots=True)
 class Saving:
-    """Of a read of `chunks` chunks and `messages` messages, what one source alone spares.
+    """The saving by one source alone, in a read of `chunks` chunks and `messages` messages.
 
-    `chunks_skipped` are not read at all, `bytes_skipped` long; `messages_decided` are not evaluated, those of skipped
-    chunks among them.
+    `chunks_skipped` are not read at all, `bytes_skipped` long; `messages_decided` are not evaluated, including those of
+    skipped chunks.
     """
 
     source: str
@@ -30,9 +30,9 @@ class Saving:
 
 
 def savings(stream: Stream, request: ScanRequest, within: OffsetRange) -> list[Saving]:
-    """What Bloom filters, and each source of answers that is asked, would spare a read, in the order of asking.
+    """The savings of Bloom filters and of each source of answers, each alone, for a read, in the order of asking.
 
-    Cost: chunk headers, and what the sources read of their files. Errors: those of `ChunkSelector.select`.
+    Cost: reading chunk headers and parts of the sources' files. Errors: those of `ChunkSelector.select`.
     """
     bloom = Saving("Bloom filters")
     selector, answers = ChunkSelector(stream, request), Answers(request)

@@ -1,9 +1,10 @@
 """Stage 1: which chunks have to be read at all, from index records, headers and Bloom bytes only.
 
-Two tests, both without false negatives. The wanted filter values of the request: RabbitMQ's, chunk by chunk as it does
-it, and where the values come from a lookup field its lookup file, which knows what a Bloom filter lets through. And the
-values that the filter itself implies, where the stream declares which field its filter values come from and the chunk
-was written under that declaration; these always keep chunks with messages that have no filter value.
+Two tests, both without false negatives. The first is for the filter values that the request wants: by Bloom filter,
+chunk by chunk, as RabbitMQ does it, and for values of a lookup field also by its lookup file, which rules out chunks
+that a Bloom filter lets through. The second is for the values that the filter itself implies, where the stream declares
+the field that its filter values come from and the chunk was written under that declaration; it always keeps chunks with
+messages that have no filter value.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ _ROWS_AT_ONCE = 4096
 
 
 class HeaderSource(Protocol):
-    """Where headers come from: a `SegmentReader`, or what several readers share of one."""
+    """A source of chunk headers: a `SegmentReader`, or an open segment that several readers share."""
 
     @property
     def segment(self) -> Segment:
-        """The segment that they are of."""
+        """The segment of the headers."""
 
     def chunks(self) -> ChunkTable:
         """The table of the segment's chunks."""
 
     def stop_positions(self, start_row: int, stop_row: int) -> NDArray[np.int64]:
-        """Per row of a part of the table the byte behind the chunk."""
+        """For each row of a part of the table the byte behind its chunk."""
 
     def headers(self, start_row: int, stop_row: int) -> ChunkHeaders:
         """Headers and Bloom bytes of rows of the table."""
@@ -87,7 +88,7 @@ class ChunkSelector:
 
     @functools.cached_property
     def key(self) -> Hashable:
-        """What makes two selectors of one stream keep the same chunks."""
+        """A key: selectors of one stream with equal keys keep the same chunks."""
         matchers = {"": self._wanted, **self._implied}
         asked = [(name, each.values, each.match_unfiltered) for name, each in matchers.items() if each is not None]
         return tuple(asked), self._settings.declared if self._implied and self._settings is not None else ()
@@ -95,8 +96,8 @@ class ChunkSelector:
     def select(self, reader: HeaderSource, start_row: int, stop_row: int, counters: ScanCounters) -> NDArray[np.int64]:
         """The rows of the reader's table, from `start_row` to `stop_row` exclusive, that have to be read.
 
-        Rows of tracking chunks are left out and counted nowhere. Raises CorruptChunkError for a header that does not
-        check, unless the request skips those.
+        Rows of tracking chunks are left out and not counted. Raises CorruptChunkError for a damaged header, unless the
+        request skips damaged chunks.
         """
         table = reader.chunks()
         user = table.type[start_row:stop_row] == ChunkType.USER
@@ -127,12 +128,12 @@ class ChunkSelector:
         except CorruptChunkError:
             if self._on_corrupt is OnCorrupt.FAIL:
                 raise
-            # Whoever reads these chunks finds the one that does not check, passes over it and counts it.
+            # The reader of these chunks finds the damaged one, passes over it and counts it.
             return np.ones(stop_row - start_row, dtype=np.bool_)
         return self.keep(headers)
 
     def keep(self, headers: ChunkHeaders) -> NDArray[np.bool_]:
-        """`(chunks,)`: which of some chunks with messages have to be read."""
+        """`(chunks,)`: which chunks have to be read; all hold messages."""
         keep = np.ones(len(headers), dtype=np.bool_)
         if self._wanted is not None:
             keep &= self._match(self._wanted, headers)

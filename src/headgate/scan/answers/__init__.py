@@ -1,4 +1,4 @@
-"""What derived files say of messages before they are read, through one face, whatever kind of file it is.
+"""One interface to all kinds of derived files: what they say of messages before these are read.
 
     Answers, Purpose                            what is known for one request, best source first
     SegmentKnowledge                            what all readers of an open segment share of it

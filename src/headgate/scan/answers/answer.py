@@ -1,4 +1,4 @@
-"""An answer: what is known of some chunks of a segment for the filter of one request; and who gives such answers."""
+"""An answer: what is known of some chunks of a segment for the filter of one request; and the sources of answers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Int64Array = NDArray[np.int64]
 
 MOST_ROWS = 16_384
 MOST_OFFSETS = 1 << 18
-"""An answer is about so many chunks and messages: what bounds the memory of a look-up."""
+"""Limits: chunks and offsets of one answer. They bound the memory of a look-up."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """What is known of some chunks, `rows` of the reader's table.
+    """An answer about some chunks, `rows` of the reader's table.
 
-    `trusted`, `records` (messages in the range asked for) and `counts` (those of them that may match; 0 where not
-    trusted) are `(rows,)`. `offsets` are the messages of trusted chunks that may match, ascending, `chunks` the number
-    in `rows` of the chunk of each; those that are `certain` do match, the others have to be evaluated. `headers` are
-    those of trusted chunks, `(rows,)`. `source` is who says so.
+    `(rows,)` are `trusted`, `records` (messages in the range asked for), `counts` (records that may match; 0 where not
+    trusted), and `headers`, set for trusted chunks. `offsets` are the messages of trusted chunks that may match,
+    ascending, `chunks` the number in `rows` of the chunk of each; `certain` messages do match, the others have to be
+    evaluated. `source` is the source that gave the answer.
     """
 
     rows: Int64Array
@@ -56,7 +56,7 @@ class Answer:
         return found
 
     def part(self, start: int, stop: int) -> Self:
-        """What it says of some of the rows, in a row."""
+        """The answer for the rows `start … stop` alone."""
         if (start, stop) == (0, len(self.rows)):
             return self
         rows = slice(start, stop)
@@ -75,13 +75,13 @@ class Answer:
 
 
 def in_a_row(rows: Int64Array) -> slice | Int64Array:
-    """Rows as an index: without a gap, which most are, as a slice, which copies nothing. At least one."""
+    """Rows as an index: without a gap, the usual case, as a slice, which copies nothing. At least one row."""
     first, last = int(rows[0]), int(rows[-1])
     return slice(first, last + 1) if len(rows) == last - first + 1 else rows
 
 
 class Purpose(enum.Enum):
-    """What answers are for."""
+    """The purpose that answers are asked for."""
 
     PLANNING = "which chunks are read; only what costs next to nothing counts"
     READING = "the messages that match"
@@ -96,23 +96,20 @@ class AnswerSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name as shown to users."""
 
     @property
     def is_asked(self) -> bool:
-        """Whether there is any use in asking."""
+        """Whether the source can say anything for this request."""
 
     def reach(self, reader: SegmentReader, row: int) -> tuple[int, int]:
-        """The next rows without a gap, from `row` on, that it may say something of: begin and end."""
+        """Begin and end of the next rows without a gap, from `row` on, that the source may say something of."""
 
     def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
-        """What it says of chunks, in pieces of bounded size, together all `rows`, in their order."""
+        """Its answers for chunks, in pieces of bounded size: together all `rows`, in their order."""
 
     def left(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Int64Array | None:
-        """Those of `rows` that may hold a match, if these are in a row and it can tell without a look at each.
-
-        None if not.
-        """
+        """The `rows` that may hold a match; None unless they are in a row and it can tell without a look at each."""
 
     def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
         """Entries of the offsets `start … stop`, `(offsets,)` of ENTRY_DTYPE: position, and CRC-32, of each message.
@@ -121,7 +118,7 @@ class AnswerSource(Protocol):
         """
 
     def distrust(self, answer: Answer, reason: str) -> None:
-        """Pass over what an answer is from: its entries are not what lies in the segment."""
+        """Stop using the file that an answer is from: its entries do not agree with the segment."""
 
     def count(self, counters: ScanCounters, *, chunks: int, messages: int) -> None:
         """Count chunks that an answer of it ruled out, and messages that it decided."""

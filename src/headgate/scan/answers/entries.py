@@ -1,7 +1,8 @@
 """Reading the messages that an answer names, and no others.
 
 The checksum of a chunk covers all of it, so it says nothing about one message; sources know a checksum per entry.
-Whatever does not check is read again in full, chunk by chunk, where every error has its name.
+After a checksum that does not agree, the messages are read again in full, chunk by chunk, where every error has its
+name.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from headgate.scan.request import ScanRequest
 Int64Array = NDArray[np.int64]
 
 _GAP_BYTES = 16 << 10
-"""Wanted entries that lie closer together than this are read at once, with what lies between them."""
+"""Wanted entries closer together than this are read at once, with the bytes between them."""
 
 _HEAD_DTYPE = np.dtype(f"V{ENTRY_HEAD_BYTES}")
 
@@ -59,9 +60,9 @@ class WantedEntries:
 def wanted_entries(
     reader: SegmentReader, answer: Answer, wanted: NDArray[np.bool_]
 ) -> tuple[WantedEntries, NDArray[np.bool_]]:
-    """Where the messages lie that may match, of `wanted` chunks, and which of those can be read so: `(rows,)` both.
+    """The entries of messages that may match in `wanted` chunks, and which of these chunks they cover, `(rows,)`.
 
-    The others are those that the answer does not speak for, and those with sub-batches.
+    Not covered are chunks that the answer does not speak for, and chunks with sub-batches.
     """
     table = reader.chunks()
     next_ids = reader.next_chunk_ids()[answer.rows]
@@ -108,7 +109,7 @@ def wanted_entries(
 def cut(entries: WantedEntries, limit_bytes: int, *, count_gaps: bool) -> Iterator[WantedEntries]:
     """Entries in parts of about `limit_bytes`, each at least one chunk, none of which lies in two parts.
 
-    With `count_gaps` counts, too, what is read between them.
+    With `count_gaps` the bytes that are read between them count as well.
     """
     sizes = entries.stops - entries.positions
     if count_gaps:
@@ -127,10 +128,10 @@ def cut(entries: WantedEntries, limit_bytes: int, *, count_gaps: bool) -> Iterat
 def read_entries(
     reader: SegmentReader, entries: WantedEntries, request: ScanRequest, *, evaluate: bool
 ) -> tuple[EncodedMessages, NDArray[np.bool_]] | None:
-    """The messages of some entries, and which of them the request keeps: all, or with `evaluate` those it is true for.
+    """The messages of some entries, and which of them the request keeps: all, or with `evaluate` the filter's matches.
 
-    None if an entry is not what was indexed. The bytes lie in the mapping of the segment, or in a buffer that the next
-    read overwrites. Errors: those of `SegmentReader.gather`.
+    None if an entry is not the one that was indexed. The bytes lie in the mapping of the segment, or in a buffer that
+    the next read overwrites. Errors: those of `SegmentReader.gather`.
     """
     positions, stops = entries.positions, entries.stops
     begins = np.flatnonzero(np.append(True, positions[1:] - stops[:-1] > _GAP_BYTES))

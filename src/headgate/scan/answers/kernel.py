@@ -1,7 +1,7 @@
-"""Entries that lie apart: their checksums, and whether they still are what a source of answers says.
+"""Checksums of entries that lie apart, which show whether the entries still are as a source of answers noted them.
 
 Single entries out of a chunk are cold memory, and too short for the processor to notice where the next one lies. So
-while one is summed a later one is asked for, byte for byte; that halves the time.
+while one is summed, a later one is prefetched, byte for byte; that halves the time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HEAD_BYTES = 4
 """The length before a message; `ENTRY_HEAD_BYTES` of the log."""
 
 AHEAD = 3
-"""How many entries ahead memory is asked for."""
+"""How many entries ahead memory is prefetched."""
 
 
 @kernel("void(int64, int64, int64, int64, int64, int64)")
@@ -48,8 +48,8 @@ def decide_entries(
 
     `starts`, `sizes` (head included), `expected` are addresses of int64 arrays; starts count from `data`. Without a
     `table` (0) checksums are not looked at; without a `program` (0) every message is true. Writes a byte per message to
-    `verdicts`. Gives the number of the first entry whose length is not that of its head, or whose CRC-32 is another,
-    and ends there; `count` if all are right.
+    `verdicts`. Ends at the first entry whose length is not that of its head, or whose CRC-32 is not the expected one,
+    and gives its number; `count` if all are right.
     """
     code = load_i64(program + code_word) if program != 0 else 0
     for number in range(count):

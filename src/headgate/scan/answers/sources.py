@@ -1,4 +1,4 @@
-"""The sources of answers behind one face: who is asked, in which order, and which answer counts."""
+"""The sources of answers behind one interface: which are asked, in which order, and which answer counts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from headgate.scan.request import OffsetRange, ScanRequest
 Int64Array = NDArray[np.int64]
 
 _LITTLE_SHARE = 8
-"""Where a source leaves no more than one message in so many open, these are read before others are asked."""
+"""Where a source leaves at most one message in this many open, these are read and no other source is asked."""
 
 
 class SegmentKnowledge:
-    """What is known of an open segment, for all its readers, in any thread."""
+    """The derived files of an open segment, shared by all its readers. Safe for several threads."""
 
     __slots__ = ("columns", "has_lookup", "match_index")
 
@@ -31,16 +31,16 @@ class SegmentKnowledge:
         self.has_lookup = is_looked_up(reader.segment)
 
     def look(self) -> bool:
-        """Look whether there is anything to ask of; false: nobody knows anything of this segment."""
+        """Look whether the segment has derived files; false if no source knows anything of it."""
         has_index = self.match_index.look() is not None or self.match_index.is_there
         return self.columns.look() or has_index or self.has_lookup
 
 
 class Answers:
-    """What is known of chunks for one request, before a message is read.
+    """Answers about chunks for one request, before a message is read.
 
-    Each chunk is answered for by the first source, in order of preference, that decides all its messages; where none
-    does, by the one that leaves the fewest to be evaluated. Not for several threads at once.
+    The answer for a chunk comes from the first source, in order of preference, that decides all its messages; where
+    none does, from the source that leaves the fewest to be evaluated. Not for several threads at once.
     """
 
     def __init__(self, request: ScanRequest, purpose: Purpose = Purpose.READING) -> None:
@@ -51,16 +51,16 @@ class Answers:
 
     @property
     def is_asked(self) -> bool:
-        """Whether there is any use in asking."""
+        """Whether any source can say something for this request."""
         return bool(self._sources)
 
     @property
     def sources(self) -> Sequence[AnswerSource]:
-        """Those that are asked, in order of preference."""
+        """The sources that are asked, in order of preference."""
         return self._sources
 
     def use(self, known: SegmentKnowledge) -> None:
-        """Ask this of its segment from now on: it is shared with other readers."""
+        """Use this knowledge of its segment from now on; other readers share it."""
         self._match_index.use(known.match_index)
         self._columns.use(known.columns)
 
@@ -70,7 +70,7 @@ class Answers:
             source.close()
 
     def reach(self, reader: SegmentReader, row: int) -> tuple[int, int]:
-        """The next rows without a gap, from `row` on, that a source may say something of: begin and end."""
+        """Begin and end of the next rows without a gap, from `row` on, that a source may say something of."""
         begin = stop = row
         for source in self._sources:
             first, behind = source.reach(reader, row)
@@ -81,7 +81,7 @@ class Answers:
     def answers(
         self, reader: SegmentReader, rows: Int64Array, within: OffsetRange, *, but: Container[AnswerSource] = ()
     ) -> Iterator[Answer]:
-        """What is known of chunks, in pieces of bounded size, together all `rows`, in their order.
+        """Answers for chunks, in pieces of bounded size: together all `rows`, in their order.
 
         Sources in `but` are not asked.
         """

@@ -5,14 +5,14 @@
     ColumnFile, RowGroup, column_files         the files that can be believed; ColumnFileWarning for the others
     GroupReader                                reads row groups of a file, in one thread
     build_segment, build_columns, BuildReport  make the files that are missing, exactly once
-    missing_segments, sweep_columns            what is to be built, and removing what nobody needs
+    missing_segments, sweep_columns            which segments lack a file; remove files that are not needed any more
     drop_column_files                          delete the files
     column_filter, ColumnFilter                what of a filter the columns decide exactly; ColumnNode are its parts
     ColumnAnswers, SegmentColumns              what files say of messages, a source of `headgate.scan.answers`
     decide_rows, group_outcome                 which rows it may be true for, and which for certain; by statistics
     infer_columns, ddl_of                      which columns a stream could have, as they are declared
 
-Hidden: which rows hold all that a filter would see (`exactness`), and how files are checked.
+Hidden: which rows hold all that a filter would see of the message (`exactness`), and how files are checked.
 """
 
 from typing import TYPE_CHECKING

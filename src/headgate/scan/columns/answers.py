@@ -1,8 +1,8 @@
-"""What column files say of messages, for the filter of one request: a source of answers, as the match index is.
+"""Answers from column files for the filter of one request: a source of answers, as the match index is.
 
 A segment's file is asked where it is believed, has columns that decide something of the filter, and is cheaper to read
 than the messages. Row groups whose statistics rule the filter out are not read; of the others only the columns that the
-filter names, and the places of the messages that are kept. What was decided is remembered for a while.
+filter names, and the places of the messages that are kept. Recent decisions are cached.
 
 Importing this imports no pyarrow; the first file does.
 """
@@ -37,30 +37,30 @@ Int64Array = NDArray[np.int64]
 _SUFFIX = ".parquet"
 
 _CACHE_BYTES = 64 << 20
-"""At most so many bytes of decisions are kept in a process."""
+"""Limit: bytes of cached decisions in a process."""
 
 _MESSAGE_NS = 10.0
 _BYTE_NS = 0.09
-"""What reading and evaluating a message takes, and each of its bytes, in memory."""
+"""Time to read and evaluate a message in memory, and for each of its bytes."""
 
 _COLUMN_NS = 10.0
 _ENTRY_NS = 4.0
-"""What a row takes in each column that is decided by, and finding the places of messages."""
+"""Time per row for each column of the decision, and for finding the places of messages."""
 
 _SPAN_SHARE = 4
-"""A row group is decided only if a reader asks for one message in so many of those between its first and last one."""
+"""A row group is decided only if a reader asks for one message in this many between its first and its last one."""
 
 _DENSE_SHARE = 4
-"""Where more than one message in so many matches all are read anyway, and evaluating them is cheaper than columns."""
+"""Where more than one message in this many matches, all are read anyway; evaluating them is cheaper than columns."""
 
 _EXACT_SHARE = 4
-"""A row group is decided only if at most one row in so many is inexact."""
+"""A row group is decided only if at most one row in this many is inexact."""
 
 _OFFSET_BYTES = 9
 
 
 class SegmentColumns:
-    """The column files of a segment, for all its readers, in any thread."""
+    """The column files of a segment, shared by all its readers. Safe for several threads."""
 
     __slots__ = ("_files", "_folders", "_lock", "_looked", "_names", "segment")
 
@@ -73,7 +73,7 @@ class SegmentColumns:
         self._files: list[ColumnFile] | None = None
 
     def look(self) -> bool:
-        """Look whether there are files; cost: two `stat` where nothing changed. Only a sealed segment has any."""
+        """Look whether the segment has files; only a sealed one does. Cost: two `stat` where nothing changed."""
         if not self.segment.is_sealed:
             return False
         with self._lock:
@@ -95,7 +95,7 @@ class SegmentColumns:
         yield from (f"{folder}/{name}" for name in names if name.startswith(start) and name.endswith(_SUFFIX))
 
     def files(self) -> list[ColumnFile]:
-        """Those that are believed, as found at the last look, the newest declaration first; warns of others once."""
+        """The believed files of the last look, the newest declaration first; warns of the others once."""
         from headgate.scan.columns.files import believed_files
 
         with self._lock:
@@ -104,7 +104,7 @@ class SegmentColumns:
             return self._files
 
     def drop(self, file: ColumnFile) -> None:
-        """Ask a file nothing more: it is damaged."""
+        """Stop using a damaged file."""
         with self._lock:
             self._files = [each for each in self._files or [] if each is not file]
 
@@ -118,7 +118,7 @@ def _changed_ns(folder: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """The file that decides most of a filter, and what it decides; `file` None: there is none."""
+    """The file that is asked for a filter, and the part of the filter that it decides."""
 
     file: ColumnFile
     filter: ColumnFilter
@@ -134,7 +134,7 @@ class _ColumnAnswer(Answer):
 class ColumnAnswers:
     """The column files as one reader sees them, for the filter of a request. Warns at most once of each file.
 
-    For planning only what the footers of files say counts. Not for several threads at once.
+    For planning only the footers of files count. Not for several threads at once.
     """
 
     def __init__(self, request: ScanRequest, purpose: Purpose = Purpose.READING) -> None:
@@ -149,23 +149,23 @@ class ColumnAnswers:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name as shown to users."""
         return "column files"
 
     @property
     def is_asked(self) -> bool:
-        """Whether there is any use in asking."""
+        """Whether the request has a filter that column files can decide."""
         return self._filter is not None and not self._filter.has_own_rules
 
     def use(self, columns: SegmentColumns) -> None:
-        """Ask these files of their segment from now on: they are shared with other readers."""
+        """Use these files of their segment from now on; other readers share them."""
         self._columns = columns
 
     def close(self) -> None:
         """Holds no open file."""
 
     def count(self, counters: ScanCounters, *, chunks: int, messages: int) -> None:
-        """Count what an answer spared, and what was read for answers since it was counted last."""
+        """Count the chunks and messages that an answer spared, and the bytes read for answers since the last count."""
         counters.chunks_skipped_by_columns += chunks
         counters.messages_decided_by_columns += messages
         counters.column_bytes_read += self._bytes_read
@@ -177,7 +177,7 @@ class ColumnAnswers:
         return row, len(reader.chunks()) if chosen is not None and self._helps(chosen) else row
 
     def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
-        """What a file says of chunks, in pieces of bounded size, together all `rows`, in their order."""
+        """The answers of a file for chunks, in pieces of bounded size: together all `rows`, in their order."""
         for piece in pieces(reader, rows):
             yield self._answer(reader, piece, within)
 
@@ -208,7 +208,7 @@ class ColumnAnswers:
         return found
 
     def distrust(self, answer: Answer, reason: str) -> None:
-        """Pass over the file of an answer from now on: its entries are not what lies in the segment."""
+        """Stop using the file of an answer: its entries do not agree with the segment."""
         if isinstance(answer, _ColumnAnswer) and answer.file is not None:
             self._drop(answer.file, f"{answer.file.path}: {reason}")
 
@@ -261,14 +261,14 @@ class ColumnAnswers:
             try:
                 headers[kept] = reader.headers(start, behind).records[rows[kept] - start]
             except CorruptChunkError:
-                # Whoever reads these chunks in full finds the one that does not check, and says so.
+                # The reader that reads these chunks in full finds the damaged one, and reports it.
                 return self._of(reader, rows, begins, ends, np.zeros_like(trusted), [], file)
         return _ColumnAnswer(
             rows, trusted, ends - begins, counts, offsets[taken], chunks, certain[taken], headers, self, file
         )
 
     def _decided(self, chosen: _Chosen, number: int, asked: _Asked, span: int) -> DecidedRows | None:
-        """What a row group has for the filter; None where asking it is dearer than reading the messages."""
+        """The rows of a row group that match the filter; None where deciding costs more than reading the messages."""
         from headgate.scan.columns.decide import DecidedRows, decide_row_group
 
         assert self._filter is not None
@@ -290,7 +290,7 @@ class ColumnAnswers:
 
     @property
     def _asked_for(self) -> tuple[Filter | None, int]:
-        """What decisions depend on beside the file."""
+        """The filter and the time (0 if it does not count): with the file, all that a decision depends on."""
         uses_time = self._filter is not None and self._filter.uses_time
         return self._filter, self._now_ms if uses_time else 0
 
@@ -307,7 +307,7 @@ class ColumnAnswers:
         return known
 
     def _helps(self, chosen: _Chosen) -> bool:
-        """Whether asking may spare something; who asks for all messages of a row group spares the most."""
+        """Whether asking may spare something; it is judged by a read of all messages, which spares the most."""
         if self._ruled_out(chosen):
             return True
         file, is_counted = chosen.file, self._purpose is Purpose.COUNTING
@@ -316,18 +316,18 @@ class ColumnAnswers:
         return self._column_ns(chosen) <= _MESSAGE_NS + file.origin.size / max(file.rows, 1) * _BYTE_NS
 
     def _column_ns(self, chosen: _Chosen, more_columns: int = 0) -> float:
-        """What a row takes by columns."""
+        """Nanoseconds to decide a row by columns."""
         columns = len(chosen.filter.columns) + more_columns
         return columns * _COLUMN_NS + (0.0 if self._purpose is Purpose.COUNTING else _ENTRY_NS)
 
     def _is_cheaper(self, chosen: _Chosen, number: int, asked: _Asked, span: int) -> bool:
-        """Whether deciding a row group and reading what matches takes less time than reading what is asked for."""
+        """Whether deciding a row group, then reading its matches, takes less time than reading what is asked for."""
         rows, inexact = chosen.file.row_groups[number].rows, chosen.file.inexact_rows(number)
         if asked.messages * _SPAN_SHARE < span or inexact * _EXACT_SHARE > rows:
             return False
         if self._purpose is not Purpose.COUNTING and _CACHE.get((chosen.file, self._filter)):
             return False
-        # Whoever asks for a part of a row group, and all of that part, is likely to ask for the rest next.
+        # A reader that asks for a part of a row group, and all of that part, is likely to ask for the rest next.
         by_bytes = (asked.messages * _MESSAGE_NS + asked.size_bytes * _BYTE_NS) / max(span, 1)
         return self._column_ns(chosen, 2 if inexact else 0) <= by_bytes
 
@@ -380,7 +380,7 @@ class _Asked:
 
 
 class _Cache:
-    """The results that were asked for last, up to so many bytes; for any number of threads."""
+    """The results that were used last, up to a limit in bytes; for any number of threads."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes

@@ -1,7 +1,7 @@
-"""Making the column file of a sealed segment, exactly once: by rename, under a lock of that segment.
+"""Building the column file of a sealed segment, exactly once: by rename, under a lock of that segment.
 
-Whoever builds holds a lock on one byte of `columns-build.lock`, that of the segment; a second builder waits, and then
-finds the file. The system frees the lock at death; what a builder left unfinished the next one of that segment removes.
+A builder holds a lock on one byte of `columns-build.lock`, that of the segment; a second builder waits, and then finds
+the file. The system frees the lock when the builder dies; the next builder of the segment removes its unfinished file.
 """
 
 from __future__ import annotations
@@ -65,25 +65,25 @@ from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 
 GROUP_ROWS = 1 << 17
 GROUP_BYTES = 64 << 20
-"""A row group, which readers hold as a whole, ends at the first chunk border behind so many rows or bytes."""
+"""A row group, which readers hold as a whole, ends at the first chunk border after this many rows or bytes."""
 
 _WINDOW_BYTES = 4 << 20
 _LOCK_NAME = "columns-build.lock"
 _BLOOM_TYPES = (pa.string(), pa.binary(), pa.int64(), pa.int32())
 _SAMPLE_ROWS = 1 << 14
 _MANY_DISTINCT = 0.3
-"""A column gets a Bloom filter and no dictionary if so large a part of its first 16 k values is different, of floating
-ones of the first row group."""
+"""A column gets a Bloom filter and no dictionary if more than this share of its values is distinct: of the first 16 k
+values, for floating-point columns of the first row group."""
 _FALSE_POSITIVES = 0.05
 _MOST_SEGMENT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """What building one segment gave: `is_new` false where the file was there.
+    """The result of building one segment: `is_new` false where the file was there already.
 
     `inexact` counts rows with an inexact column, of a new file. `file` is None where retention was faster, where other
-    files took the place of the segment's meanwhile, where it is damaged (`trouble` says how), and in reports of other
+    files replaced the segment's meanwhile, where the segment is damaged (`trouble` says how), and in reports of other
     processes.
     """
 
@@ -99,7 +99,7 @@ class BuildReport:
 def build_segment(
     stream: Stream, segment: Segment, declaration: ColumnDeclaration, *, check: bool = False
 ) -> BuildReport:
-    """Make the column file of a sealed segment, unless it is there; with `check` one that is there is read in full.
+    """Make the column file of a sealed segment, unless it has one; with `check` an existing file is read in full.
 
     Waits while another process builds the same segment. Memory: a row group, some 128 k rows. Raises CorruptChunkError
     for a damaged segment, of which nothing is written; StorageFullError, StreamReadOnlyError, LogError.
@@ -124,9 +124,10 @@ def build_segment(
 
 
 def build_columns(stream: Stream, *, now_ms: int, check: bool = False) -> Iterator[BuildReport]:
-    """Bring the column files of a stream up to date, oldest segment first, and remove what nobody needs any more.
+    """Build the missing column files of a stream, oldest segment first, and remove those not needed any more.
 
-    Nothing without a declaration. A damaged segment keeps no other from its file. Raises as `build_segment` otherwise.
+    Builds nothing without a declaration. A damaged segment does not stop the others. Otherwise raises as
+    `build_segment`.
     """
     declaration = declaration_of(stream)
     if declaration is not None:
@@ -140,7 +141,7 @@ def build_columns(stream: Stream, *, now_ms: int, check: bool = False) -> Iterat
 
 
 def missing_segments(stream: Stream, declaration: ColumnDeclaration) -> list[Segment]:
-    """The sealed segments that have no file of this declaration; what lies in files is not looked at."""
+    """The sealed segments that have no file of this declaration; the content of files is not looked at."""
     names = paths_of(stream)
     found = []
     for segment in stream.segments():
@@ -154,7 +155,7 @@ def missing_segments(stream: Stream, declaration: ColumnDeclaration) -> list[Seg
 
 
 def sweep_columns(stream: Stream, *, now_ms: int) -> int:
-    """Remove files of segments that are gone, and those that a newer one stands for, after their grace time."""
+    """Remove files of segments that are gone, and files that a newer one replaces, after their grace time."""
     superseded = set()
     segments = {segment.first_chunk_id: segment for segment in stream.segments()}
     for first_chunk_id, paths in paths_of(stream).items():
@@ -168,7 +169,7 @@ def sweep_columns(stream: Stream, *, now_ms: int) -> int:
 
 
 def drop_column_files(stream: Stream, *, kept: bool = True) -> int:
-    """Delete the column files of a stream, with `kept` those that are kept for ever as well; gives how many.
+    """Delete the column files of a stream, with `kept` also the files that are kept for ever; gives how many.
 
     Readers that have one open go on; others read messages. Raises StreamReadOnlyError, LogError.
     """
@@ -179,8 +180,8 @@ def drop_column_files(stream: Stream, *, kept: bool = True) -> int:
 
 
 def _origin_of(stream: Stream, segment: Segment, declaration: ColumnDeclaration) -> Origin:
-    """What the file of a sealed segment has to be made of now. Raises CorruptChunkError; FileNotFoundError,
-    OffsetOutOfRangeError for one that is gone.
+    """The origin that the file of a sealed segment must have now. Raises CorruptChunkError; for a segment that is gone
+    FileNotFoundError, OffsetOutOfRangeError.
     """
     return Origin(
         identity=stream.identity,
@@ -194,7 +195,7 @@ def _origin_of(stream: Stream, segment: Segment, declaration: ColumnDeclaration)
 
 
 def _there(stream: Stream, segment: Segment, origin: Origin, *, check: bool) -> ColumnFile | None:
-    """The file that is to be made, if it is there already; a damaged one is removed."""
+    """The file of this origin, if it exists already; a damaged one is removed."""
     start = f"{segment.first_chunk_id:020d}-{origin.digest()}-"
     for path in paths_of(stream).get(segment.first_chunk_id, ()):
         if path.name.startswith(start):
@@ -209,7 +210,7 @@ def _there(stream: Stream, segment: Segment, origin: Origin, *, check: bool) -> 
 
 
 def _kept(file: ColumnFile, target: Path) -> ColumnFile:
-    """A file that is there, in the folder where the declaration wants it, too; the other name goes with the segment."""
+    """Link an existing file into the folder that the declaration asks for; the old name goes with the segment."""
     wanted = target / file.path.name
     if target.name != KEPT_FOLDER or wanted == file.path:
         return file
@@ -235,7 +236,7 @@ def _build(stream: Stream, segment: Segment, origin: Origin, target: Path) -> Bu
             reached(BuildStep.WRITTEN)
             with contextlib.suppress(FileNotFoundError, OffsetOutOfRangeError):
                 if _origin_of(stream, segment, origin.declaration) != origin:
-                    # Other files took the place of these meanwhile, such as a backup: they are for the next pass.
+                    # Other files replaced these meanwhile, for instance a backup: they are for the next pass.
                     temporary.unlink()
                     return BuildReport(segment.first_chunk_id, None, is_new=False)
             path = target / file_name(origin, add_checks(temporary))
@@ -303,7 +304,7 @@ class _FileWriter:
         texts = [name for name in ("filter_value", *declared) if not pa.types.is_boolean(first.schema.field(name).type)]
         sample = first.slice(0, _SAMPLE_ROWS)
         shares = {
-            # Numbers that repeat are read twice as fast from a dictionary; few of them do so within the sample.
+            # Numbers that repeat are read twice as fast from a dictionary; few of them repeat within the sample.
             name: _share_of_distinct((first if pa.types.is_floating(first.schema.field(name).type) else sample)[name])
             for name in texts
         }

@@ -1,9 +1,9 @@
-"""Deciding a filter by the columns of a row group: which rows may match, and which of them do for certain.
+"""Deciding a filter by the columns of a row group: which rows may match, and which match for certain.
 
-Of each node of the filter four bit maps over the rows say what it can be: true, false, unknown, an error. For an exact
-row of a decidable test only one of them holds; where a column is inexact, or only the bytes tell, all four. AND, OR and
-NOT combine them as the three-valued logic does, left to right, an error ending it. So a row that cannot be true is
-ruled out, whatever the undecided parts are, and a row that can be nothing else matches.
+Each node of the filter has four bit maps over the rows, one per possible outcome: true, false, unknown, error. For an
+exact row of a decidable test only one of them holds; where a column is inexact, or only the bytes tell, all four. AND,
+OR and NOT combine them as the three-valued logic does, left to right; an error ends the evaluation. So a row that
+cannot be true is ruled out, whatever its undecided parts are; a row that can only be true matches.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Rows: TypeAlias = "pa.BooleanArray | bool"
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What a node can be, row by row."""
+    """The possible outcomes of a node, row by row."""
 
     true: Rows
     false: Rows
@@ -51,7 +51,7 @@ class Outcomes:
 
     @property
     def certainly_true(self) -> Rows:
-        """Rows for which it can be nothing else."""
+        """The rows for which it can only be true."""
         return _and(self.true, _not(_or(_or(self.false, self.unknown), self.error)))
 
 
@@ -59,7 +59,7 @@ ANYTHING = Outcomes(True, True, True, True)
 
 
 def decided(node: ColumnNode, test: Callable[[ColumnTest], Outcomes]) -> Outcomes:
-    """What a tree can be, given what its tests can be."""
+    """The possible outcomes of a tree, from those of its tests."""
     match node:
         case ColumnAnd(operands):
             found = Outcomes(True, False, False, False)
@@ -105,9 +105,9 @@ def decide_rows(
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a file's footer says of a column in a row group: least and greatest value, None where it does not say.
+    """Statistics of a column in a row group, from the file's footer; None where it has none.
 
-    As the tests have their constants.
+    Values have the form of the constants in tests.
     """
 
     least: ColumnValue | None
@@ -117,7 +117,7 @@ class Statistics:
 
 
 def decide_group(filter: ColumnFilter, statistics: Mapping[str, Statistics], *, is_exact: bool) -> Outcomes:
-    """What a filter can be in a row group by statistics alone; `is_exact`: no row of it is inexact."""
+    """The possible outcomes of a filter in a row group, by statistics alone; `is_exact`: no row is inexact."""
 
     def outcomes(test: ColumnTest) -> Outcomes:
         return _by_statistics(test, statistics[test.column]) if is_exact else ANYTHING
@@ -134,7 +134,7 @@ class DecidedRows:
 
 
 def group_outcome(file: ColumnFile, number: int, filter: ColumnFilter) -> Outcomes:
-    """What a filter can be in a row group of a file, by its footer alone."""
+    """The possible outcomes of a filter in a row group, by the file's footer alone."""
     group = file.metadata.row_group(number)
     rows, names = file.row_groups[number].rows, file.schema.names
     known: dict[str, Statistics] = {}
@@ -158,7 +158,7 @@ def decide_row_group(
 ) -> tuple[DecidedRows, int]:
     """The messages of a row group that may match, and how many bytes of the file were read for that.
 
-    Inexact rows are decided by the messages that the file keeps of them. Raises CorruptSidecarError.
+    Inexact rows are decided by their messages, which the file keeps. Raises CorruptSidecarError.
     """
     group = file.row_groups[number]
     is_dense = group.rows == group.stop_offset - group.first_offset
@@ -178,7 +178,7 @@ def decide_row_group(
 def _settled(
     may: pa.BooleanArray, certain: pa.BooleanArray, messages: pa.Array, whole: Filter, now_ms: int
 ) -> tuple[pa.BooleanArray, pa.BooleanArray]:
-    """Decide the rows that are open by their messages, where the file has them."""
+    """Decide open rows by their messages, where the file has them."""
     is_open = pc.and_(pc.and_not(may, certain), messages.is_valid())
     if not is_open.true_count:
         return may, certain
@@ -189,7 +189,7 @@ def _settled(
 def entries_of(file: ColumnFile, number: int) -> tuple[tuple[NDArray[np.int64] | None, NDArray[np.void]], int]:
     """Offsets and entries (ENTRY_DTYPE) of a row group, both `(rows,)`, and how many bytes were read.
 
-    No offsets where they follow one another without a gap. Raises CorruptSidecarError.
+    Offsets are None where they have no gap. Raises CorruptSidecarError.
     """
     group = file.row_groups[number]
     names = ["entry"] if group.rows == group.stop_offset - group.first_offset else ["entry", "offset"]
@@ -245,7 +245,7 @@ def _comparable(column: pa.Array) -> pa.Array:
 
 
 def _of_rows(found: pa.BooleanArray, column: pa.Array) -> pa.BooleanArray:
-    """What was found of the values of a column, or of those in its dictionary, row by row; null for null."""
+    """Results for the values of a column, or of its dictionary, as results row by row; null for null."""
     if not isinstance(column, pa.DictionaryArray):
         return found
     indices = column.indices
@@ -262,7 +262,7 @@ def _of_rows(found: pa.BooleanArray, column: pa.Array) -> pa.BooleanArray:
 def _by_statistics(test: ColumnTest, known: Statistics) -> Outcomes:
     nulls = known.null_count
     has_values, has_nulls = nulls is None or nulls < known.rows, nulls is None or nulls > 0
-    # An empty text may be among the values, and whether it is the least one is not worth asking.
+    # An empty text may be among the values; looking whether it is the least one does not pay.
     has_nulls |= test.empty_is_absent
     can_hold, can_fail = has_values, has_values
     match test:

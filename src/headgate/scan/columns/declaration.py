@@ -3,7 +3,7 @@
     <derived folder>/columns.json     replaced by rename
     <derived folder>/columns.lock     held while it is changed
 
-A file says which columns it has, so files of an older declaration serve those that they have.
+A file says which columns it has, so files of an older declaration still serve their columns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DECLARATION_FORMAT = 1
 OWN_COLUMNS = frozenset(
     {"offset", "timestamp", "chunk", "filter_value", "other_properties", "body", "inexact", "message", "entry"}
 )
-"""The columns of a file that are not declared; `other_properties` and `body` where they are asked for."""
+"""The columns that a file has without a declaration; `other_properties` and `body` only on request."""
 
 Keep: TypeAlias = Literal["segment", "forever"]
 
@@ -45,7 +45,7 @@ class ColumnOfFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def declared(self) -> DeclaredColumn:
-        """The column as everywhere else."""
+        """The column as other modules take it."""
         return DeclaredColumn(self.name, Section(self.section), self.field, SparkType(self.kind), self.precision)
 
     @staticmethod
@@ -82,12 +82,12 @@ class ColumnDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         return tuple(each.declared for each in self.fields)
 
     def digest(self, filter_source: str | None) -> str:
-        """16 hexadecimal digits for what a file has by this declaration; `keep` and `revision` do not count."""
+        """16 hexadecimal digits for the content of a file of this declaration; `keep` and `revision` do not count."""
         content = (self.fields, self.other_properties, self.body, filter_source, self.format)
         return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
 
     def check(self) -> None:
-        """Raise ConfigError that names the column for a declaration that no file can have."""
+        """Raises ConfigError that names the column, for a declaration that no file can have."""
         names = [each.name.lower() for each in self.fields]
         for number, each in enumerate(self.fields):
             if each.name.lower() in OWN_COLUMNS:
@@ -104,7 +104,7 @@ class ColumnDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 def declaration_of(stream: Stream) -> ColumnDeclaration | None:
-    """What is declared now; None where no column is. Raises LogError for a file that is wrong."""
+    """The declaration as it is now; None without columns. Raises LogError for a file that is wrong."""
     found = _read(stream)
     return found if found is not None and found.fields else None
 
@@ -117,10 +117,10 @@ def declare_columns(
     body: bool | None = None,
     keep: Keep | None = None,
 ) -> ColumnDeclaration:
-    """Declare columns, as `message.arrow.declared_columns` reads them; they come to those that are declared already.
+    """Declare columns, as `message.arrow.declared_columns` reads them; they are added to the declared columns.
 
-    A column that is declared in the same way stays. `body` and `other_properties` in the text ask for these; None
-    leaves each as it is. Raises ConfigError that names the column, LogError.
+    A column that is already declared in the same way stays. `body` and `other_properties` in the text ask for these
+    columns; an argument None leaves its setting as it is. Raises ConfigError that names the column, LogError.
     """
     with _changing(stream) as change:
         return change.to(extended(change.declaration, text, other_properties=other_properties, body=body, keep=keep))
@@ -134,7 +134,7 @@ def extended(
     body: bool | None = None,
     keep: Keep | None = None,
 ) -> ColumnDeclaration:
-    """What `declare_columns` would declare, None for nothing before. Raises ConfigError that names the column."""
+    """The declaration that `declare_columns` would make of `before`. Raises ConfigError that names the column."""
     before = before or ColumnDeclaration(())
     wanted = declared_columns(text)
     for each in wanted:
@@ -171,10 +171,10 @@ def extended(
 
 
 def drop_columns(stream: Stream, names: Iterable[str] | None = None) -> ColumnDeclaration | None:
-    """Declare these columns no more, without names all of them; their ids are never used again.
+    """Remove columns from the declaration, by default all; their ids are never used again.
 
-    Files keep what they have until they are built anew. Gives what is left, None for no column. Raises ConfigError
-    that names a column that is not declared, LogError.
+    Files keep their columns until they are built anew. Gives the new declaration, None without columns. Raises
+    ConfigError that names a column that is not declared, LogError.
     """
     if _read(stream) is None and not list(names or ()):
         return None
@@ -210,7 +210,7 @@ def _quoted(name: str) -> str:
 
 
 class _Change:
-    """The declaration while nobody else changes it."""
+    """The declaration, under the lock for changes."""
 
     __slots__ = ("declaration",)
 
@@ -247,7 +247,7 @@ def _read(stream: Stream) -> ColumnDeclaration | None:
         if found.format != DECLARATION_FORMAT:
             raise LogError(f"declared columns of format {found.format}, expected {DECLARATION_FORMAT}", path=path)
         found.check()
-        # What does not hold together must not become part of a file.
+        # An inconsistent declaration must not become part of a file.
         if len(found.columns) != len({each.id for each in found.fields}) or any(
             not 1 <= each.id < found.next_id for each in found.fields
         ):

@@ -1,16 +1,16 @@
-"""Column files: their names, what is in them, and when one is believed.
+"""Column files: their names, their content, and when a file is believed.
 
     <segment, 20 digits>-<16 digits: stream, size, headers, declaration>-<8 digits: CRC-32 of checks and footer>.parquet
 
 A Parquet file with one area more, between its data and its footer, where Parquet allows any bytes:
 
     checks      "HGCK", then little endian u32: for each row group and column the CRC-32 of the bytes of that column,
-                then the CRC-32 of what lies behind all columns (Bloom filters, page index)
+                then the CRC-32 of the bytes behind all columns (Bloom filters, page index)
 
 Parquet has checksums for the data of pages only. A bit that flips in the head of a page, a page index or a Bloom filter
-makes readers fail, or leave out rows; so we check what we read of a column as a whole, and the rest when a file is
-opened for others. The footer says in its entry `headgate` what the file was made of. A file is believed if all of that
-holds, and if the segment, as long as it is there, still has the size and the chunk headers that the file was made of.
+makes readers fail, or leave out rows. So a column that is read is checked as a whole, and the rest before others read
+the file. The footer's entry `headgate` names the origin of the file. A file is believed if all checks hold, and if the
+segment, as long as it exists, still has the size and the chunk headers of the origin.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ColumnFileWarning(RuntimeWarning):
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file was made of, in its footer: `segment` is the first offset, `stop` the offset behind the segment.
+    """The origin of a file, in its footer: `segment` is the first offset, `stop` the offset behind the segment.
 
     `groups` has first offset, offset behind the last chunk, and rows of each row group.
     """
@@ -84,7 +84,7 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
 
     def is_of(self, segment: Segment) -> bool:
-        """Whether a segment is what it was. Raises CorruptChunkError, OffsetOutOfRangeError."""
+        """Whether a segment still is as when the file was made. Raises CorruptChunkError, OffsetOutOfRangeError."""
         size = segment.segment_path.stat().st_size if segment.segment_path.exists() else -1
         return (self.identity, self.segment, self.size) == (
             segment.identity,
@@ -104,7 +104,7 @@ class RowGroup:
 
 @dataclass(slots=True, eq=False)
 class ColumnFile:
-    """One column file that was opened and checked but for its columns; those are checked when they are read.
+    """One opened column file. It is checked but for its columns, which are checked when they are read.
 
     Holds no open file. For any number of threads.
     """
@@ -127,7 +127,7 @@ class ColumnFile:
 
     @property
     def first_offset(self) -> int:
-        """The first offset that it has rows of, or would have."""
+        """The first offset of its segment, even if no row has it."""
         return self.origin.segment
 
     @property
@@ -137,12 +137,12 @@ class ColumnFile:
 
     @property
     def rows(self) -> int:
-        """How many messages."""
+        """Number of messages."""
         return int(self.metadata.num_rows)
 
     @property
     def declaration(self) -> ColumnDeclaration:
-        """What was declared when it was built."""
+        """The declaration that it was built by."""
         return self.origin.declaration
 
     @property
@@ -151,11 +151,11 @@ class ColumnFile:
         return self.origin.declaration.columns
 
     def column_bytes(self, name: str) -> int:
-        """Bytes of a column in the file, compressed. Raises ConfigError for one that it does not have."""
+        """Compressed bytes of a column in the file. Raises ConfigError for a column that it does not have."""
         return sum(self.group_bytes(name, group) for group in range(len(self.row_groups)))
 
     def group_bytes(self, name: str, row_group: int) -> int:
-        """The same of one row group."""
+        """Compressed bytes of a column in one row group."""
         column = self.schema.get_field_index(self.schema_of([name]).names[0])
         return _place_of(self.metadata, row_group, column)[1]
 
@@ -184,7 +184,7 @@ class ColumnFile:
     def read(self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None) -> pa.Table:
         """Columns of some row groups, each checked once in the life of a process; by default everything.
 
-        In the order of `columns`. Raises CorruptSidecarError for bytes that do not check, or a file that is gone;
+        In the order of `columns`. Raises CorruptSidecarError for bytes that fail their check, or a file that is gone;
         ConfigError for a column that it does not have.
         """
         return pa.Table.from_batches(self.batches(columns, row_groups), self.schema_of(columns))
@@ -192,7 +192,7 @@ class ColumnFile:
     def batches(
         self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The same, one row group after the other, in pieces of at most 64 k rows."""
+        """As `read`, one row group after the other, in pieces of at most 64 k rows."""
         schema = self.schema_of(columns)
         wanted = range(len(self.row_groups)) if row_groups is None else row_groups
         try:
@@ -211,7 +211,7 @@ class ColumnFile:
         return GroupReader(self).read(group, columns)
 
     def check(self) -> None:
-        """Check all bytes, once in the life of a process: for those who read the file by other means.
+        """Check all bytes, once in the life of a process: for callers that read the file by other means.
 
         Raises CorruptSidecarError. Cost: reading the file once.
         """
@@ -231,7 +231,7 @@ class ColumnFile:
         self._is_whole = True
 
     def schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
-        """Some of its columns in this order, None: all. Raises ConfigError for one that it does not have."""
+        """The schema of some columns, in this order; None: all. Raises ConfigError for a column it does not have."""
         schema = self.schema
         if columns is None:
             return schema
@@ -272,10 +272,10 @@ class GroupReader:
         self._file = file
         self._mapped: tuple[pa.MemoryMappedFile, NDArray[np.uint8]] | None = None
         self._readers: dict[frozenset[str], pq.ParquetFile] = {}
-        """By the columns that come as dictionary arrays."""
+        """Key: the columns that come as dictionary arrays."""
 
     def read(self, group: int, columns: Sequence[str]) -> dict[str, pa.Array]:
-        """Columns of one row group, `(rows,)` each; texts that the file has in a dictionary come as dictionary arrays.
+        """Columns of one row group, `(rows,)` each; texts with a dictionary in the file come as dictionary arrays.
 
         On one core. Errors: those of `ColumnFile.read`.
         """
@@ -310,9 +310,9 @@ _opened: OpenedFiles[ColumnFile] = OpenedFiles()
 
 
 def open_column_file(path: Path) -> ColumnFile:
-    """A column file whose name, footer and checks agree; the same object while the file is the same.
+    """Open a column file: its name, footer and checks agree. Gives the same object while the file is the same.
 
-    Whether the segment still is what it was made of is for the caller. Raises CorruptSidecarError.
+    The caller checks whether the segment still is as when the file was made. Raises CorruptSidecarError.
     """
     try:
         return _opened.get(path, _open)
@@ -321,10 +321,10 @@ def open_column_file(path: Path) -> ColumnFile:
 
 
 def column_files(stream: Stream, within: OffsetRange | None = None) -> list[ColumnFile]:
-    """The files that can be believed of sealed segments, and of those that are kept for ever, in order of offsets.
+    """The believed files of sealed segments, and those that are kept for ever, in order of offsets.
 
-    At most one of each segment: that of the newest declaration. With `within` those that have some of these offsets.
-    What is damaged, foreign or stale is left out, with one ColumnFileWarning. Cost: listing a folder, and for files not
+    At most one of each segment: that of the newest declaration. With `within` only files with some of these offsets.
+    Damaged, foreign and stale files are left out, with one ColumnFileWarning. Cost: listing a folder, and for files not
     seen before in this process some 0.2 ms each.
     """
     segments = {segment.first_chunk_id: segment for segment in stream.segments()}
@@ -339,7 +339,7 @@ def column_files(stream: Stream, within: OffsetRange | None = None) -> list[Colu
         if within is not None and stop is not None and stop <= within.start:
             continue
         if segment is None:
-            # What is not kept is about to go: the log does not have it any more.
+            # A file that is not kept is about to go: the log does not have its segment any more.
             paths = [path for path in paths if path.parent.name == KEPT_FOLDER and first_chunk_id < behind]
         elif not segment.is_sealed:
             continue
@@ -359,9 +359,9 @@ def _warn(reasons: Sequence[LogError]) -> None:
 
 
 def believed_files(segment: Segment, paths: Sequence[str]) -> list[ColumnFile]:
-    """Those of a sealed segment's files that can be believed, the newest declaration first.
+    """The believed files of a sealed segment, the newest declaration first.
 
-    Of the others one ColumnFileWarning. Cost: some 0.2 ms for each that was not seen before in this process.
+    One ColumnFileWarning for all others. Cost: some 0.2 ms for each file not seen before in this process.
     """
     found: list[ColumnFile] = []
     reasons: list[LogError] = []
@@ -374,7 +374,7 @@ def believed_files(segment: Segment, paths: Sequence[str]) -> list[ColumnFile]:
 
 
 def paths_of(stream: Stream) -> dict[int, list[Path]]:
-    """The column files in the derived folder by segment, whatever is in them."""
+    """The column files in the derived folder by segment; their content is not looked at."""
     folder = derived_folder(stream)
     found: dict[int, list[Path]] = {}
     seen: set[str] = set()
@@ -394,7 +394,7 @@ def paths_of(stream: Stream) -> dict[int, list[Path]]:
 def best_of(
     stream: Stream, segment: Segment | None, paths: Sequence[Path], reasons: list[LogError]
 ) -> ColumnFile | None:
-    """The file of the newest declaration among those of one segment, None for a segment that is gone; adds reasons."""
+    """The believed file of one segment (None: it is gone) with the newest declaration; others add to `reasons`."""
     best: ColumnFile | None = None
     for path in paths:
         file = _believed(stream.identity, segment, path, reasons)
@@ -425,7 +425,7 @@ def file_name(origin: Origin, crc: int) -> str:
 
 
 def add_checks(path: Path) -> int:
-    """Put the checks into a Parquet file that was just written; gives the CRC-32 of them and the footer."""
+    """Put the checks into a Parquet file that was just written; gives the CRC-32 of checks and footer."""
     metadata = pq.read_metadata(path)
     with path.open("r+b") as file:
         data = np.fromfile(file, dtype=np.uint8)
@@ -458,7 +458,7 @@ def _open(path: Path, size: int) -> ColumnFile:
             footer_start = size - _TAIL.size - footer_bytes
             file.seek(footer_start)
             footer = file.read()
-            # Before it is parsed, which damaged bytes might bring to anything.
+            # Before parsing: damaged bytes might make the parser do anything.
             checks, checks_start = _checks_before(file, footer, footer_start, int(digits[2], 16), path)
         metadata = pq.read_metadata(path)
         origin = msgspec.json.decode((metadata.metadata or {})[METADATA_KEY], type=Origin)
@@ -478,9 +478,9 @@ def _open(path: Path, size: int) -> ColumnFile:
 def _checks_before(
     file: Any, footer: bytes, footer_start: int, expected: int, path: Path
 ) -> tuple[NDArray[np.uint32], int]:
-    """The checks in front of the footer: how many there are is found by the checksum of both together.
+    """The checks in front of the footer; the checksum of both together shows where they begin.
 
-    Their mark may stand among them by chance, so every place that has it is tried, from the footer on.
+    Their mark may stand among them by chance, so every place with the mark is tried, from the footer backwards.
     """
     start = max(0, footer_start - _MOST_CHECK_BYTES)
     file.seek(start)
@@ -496,7 +496,7 @@ _MOST_CHECK_BYTES = 1 << 20
 
 
 def _place_of(metadata: pq.FileMetaData, group: int, column: int) -> tuple[int, int]:
-    """Where the bytes of a column of a row group lie: start and size."""
+    """Start and size of the bytes of a column in a row group."""
     found = metadata.row_group(group).column(column)
     start = found.data_page_offset
     if found.has_dictionary_page and found.dictionary_page_offset:

@@ -1,12 +1,11 @@
-"""What of a filter can be decided by declared columns alone, exactly as its language decides it.
+"""The part of a filter that declared columns alone decide, exactly as its language decides it.
 
-Of one declared column against constants: comparisons, IN, BETWEEN (which is two comparisons), IS NULL, and a bare
-column of booleans; under AND, OR, NOT. `UTC()` is a constant here. Everything else is `FromBytes`: nothing is known of
-it before the message is evaluated. Which comparisons count in which language stands in the table of
-docs/design/columns.md, and here in one function for each; what they do not name is `FromBytes`, too.
+Decided are tests of one declared column against constants: comparisons, IN, BETWEEN (which is two comparisons), IS
+NULL, and a bare column of booleans; under AND, OR, NOT. `UTC()` is a constant here. Everything else is `FromBytes`:
+nothing is known of it before the message is evaluated. The table of docs/design/columns.md lists which comparisons
+count in which language; here each language has a function, and comparisons that it does not name are `FromBytes`.
 
-It holds for rows that are exact in the columns that a test names: a bit in `inexact` takes all that a test says of the
-row away.
+A test holds only for rows that are exact in its column: with a bit in `inexact` it says nothing of the row.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ ColumnValue: TypeAlias = bool | int | float | bytes
 
 @dataclass(frozen=True, slots=True)
 class ColumnComparison:
-    """`column operator value`, for values that are there: numbers by value, bytes by their order, `=` of booleans.
+    """`column operator value` for values that are not null: numbers by value, bytes by their order, `=` of booleans.
 
-    Here and in the other tests: `absent` is what it is where the column is null, None for unknown; `empty_is_absent`
-    that an empty text is as good as null.
+    Here and in the other tests: `absent` is the result where the column is null, None for unknown; `empty_is_absent`
+    says that an empty text counts as null.
     """
 
     column: str
@@ -85,7 +84,7 @@ class ColumnNot:
 
 @dataclass(frozen=True, slots=True)
 class FromBytes:
-    """What only the message tells: true, false, unknown or an error."""
+    """A condition that only the message decides: true, false, unknown or an error."""
 
 
 ColumnTest: TypeAlias = ColumnComparison | ColumnMembership | ColumnNull
@@ -97,7 +96,7 @@ class ColumnFilter:
     """A filter over columns: `tree`, and the names of the `columns` in it, in the order of declaration.
 
     A row for which the tree is not true does not match. If it `is_whole`, a row for which it is true does match; else
-    the message has to be evaluated. Both for rows that are exact in these columns.
+    the message has to be evaluated. Both hold for rows that are exact in these columns.
     """
 
     tree: ColumnNode
@@ -106,7 +105,7 @@ class ColumnFilter:
 
 
 def column_filter(filter: Filter, columns: Sequence[DeclaredColumn], *, now_ms: int = 0) -> ColumnFilter | None:
-    """What of a filter is decidable by these columns; None if they could not rule out a single row.
+    """The part of a filter that these columns decide; None if they could not rule out a single row.
 
     `now_ms` is what `UTC()` gives. Cost: a few walks over the filter's tree.
     """
@@ -136,7 +135,7 @@ def _nodes(node: ColumnNode) -> Iterator[ColumnNode]:
 
 
 def _can_rule_out(node: ColumnNode, truth: bool) -> bool:
-    """Whether the node can say of a row that its truth is not `truth`."""
+    """Whether the node can show for a row that its outcome is not `truth`."""
     match node:
         case ColumnAnd(operands) | ColumnOr(operands):
             found = [_can_rule_out(operand, truth) for operand in operands]
@@ -151,11 +150,11 @@ def _can_rule_out(node: ColumnNode, truth: bool) -> bool:
 
 _FROM_BYTES = FromBytes()
 _EMPTY = Message.decode(b"")
-"""A message without any field: as good as one that has them with null."""
+"""A message without any field, which counts as one whose fields are null."""
 
 
 class _Kind(enum.Enum):
-    """What the exact values of a column are."""
+    """The kind of a column's exact values."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
@@ -207,7 +206,7 @@ class _Column:
 
     @staticmethod
     def of(declared: DeclaredColumn) -> _Column | None:
-        """None for a type that no test takes: decimal."""
+        """A declared column; None for decimal, which no test takes."""
         kind = _KINDS.get(declared.kind)
         if kind is None:
             return None
@@ -221,7 +220,7 @@ class _Column:
 
 
 _Compared: TypeAlias = "tuple[t.CompareOperator, ColumnValue] | bool | None"
-"""A comparison of a column: with a constant of its type; the same for every value; or None, only the bytes tell."""
+"""A comparison of a column: with a constant of its type; the same for every value; or None: only the bytes decide."""
 
 
 class _Builder:
@@ -232,7 +231,7 @@ class _Builder:
         self._now_ms = now_ms
 
     def node(self, node: t.Node) -> ColumnNode:
-        """What a condition is over columns."""
+        """A condition as one over columns."""
         match node:
             case t.And(operands):
                 return ColumnAnd(tuple(self.node(operand) for operand in operands))
@@ -327,14 +326,14 @@ class _Builder:
         return ColumnNull(column.name, absent, _empty_is_absent(field, column))
 
     def _bare(self, field: t.Field) -> ColumnNode:
-        """A field as a condition: what is no boolean is unknown there."""
+        """A field as a condition: values other than booleans are unknown."""
         column = self._column(field)
         if column is None or column.kind is not _Kind.BOOLEAN:
             return _FROM_BYTES
         return self._test(column, field, field, (t.CompareOperator.EQUAL, True))
 
     def _column(self, field: t.Field) -> _Column | None:
-        """The column that holds what a language sees of a field."""
+        """The column that holds a field as its language sees it, or None."""
         declared = next((each for each in self._columns if _is_of(each, field.reference)), None)
         column = None if declared is None else _Column.of(declared)
         if column is None or field.reference.only not in (None, column.type):
@@ -351,7 +350,7 @@ class _Builder:
         return column if field.rules is t.ValueRules.RABBITMQ else None
 
     def _constant(self, node: t.Node) -> Value:
-        """The value of an expression that no message changes; None for another one, and for NULL."""
+        """The value of an expression that does not depend on the message; None for others, and for NULL."""
         if any(isinstance(each, _OF_MESSAGES) for each in t.walk(node)):
             return None
         try:
@@ -360,7 +359,7 @@ class _Builder:
             return None
 
     def _absent(self, node: t.Node) -> bool | _Failed | None:
-        """What a test is for a message without the field; None for unknown."""
+        """The result of a test for a message without the field; None for unknown."""
         try:
             found = evaluate(node, _EMPTY, self._now_ms)
         except EvaluationFailed:
@@ -462,7 +461,7 @@ def _promoted(column: _Column, operator: t.CompareOperator, number: Value) -> _C
     if not math.isfinite(number):
         return None
     if column.kind is _Kind.INTEGER:
-        # From there on several integers become the same double.
+        # From there on several integers convert to the same double.
         is_exact = isinstance(number, int) or abs(number) < _EXACT_INTEGERS
         return _exactly(column, operator, number) if is_exact else None
     return operator, float(number)

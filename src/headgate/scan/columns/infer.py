@@ -1,4 +1,4 @@
-"""Columns for a stream, from a sample of its messages: what they have, of which types, and how much would not fit."""
+"""Columns for a stream, inferred from a sample of messages: their fields, the types, and how many values do not fit."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _KINDS = {
     AmqpType.DOUBLE: SparkType.DOUBLE,
     AmqpType.TIMESTAMP: SparkType.TIMESTAMP,
 }
-"""The column for values of a type; the others get none. Integers of any width share one column."""
+"""The column type for values of an AMQP type; the others get no column. Signed integers share one column."""
 
 _RANGES = 32
-"""The sample is taken at so many places of the stream."""
+"""The number of places of the stream at which the sample is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class InferredColumn:
     """A column that messages of the sample could have.
 
-    `present` is the share of messages that have the field, `other` the share of those whose message says more than the
-    column, mostly because the value is of another type; `distinct` is the number of different values in the sample.
+    `present` is the share of messages that have the field. `other` is the share of these that are inexact in the
+    column, mostly because the value is of another type. `distinct` is the number of different values in the sample.
     """
 
     column: DeclaredColumn
@@ -58,8 +58,8 @@ class InferredColumn:
 def infer_columns(stream: Stream, *, messages: int = 10_000) -> tuple[list[InferredColumn], int]:
     """Columns for a stream, the most frequent fields first, and how many messages were looked at.
 
-    They are read at up to 32 places of the stream, from its beginning to its end. Cost: some 30 µs a message. Raises
-    LogError; damaged chunks are passed over.
+    Messages are read at up to 32 places of the stream, from its beginning to its end. Cost: some 30 µs a message.
+    Raises LogError; damaged chunks are passed over.
     """
     sample = _sample(stream, messages)
     types: dict[tuple[Section, str], Counter[AmqpType]] = {}
@@ -96,7 +96,7 @@ def _sample(stream: Stream, count: int) -> list[bytes]:
     chosen = {int(place) for place in np.linspace(0, len(rows) - 1, min(len(rows), _RANGES))} if rows else set()
     found: list[bytes] = []
     most = -(-count // max(1, len(chosen)))
-    # What one place lacks, because its chunk is small, the chunks behind it give.
+    # Where the chunk of a place is too small, the chunks behind it give the rest.
     borders = [*sorted(chosen), len(rows)]
     for place, following in itertools.pairwise(borders):
         wanted = most
@@ -145,6 +145,6 @@ def _column(section: Section, name: str, seen: Counter[AmqpType]) -> DeclaredCol
 
 
 def _renamed(column: DeclaredColumn) -> DeclaredColumn:
-    """The column with its section in its name: two sections have a field of that name."""
+    """The column with its section in its name, where two sections have a field of that name."""
     name = f"{column.section.name.lower()}_{column.name}"
     return DeclaredColumn(name, column.section, column.field, column.kind, column.precision)

@@ -1,4 +1,4 @@
-"""The rows of a column file: one for each message, of its bytes, place and time."""
+"""The rows of a column file: one for each message, from its bytes, place and time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIELD_IDS = {
     "message": 10008,
     "entry": 10009,
 }
-"""Field ids of the columns that are not declared; the largest id of a declared one is below."""
+"""Field ids of the columns that are not declared; ids of declared columns are below these."""
 
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -103,7 +103,7 @@ def _field(name: str, kind: pa.DataType, field_id: int, *, nullable: bool = True
 
 
 def _filter_values(messages: EncodedMessages, source: FieldReference | None) -> pa.Array:
-    """The value of the declared field, as `headgate.tables` shows it; null for none, and the empty one is none."""
+    """The value of the declared field, as `headgate.tables` shows it; null where it is missing or empty."""
     if source is None or not len(messages):
         return pa.nulls(len(messages), pa.string())
     starts, lengths = locate_bytes(messages, source)
@@ -130,7 +130,7 @@ def _inexact_messages(messages: EncodedMessages, rows: NDArray[np.intp]) -> pa.A
 
 
 def _other_properties(messages: EncodedMessages, declaration: ColumnDeclaration) -> pa.Array:
-    """Application properties without a column, as plain JSON: to look at; nothing is decided by it."""
+    """Application properties without a column, as plain JSON: for people to read; no decision uses it."""
     declared = {column.field for column in declaration.declared if column.section.name == "APPLICATION_PROPERTIES"}
 
     def text(data: bytes) -> str | None:

@@ -1,12 +1,12 @@
-"""One reading engine per stream: who reads, from where, what is looked at next, and what each reader may take.
+"""One reading engine per stream: its readers, their places, the scans that are due, and what each reader may take.
 
     want, begin ──► ReadingEngine ──scan_due──► Scan.run (any thread) ──► fetch: index, results, window, alone
     take ◄── pending ◄──────────── end_scan ◄─────┘
                ▲
                └── appended: chunks are decided once for all readers that wait at the end, without a look at a file
 
-`phases` is the table of what a reader does and what moves it. `gathering` is the policy by which readers wait for each
-other. The engine starts no thread and reads no clock.
+`phases` is the table of a reader's phases and moves. `gathering` is the policy by which readers wait for each other.
+The engine starts no thread and reads no clock.
 """
 
 from headgate.scan.engine.engine import Reader, ReadingEngine, Scan

@@ -1,8 +1,8 @@
-"""All reading state of one stream: its readers, what each looks at next, and what each may take.
+"""All reading state of one stream: its readers, the next scan of each, and what each may take.
 
 The engine starts no thread and reads no clock. It says which scan is due (`scan_due`); its owner runs the scan, here or
-in another thread, and brings the result back (`end_scan`). Looking changes nothing. What changes a reader is a command,
-which moves it by the table of `phases`.
+in another thread, and brings the result back (`end_scan`). A running scan changes no reader; only commands do, by the
+table of `phases`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from headgate.scan.request import ScanCounters, ScanRequest
 
 
 class Reader(Generic[Batch]):
-    """One reader: a row of its engine, which alone changes it.
+    """One reader, which only its engine changes.
 
     `wanted` is how many messages or chunks it may be given. `on_ready` is called when there may be something to take or
-    to scan; `takes_more` says whether what is found can be sent now. `lost` counts offsets that retention deleted
-    before the reader came to them; it goes on behind them, and `on_lost` is told. `passed_offsets` are those it looked
-    at.
+    to scan; `takes_more` says whether the reader can send more now. `lost` counts offsets that retention deleted
+    before the reader came to them; it goes on behind them, and `on_lost` is called. `passed_offsets` counts the offsets
+    it looked at.
     """
 
     __slots__ = (
@@ -86,12 +86,12 @@ class Reader(Generic[Batch]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it wants more, and has a place to read it from."""
+        """Whether it wants more and has a place in the stream."""
         return self.wanted > 0 and self.is_active
 
     @property
     def is_delivering(self) -> bool:
-        """Whether it takes what it found before it reads on."""
+        """Whether it has pending messages or chunks, to be taken before it reads on."""
         return bool(self.pending)
 
     @property
@@ -105,7 +105,7 @@ class Reader(Generic[Batch]):
         return self.phase is Phase.WAITING and not self.pending
 
     def wake(self) -> None:
-        """There may be something to take or to scan."""
+        """Tell the reader's owner that there may be something to take or to scan."""
         self.on_ready()
 
 
@@ -113,9 +113,9 @@ AnyReader: TypeAlias = Reader[ScanBatch] | Reader[ChunkColumns]
 
 
 class Scan:
-    """A bounded look at what comes next for one reader: some mebibytes at most.
+    """A bounded look at the next messages for one reader: some mebibytes at most.
 
-    `run` in any thread; everything else in the engine's. `error` is what kept it from being looked at.
+    `run` is called in any thread; everything else in the engine's. `error` is the error that ended the look.
     """
 
     __slots__ = ("_decided", "_engine", "end", "error", "generation", "offset", "portion", "reader")
@@ -132,25 +132,25 @@ class Scan:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is over in well under a millisecond: what is decided already, and little at the end of the stream.
+        """Whether it takes well under a millisecond: all is decided already, or little is left in the stream.
 
-        Raises LogError, OSError where the end of the stream cannot be seen.
+        Raises LogError, OSError where the end of the stream cannot be read.
         """
         if self._decided is not None:
             return True
         return self.reader.fetcher.is_compiled and self._engine.log.is_small(self.offset, self.end)
 
     def run(self, now_ms: int) -> None:
-        """Look; `now_ms` is what `UTC()` gives. Raises LogError, OSError."""
+        """Look for the next messages; `now_ms` is the value of `UTC()`. Raises LogError, OSError."""
         self.portion = self.reader.fetcher.fetch(self.offset, now_ms, self._decided)
         if self.portion is None and self._engine.damage is not None:
             raise self._engine.damage
 
 
 class ReadingEngine:
-    """The readers of one stream. Not for several threads, but for `Scan.run`.
+    """The readers of one stream. For one thread, except `Scan.run`.
 
-    `end` is the offset behind everything committed, `damage` why the end of the stream cannot be seen, `time_ms` the
+    `end` is the offset behind everything committed, `damage` the error that hides the end of the stream, `time_ms` the
     time of the last tick.
     """
 
@@ -165,14 +165,14 @@ class ReadingEngine:
     # readers
 
     def message_reader(self, request: ScanRequest, *, stop_offset: int = NO_END) -> Reader[ScanBatch]:
-        """A reader that takes messages; it has no place yet. With `stop_offset` it is given nothing from there on."""
+        """A reader that takes messages, without a place yet. With `stop_offset` it gets nothing from there on."""
         pending = PendingMessages()
         reader = Reader(self.log, request, Takes.MESSAGES, pending, stop_offset=stop_offset, now_ms=self.time_ms)
         self._readers[reader] = None
         return reader
 
     def chunk_reader(self, request: ScanRequest) -> Reader[ChunkColumns]:
-        """A reader that takes whole chunks, or with a filter new ones of the messages that match."""
+        """A reader that takes whole chunks, or with a filter new chunks of the matching messages."""
         takes = Takes.CHUNKS if request.filter is None else Takes.MATCHING_CHUNKS
         reader = Reader(self.log, request, takes, PendingChunks(), stop_offset=NO_END, now_ms=self.time_ms)
         self._readers[reader] = None
@@ -185,11 +185,11 @@ class ReadingEngine:
             self._move(reader, Event.SAW_END)
 
     def stop(self, reader: AnyReader) -> None:
-        """It gives up its place."""
+        """Take the reader's place away."""
         self._leave(reader, Event.STOPPED)
 
     def close(self, reader: AnyReader) -> None:
-        """It takes nothing more; again is harmless. A scan under way still uses what it holds."""
+        """Close a reader; closing twice is harmless. A scan under way still uses its files and buffers."""
         if reader.phase is Phase.CLOSED:
             return
         self._leave(reader, Event.CLOSE)
@@ -200,7 +200,7 @@ class ReadingEngine:
             reader.fetcher.close()
 
     def want(self, reader: AnyReader, count: int) -> None:
-        """It may be given so many messages or chunks from now on."""
+        """Set how many messages or chunks the reader may be given from now on."""
         before, reader.wanted = reader.wanted, max(0, count)
         if not reader.wanted:
             if before:
@@ -211,16 +211,16 @@ class ReadingEngine:
     # scans
 
     def scan_due(self, reader: AnyReader) -> Scan | None:
-        """The next scan: it wants more, has little to take, and something committed was not looked at."""
+        """The next scan, if the reader wants more, has little to take, and is not at the committed end; else None."""
         is_due = reader.phase is Phase.DUE or reader.phase is Phase.GATHERING
         if not is_due or reader.wanted <= 0 or reader.scan is not None or not reader.pending.is_low:
             return None
         return Scan(self, reader)
 
     def begin_scan(self, scan: Scan, *, may_wait: bool) -> bool:
-        """Begin a scan, which is then run and ended; False where others come up first that the reader reads on with.
+        """Begin a scan, which is then run and ended; False where the reader first waits for others to come up to it.
 
-        `on_ready` is called when they are there, or after some time.
+        `on_ready` is called when they have come, or after some time.
         """
         reader = scan.reader
         if may_wait and reader.fetcher.is_shared and not self._gathering.may_scan(reader, self.time_ms):
@@ -231,7 +231,7 @@ class ReadingEngine:
         return True
 
     def end_scan(self, scan: Scan) -> HeadgateError | None:
-        """Take over what a scan found, if it is not about a place that was left meanwhile; gives its error."""
+        """Take over the result of a scan, unless the reader left its place meanwhile; gives its error."""
         reader = scan.reader
         reader.scan = None
         self._gathering.ended(reader)
@@ -255,7 +255,7 @@ class ReadingEngine:
     def take(self, reader: Reader[Batch], at_most: int, max_bytes: int) -> Batch | None:
         """The next messages or chunks that the reader wants; None if there are none now.
 
-        They keep to both limits, but are at least one. The bytes stay as they are while they are referenced.
+        At least one, otherwise within both limits. The bytes stay as they are while they are referenced.
         """
         # Only a reader that has a place has something pending.
         if reader.wanted <= 0 or not reader.pending:
@@ -268,17 +268,17 @@ class ReadingEngine:
         return batch
 
     def drop_unused(self, reader: AnyReader, used_before_ms: int) -> None:
-        """Forget what is pending if nothing was taken since a time; it is read again when the reader goes on."""
+        """Drop pending messages if none was taken since a time; they are read again when the reader goes on."""
         if reader.pending and reader.used_ms <= used_before_ms and reader.scan is None:
             self._place(reader, reader.pending.next_offset)
 
     # what happens to the stream
 
     def appended(self, end: int, chunks: AppendedChunks | None = None, *, now_ms: int = 0) -> None:
-        """The stream has more: it ends at `end`. Readers that wait at its end are given `chunks` at once.
+        """The stream grew: it ends at `end`. Readers that wait at its end are given `chunks` at once.
 
-        `chunks` are all that was appended since the last call, beside bookkeeping; who is not given them reads them
-        from the file.
+        `chunks` are all chunks appended since the last call, beside bookkeeping; the other readers read them from the
+        file.
         """
         before, self.end = self.end, end
         for reader in list(self._readers):
@@ -292,13 +292,13 @@ class ReadingEngine:
                 reader.wake()
 
     def damaged(self, error: HeadgateError | None) -> None:
-        """The end of the stream cannot be seen (None: it can again): readers that wait for more are told."""
+        """The end of the stream cannot be read (None: it can again): wakes the readers that wait for more."""
         self.damage = error
         if error is not None:
             self.appended(self.end)
 
     def tick(self, now_ms: int) -> None:
-        """Time passes."""
+        """Set the time; ends waits that last too long."""
         self.time_ms = now_ms
         self._gathering.tick(now_ms)
 
@@ -334,7 +334,7 @@ class ReadingEngine:
         reader.offset = offset
 
     def _leave(self, reader: Reader[Any], event: Event) -> None:
-        """It leaves its place: what is pending, or being looked for, is not for it any more."""
+        """The reader leaves its place: pending messages, and the result of a scan under way, are dropped."""
         self._move(reader, event)
         reader.generation += 1
         reader.pending.clear()
@@ -346,7 +346,7 @@ class ReadingEngine:
 
 
 def _nothing() -> None:
-    """What a reader tells until somebody listens."""
+    """The default of `on_ready`: does nothing."""
 
 
 def _always() -> bool:

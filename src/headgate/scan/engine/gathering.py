@@ -1,9 +1,9 @@
 """The policy of waiting: readers with different filters let others come up to them, so that all are decided together.
 
-A reader that comes a little later than the others is behind them, and wherever it comes everything was decided without
-it: a hundred that come one after another would read as much as a hundred alone. So a reader that is ahead waits, for a
-moment. With few filters nobody waits; nobody waits for readers that are far behind, or longer than it may read on
-afterwards. An engine without this policy gives the same messages.
+A reader that comes a little later than the others stays behind them, and all it reads was decided without its filter: a
+hundred that come one after another would read as much as a hundred alone. So a reader that is ahead waits for a moment.
+With few filters no reader waits; none waits for readers that are far behind, or longer than it may read on afterwards.
+An engine without this policy gives the same messages.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Protocol
 from headgate.scan.fetch import SharedFilters
 
 NEAR_MESSAGES = 1 << 18
-"""Readers further behind than this are not waited for."""
+"""Limit: how far behind a reader may be, in messages, for others to wait for it."""
 
 MOST_WAIT_MS = 500
 """A reader waits at most this long at a time; then it reads on for as long without waiting."""
 
 NEWCOMER_MS = 50
-"""For this time after a newcomer more may be on their way."""
+"""How long after a newcomer more readers are expected."""
 
 
 class GatheringReader(Protocol):
@@ -29,28 +29,28 @@ class GatheringReader(Protocol):
 
     @property
     def offset(self) -> int:
-        """Where it reads on."""
+        """The offset at which it reads on."""
 
     def wake(self) -> None:
-        """It may scan now, perhaps."""
+        """Tell the reader that it may be allowed to scan now."""
 
 
 @dataclass(slots=True)
 class _Wait:
-    """Since `since_ms`, until the last one at the offset `behind` has moved on, or until `scanning` has ended."""
+    """A wait since `since_ms`, until the last reader at the offset `behind` moved on or `scanning` ended its scan."""
 
     since_ms: int
     behind: int | None = None
     scanning: GatheringReader | None = None
 
     def is_over(self, latest_ms: int) -> bool:
-        """Whether it began before `latest_ms`, or waits for nobody."""
+        """Whether it began by `latest_ms`, or waits only for time to pass."""
         return self.since_ms <= latest_ms or (self.behind is None and self.scanning is None)
 
 
 @dataclass(slots=True)
 class _Newcomer:
-    """A reader that asked for the first time, where, and when."""
+    """A reader that asked for the first time, with its offset and the time."""
 
     reader: GatheringReader
     offset: int
@@ -58,7 +58,7 @@ class _Newcomer:
 
 
 class Gathering:
-    """Which readers of one stream wait, and for what."""
+    """The readers of one stream that wait, and the reason of each wait."""
 
     def __init__(self, filters: SharedFilters) -> None:
         self._filters = filters
@@ -69,7 +69,7 @@ class Gathering:
         self._scanning: dict[int, GatheringReader] = {}
 
     def may_scan(self, reader: GatheringReader, now_ms: int) -> bool:
-        """Whether a reader scans now; if not, it is woken when that may have changed."""
+        """Whether a reader may scan now; if not, it is woken when that may have changed."""
         if not self._filters.are_many:
             return True
         if reader not in self._free_until_ms:
@@ -91,7 +91,7 @@ class Gathering:
         return True
 
     def ended(self, reader: GatheringReader) -> None:
-        """A reader's scan ended: others at the place where it began may find that place decided."""
+        """A reader's scan ended: wakes readers that waited for it, as their offset may be decided now."""
         ended = [offset for offset, other in self._scanning.items() if other is reader]
         for offset in ended:
             del self._scanning[offset]
@@ -99,12 +99,12 @@ class Gathering:
             _wake([waiting for waiting, wait in self._waits.items() if wait.scanning is reader])
 
     def moved(self, offset: int) -> None:
-        """A reader does not read from an offset now: if it was the last one there, others may go on."""
+        """A reader does not read from an offset any more: if it was the last one, wakes readers that waited for it."""
         if offset in self._awaited and not self._filters.is_anyone_at(offset):
             _wake([reader for reader, wait in self._waits.items() if wait.behind == offset])
 
     def left(self, reader: GatheringReader) -> None:
-        """A reader is gone; again is harmless."""
+        """A reader is gone; calling this twice is harmless."""
         self._end_wait(reader)
         self._free_until_ms.pop(reader, None)
         if self._newcomer is not None and self._newcomer.reader is reader:
@@ -112,7 +112,7 @@ class Gathering:
         self.ended(reader)
 
     def tick(self, now_ms: int) -> None:
-        """Time passed: readers that waited long enough, or for nothing but time, ask again."""
+        """Time passed: wakes readers that waited long enough, or only for time to pass."""
         latest_ms = now_ms - MOST_WAIT_MS
         _wake([reader for reader, wait in self._waits.items() if wait.is_over(latest_ms)])
 
@@ -125,7 +125,7 @@ class Gathering:
         return wait
 
     def _wait(self, reader: GatheringReader, now_ms: int) -> _Wait | None:
-        """What a reader waits for: those behind it, those that may follow a newcomer, one that scans the same."""
+        """The wait of a reader, or None: for readers behind it, for followers of a newcomer, or for the same scan."""
         start = reader.offset - NEAR_MESSAGES
         behind = self._filters.hindmost(start, reader.offset)
         if behind is not None:
@@ -136,7 +136,7 @@ class Gathering:
         return None if other is None or other is reader else _Wait(now_ms, scanning=other)
 
     def _may_be_followed(self, reader: GatheringReader, start: int, now_ms: int) -> bool:
-        """Whether another reader, from `start` to this one, came so lately that more may come."""
+        """Whether a newcomer between `start` and this reader is so recent that more readers are expected."""
         new = self._newcomer
         if new is None or new.reader is reader or not start <= new.offset <= reader.offset:
             return False

@@ -1,4 +1,4 @@
-"""What was found for a reader and not taken yet: columns over shared buffers, given out piece by piece."""
+"""Messages or chunks found for a reader and not taken yet: columns over shared buffers, given out piece by piece."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Batch = TypeVar("Batch", bound=ScanBatch | ChunkColumns)
 
 
 class Pending(ABC, Generic[Batch]):
-    """What a reader may take, in stream order; false if it is empty."""
+    """The messages or chunks that a reader may take, in stream order; false if it is empty."""
 
     __slots__ = ()
 
@@ -30,21 +30,21 @@ class Pending(ABC, Generic[Batch]):
     @property
     @abstractmethod
     def is_low(self) -> bool:
-        """Whether more may be read."""
+        """Whether little is left, so that more may be read."""
 
     @property
     @abstractmethod
     def next_offset(self) -> int:
-        """The offset of the first one; there is one."""
+        """The offset of the first one; not for an empty queue."""
 
     @property
     @abstractmethod
     def buffers(self) -> list[NDArray[np.uint8]]:
-        """The memory that they lie in."""
+        """The buffers that hold them."""
 
     @abstractmethod
     def add(self, portion: Portion | ChunkPortion) -> None:
-        """Put what a read gave behind the rest."""
+        """Append the result of a read."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -52,7 +52,7 @@ class Pending(ABC, Generic[Batch]):
 
     @abstractmethod
     def take(self, at_most: int, max_bytes: int) -> Batch:
-        """The first ones, at least one; all lie in one buffer, so perhaps less than asked for."""
+        """The first ones, at least one; all lie in one buffer, so there may be fewer than asked for."""
 
 
 class PendingMessages(Pending[ScanBatch]):
@@ -74,16 +74,16 @@ class PendingMessages(Pending[ScanBatch]):
 
     @property
     def next_offset(self) -> int:
-        """The offset of the first message; there is one."""
+        """The offset of the first message; not for an empty queue."""
         return int(self._batches[0].offsets[self._at])
 
     @property
     def buffers(self) -> list[NDArray[np.uint8]]:
-        """The memory that the messages lie in."""
+        """The buffers that hold the messages."""
         return [batch.messages.data for batch in self._batches]
 
     def add(self, portion: Portion | ChunkPortion) -> None:
-        """Put messages behind the rest."""
+        """Append messages."""
         assert isinstance(portion, Portion)
         self._batches.extend(portion.batches)
 
@@ -116,7 +116,7 @@ class PendingChunks(Pending[ChunkColumns]):
     def __init__(self) -> None:
         self._portions: deque[ChunkColumns] = deque()
         self._at = 0
-        # Of the first portion, per chunk, the bytes of data up to its end.
+        # For each chunk of the first portion: bytes of data up to its end.
         self._ends: list[int] = []
 
     def __bool__(self) -> bool:
@@ -124,21 +124,21 @@ class PendingChunks(Pending[ChunkColumns]):
 
     @property
     def is_low(self) -> bool:
-        """Whether more may be read: what comes next, while the last half is sent."""
+        """Whether more may be read: at most half of the last portion is left, which is sent meanwhile."""
         return not self._portions or (len(self._portions) == 1 and 2 * self._at >= len(self._ends))
 
     @property
     def next_offset(self) -> int:
-        """The id of the first chunk; there is one."""
+        """The id of the first chunk; not for an empty queue."""
         return int(self._portions[0].chunk_ids[self._at])
 
     @property
     def buffers(self) -> list[NDArray[np.uint8]]:
-        """The memory that the chunks lie in."""
+        """The buffers that hold the chunks."""
         return [portion.data for portion in self._portions]
 
     def add(self, portion: Portion | ChunkPortion) -> None:
-        """Put chunks behind the rest."""
+        """Append chunks."""
         assert isinstance(portion, ChunkPortion)
         if len(portion.chunks):
             self._portions.append(portion.chunks)
@@ -176,6 +176,6 @@ class PendingChunks(Pending[ChunkColumns]):
 
 
 def held_bytes(buffers: list[NDArray[np.uint8]]) -> dict[int, int]:
-    """The memory behind some arrays: its identity → bytes; none for mapped files."""
+    """The memory behind some arrays: identity of each buffer → bytes; without mapped files."""
     owners = (memory_of(array) for array in buffers)
     return {id(owner): owner.nbytes for owner in owners if owner is not None}

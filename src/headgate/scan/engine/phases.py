@@ -1,4 +1,4 @@
-"""The phases of a reader, and what moves it from one to another.
+"""The phases of a reader, and the events that move it from one to another.
 
            BEGUN                SCAN                 FOUND, FAILED
     IDLE ─────────► DUE ─────────────────► SCANNING ───────────────► DUE
@@ -18,14 +18,14 @@ import enum
 
 
 class Phase(enum.StrEnum):
-    """What a reader does."""
+    """The phase of a reader."""
 
     IDLE = "idle"
-    """It has no place in the stream: a single active consumer whose turn has not come."""
+    """It has no place in the stream: for instance a single active consumer whose turn has not come."""
     DUE = "due"
-    """Something behind its place was not looked at."""
+    """Committed messages behind its place were not looked at."""
     GATHERING = "gathering"
-    """A scan is due, and other readers come up to it first."""
+    """A scan is due, but the reader waits for others to come up to it."""
     SCANNING = "scanning"
     """A scan from its place is under way."""
     WAITING = "waiting"
@@ -34,10 +34,10 @@ class Phase(enum.StrEnum):
 
 
 class Event(enum.StrEnum):
-    """What happens to a reader."""
+    """An event of a reader."""
 
     BEGUN = "begun"
-    """It got a place, or goes back to what it was not given."""
+    """It got a place, or goes back to the first message that it was not given."""
     STOPPED = "stopped"
     GREW = "grew"
     """The stream has more than before, or its end cannot be read."""
@@ -48,9 +48,9 @@ class Event(enum.StrEnum):
     SAW_END = "saw the end"
     """There is nothing more to look at."""
     FAILED = "failed"
-    """A scan raised an error: it stays where it is."""
+    """A scan raised an error: the reader keeps its place."""
     HANDED = "handed"
-    """What was appended was decided for it at once."""
+    """Appended chunks were decided for it at once."""
     CLOSE = "close"
 
 

@@ -1,7 +1,7 @@
 """Fetching from one stream together: readers share open files, bytes in memory and the work of deciding.
 
-`SharedLog` is one stream as its readers share it, `SharedReads` what the readers of all streams share: the bounds of
-memory and of open files. A `Fetcher` is one reader's wishes; it holds no file and no bytes between two calls. No clock.
+`SharedLog` is one stream as its readers share it, `SharedReads` what the readers of all streams share: the limits of
+memory and of open files. A `Fetcher` reads for one reader; it holds no file and no bytes between two calls. No clock.
 """
 
 from typing import TYPE_CHECKING

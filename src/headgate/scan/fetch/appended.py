@@ -1,4 +1,4 @@
-"""Chunks on their way from a writer to readers that wait for them: nobody reads them back from a file."""
+"""Chunks on their way from a writer to readers that wait for them, without reading them back from a file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SLACK = bytes(SLACK_BYTES)
 class AppendedChunks:
     """Chunks as a writer has just written them, headers and all.
 
-    Chunk i lies at `positions[i]` of `data`, the next one right after it. `positions` is `(chunks,)` int64; nobody
-    writes to `data` again. `folder` is that of the stream. They are copied and looked into when the first reader takes
-    them, once for all.
+    Chunk i lies at `positions[i]` of `data`, the next one right after it. `positions` is `(chunks,)` int64; `data` does
+    not change any more. `folder` is that of the stream. The chunks are copied and decoded once for all readers, when
+    the first one takes them.
     """
 
     __slots__ = ("_folder", "_lone", "_positions", "_shared", "_window", "data", "stop")
@@ -59,7 +59,7 @@ class AppendedChunks:
         return self._shared
 
     def lone(self) -> LoneMessage | None:
-        """The message, if there is only one: what most appends of a quiet stream are."""
+        """The message, if there is only one, as in most appends of a quiet stream; else None."""
         if self._lone is None and len(self._positions) == 1:
             header = ChunkHeader.decode(self.data[:CHUNK_HEADER_BYTES].data, path=self._folder, position=0)
             data_start = CHUNK_HEADER_BYTES + header.bloom_length
@@ -76,7 +76,7 @@ class AppendedChunks:
 class LoneMessage:
     """A message in a chunk of its own, for readers that take everything: there is nothing to decide.
 
-    Live traffic is made of these. `AppendedChunks.shared` gives the same in four times the time.
+    Most live traffic has this form. `AppendedChunks.shared` gives the same in four times the time.
     """
 
     __slots__ = ("_data", "_data_start", "_header", "_size_bytes")

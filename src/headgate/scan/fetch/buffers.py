@@ -1,4 +1,4 @@
-"""Large buffers that are used again: memory fresh from the system costs as much as reading into it."""
+"""Large buffers that are reused: fresh memory from the system costs as much as reading into it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _SMALLEST_BYTES = 256 << 10
 _MEBIBYTE = 1 << 20
 _MOST_BYTES = 16 << 20
 _UNUSED = 3
-"""References to a buffer that nobody uses: the pool's list, the variable it is looked at through, the question."""
+"""References to an unused buffer: the pool's list, the loop variable, the argument of `sys.getrefcount`."""
 
 
 class BufferPool:
-    """Gives buffers, and gives one again once nothing refers to it any more: no view of it, no array over it.
+    """Gives buffers, and reuses a buffer once nothing refers to it any more: no view of it, no array over it.
 
-    Nobody says when a buffer is free; the references that CPython counts do. Safe for several threads.
+    Buffers are not released by a call; the reference counts of CPython show when one is free. Safe for several threads.
     """
 
     def __init__(self, *, most_bytes: int = _MOST_BYTES) -> None:
@@ -27,7 +27,7 @@ class BufferPool:
         self._buffers: list[NDArray[np.uint8]] = []
 
     def take(self, count: int) -> NDArray[np.uint8]:
-        """A buffer of at least `count` bytes, with anything in it."""
+        """A buffer of at least `count` bytes, with arbitrary content."""
         if count < _SMALLEST_BYTES:
             return np.empty(count, dtype=np.uint8)
         with self._lock:
@@ -43,11 +43,11 @@ class BufferPool:
 
     @property
     def bytes_held(self) -> int:
-        """Bytes of the buffers that it would give again."""
+        """Bytes of the buffers kept for reuse."""
         return sum(map(len, self._buffers))
 
     def trim(self) -> None:
-        """Give the memory of unused buffers back."""
+        """Free the unused buffers."""
         with self._lock:
             self._drop_unused()
 

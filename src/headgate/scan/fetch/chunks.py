@@ -20,7 +20,7 @@ _LIMITS = ChunkLimits()
 def chunks_of(batches: Sequence[ScanBatch], chunk_ids: Int64Array, epochs: Int64Array) -> ChunkColumns:
     """The messages of batches as new chunks: each holds messages that follow one another in one chunk of the stream.
 
-    `chunk_ids`, ascending, and `epochs` are those of chunks of the stream, all that the messages lie in among them.
+    `chunk_ids`, ascending, and `epochs` are those of chunks of the stream, including all chunks of the messages.
     """
     parts = [_chunks_of_batch(batch, chunk_ids, epochs) for batch in batches]
     bases = np.cumsum([0] + [len(part.data) for part in parts[:-1]])
@@ -50,7 +50,7 @@ def _chunks_of_batch(batch: ScanBatch, chunk_ids: Int64Array, epochs: Int64Array
 
 
 def _boundaries(rows: Int64Array, offsets: Int64Array, lengths: Int64Array) -> Int64Array:
-    """First message of each chunk and, last, their number."""
+    """The first message of each chunk and, last, the number of messages."""
     breaks = (np.diff(rows) != 0) | (np.diff(offsets) != 1)
     found = np.concatenate([[0], np.flatnonzero(breaks) + 1, [len(offsets)]])
     sizes = np.add.reduceat(lengths, found[:-1])

@@ -1,4 +1,4 @@
-"""What a reader gets next: the ways to fetch it, and which one is taken."""
+"""Fetching the next messages or chunks of a reader: the ways to do it, and the choice among them."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ Int64Array = NDArray[np.int64]
 NO_END = 2**63 - 1
 
 _SPARSE = 4
-"""Less than one message in so many kept is little."""
+"""The next step grows if less than one message in this many was kept."""
 
 _GROWTH = 4
-"""The next step is so many times larger then."""
+"""The factor by which the next step grows then."""
 
 _MOST_MAPPED_BYTES = 32 << 20
-"""At most so many bytes of chunks at a time for a reader that is far behind: views of a file take no memory."""
+"""Limit: bytes of chunks at a time for a reader that is far behind; views of a file take no memory."""
 
 _MOST_MAPPED_PARTS = 64
-"""They lie in at most so many parts of the file."""
+"""Limit: parts of the file that these chunks lie in."""
 
 
 class Takes(enum.Enum):
-    """What a reader is given."""
+    """The form in which a reader is given messages."""
 
     MESSAGES = "messages"
     CHUNKS = "chunks"
-    """Whole chunks as stored, beginning with the one that holds the offset. Their data is not checked: whoever gets
-    them does that."""
+    """Whole chunks as stored, beginning with the one that holds the offset. Their data is not checked; the receiver
+    does that."""
     MATCHING_CHUNKS = "matching chunks"
-    """New chunks of the messages that match and follow one another without a gap, with time and epoch of the chunk that
-    they lie in, without Bloom bytes and trailer."""
+    """New chunks of matching messages that follow one another without a gap, with time and epoch of their stored chunk,
+    without Bloom bytes and trailer."""
 
 
 @dataclass(slots=True)
 class _Selection:
-    """What stage 1 said of the chunks `start_row … stop_row` of a segment: `rows`, those that have to be read."""
+    """The `rows` that stage 1 leaves to be read, of the chunks `start_row … stop_row` of a segment."""
 
     segment_id: int
     start_row: int
@@ -70,7 +70,7 @@ class _Selection:
 
 @dataclass(slots=True)
 class _Step:
-    """The chunks of one read that nobody shares: `rows`, what stage 1 left from the place on up to `stop_row`."""
+    """The chunks of one read for a single reader: the `rows` that stage 1 left, from the place up to `stop_row`."""
 
     place: Place
     stop_row: int
@@ -83,7 +83,7 @@ class _Step:
         return self.place.view.offset_at(self.stop_row)
 
     def make_present(self) -> None:
-        """Bring what is mapped of the chunks into memory, where whoever sends them does not wait for it."""
+        """Load mapped chunks into memory, so that their sender does not wait for the file."""
         if not len(self.rows):
             return
         starts, stops = self.place.view.table.position[self.rows], self.place.view.stops(self.rows)
@@ -95,7 +95,7 @@ class _Step:
     def load(self) -> Window:
         """The bytes of the chunks. Raises CorruptChunkError only if the first one has no sound header.
 
-        Before any other such chunk the step ends.
+        The step ends before any other chunk without a sound header.
         """
         opened, view = self.place.opened, self.place.view
         while True:
@@ -111,9 +111,9 @@ class _Step:
 
 @dataclass(slots=True)
 class _WindowStep:
-    """The chunks of one read that others read, too: those of a window up to `next_offset`, picked by stage 1.
+    """The chunks of one read that is shared with other readers: from a window up to `next_offset`, picked by stage 1.
 
-    `share_ns` is the reader's part of the time that it took to have them in memory, less what it took itself.
+    `share_ns` is the reader's share of the time to load them, less the time that its own call took.
     """
 
     chunks: SharedChunks
@@ -125,7 +125,7 @@ class _WindowStep:
 class Fetcher:
     """Fetches for one reader, from any offset, one call at a time, in any thread.
 
-    Between two calls it holds no file and some hundred bytes. With `stop_offset` it gives nothing from there on.
+    Between two calls it holds no file and only some hundred bytes. With `stop_offset` it gives nothing from there on.
     """
 
     def __init__(
@@ -147,21 +147,21 @@ class Fetcher:
         self._selection: _Selection | None = None
         self._window_bytes = self._mapped_bytes = log.reads.smallest_window_bytes
         self._shared_ns = 0
-        """Of the time that the call took, what others pay their shares of."""
+        """The part of the call's time that is shared among readers."""
         self._number = log.filters.add(reader, request.filter)
         self._is_dense = not self._selector.tests_headers
         self._uses_time = request.filter is not None and request.filter.uses_time
-        # What is shared has no end, and counts neither damaged chunks that are passed over nor exact verdicts.
+        # Shared results have no stop offset, and count neither skipped damaged chunks nor exact verdicts.
         self._is_alone = stop_offset < NO_END or request.exact or request.on_corrupt is OnCorrupt.SKIP
         self._takes_all = self._is_dense and request.filter is None and not self._is_alone
 
     def close(self) -> None:
-        """It fetches nothing more; not during a call."""
+        """Leave the stream's filters; not during a call."""
         self._log.filters.remove(self._reader)
 
     @property
     def is_shared(self) -> bool:
-        """Whether others can decide for it."""
+        """Whether its filter can be decided together with those of other readers."""
         return self._number >= 0
 
     @property
@@ -175,17 +175,17 @@ class Fetcher:
         return self._number >= 0 and self._is_dense and not self._is_alone
 
     def decided(self, offset: int) -> SharedResults | None:
-        """What is decided for the reader's filter already from an offset on; looks at no file."""
+        """Results for the reader's filter from an offset on, if they are decided already; looks at no file."""
         if not self._uses_results:
             return None
         found = self._log.results_at(offset)
         return found if found is not None and self._number in found.numbers else None
 
     def fetch(self, offset: int, now_ms: int, decided: SharedResults | None = None) -> Portion | ChunkPortion | None:
-        """What the next chunks from an offset on give; None when nothing is there now.
+        """The messages or chunks of the next read from an offset on; None at the end of the stream.
 
-        Little may be in it, or nothing: the caller asks again. `decided` is what `decided` gave for that offset. Raises
-        CorruptChunkError at a chunk that does not check, once everything before was given, and other LogErrors.
+        It may hold little or nothing: the caller asks again. `decided` is the result of `decided` for that offset.
+        Raises CorruptChunkError at a damaged chunk, once everything before it was given, and other LogErrors.
         """
         cpu_ns = self._log.reads.cpu_ns
         begun_ns, self._shared_ns = cpu_ns(), 0
@@ -213,9 +213,9 @@ class Fetcher:
             return empty if self._takes is Takes.MESSAGES else ChunkPortion(first, empty.counters, lost=empty.lost)
 
     def fetch_appended(self, appended: AppendedChunks, next_offset: int, now_ms: int) -> Portion | ChunkPortion | None:
-        """The same of chunks that were just appended and end at `next_offset`; None where the file has to be read.
+        """As `fetch`, for chunks just appended that end at `next_offset`; None where the file has to be read.
 
-        Equal to what `fetch` gives of them, counters included.
+        The result equals that of `fetch`, counters included.
         """
         lone = appended.lone() if self._takes_all else None
         if lone is not None:
@@ -237,7 +237,7 @@ class Fetcher:
         return taken
 
     def _as_taken(self, portion: Portion, chunk_ids: Int64Array, epochs: Int64Array) -> Portion | ChunkPortion:
-        """Messages as the reader takes them; ids and epochs are those of the chunks that they lie in, among others."""
+        """Messages in the form that the reader takes; ids and epochs include those of all their chunks."""
         if self._takes is Takes.MESSAGES:
             return portion
         if not portion.batches:
@@ -250,7 +250,7 @@ class Fetcher:
     # messages
 
     def _messages(self, place: Place, within: OffsetRange, now_ms: int) -> Portion:
-        """By derived files as far as they reach; by what is decided for all; a window that others use; or alone."""
+        """Read by derived files as far as they reach; else by results for all filters; a shared window; or alone."""
         answers = self._answers_of(place)
         try:
             return self._messages_by(answers, place, within, self._request_at(now_ms))
@@ -274,7 +274,7 @@ class Fetcher:
 
     @staticmethod
     def _is_far(place: Place, row: int) -> bool:
-        """Whether so much lies before a row that it is better read with others."""
+        """Whether so much lies before a row that reading it together with others is better."""
         return place.view.position_at(row) - place.view.position_at(place.row) > LARGEST_WINDOW_BYTES
 
     def _from_results(self, results: SharedResults, offset: int) -> Portion:
@@ -284,7 +284,7 @@ class Fetcher:
         return self._adapted(portion, offset)
 
     def _results(self, place: Place, offset: int) -> SharedResults | None:
-        """What is decided for the filter from a place on, decided now if enough readers will ask; None if too few."""
+        """Results for the filter from a place on, decided now if enough readers will use them; None if too few."""
         decided = self.decided(offset)
         if decided is not None:
             if decided.stop_row > len(place.view.table):
@@ -314,7 +314,7 @@ class Fetcher:
                 return found
 
     def _from_window(self, place: Place, offset: int, request: ScanRequest) -> Portion | None:
-        """What a window for all gives; None if that does not pay, or if something in it is damaged."""
+        """The portion from a shared window; None if that does not pay, or if a chunk in it is damaged."""
         try:
             step = self._window_step(place)
         except CorruptChunkError:
@@ -331,11 +331,11 @@ class Fetcher:
     def _alone(
         self, place: Place, request: ScanRequest, within: OffsetRange, answers: Answers | None, known_stop: int
     ) -> Portion:
-        """What the next chunks give, read for nobody else, up to the first one that is damaged.
+        """The portion of the next chunks, read for this reader alone, up to the first damaged one.
 
-        With answers they end before the row `known_stop`, behind which nothing is known.
+        With answers the chunks end before the row `known_stop`, behind which nothing is known.
         """
-        # By answers little is read. What it takes is a view of the file, so it may be of much.
+        # With answers little is read, as a view of the file; so a step may span much.
         is_light = answers is not None and place.opened.segment.is_own
         largest = LARGEST_RESULTS_BYTES if is_light else LARGEST_WINDOW_BYTES
         step = self._step(place, min(self._window_bytes, largest), stop_row=None if answers is None else known_stop)
@@ -354,12 +354,12 @@ class Fetcher:
         return Portion([batch for batch in batches if len(batch)], step.next_offset, counters)
 
     def _answers_of(self, place: Place) -> Answers | None:
-        """What derived files say, if that segment has any. Made at its first use: it takes a while."""
+        """The answers of derived files, if the segment has any. Made at the first use, as that takes a while."""
         if self._request.filter is None or not place.opened.known.look():
             return None
         if self._answers is None:
-            # Columns that are read for one reader are dear where one pass decides for many; and what they decide at one
-            # time would have to be decided again at the next.
+            # Reading columns for one reader is expensive where one pass decides for many; and results that depend on
+            # the time would have to be decided again at the next time.
             shares = self._log.filters.reader_count >= FEWEST_FILTERS
             by_columns = self._request.column_files and not self._uses_time and not shares
             self._answers = Answers(replace(self._request, column_files=by_columns))
@@ -378,14 +378,14 @@ class Fetcher:
     # chunks
 
     def _chunks(self, place: Place) -> ChunkPortion:
-        """Views of the file if much is left; else out of a window that others use, too; or copies."""
+        """Whole chunks: views of the file if much is left; else from a shared window; or copies."""
         mapped_to = self._log.mapped_to(place)
         if mapped_to:
             step = self._step(place, self._mapped_bytes, mapped_to)
             step.make_present()
             self._mapped_bytes = min(2 * self._mapped_bytes, _MOST_MAPPED_BYTES)
             return self._whole(step)
-        with contextlib.suppress(CorruptChunkError):  # readers that it concerns find it again alone
+        with contextlib.suppress(CorruptChunkError):  # affected readers find the damage again alone
             shared = self._window_step(place)
             if shared is not None:
                 portion = shared.chunks.whole(shared.pick, shared.next_offset)
@@ -404,7 +404,7 @@ class Fetcher:
     # which chunks are next
 
     def _window_step(self, place: Place) -> _WindowStep | None:
-        """The next chunks out of a window for all; None if that does not pay. Raises CorruptChunkError."""
+        """The next chunks from a shared window; None if that does not pay. Raises CorruptChunkError."""
         if self._is_alone or self._log.filters.reader_count < 2:
             return None
         if not self._is_dense:
@@ -431,7 +431,7 @@ class Fetcher:
     ) -> _Step:
         """The chunks to read next; `place` moves to the first of them.
 
-        With `stop_row` they end before that row, unless stage 1 has chosen them, which is done for many at a time. With
+        With `stop_row` they end before that row, unless stage 1 chose them, which it does for many at a time. With
         `mapped_to` they end before that byte of the file, if the first one does, and lie in few parts of it.
         """
         counters = ScanCounters()
@@ -470,7 +470,7 @@ class Fetcher:
         return int(np.searchsorted(table.chunk_id, self._stop_offset, side="left"))
 
     def _selected(self, place: Place) -> _Selection:
-        """What stage 1 says of the chunks from a place on, by their headers alone."""
+        """The selection of stage 1 among the chunks from a place on, by their headers alone."""
         known = self._selection
         segment_id = place.opened.segment.first_chunk_id
         if known is not None and known.segment_id == segment_id and known.start_row <= place.row < known.stop_row:
@@ -483,12 +483,12 @@ class Fetcher:
 
 
 def _parts(starts: Int64Array, stops: Int64Array) -> Int64Array:
-    """Which of some chunks, ascending, do not begin where the one before ends."""
+    """The numbers of chunks that do not begin where the one before ends; the chunks are ascending."""
     return np.flatnonzero(np.append(True, starts[1:] != stops[:-1])[: len(starts)])
 
 
 def _mapped_count(starts: Int64Array, stops: Int64Array, mapped_to: int) -> int:
-    """How many of some chunks, ascending, end before a byte of the file and lie in few parts of it."""
+    """The number of first chunks that end before a byte of the file and lie in few parts of it."""
     count = int(np.searchsorted(stops, mapped_to, side="right"))
     begins = _parts(starts[:count], stops[:count])
     return count if len(begins) <= _MOST_MAPPED_PARTS else int(begins[_MOST_MAPPED_PARTS])

@@ -20,20 +20,20 @@ NO_FILTER = -1
 """The number of readers without a filter."""
 
 NOT_SHARED = -2
-"""The number of readers whose filter nobody else decides: its verdict depends on more than the message, or only the
-reference evaluator takes it."""
+"""The number of readers whose filter is decided for them alone: its verdict depends on more than the message, or only
+the reference evaluator takes it."""
 
 FEWEST_FILTERS = 4
-"""From so many filters on a rule set is faster than one program after the other."""
+"""From this many filters on a rule set is faster than one program after the other."""
 
 _FILTERS_PER_READER = 64
 """This many more filters in a rule set cost about as much as one program."""
 
 _MOST_CHANGES = 24
-"""Beyond so many changes a rule set is made anew."""
+"""Limit: changes to a rule set; with more it is made anew."""
 
 _MOST_NEAR = 16
-"""Readers up to so many windows behind may find what was decided for them; fewer where it did not last so long."""
+"""Readers up to this many windows behind may find results decided for them; fewer where results were dropped sooner."""
 
 
 class FilteredReader(Protocol):
@@ -41,7 +41,7 @@ class FilteredReader(Protocol):
 
     @property
     def offset(self) -> int:
-        """Where it reads on."""
+        """The offset at which it reads on."""
 
     @property
     def is_waiting(self) -> bool:
@@ -49,14 +49,14 @@ class FilteredReader(Protocol):
 
     @property
     def is_delivering(self) -> bool:
-        """Whether it takes what it found first."""
+        """Whether it has pending messages, to be taken before it reads on."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedRules:
-    """Filters of a stream that are decided together; `places` is number of filter → place in the set.
+    """Filters of a stream that are decided together; `places` maps the number of a filter to its place in the set.
 
-    `common` is true wherever one of them is: what it leaves is all that has to be matched.
+    `common` is true wherever one of them is, so only the messages that pass it have to be matched.
     """
 
     rules: RuleSet
@@ -71,7 +71,7 @@ class SharedRules:
         return SharedRules(RuleSet(given), places, common_filter(given))
 
     def changed(self, filters: dict[int, Filter]) -> SharedRules:
-        """The set of these filters, made from this one: some milliseconds if filters come."""
+        """The set of these filters, made from this one. Cost: some milliseconds if filters are added."""
         rules, places, common = self.rules, dict(self.places), self.common
         for number in self.places.keys() - filters.keys():
             rules = rules.without(places.pop(number))
@@ -89,7 +89,7 @@ class SharedRules:
 
 
 class SharedFilters:
-    """The filters in force on one stream, and who has them. Safe for several threads."""
+    """The filters in force on one stream, and the readers that have them. Safe for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -103,40 +103,40 @@ class SharedFilters:
 
     @property
     def reader_count(self) -> int:
-        """How many readers the stream has."""
+        """Number of readers of the stream."""
         return len(self._readers)
 
     @property
     def are_many(self) -> bool:
-        """Whether there are so many that deciding them together pays."""
+        """Whether there are enough filters for deciding them together to pay."""
         return len(self._filters) >= FEWEST_FILTERS
 
     def hindmost(self, start: int, stop: int) -> int | None:
-        """The least offset from `start` on, before `stop`, from which a reader will now read that others decide for."""
+        """The least offset from `start` to before `stop` from which a reader with a shared filter reads next."""
         with self._lock:
             return min(self._places(start, stop), default=None)
 
     def is_anyone_at(self, offset: int) -> bool:
-        """Whether a reader will now read from an offset that others decide for."""
+        """Whether a reader with a shared filter reads next from an offset."""
         with self._lock:
             return next(self._places(offset, offset + 1), None) is not None
 
     def _places(self, start: int, stop: int) -> Iterator[int]:
-        """The offsets within a range from which readers will now read that others decide for."""
+        """The offsets within a range from which readers with a shared filter read next."""
         for reader, number in self._readers.items():
             # Readers may be many, so what costs least is asked first.
             if start <= reader.offset < stop and number >= 0 and reader.is_waiting and not reader.is_delivering:
                 yield reader.offset
 
     def learn(self, times_used: int) -> None:
-        """Results that were used so often are given up: after few uses, readers less far behind count next time."""
+        """Results were dropped after this many uses: after few uses, only readers less far behind count next time."""
         if times_used < FEWEST_FILTERS:
             self._near_windows = max(1, self._near_windows // 2)
         else:
             self._near_windows = min(_MOST_NEAR, 2 * self._near_windows)
 
     def sharers(self, span: OffsetRange, numbers: Collection[int] | None = None) -> int:
-        """How many readers will soon ask for some offsets, with filters of these numbers or any; one at least."""
+        """Number of readers that will soon read some offsets, with filters of these numbers or any; at least one."""
         begin = span.start - self._near_windows * (span.stop - span.start)
         with self._lock:
             found = sum(
@@ -146,7 +146,7 @@ class SharedFilters:
         return max(1, found)
 
     def add(self, reader: FilteredReader, wanted: Filter | None) -> int:
-        """A reader comes; gives the number of its filter, the same for equal ones."""
+        """Add a reader; gives the number of its filter, which equal filters share."""
         with self._lock:
             number = NO_FILTER
             if wanted is not None:
@@ -162,16 +162,16 @@ class SharedFilters:
             return number
 
     def remove(self, reader: FilteredReader) -> None:
-        """A reader leaves; again is harmless."""
+        """Remove a reader; calling this twice is harmless."""
         with self._lock:
             number = self._readers.pop(reader, None)
             if number is not None and number >= 0 and number not in self._readers.values():
                 del self._numbers[self._filters.pop(number)]
 
     def rules_for(self, span: OffsetRange, number: int, known: Collection[int]) -> SharedRules | None:
-        """All filters as a rule set, if some offsets are better decided for all than for the filter `number` alone.
+        """All filters as a rule set, if deciding some offsets for all is better than for the filter `number` alone.
 
-        That is so when enough readers will soon ask for filters that are not `known` there.
+        That is so when enough readers will soon read these offsets with filters whose results are not `known` there.
         """
         with self._lock:
             fewest = FEWEST_FILTERS + len(self._filters) // _FILTERS_PER_READER
@@ -187,7 +187,7 @@ class SharedFilters:
             if len(asked) < fewest:
                 return None
             filters = dict(self._filters)
-        # Making rules takes a while, in which readers come and go.
+        # Making rules takes a while; readers may come and go meanwhile.
         with self._rules_lock:
             rules = self._rules
             if rules is None or len(rules.places.keys() ^ filters.keys()) > _MOST_CHANGES:

@@ -23,14 +23,14 @@ LARGEST_WINDOW_BYTES = 4 << 20
 """Windows grow as long as little of them is kept, so that their fixed cost vanishes."""
 
 _MANY_READERS = 32
-"""From so many readers on windows grow to twice that: what each of them costs counts more."""
+"""From this many readers on windows grow to twice that size: the fixed cost per reader counts more."""
 
 LARGEST_RESULTS_BYTES = 64 << 20
-"""Results grow further: only what some filter keeps of so many bytes is in memory."""
+"""Results may span this many bytes: only the messages that some filter keeps are in memory."""
 
 SMALL_BYTES = 64 << 10
 SMALL_RECORDS = 1024
-"""What is left to the end of a stream is little up to so many bytes and messages."""
+"""The rest of a stream counts as small up to this many bytes and messages."""
 
 _MAPPED_BYTES = 256 << 10
 """Fewer bytes are copied: that costs less than new pages of a mapping."""
@@ -41,7 +41,7 @@ T = TypeVar("T", SharedWindow, SharedResults)
 
 
 class SharedLog:
-    """One stream for all its readers, in any thread. Raises LogError for what is wrong with its files."""
+    """One stream, shared by all its readers. Safe for several threads. Raises LogError for errors of its files."""
 
     def __init__(self, stream: Stream, reads: SharedReads) -> None:
         self.stream = stream
@@ -58,7 +58,7 @@ class SharedLog:
             reads.add_log(self)
 
     def close(self) -> None:
-        """Give everything back that no reader is using just now."""
+        """Release everything that no reader is using just now."""
         with self.reads.lock:
             self._is_closed = True
             self.reads.remove_log(self)
@@ -69,7 +69,7 @@ class SharedLog:
 
     @property
     def largest_window_bytes(self) -> int:
-        """How large windows may grow."""
+        """Limit: bytes of a window."""
         return LARGEST_WINDOW_BYTES * (2 if self.filters.reader_count >= _MANY_READERS else 1)
 
     # places
@@ -90,7 +90,7 @@ class SharedLog:
 
     @contextmanager
     def place(self, offset: int) -> Iterator[Place | None]:
-        """Where an offset lies, None if it is behind the end; the segment stays open as long as the context lasts.
+        """The place of an offset, None if it is behind the end; the segment stays open as long as the context lasts.
 
         Raises OffsetOutOfRangeError for an offset that was deleted.
         """
@@ -102,7 +102,7 @@ class SharedLog:
                 self._release(found.opened)
 
     def is_small(self, offset: int, end: int) -> bool:
-        """Whether what lies from an offset to `end`, the end of the stream, is little. Looks at the index once."""
+        """Whether the stream from an offset to its end, `end`, is small. Looks at the index once for each `end`."""
         if end - offset > SMALL_RECORDS:
             return False
         known_end, small_from = self._small_from
@@ -205,7 +205,7 @@ class SharedLog:
         return self._opened.values()
 
     def close_segment(self, opened: OpenSegment) -> None:
-        """Close a segment, once nobody uses it any more; under the lock of the reads."""
+        """Close a segment, once no reader uses it any more; under the lock of the reads."""
         if self._opened.get(opened.segment.first_chunk_id) is opened:
             del self._opened[opened.segment.first_chunk_id]
             if not opened.users:
@@ -251,7 +251,7 @@ class SharedLog:
         return tile
 
     def drop_tile(self, tile: Tile) -> None:
-        """A window or results are not kept any more; under the lock of the reads."""
+        """Drop a window or results; under the lock of the reads."""
         if isinstance(tile, SharedResults):
             self._results.remove(tile)
             if tile.numbers:

@@ -1,4 +1,4 @@
-"""Where an offset lies in a stream, and how far what is read from there reaches."""
+"""The place of an offset in a stream, and how far a read from there reaches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from headgate.scan.fetch.segments import OpenSegment, SegmentView
 
 MOST_WINDOW_RECORDS = 1 << 16
-"""Messages of a window, at most, unless a single chunk has more."""
+"""Limit: messages of a window, unless a single chunk has more."""
 
 _BYTES_PER_RECORD = 64
 """With smaller messages results hold fewer bytes."""
@@ -19,7 +19,7 @@ _MOST_RESULTS_CHUNKS = 1 << 14
 
 @dataclass(slots=True)
 class Place:
-    """Where an offset lies: an open segment, as it is now, and the row of the chunk that holds the offset."""
+    """The place of an offset: an open segment, as it is now, and the row of the chunk that holds the offset."""
 
     opened: OpenSegment
     view: SegmentView

@@ -1,4 +1,4 @@
-"""What one read gives a reader."""
+"""Portions: the result of one read for a reader."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _RECORD_COUNT_BYTES = np.arange(4, 8)
 
 
 class Portion(msgspec.Struct, eq=False):
-    """Messages in stream order, the offset to go on from, and what reading them cost.
+    """Messages in stream order, the offset to go on from, and the counters of the read.
 
-    `lost` messages before it had been deleted when the reader came to them.
+    `lost` messages before them were deleted before the reader came to them.
     """
 
     batches: list[ScanBatch]
@@ -44,7 +44,7 @@ class ChunkColumns(msgspec.Struct, eq=False):
         return len(self.chunk_ids)
 
     def message_count(self) -> int:
-        """How many messages they hold, as their headers say."""
+        """Number of messages by the headers of the chunks."""
         places = self.header_starts[:, None] + _RECORD_COUNT_BYTES
         return int(self.data[places].view(">u4").sum(dtype=np.int64))
 
@@ -55,7 +55,7 @@ def _no_chunks() -> ChunkColumns:
 
 
 class ChunkPortion(msgspec.Struct, eq=False):
-    """Whole chunks, and what `Portion` says."""
+    """Whole chunks; the other fields are those of `Portion`."""
 
     next_offset: int
     counters: ScanCounters

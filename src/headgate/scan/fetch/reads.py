@@ -1,4 +1,4 @@
-"""What the readers of all streams share: the bounds of memory for windows and of open files, and one lock."""
+"""Shared by the readers of all streams: the limits of memory for windows and of open files, and one lock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_OPEN_SEGMENTS = 64
 WINDOWS_BYTES = 40 << 20
 
 SMALLEST_WINDOW_BYTES = 1 << 20
-"""What a reader begins with: many may be left with what they were not given yet."""
+"""The first window of a reader. Small, as many readers may keep the rest of a window that they were not given yet."""
 
 
 CpuTime = Callable[[], int]
@@ -26,16 +26,16 @@ CpuTime = Callable[[], int]
 
 
 def unmeasured() -> int:
-    """For readers whose owner has no clock: nothing takes time."""
+    """A clock for readers whose owner has none: always 0."""
     return 0
 
 
 class SharedReads:
-    """Bounds for all streams of a process; the least recently used goes first.
+    """Limits for all streams of a process; the least recently used windows and files go first.
 
     A reader looks at `smallest_window_bytes` of its stream at a time, and at more as long as it keeps little. `cpu_ns`
-    is what readers measure their time by. `lock` guards the bookkeeping of all logs; it is never held while something
-    is read or decided.
+    is the clock of the readers. `lock` guards the bookkeeping of all logs; it is never held while something is read or
+    decided.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SharedReads:
 
     @property
     def buffers(self) -> DecideBuffers:
-        """The calling thread's room for deciding."""
+        """The calling thread's buffers for deciding."""
         found: DecideBuffers | None = getattr(self._threads, "buffers", None)
         if found is None:
             found = self._threads.buffers = DecideBuffers()
@@ -68,11 +68,11 @@ class SharedReads:
 
     @property
     def bytes_held(self) -> int:
-        """Bytes of memory that windows and results are kept in."""
+        """Bytes of memory of windows and results."""
         return self._bytes
 
     def trim(self) -> None:
-        """Give back what nobody used since the last call: windows, results, and buffers kept for the next read."""
+        """Free windows and results that no reader used since the last call, and buffers kept for the next read."""
         with self.lock:
             for tile in [each for each in self._tiles if each.touched_at <= self._trimmed_at]:
                 self.forget(tile)
@@ -82,21 +82,21 @@ class SharedReads:
     # under the lock
 
     def add_log(self, log: SharedLog) -> None:
-        """A log takes part."""
+        """Add a log."""
         self._logs.add(log)
 
     def remove_log(self, log: SharedLog) -> None:
-        """A log does not any more."""
+        """Remove a log."""
         self._logs.discard(log)
 
     def touch(self, tile: Tile, log: SharedLog) -> None:
-        """A tile is used, perhaps for the first time."""
+        """Note that a tile is used, perhaps for the first time."""
         self._tiles[tile] = log
         self._tiles.move_to_end(tile)
         tile.touched_at = self.next_use()
 
     def charge(self, tile: Tile, size_bytes: int) -> None:
-        """A tile takes up more memory; others give way."""
+        """Count more memory for a tile; beyond the limit, other tiles are dropped."""
         if tile not in self._tiles:
             return
         tile.charged_bytes += size_bytes
@@ -109,7 +109,7 @@ class SharedReads:
             self.forget(oldest)
 
     def forget(self, tile: Tile) -> None:
-        """Give a tile up; whoever reads from it keeps it as long as that takes."""
+        """Drop a tile; a reader that is using it keeps it until it is done."""
         log = self._tiles.pop(tile, None)
         if log is not None:
             self._bytes -= tile.charged_bytes
@@ -121,7 +121,7 @@ class SharedReads:
         return self._tick
 
     def close_least_used(self) -> None:
-        """Close open segments that nobody uses until there are few enough."""
+        """Close segments that no reader uses until there are few enough."""
         opened = [(each.used_at, log, each) for log in self._logs for each in log.open_segments()]
         excess = len(opened) - self._most_open
         if excess <= 0:

@@ -1,4 +1,4 @@
-"""What all filters of a stream keep of its chunks, decided in one walk; nothing else of them stays in memory."""
+"""Results of all filters of a stream, decided in one walk over its chunks; only kept messages stay in memory."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _STEP_BYTES = 4 << 20
 """At most this many bytes of the file are in memory at once."""
 
 _KEPT_BYTES = 4 << 20
-"""Results end where so much was kept: they wait in memory for the slowest reader."""
+"""Results end after this many kept bytes: they wait in memory for the slowest reader."""
 
 _SELECTIVE = 2
-"""What all filters demand is asked first as long as not more than one message in so many passes it."""
+"""The condition common to all filters is evaluated first, as long as at most one message in this many passes it."""
 
 _ROW_BYTES = 32
 _PAIR_BYTES = 8
 _CHUNK_BYTES = 64
 _TILE_BYTES = 4096
-"""What messages, pairs of filter and message, chunks, and the rest take beside the bytes of messages."""
+"""Memory beside the bytes of messages: for each message, pair of filter and message, and chunk; and for the rest."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class _Decided:
     """The messages that at least one filter of a rule set keeps, and which filter keeps which.
 
     The filter at place i keeps the messages `rows[borders[i]:borders[i + 1]]` of `kept`, in `chunks_hit[i]` chunks;
-    `places` maps the number of a filter to its place. `malformed` holds the offsets of what is no AMQP message.
+    `places` maps the number of a filter to its place. `malformed` holds the offsets that hold no AMQP message.
     """
 
     places: dict[int, int]
@@ -70,11 +70,11 @@ class _Decided:
     chunks_hit: list[int]
     malformed: Int64Array
     share_ns: int = 0
-    """What deciding it took, by each reader that it was decided for."""
+    """The share of the deciding time that each of its readers bears."""
     picks: dict[Hashable, Pick] = field(default_factory=dict)
 
     def kept_by(self, place: int) -> Kept:
-        """What the filter at a place of the rule set keeps."""
+        """The messages kept by the filter at a place of the rule set."""
         first, stop = self.borders[place], self.borders[place + 1]
         if first == stop:
             return Kept((), 0, 0, self.malformed)
@@ -96,10 +96,10 @@ class _Decided:
 
 
 class SharedResults(Tile):
-    """What the filters that were in force keep of a tile. Safe for several threads.
+    """The results of the filters that were in force, for a tile. Safe for several threads.
 
-    Whoever asks first decides, for all; the others wait for that. Once it is decided, asking waits for nobody. Until
-    then it may become shorter: it ends where enough is kept, and before a damaged chunk.
+    The first reader that asks decides for all; the others wait for it. Once it is decided, no reader waits. Until then
+    it may become shorter: it ends where enough is kept, and before a damaged chunk.
     """
 
     __slots__ = ("_decided", "_is_damaged", "_lock", "_reads", "times_used")
@@ -121,8 +121,8 @@ class SharedResults(Tile):
     def decide(self, place: Place, rules: SharedRules, number: int, filters: SharedFilters) -> int | None:
         """Decide it for a rule set, unless it is decided for the filter of this number; None if a chunk is damaged.
 
-        Gives the processor time that it took, which its readers share. Where more filters than it was decided for keep
-        too much of it, it is given up instead, for shorter ones.
+        Gives the processor time that it took, which its readers share. If it was decided before, and with more filters
+        too much is kept of it, it is dropped in favour of shorter results.
         """
         with self._lock:
             if number in self.numbers:
@@ -151,7 +151,7 @@ class SharedResults(Tile):
             return took_ns
 
     def portion(self, number: int, wanted: Filter | None, selector: ChunkSelector, offset: int) -> tuple[Portion, Pick]:
-        """What one filter keeps from an offset on, and the chunks that stage 1 left to it.
+        """The messages that one filter keeps from an offset on, and the chunks that stage 1 left to it.
 
         `number` is that of the filter, whose results must be decided.
         """
@@ -174,9 +174,9 @@ class SharedResults(Tile):
         return portion, pick
 
     def _match(self, place: Place, rules: SharedRules) -> tuple[int, _Decided | None]:
-        """What the rules keep, up to a row: the last one, the first behind enough, or that of a damaged chunk.
+        """The row at which deciding ended (the last one, the first after enough, or a damaged chunk), and the results.
 
-        None if the first chunks are damaged. Step by step, so that little is in memory.
+        None for the results if the first chunks are damaged. It goes step by step, so that little is in memory.
         """
         view, request = place.view, ScanRequest(filter=rules.common)
         outlines: list[Outline] = []
@@ -231,7 +231,7 @@ def _steps(view: SegmentView, rows: Int64Array) -> Iterator[Int64Array]:
 
 
 def _kept(batch: ScanBatch, matching: Int64Array) -> tuple[ScanBatch, Int64Array]:
-    """The messages of some rows, each once, and for each given row its place among them; rows may repeat.
+    """The messages of some rows, each once, and for each given row its place among them; given rows may repeat.
 
     Messages are copied, without slack behind them, unless they are views of the file.
     """

@@ -14,11 +14,11 @@ from headgate.scan.answers import SegmentKnowledge
 from headgate.scan.fetch.buffers import BufferPool
 
 BLOCK_ROWS = 1024
-"""Stage 1 goes over so many chunks at a time, from borders that are the same for all readers."""
+"""The number of chunks of a block of stage 1; the borders of blocks are the same for all readers."""
 
 _FEW_ROWS = 32
 _MOST_BLOCKS = 2
-"""Headers that are kept of a segment that is not mapped: a third of a megabyte each."""
+"""Limit: blocks of headers kept of a segment that is not mapped; a third of a megabyte each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class SegmentView:
         return int(self.table.chunk_id[row]) if row < len(self.table) else self.next_offset
 
     def position_at(self, row: int) -> int:
-        """The byte where the chunk of a row begins, or the one behind the last."""
+        """The byte where the chunk of a row begins, or the byte behind the last chunk."""
         return int(self.table.position[row]) if row < len(self.table) else self.stop_position
 
     def stops(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -54,9 +54,9 @@ class SegmentView:
 
 
 class OpenSegment:
-    """One open segment. `users` is counted under the lock of whoever holds it; all else is safe for several threads.
+    """One open segment. `users` is counted under the lock of its owner; all else is safe for several threads.
 
-    `known` is what derived files say of it.
+    `known` are its derived files.
     """
 
     __slots__ = ("_blocks", "_lock", "known", "reader", "segment", "used_at", "users", "view")

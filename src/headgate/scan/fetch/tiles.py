@@ -1,4 +1,4 @@
-"""Parts of a stream that are kept in memory for its readers: which there are, and which one holds an offset."""
+"""Tiles: parts of a stream that are kept in memory for its readers, found by offset."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class Tiles(Generic[T]):
         return tile if tile is not None and offset < tile.next_offset else None
 
     def stop_row(self, segment_id: int, offset: int, stop_row: int) -> int:
-        """Where a tile of a segment that begins at an offset has to end, `stop_row` at the latest."""
+        """The row where a new tile at an offset has to end: before the next tile, at `stop_row` at the latest."""
         place = bisect.bisect_right(self._tiles, offset, key=_first_offset)
         if place < len(self._tiles) and self._tiles[place].segment_id == segment_id:
             return min(stop_row, self._tiles[place].start_row)
         return stop_row
 
     def add(self, tile: T) -> None:
-        """One more, where there was none."""
+        """Add a tile where there is none."""
         self._tiles.insert(bisect.bisect_right(self._tiles, tile.first_offset, key=_first_offset), tile)
 
     def remove(self, tile: T) -> None:
-        """One less."""
+        """Remove a tile."""
         self._tiles.remove(tile)
 
 

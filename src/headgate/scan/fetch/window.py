@@ -1,4 +1,4 @@
-"""Some chunks in a row of one segment, in memory once, and what single filters keep of them."""
+"""Windows: some chunks in a row of one segment, in memory once for all readers, with the results of single filters."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from headgate.scan.stage_one import ChunkSelector
 Int64Array = NDArray[np.int64]
 
 DENSE = 2
-"""From one byte in so many wanted on, reading all chunks of a window for all readers is better than some for one."""
+"""Where at least one byte in this many is wanted, reading a whole window for all is better than parts for one."""
 
 EVERYWHERE = OffsetRange(0, 2**63 - 1)
 
 _ROW_BYTES = 24
-"""What a message in a batch takes beside its bytes."""
+"""Memory of a message in a batch beside its bytes."""
 
 _MAPPED_BYTES = 256 << 10
 """Fewer bytes are copied: that costs less than new pages of a mapping."""
 
 _WINDOW_BYTES = 4096
-"""What a window takes beside its chunks."""
+"""Memory of a window beside its chunks."""
 
 
 @dataclass(slots=True)
 class Kept:
     """The messages of a window that one filter keeps; `chunks_hit` is the number of chunks they lie in.
 
-    `malformed` are the offsets, ascending, of what was found to be no AMQP message.
+    `malformed` are the offsets, ascending, that were found to hold no AMQP message.
     """
 
     batches: tuple[ScanBatch, ...]
@@ -54,7 +54,7 @@ class Kept:
     message_count: int
     malformed: Int64Array
     share_ns: int = 0
-    """What deciding it took, by each that it was decided for."""
+    """The share of the deciding time that each of its readers bears."""
 
     @staticmethod
     def of(batches: list[ScanBatch], chunk_ids: Int64Array, malformed: Int64Array) -> Kept:
@@ -65,9 +65,9 @@ class Kept:
 
 @dataclass(slots=True)
 class Pick:
-    """The chunks of a window that stage 1 leaves to a reader: `chunks`, numbers of them, ascending.
+    """The chunks of a window that stage 1 leaves to a reader: their numbers, `chunks`, ascending.
 
-    `is_all`: none was left out. `counters` is what stage 1 counted; the chunks hold `record_count` messages and are
+    `is_all`: no chunk was left out. `counters` are those of stage 1; the chunks hold `record_count` messages and are
     `chunk_bytes` long.
     """
 
@@ -79,13 +79,13 @@ class Pick:
 
     @property
     def is_dense(self) -> bool:
-        """Whether so much is left that reading with others pays."""
+        """Whether enough is left for reading together with others to pay."""
         return self.chunk_bytes * DENSE >= self.chunk_bytes + self.counters.bytes_skipped
 
 
 @dataclass(slots=True)
 class Outline:
-    """What stage 1 needs of a window's chunks, without their data."""
+    """The headers of a window's chunks, for stage 1, without their data."""
 
     headers: ChunkHeaders
     sizes: Int64Array
@@ -94,7 +94,7 @@ class Outline:
 
     @staticmethod
     def of(window: Window, *, keeps_window: bool = False) -> Outline:
-        """That of a window; copied out of it unless it `keeps_window`, the memory that the window lies in."""
+        """The outline of a window; a copy, unless it `keeps_window`: then it refers to the window's memory."""
         headers = window.headers
         if not keeps_window:
             lengths = headers.bloom_length
@@ -104,7 +104,7 @@ class Outline:
 
     @staticmethod
     def joined(parts: Sequence[Outline]) -> Outline:
-        """Those of chunks that follow one another, as one."""
+        """Outlines of chunks that follow one another, as one."""
         if len(parts) == 1:
             return parts[0]
         ends = np.cumsum([len(part.headers.data) for part in parts]).tolist()
@@ -140,7 +140,7 @@ def _concatenated(columns: Sequence[Int64Array]) -> Int64Array:
 
 
 def chunks_hit(chunk_ids: Int64Array, offsets: Int64Array) -> int:
-    """In how many chunks some offsets, ascending, lie."""
+    """The number of chunks that some offsets, ascending, lie in."""
     if not len(offsets) or len(chunk_ids) == 1:
         return min(1, len(offsets))
     rows = np.searchsorted(chunk_ids, offsets, side="right")
@@ -148,7 +148,7 @@ def chunks_hit(chunk_ids: Int64Array, offsets: Int64Array) -> int:
 
 
 def row_of_error(positions: Int64Array, error: CorruptChunkError) -> int:
-    """Which of some chunks, by their positions in the file, an error is about."""
+    """The number of the chunk that an error is about, by the chunks' positions in the file."""
     position = 0 if error.position is None else error.position
     return max(0, int(np.searchsorted(positions, position, side="right")) - 1)
 
@@ -161,7 +161,7 @@ def user_rows(view: SegmentView, start_row: int, stop_row: int) -> Int64Array:
 def load_rows(opened: OpenSegment, view: SegmentView, rows: Int64Array) -> Window:
     """Bring the chunks of some rows into memory, their headers checked. Raises CorruptChunkError.
 
-    Where they are much, they are a view of the file: that costs less than a copy, and no memory.
+    Many bytes are a view of the file: that costs less than a copy, and no memory.
     """
     stops = view.stops(rows)
     if len(rows) and int(stops[-1] - view.table.position[rows[0]]) >= _MAPPED_BYTES:
@@ -170,7 +170,7 @@ def load_rows(opened: OpenSegment, view: SegmentView, rows: Int64Array) -> Windo
 
 
 def columns_of(window: Window, numbers: Int64Array | None = None) -> ChunkColumns:
-    """The chunks of a window as they are stored: those of some numbers, or all."""
+    """The chunks of a window as they are stored: all, or those with the given numbers."""
     headers = window.headers
     columns = [headers.starts, window.data_starts, headers.data_length, headers.chunk_id]
     if numbers is not None:
@@ -181,7 +181,7 @@ def columns_of(window: Window, numbers: Int64Array | None = None) -> ChunkColumn
 def decide_window(
     window: Window, decider: Decider, counters: ScanCounters
 ) -> tuple[list[ScanBatch], Int64Array, CorruptChunkError | None]:
-    """The kept messages of a window and the offsets of malformed ones, up to the first damaged chunk, and its error."""
+    """The kept messages and the malformed offsets of a window, up to the first damaged chunk, and its error."""
     found: list[ScanBatch] = []
     malformed: list[Int64Array] = []
     fault: CorruptChunkError | None = None
@@ -196,11 +196,11 @@ def decide_window(
 
 
 class SharedChunks:
-    """Some chunks in memory, and what stage 1 and single filters keep of them. Safe for several threads.
+    """Some chunks in memory, with the results of stage 1 and of single filters. Safe for several threads.
 
-    Whoever asks first decides; others wait for that and take the result. The chunks are numbered; those without
-    messages do not count. `charge` is called with the bytes of every result that is kept; `are_checked` says that their
-    checksums were compared.
+    The first reader with a filter decides; others wait for it and take the result. Chunks are numbered; chunks without
+    messages do not count. `charge` is called with the bytes of every result that is kept; `are_checked` says that the
+    checksums were compared already.
     """
 
     __slots__ = ("_are_checked", "_charge", "_decided", "_is_damaged", "_lock", "_outline", "_picks", "_window")
@@ -233,7 +233,7 @@ class SharedChunks:
         return self._outline.headers.epoch
 
     def pick(self, selector: ChunkSelector, first_chunk: int) -> Pick:
-        """The chunks from number `first_chunk` on that a reader has to look into; asked once for equal wishes."""
+        """The chunks from number `first_chunk` on that a reader has to look into; found once for equal selectors."""
         if first_chunk:
             return self._outline.pick(selector, first_chunk)
         with self._lock:
@@ -252,10 +252,10 @@ class SharedChunks:
         reads: SharedReads,
         filters: SharedFilters,
     ) -> Portion | None:
-        """What a request keeps of picked chunks from the offset `start` on, `number` being that of its filter.
+        """The messages that a request keeps of picked chunks from the offset `start` on; `number` is its filter's.
 
-        Its counters have the reader's share of deciding them, less what it took itself for all. None if a chunk is
-        damaged: readers find that out alone.
+        The counters have the reader's share of the deciding time, less the time that this call took for all. None if a
+        chunk is damaged: then each reader reads alone.
         """
         if not len(pick.chunks):
             return Portion([], next_offset, pick.counters.copy())
@@ -298,7 +298,7 @@ class SharedChunks:
 
 
 class SharedWindow(Tile):
-    """The chunks of a tile for all readers; whoever asks first reads them. Safe for several threads."""
+    """The chunks of a tile for all readers; the first one that asks reads them. Safe for several threads."""
 
     __slots__ = ("_chunks", "_lock", "_reads", "_share_ns", "_size_bytes")
 
@@ -313,7 +313,8 @@ class SharedWindow(Tile):
     def chunks(self, place: Place, filters: SharedFilters) -> tuple[SharedChunks, int]:
         """Its chunks with messages, and the nanoseconds of loading them that the reader still owes.
 
-        That is its share, less what this call took for all readers. Raises CorruptChunkError for an invalid header.
+        That is its share, less the time that this call took for all readers. Raises CorruptChunkError for an invalid
+        header.
         """
         with self._lock:
             took_ns = 0
@@ -336,7 +337,7 @@ class SharedWindow(Tile):
 def portion_of(
     kept: Kept, pick: Pick, chunk_ids: Int64Array, start: int, next_offset: int, wanted: Filter | None
 ) -> Portion:
-    """What a filter keeps of the picked ones, at least one, of the chunks of these ids, from the offset `start` on."""
+    """The messages that a filter keeps of the picked chunks, at least one, from the offset `start` on."""
     counters = pick.counters.copy()
     counters.messages_evaluated = pick.record_count
     if not pick.is_all or start > chunk_ids[0]:
@@ -351,7 +352,7 @@ def portion_of(
 
 
 def part_of(kept: Kept, chunk_ids: Int64Array, chunks: Int64Array, start: int) -> Kept:
-    """The kept messages that lie in some of the chunks, by number, from the offset `start` on."""
+    """The kept messages of the chunks with these numbers, from the offset `start` on."""
     wanted = np.zeros(len(chunk_ids), dtype=np.bool_)
     wanted[chunks] = True
 

@@ -2,10 +2,10 @@
 
     lookup_fields, declare_lookup, drop_lookup     which fields of a stream are looked up
     build_segment, build_lookup, LookupReport      make the files that are missing, exactly once
-    missing_segments, sweep_lookup                 what is to be built, and removing what nobody needs
+    missing_segments, sweep_lookup                 which segments lack a file; remove files not needed any more
     LookupFile, lookup_file_of, drop_lookup_files  the files
-    LookupSource, is_looked_up, LookupWarning      what a reader may believe (`headgate.scan.answers`)
-    ValueLookup                                    the same of filter values, for stage 1
+    LookupSource, is_looked_up, LookupWarning      answers from files (`headgate.scan.answers`)
+    ValueLookup                                    the same for filter values, for stage 1
 
 Hidden: fingerprints of values (`fingerprints`), how blocks are found by them (`table`), the bytes of a file (`files`).
 """

@@ -1,6 +1,6 @@
-"""Making the lookup files of a sealed segment, each exactly once: by rename, under a lock of that segment.
+"""Building the lookup files of a sealed segment, each exactly once: by rename, under a lock of that segment.
 
-All files that a segment lacks are made in one pass over its messages.
+All missing files of a segment are made in one pass over its messages.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _MOST_OFFSET = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LookupReport:
-    """What building one segment gave: `built` files of `messages` messages each, and their bytes.
+    """The result of building one segment: `built` files of `messages` messages each, and their bytes.
 
-    `trouble` says how a segment is damaged that got none; empty otherwise.
+    `trouble` describes the damage of a segment that got no file; empty otherwise.
     """
 
     segment: int
@@ -62,7 +62,7 @@ class LookupReport:
 
 
 def build_segment(stream: Stream, segment: Segment, fields: Sequence[str], *, check: bool = False) -> LookupReport:
-    """Make the lookup files of a sealed segment that are not there; with `check` those that are there are read in full.
+    """Make the missing lookup files of a sealed segment; with `check` existing files are read in full.
 
     Waits while another process builds the same segment. Memory: 30 bytes for each message and field. Raises
     CorruptChunkError for a damaged segment, of which nothing is written; StorageFullError, StreamReadOnlyError,
@@ -80,7 +80,7 @@ def build_segment(stream: Stream, segment: Segment, fields: Sequence[str], *, ch
             origins = [Origin.of(segment, field) for field in missing]
             tables, messages = _tables_of(segment, missing)
             if origins != [Origin.of(segment, field) for field in missing]:
-                # Other files took the place of these meanwhile, such as a backup: they are for the next pass.
+                # Other files replaced these meanwhile, for instance a backup: they are for the next pass.
                 return LookupReport(segment.first_chunk_id)
             size = sum(
                 _write(folder, segment, origin, table, messages) for origin, table in zip(origins, tables, strict=True)
@@ -92,9 +92,9 @@ def build_segment(stream: Stream, segment: Segment, fields: Sequence[str], *, ch
 
 
 def build_lookup(stream: Stream, *, now_ms: int, check: bool = False) -> Iterator[LookupReport]:
-    """Bring the lookup files of a stream up to date, oldest segment first, and remove what nobody needs any more.
+    """Build the missing lookup files of a stream, oldest segment first, and remove those not needed any more.
 
-    A damaged segment keeps no other from its files. Raises as `build_segment` otherwise.
+    A damaged segment does not stop the others. Otherwise raises as `build_segment`.
     """
     fields = lookup_fields(stream)
     for segment in stream.segments() if fields else []:
@@ -107,7 +107,7 @@ def build_lookup(stream: Stream, *, now_ms: int, check: bool = False) -> Iterato
 
 
 def missing_segments(stream: Stream, fields: Sequence[str]) -> list[Segment]:
-    """The sealed segments that lack a file of one of the fields; what lies in files is not looked at."""
+    """The sealed segments that lack a file of one of the fields; the content of files is not looked at."""
     there = names_of(stream)
     found = []
     for segment in stream.segments():
@@ -116,7 +116,7 @@ def missing_segments(stream: Stream, fields: Sequence[str]) -> list[Segment]:
                 try:
                     is_missing = not {Origin.of(segment, field).name for field in fields} <= there
                 except CorruptChunkError:
-                    # Who builds it finds what is wrong, and says so.
+                    # The build finds the damage, and reports it.
                     is_missing = True
                 if is_missing:
                     found.append(segment)
@@ -126,7 +126,7 @@ def missing_segments(stream: Stream, fields: Sequence[str]) -> list[Segment]:
 def sweep_lookup(stream: Stream, *, now_ms: int) -> int:
     """Remove files of segments that are gone, of fields that are not declared, and of earlier states of a segment.
 
-    All after their grace time.
+    Each is removed after its grace time.
     """
     fields = lookup_fields(stream)
     wanted: set[str] = set()
@@ -155,13 +155,13 @@ def names_of(stream: Stream) -> set[str]:
 
 
 def _is_there(segment: Segment, field: str, *, check: bool) -> bool:
-    """Whether a file is there that can be believed; with `check` all of it is read."""
+    """Whether there is a believed file; with `check` all of it is read."""
     try:
         file = lookup_file_of(segment, field)
         if file is not None and check:
             file.check()
     except CorruptSidecarError:
-        # What is made now takes its name.
+        # The file that is made now takes its name.
         return False
     return file is not None
 

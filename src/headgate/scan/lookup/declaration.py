@@ -1,4 +1,4 @@
-"""Which fields the lookup files of a stream are for.
+"""The declared lookup fields of a stream.
 
 <derived folder>/lookup.json     replaced by rename
 <derived folder>/lookup.lock     held while it is changed
@@ -33,7 +33,7 @@ def lookup_fields(stream: Stream) -> tuple[str, ...]:
 
 
 def fields_in(folder: Path) -> tuple[str, ...]:
-    """The same by the derived folder."""
+    """The lookup fields of the stream with this derived folder. Raises LogError for a file that is wrong."""
     path = folder / DECLARATION_NAME
     try:
         raw = path.read_bytes()
@@ -53,9 +53,9 @@ def fields_in(folder: Path) -> tuple[str, ...]:
 
 
 def declare_lookup(stream: Stream, fields: Iterable[str]) -> tuple[str, ...]:
-    """Declare lookup fields, as `parse_field` reads them; they come to those that are declared already.
+    """Declare lookup fields, as `parse_field` reads them; they are added to the declared fields.
 
-    Gives all. Raises ConfigError that names the field, LogError.
+    Gives all declared fields. Raises ConfigError that names the field, LogError.
     """
     wanted = [spelled(field) for field in fields]
     folder = make_derived_folder(stream)
@@ -72,7 +72,7 @@ def declare_lookup(stream: Stream, fields: Iterable[str]) -> tuple[str, ...]:
 
 
 def drop_lookup(stream: Stream, fields: Iterable[str] | None = None) -> tuple[str, ...]:
-    """Declare these fields no more, by default all; gives those that are left.
+    """Remove fields from the declaration, by default all; gives the fields that are left.
 
     Raises ConfigError that names a field that is not declared, LogError.
     """

@@ -12,8 +12,8 @@
     entries    u16                              see `table`
     any        u32                              the blocks that may hold any value, ascending
 
-So every byte is covered. What the directory says of stream, segment, size and chunk headers, which hold the checksums
-of all data, is compared with the segment as it is now.
+So every byte is covered. The directory names stream, segment, size and chunk headers, which hold the checksums of all
+data; these are compared with the segment as it is now.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headgate.scan.lookup.table import Shape, Table, blocks_of
 
 LOOKUP_SUFFIX = ".lookup"
 LOOKUP_FORMAT = 1
-"""Raised as well when a value gets another fingerprint."""
+"""Goes up also when a value gets another fingerprint."""
 
 _MAGIC = b"HGLK"
 _HEAD = struct.Struct(">4sIII")
@@ -43,7 +43,7 @@ _MOST_DIRECTORY_BYTES = 1 << 26
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file is made of: `segment` is the first offset, `stop` the one behind the segment."""
+    """The origin of a file: `segment` is the first offset, `stop` the offset behind the segment."""
 
     identity: str
     segment: int
@@ -54,7 +54,7 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def of(segment: Segment, field: str) -> Origin:
-        """What a file of a sealed segment has to be made of now. Raises CorruptChunkError, OffsetOutOfRangeError."""
+        """The origin that a file of a sealed segment must have now. Raises CorruptChunkError, OffsetOutOfRangeError."""
         try:
             size = os.stat(segment.segment_path).st_size
         except FileNotFoundError as error:
@@ -70,7 +70,7 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file holds: of `messages` messages, in the shape that `block_messages` to `entries` say."""
+    """The directory of a file of `messages` messages; `block_messages` to `entries` are its shape."""
 
     origin: Origin
     messages: int
@@ -109,7 +109,7 @@ def encode_file(origin: Origin, table: Table, messages: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class LookupFile:
-    """A file whose directory checked; areas are checked whenever they are read. Holds no open file; for any thread."""
+    """A file with a checked directory; areas are checked whenever they are read. Holds no open file; for any thread."""
 
     path: Path
     directory: Directory
@@ -130,7 +130,7 @@ class LookupFile:
 
 
 class _Reading:
-    """A file while it is read."""
+    """A file that is open for reading."""
 
     __slots__ = ("_areas_at", "_descriptor", "_path", "directory")
 
@@ -180,8 +180,8 @@ _opened: OpenedFiles[LookupFile] = OpenedFiles()
 
 
 def open_lookup_file(path: Path) -> LookupFile:
-    """A file whose directory checks; the same object while the file is the same. Whether it is of the segment is for
-    the caller. Raises FileNotFoundError, CorruptSidecarError.
+    """Open a file and check its directory; gives the same object while the file is the same. The caller checks whether
+    it belongs to the segment. Raises FileNotFoundError, CorruptSidecarError.
     """
     try:
         return _opened.get(path, _open)
@@ -192,9 +192,9 @@ def open_lookup_file(path: Path) -> LookupFile:
 
 
 def lookup_file_of(segment: Segment, field: str) -> LookupFile | None:
-    """The file of a sealed segment and a field that can be believed; None without one.
+    """The believed file of a sealed segment and a field; None without one.
 
-    Raises CorruptSidecarError for one that is there and cannot; CorruptChunkError, OffsetOutOfRangeError of the
+    Raises CorruptSidecarError for a file that cannot be believed; CorruptChunkError, OffsetOutOfRangeError of the
     segment. Cost: some 20 µs.
     """
     origin = Origin.of(segment, field)

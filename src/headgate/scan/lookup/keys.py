@@ -1,4 +1,4 @@
-"""What a filter asks of lookup fields: the fingerprints that a block must have, under AND and OR."""
+"""The fingerprints that a block must have for a match of a filter, combined by AND and OR."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_KNOWN = 128
 
 @dataclass(frozen=True, slots=True)
 class FieldKeys:
-    """That a block may hold a value of a field with one of some fingerprints."""
+    """A condition: the block may hold a value of a field with one of some fingerprints."""
 
     field: str
     fingerprints: NDArray[np.uint32]
@@ -28,7 +28,7 @@ class FieldKeys:
 
 @dataclass(frozen=True, slots=True)
 class BlockCondition:
-    """That all of the parts hold of a block, or one of them."""
+    """A condition: all parts hold for a block, or at least one of them."""
 
     needs_all: bool
     parts: tuple[BlockKeys, ...]
@@ -37,10 +37,10 @@ class BlockCondition:
 BlockKeys: TypeAlias = FieldKeys | BlockCondition
 
 BlocksOf = Callable[[str, NDArray[np.uint32]], NDArray[np.bool_] | None]
-"""Gives which blocks may hold a value of a field with one of some fingerprints, `(blocks,)`; None where not known."""
+"""Gives the blocks that may hold a value of a field with one of some fingerprints, `(blocks,)`; None if not known."""
 
 _known: OrderedDict[tuple[int, tuple[str, ...] | None], tuple[Filter, BlockKeys | bool | None]] = OrderedDict()
-"""Answers for the filters of late; by identity, as filters that are equal may have parameters TRUE and 1."""
+"""Results for recent filters; by identity, because equal filters may have the different parameters TRUE and 1."""
 
 
 def may_ask(filter_: Filter) -> bool:
@@ -55,7 +55,7 @@ def may_ask(filter_: Filter) -> bool:
 
 
 def block_keys(filter_: Filter, fields: Sequence[str]) -> BlockKeys | None:
-    """What a filter asks of some lookup fields; None if it says nothing of them."""
+    """The conditions of a filter on some lookup fields; None if it has none."""
 
     def found() -> BlockKeys | None:
         needed = needed_keys(filter_.tree, [parse_field(field) for field in fields])
@@ -79,7 +79,7 @@ def _kept(
 
 
 def compiled(condition: KeyCondition) -> BlockKeys:
-    """The same with fingerprints in place of values."""
+    """A condition with fingerprints in place of values."""
     match condition:
         case FieldAmong(field, values):
             return FieldKeys(field_text(field), fingerprints_of_values(values))
@@ -88,7 +88,7 @@ def compiled(condition: KeyCondition) -> BlockKeys:
 
 
 def matching_blocks(keys: BlockKeys, blocks_of: BlocksOf, count: int) -> NDArray[np.bool_] | None:
-    """Which of `count` blocks may hold a match; None if nothing is known of a field that would say so."""
+    """Which of `count` blocks may hold a match; None if too little is known of the fields to rule a block out."""
     if isinstance(keys, FieldKeys):
         return blocks_of(keys.field, keys.fingerprints)
     found = [matching_blocks(part, blocks_of, count) for part in keys.parts]

@@ -25,7 +25,7 @@ from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 Int64Array = NDArray[np.int64]
 
 _NO_HEADER = np.zeros(1, dtype=HEADER_DTYPE)
-"""Its messages cannot be read one by one, as it knows no places."""
+"""The header in all answers: lookup files know no places, so their messages cannot be read one by one."""
 
 
 class LookupWarning(RuntimeWarning):
@@ -37,7 +37,7 @@ def is_looked_up(segment: Segment) -> bool:
     try:
         return bool(fields_in(derived_folder_of(segment)))
     except LogError:
-        # Whoever asks is told.
+        # The next read of the file warns.
         return True
 
 
@@ -45,7 +45,8 @@ def is_looked_up(segment: Segment) -> bool:
 class Cover:
     """Which blocks of a segment may hold a match, `(blocks,)`, from the offset `first` on; known up to `stop`.
 
-    Of an open segment it holds while the chunk of the `mark` stands: a recovery may cut what then grows again.
+    For an open segment it is valid while the chunk of the `mark` is unchanged: a recovery may cut the segment, which
+    then grows again.
     """
 
     first: int
@@ -55,14 +56,14 @@ class Cover:
     mark: Mark | None
 
     def ranges(self) -> tuple[Int64Array, Int64Array]:
-        """Begin and end of the offsets that may match, ascending and apart."""
+        """Begin and end of the ranges of offsets that may match, ascending and disjoint."""
         borders = np.flatnonzero(np.diff(self.blocks, prepend=False, append=False))
         offsets = self.first + borders * self.block_messages
         return offsets[::2], np.minimum(offsets[1::2], self.stop)
 
 
 class LookupSource:
-    """What lookup files say for the filter of a request; see `AnswerSource`. Nothing that it says is certain."""
+    """Answers from lookup files for the filter of a request; see `AnswerSource`. No match that it names is certain."""
 
     def __init__(self, request: ScanRequest) -> None:
         usable = request.filter is not None and request.lookup and not request.exact
@@ -72,7 +73,7 @@ class LookupSource:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name as shown to users."""
         return "lookup"
 
     @property
@@ -81,7 +82,7 @@ class LookupSource:
         return self._filter is not None
 
     def close(self) -> None:
-        """There is no file open between questions."""
+        """Does nothing: no file stays open between questions."""
 
     def count(self, counters: ScanCounters, *, chunks: int, messages: int) -> None:
         """See `AnswerSource`."""
@@ -140,7 +141,7 @@ class LookupSource:
             first = stop
 
     def left(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Int64Array | None:
-        """See `AnswerSource`: in small chunks a look at each takes longer than all else."""
+        """See `AnswerSource`. Worth having: with small chunks, a look at each takes longer than all else."""
         cover, place = self._cover(reader, int(rows[0])), in_a_row(rows)
         if cover is None or not isinstance(place, slice):
             return None
@@ -152,12 +153,12 @@ class LookupSource:
         """None: chunks are read in full."""
 
     def distrust(self, answer: Answer, reason: str) -> None:
-        """Nothing is read by what it says of single messages."""
+        """Does nothing: no message is read alone because of its answers."""
 
     def _cover(self, reader: SegmentReader, row: int) -> Cover | None:
-        """What is known of a segment, looked up once; of an open one again when a run of blocks has come.
+        """The cover of a segment, looked up once; for an open segment again after each new run of blocks.
 
-        Who follows its end, and asks for rows near it, does not look.
+        Rows near the end of an open segment cause no look-up.
         """
         known, segment, runs = self._known, reader.segment, 0
         if known is not None and known[0] is not reader:
@@ -176,7 +177,7 @@ class LookupSource:
         return known[2]
 
     def _look(self, reader: SegmentReader) -> Cover | None:
-        """What lookup files say of a segment, or the tail of an open one; None if nothing."""
+        """The cover from the lookup files of a segment, or the tail of an open one; None if it does not help."""
         segment = reader.segment
         fields = self._files.fields(segment)
         keys = block_keys(self._filter, fields) if self._filter is not None and fields else None
@@ -198,13 +199,13 @@ class LookupSource:
 
         found = matching_blocks(keys, blocks_of, count) if count else None
         if found is None or 2 * int(found.sum()) > count:
-            # Reading all is hardly dearer, and is shared with other readers.
+            # Reading all costs hardly more, and is shared with other readers.
             return None
         return Cover(first, stop, size, found, mark)
 
 
 class _Files:
-    """The lookup files of segments, as somebody asks one after the other; warns once of what cannot be used."""
+    """The lookup files of segments, asked one segment after the other; warns once if a file cannot be used."""
 
     def __init__(self) -> None:
         self._fields: tuple[Path, tuple[str, ...]] | None = None
@@ -234,7 +235,7 @@ class _Files:
         except CorruptSidecarError as error:
             self._warn(str(error))
         except LogError:
-            # Whoever reads the segment finds what is wrong with it, and says so.
+            # The reader of the segment finds the damage, and reports it.
             pass
         return None
 
@@ -245,7 +246,7 @@ class _Files:
 
 
 def _shape_of(segment: Segment) -> tuple[int, int]:
-    """How many blocks a sealed segment has, and of how many messages."""
+    """The number of blocks of a sealed segment, and the number of offsets of a block."""
     assert segment.stop_offset is not None
     offsets = segment.stop_offset - segment.first_chunk_id
     size = block_messages_of(offsets)
@@ -253,14 +254,14 @@ def _shape_of(segment: Segment) -> tuple[int, int]:
 
 
 class ValueLookup:
-    """Which chunks of sealed segments have a message with one of some filter values, by lookup files of their field.
+    """Finds the chunks of sealed segments that may hold one of some filter values, by lookup files of their field.
 
-    A Bloom filter of at most 255 bytes says little of values of high cardinality; this is for requests by such values,
-    which deliver whole chunks. It speaks for chunks whose values were made from the field, as it was declared then.
+    A Bloom filter of at most 255 bytes says little of values of high cardinality; this is for requests by filter
+    values, which deliver whole chunks. It rules out only chunks written while the field was the declared source.
     """
 
     def __init__(self, settings: StreamSettings, values: Collection[bytes]) -> None:
-        """`values` are not empty, and none is the empty value, which stands for messages without one."""
+        """At least one of `values`, and none empty: the empty value stands for messages without a value."""
         self._settings = settings
         self._fingerprints = fingerprints_of_values(values)
         self._declared = {each.field for each in settings.declared}
@@ -268,7 +269,7 @@ class ValueLookup:
         self._files = _Files()
 
     def keep(self, segment: Segment, chunk_ids: Int64Array, next_ids: Int64Array) -> NDArray[np.bool_]:
-        """`(chunks,)`: those that have to be read; all of an open segment. Cost: reading parts of a file, once."""
+        """`(chunks,)`: which have to be read; all of an open segment. Cost: reading parts of a file, once."""
         keep = np.ones(len(chunk_ids), dtype=np.bool_)
         if not segment.is_sealed or not len(chunk_ids):
             return keep
@@ -289,7 +290,7 @@ class ValueLookup:
 
 
 def _chunks_of(cover: Cover, chunk_ids: Int64Array, within: OffsetRange) -> Int64Array:
-    """The numbers of the chunks, ascending, that reach into blocks that may match, as far as those lie `within`."""
+    """The numbers of the chunks, ascending, with offsets `within` that lie in blocks that may match."""
     starts, stops = (bounds.clip(within.start, within.stop) for bounds in cover.ranges())
     starts, stops = starts[starts < stops], stops[starts < stops]
     firsts = np.maximum(np.searchsorted(chunk_ids, starts, side="right") - 1, 0)
@@ -301,7 +302,7 @@ def _chunks_of(cover: Cover, chunk_ids: Int64Array, within: OffsetRange) -> Int6
 
 
 def _before(cover: Cover, sums: Int64Array, offsets: Int64Array) -> Int64Array:
-    """How many offsets of blocks that may match lie before each offset."""
+    """For each offset: the number of offsets before it that lie in blocks that may match."""
     places = np.clip(offsets - cover.first, 0, cover.stop - cover.first)
     blocks = places // cover.block_messages
     inside = np.append(cover.blocks, False)[blocks]

@@ -1,14 +1,14 @@
 """From fingerprints to the blocks that hold them: the content of a lookup file, and of the tail of an open segment.
 
-A *block* is a range of offsets. Each different pair of a fingerprint and a block is an entry of 16 bits. A fingerprint,
-as a fraction of 2^32, times the number of buckets is the number of its bucket; what is behind the point, times the
-number of remainders, is its remainder; and the entry is the remainder x blocks + the block. Entries lie in the order of
-buckets and in them of their values; `starts` says where each bucket begins. Buckets hold 16 entries on average, so a
-value is looked up in two reads, of some bytes each.
+A *block* is a range of offsets. Each distinct pair of a fingerprint and a block is an entry of 16 bits. A fingerprint,
+as a fraction of 2^32, times the number of buckets is the number of its bucket; the part behind the point, times the
+number of remainders, is its remainder; and the entry is the remainder x blocks + the block. Entries are sorted by
+bucket, within a bucket by value; `starts` says where each bucket begins. Buckets hold 16 entries on average, so a value
+is looked up in two reads, of some bytes each.
 
 With B blocks there are 65 536 / B remainders. Of n messages in blocks of 4 096 that makes n / 16 x 65 536 / (n / 4 096)
-= 2^24 places for fingerprints, whatever n is: a block seems to hold a value that it does not hold in 4 096 / 2^24 =
-0.02 % of all cases. Size: two bytes a message, and a quarter for where buckets begin.
+= 2^24 places for fingerprints, for any n: a block seems to hold a value that it does not hold in 4 096 / 2^24 = 0.02 %
+of all cases. Size: two bytes a message for entries, and a quarter of a byte for the starts of buckets.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from headgate.scan.lookup.fingerprints import ANY
 
 BLOCK_MESSAGES = 4096
-"""Offsets of a block; more in a segment of more than `MOST_BLOCKS` of them."""
+"""Offsets of a block; more in a segment that would have more than `MOST_BLOCKS` blocks."""
 
 MOST_BLOCKS = 4096
 _ENTRY_VALUES = 1 << 16
 _BUCKET_ENTRIES = 16
 _KEYS_ONE_BY_ONE = 32
-"""Up to so many fingerprints are looked up by reading their buckets, more by reading everything."""
+"""Up to this many fingerprints are looked up by reading their buckets, more by reading everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Shape:
 
     @property
     def remainders(self) -> int:
-        """How many fingerprints of one bucket can be told apart."""
+        """The number of fingerprints of one bucket that can be told apart."""
         return _ENTRY_VALUES // self.blocks
 
     @property
@@ -51,7 +51,7 @@ class Shape:
         return 1 <= self.blocks <= MOST_BLOCKS and 1 <= self.buckets < 1 << 31 and self.block_messages >= 1
 
     def places(self, fingerprints: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of each the bucket, and the entry for block 0 there."""
+        """For each fingerprint its bucket, and its entry for block 0 there."""
         scaled = fingerprints.astype(np.int64)
         scaled *= self.buckets
         least = scaled & 0xFFFFFFFF
@@ -63,14 +63,14 @@ class Shape:
 
 
 class Source(Protocol):
-    """Where the arrays of a table are read from. Raises CorruptSidecarError for what does not check."""
+    """Where the arrays of a table are read from. Raises CorruptSidecarError for bytes that fail their check."""
 
     @property
     def shape(self) -> Shape:
         """How values become entries."""
 
     def starts(self, start: int, stop: int) -> NDArray[np.uint32]:
-        """Where some buckets begin: of `buckets` + 1."""
+        """The places `start … stop` of the `buckets` + 1 places where buckets begin."""
 
     def entries(self, start: int, stop: int) -> NDArray[np.uint16]:
         """Some of the entries."""
@@ -102,7 +102,7 @@ class Table:
 
 
 def block_messages_of(offsets: int) -> int:
-    """How many offsets a block has in a segment of so many."""
+    """The number of offsets of a block in a segment of `offsets` offsets."""
     size = BLOCK_MESSAGES
     while offsets > size * MOST_BLOCKS:
         size *= 2
@@ -138,7 +138,7 @@ def make_table(
 def blocks_of(table: Source, fingerprints: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """`(blocks,)`: which may hold a value with one of the fingerprints.
 
-    Cost: two reads each, up to some of them; then reading everything. Raises what the source does.
+    Cost: two reads for each fingerprint; for more than some of them, reading everything. Errors: those of the source.
     """
     shape = table.shape
     found = np.zeros(shape.blocks, dtype=np.bool_)

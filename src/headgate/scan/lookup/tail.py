@@ -1,7 +1,7 @@
 """The tail of lookup: tables of an open segment, in the memory of a process that asks for it again and again.
 
-A table is about `RUN_BLOCKS` blocks that are complete; what lies behind the last one is read. The first question costs
-reading what is there, so a process that asks once or twice, such as a command, keeps none.
+A table covers `RUN_BLOCKS` complete blocks; messages behind the last one are read. The first use costs reading all
+messages so far, so a process that asks once or twice, for instance a command, keeps no tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headgate.scan.request import OffsetRange
 RUN_BLOCKS = 16
 
 _FIRST_LOOKS = 4
-"""A tail is made after so many looks at a segment: a planned read takes two."""
+"""A tail is made after this many looks at a segment: a planned read takes two."""
 
 _MOST_TAILS = 64
 
@@ -44,7 +44,7 @@ class Mark:
         return Mark(int(ids[row]), reader.header_bytes(row))
 
     def stands(self, reader: SegmentReader) -> bool:
-        """Whether the chunk lies where the table says: then all before it are what they were.
+        """Whether the chunk is still there, unchanged: then all chunks before it are unchanged.
 
         Cost: reading a header.
         """
@@ -65,11 +65,11 @@ class Tail:
         self._mark: Mark | None = None
 
     def grow(self, reader: SegmentReader, fields: Sequence[str]) -> tuple[int, Mark | None]:
-        """Add what has come; gives how many blocks are known, from the first offset of the segment on.
+        """Add new messages; gives the number of known blocks, from the first offset of the segment on, and a mark.
 
-        With them the last chunk that they are about, None for no blocks: they hold while it stands.
+        The mark is the last chunk of these blocks, None for no blocks: the blocks are valid while it is unchanged.
 
-        Cost: reading what has come; where nothing has, one header.
+        Cost: reading the new messages; without any, one header.
         """
         with self._lock:
             self._looks += 1
@@ -85,7 +85,7 @@ class Tail:
                     mark = Mark.before(reader, within.stop)
                     found = list(values_of(reader, references, within))
                 except LogError:
-                    # Whoever reads these messages finds what is wrong, and says so.
+                    # The reader of these messages finds the damage, and reports it.
                     break
                 if not (mark.stands(reader) and (self._mark is None or self._mark.stands(reader))):
                     # A recovery cut the segment, and it grew again, while it was read.
@@ -102,7 +102,7 @@ class Tail:
             return RUN_BLOCKS * len(self._runs), self._mark
 
     def blocks(self, field: str, fingerprints: NDArray[np.uint32], count: int) -> NDArray[np.bool_] | None:
-        """`(count,)`: which of the first blocks may hold one of some values; None where that is not known."""
+        """`(count,)`: which of the first blocks may hold one of some values; None if not known."""
         with self._lock:
             runs = self._runs[: count // RUN_BLOCKS]
         if RUN_BLOCKS * len(runs) < count or any(field not in run for run in runs):

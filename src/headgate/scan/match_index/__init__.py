@@ -1,11 +1,11 @@
 """The match index: results of registered filters, calculated ahead, so that a reader need not evaluate them again.
 
-    FilterRegistry, Registration                    which filters a stream has registered
-    IndexSettings, Layout                           and how their results are kept
-    Announcement, Change                            what a consumer group asks for, and what came of it
+    FilterRegistry, Registration                    the registered filters of a stream
+    IndexSettings, Layout                           how their results are kept
+    Announcement, Change                            the filter that a consumer group announces, and the outcome
     build_index, build_segment                      make the sidecars that are missing
     GrowingIndex                                    the same while a stream is written, step by step
-    MatchIndex                                      what a reader may believe about a range of chunks
+    MatchIndex                                      answers about chunks (`headgate.scan.answers`)
     SegmentIndex                                    the sidecar of an open segment, for all its readers
     coverage                                        how much of a stream is covered
     bit_array, BitMapParameters                     RocketMQ's bit arrays, the layout `bloom`

@@ -1,6 +1,6 @@
 """The bit map of layout `bloom`: parameters, positions of a consumer's string, bit arrays (rocketmq_filters, 8.1-8.3).
 
-Byte for byte RocketMQ's, so that its own cases decide whether this is right (`rocketmq_bloom.jsonl`).
+It equals RocketMQ's byte for byte, and is tested by RocketMQ's own cases (`rocketmq_bloom.jsonl`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _BLOCK = struct.Struct("<QQ")
 
 @dataclass(frozen=True, slots=True)
 class BitMapParameters:
-    """What a bit map is made with: `positions_per_id` bits are set for an id, among `bit_length`, a multiple of 8."""
+    """The parameters of a bit map: an id sets `positions_per_id` bits among `bit_length`, a multiple of 8."""
 
     positions_per_id: int
     bit_length: int
 
     @staticmethod
     def of(*, expected_consumers: int, max_error_rate_percent: int) -> BitMapParameters:
-        """The parameters for so many consumers and so many false positives (rocketmq_filters, section 8.1).
+        """The parameters for a number of consumers and a rate of false positives (rocketmq_filters, section 8.1).
 
         Raises ConfigError, with the original's words, for a rate outside 1 … 99 or fewer than one consumer.
         """
@@ -108,12 +108,12 @@ def bit_array(bit_length: int, positions: Iterable[int]) -> bytes:
 
 
 def bits_of(count: int) -> NDArray[np.uint8]:
-    """A bit array of `count` bits, all clear, as numpy has it."""
+    """A numpy array of `count` bits, all clear."""
     return np.zeros(-(-count // 8), dtype=np.uint8)
 
 
 def put_bits(array: NDArray[np.uint8], places: NDArray[np.int64], values: NDArray[np.bool_]) -> None:
-    """Give the bits at `places`, ascending, the `values`. Cost: that of the span from the first to the last."""
+    """Set the bits at `places`, ascending, to `values`. Cost: by the span from the first to the last."""
     if len(places):
         first, stop = int(places[0]) // 8, int(places[-1]) // 8 + 1
         bits = np.unpackbits(array[first:stop], bitorder="little")
@@ -122,7 +122,7 @@ def put_bits(array: NDArray[np.uint8], places: NDArray[np.int64], values: NDArra
 
 
 def set_positions(arrays: NDArray[np.uint8], rows: NDArray[np.intp], positions: Iterable[int]) -> None:
-    """Set bits in some of many bit arrays: `arrays` is `(messages, bytes)`, `rows` say in which."""
+    """Set bits in some of many bit arrays: `arrays` is `(messages, bytes)`, `rows` names the arrays."""
     for position in positions:
         arrays[rows, position // 8] |= np.uint8(1 << position % 8)
 

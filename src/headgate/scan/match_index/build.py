@@ -1,7 +1,7 @@
-"""Making the sidecar of a segment: every registered filter over every chunk that is new to it, nothing twice.
+"""Building the sidecar of a segment: every registered filter over every chunk that is new to it, nothing twice.
 
-Pure work on one segment at a time; who runs it, and where, is for others: the Spark job, a broker that writes
-(`growing.py`), a test.
+It works on one segment at a time, and is run by its callers: the Spark job, a broker that writes (`growing.py`), a
+test.
 """
 
 from __future__ import annotations
@@ -59,31 +59,31 @@ _HEADER_ROWS = 16_384
 _HEADER_WORDS = HEADER_BYTES_DTYPE.itemsize // 8
 _WRITE_ATTEMPTS = 3
 _WINDOW_BYTES = 1 << 20
-"""At most so much is decided at a time: it stays in the processor's cache while filter after filter goes over it."""
+"""Limit: bytes decided at a time. They stay in the processor's cache while filter after filter goes over them."""
 
 _FEWEST_RULES = 4
-"""From so many filters on a rule set is faster than one after the other."""
+"""From this many filters on a rule set is faster than one filter after the other."""
 
 _KEPT_FILTERS = 1024
 
 
 @dataclass(slots=True)
 class BuildCounters:
-    """What a build did."""
+    """Counters of a build."""
 
     segments: int = 0
     segments_written: int = 0
-    """Segments whose sidecar is new or replaced; the others had all that is asked for."""
+    """Segments with a new or replaced sidecar; the other sidecars were complete."""
     chunks: int = 0
     chunks_decided: int = 0
     """Chunks that were read, because they or a filter were new to the sidecar."""
     chunks_corrupt: int = 0
-    """Chunks that do not check: readers find them without the index."""
+    """Damaged chunks: readers find them without the index."""
     messages_decided: int = 0
     bytes_written: int = 0
 
     def add(self, other: BuildCounters) -> None:
-        """Add what another build did."""
+        """Add the counters of another build."""
         for counter in fields(self):
             setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
 
@@ -91,10 +91,10 @@ class BuildCounters:
 def build_index(stream: Stream, *, now_ms: int, full: bool = False, from_offset: int = 0) -> BuildCounters:
     """Bring the sidecars of a stream up to date, segment by segment, in this process.
 
-    With `from_offset` only those of the segment that has it, and of later ones.
+    With `from_offset` only those of the segment that holds it, and of later segments.
 
-    Raises FilterError or ConfigError for a registered text that is no filter here, LogError for files that cannot be
-    written. `full` computes everything anew.
+    Raises FilterError or ConfigError for a registered text that is not a valid filter, LogError for files that cannot
+    be written. `full` computes everything anew.
     """
     registration = prepare_build(stream, now_ms=now_ms)
     done = BuildCounters()
@@ -106,10 +106,10 @@ def build_index(stream: Stream, *, now_ms: int, full: bool = False, from_offset:
 
 
 def prepare_build(stream: Stream, *, now_ms: int) -> Registration:
-    """What to build: the registered filters, all of them checked; removes what nobody needs any more.
+    """The registered filters to build, all of them checked; removes filters and sidecars not needed any more.
 
-    That are filters dead for a day, sidecars without a segment, and, without a filter, all sidecars. Raises LogError
-    that names the registry for one that cannot be read, or that has a filter that cannot be used here.
+    It removes filters dead for a day, sidecars without a segment, and, without a filter, all sidecars. Raises LogError
+    that names the registry, if it cannot be read or has a filter that cannot be used here.
     """
     registry = FilterRegistry(stream)
     with registry.changing() as change:
@@ -151,7 +151,7 @@ def build_segment(segment: Segment, registration: Registration, *, full: bool = 
 
 
 def replace_sidecar(segment: Segment, blocks: Sequence[BlockContent], *, flushed: bool = True) -> int:
-    """Write a sidecar; again if a writer starts just now, which removes files that are about to be renamed."""
+    """Write a sidecar; tries again if a starting writer removed the new file before it was renamed."""
     for attempt in range(1, _WRITE_ATTEMPTS + 1):
         try:
             return write_sidecar(segment, blocks, flushed=flushed)
@@ -162,7 +162,7 @@ def replace_sidecar(segment: Segment, blocks: Sequence[BlockContent], *, flushed
 
 
 def opened_sidecar(segment: Segment) -> Sidecar | None:
-    """The sidecar of a segment; None without one that can be used."""
+    """The sidecar of a segment; None without a usable one."""
     try:
         return Sidecar.open(segment)
     except CorruptSidecarError:
@@ -171,7 +171,7 @@ def opened_sidecar(segment: Segment) -> Sidecar | None:
 
 @dataclass(frozen=True, slots=True)
 class WantedFilter:
-    """A registered filter, and what its results are kept by."""
+    """A registered filter, and the key of its results."""
 
     id: str
     expression: Filter
@@ -184,7 +184,7 @@ class WantedFilter:
 
 
 def wanted_filters(registration: Registration) -> list[WantedFilter]:
-    """What is registered, in order. Raises FilterError, ConfigError for a text that is no filter here."""
+    """The registered filters, in order. Raises FilterError, ConfigError for a text that is not a valid filter."""
     found = []
     for each in registration.filters:
         expression, key = _parsed(each.text, each.dialect)
@@ -201,14 +201,14 @@ def _parsed(text: str, dialect: str) -> tuple[Filter, FilterKey]:
 
 
 def bit_map_of(registration: Registration) -> BitMapParameters | None:
-    """How bit arrays are made; None in the layout `exact`."""
+    """The parameters of bit arrays; None in the layout `exact`."""
     settings = registration.settings
     return settings.bit_map if settings.layout is Layout.BLOOM else None
 
 
 @dataclass(slots=True, eq=False)
 class _Column:
-    """One filter while its results are put together: `covered` `(chunks,)`, `bits` one per offset or None."""
+    """One filter while its results are collected: `covered` `(chunks,)`, `bits` one per offset or None."""
 
     wanted: WantedFilter
     covered: Mask
@@ -256,11 +256,11 @@ class Building:
 
     @property
     def parameters(self) -> str:
-        """How a sidecar names the way in which bit arrays are made."""
+        """The parameters of bit arrays, as a sidecar names them."""
         return "" if self._bit_map is None else parameters_name(self._bit_map)
 
     def missing(self, key: FilterKey) -> list[tuple[int, int]]:
-        """The rows, in ranges, without results of a filter; tracking chunks need none."""
+        """The ranges of rows without results of a filter; tracking chunks need none."""
         column = next(each for each in self._columns if each.wanted.key == key)
         found = _ranges(self._user & ~column.covered)
         return [(first + self._rows.start, stop + self._rows.start) for first, stop in found]
@@ -268,9 +268,9 @@ class Building:
     # what is there already
 
     def take_over(self, sidecar: Sidecar | None) -> bool:
-        """Take results of a sidecar, for chunks that are still the same; blocks that do not check count for nothing.
+        """Take over the results of a sidecar for chunks that are unchanged; damaged blocks are ignored.
 
-        Gives whether the sidecar is already what this would make of it: one block, about all these chunks and filters.
+        Gives whether the sidecar is already as a build would write it: one block with all these chunks and filters.
         """
         if sidecar is None or sidecar.parameters != self.parameters:
             return False
@@ -333,7 +333,7 @@ class Building:
         """The columns that a block has results of, with their numbers in it."""
         numbers: dict[tuple[str, FilterKey], int] = {}
         for number, each in enumerate(block.filters):
-            # Bit arrays are told apart by id, so there the results of another id are of no use.
+            # Bit arrays depend on the id, so results of another id cannot be used there.
             name = each.id if self._bit_map is not None else ""
             numbers.setdefault((name, FilterKey(each.dialect, each.text_hash, each.evaluator)), number)
         names = [column.wanted.id if self._bit_map is not None else "" for column in self._columns]
@@ -399,7 +399,7 @@ class Building:
         self._entries["crc"][places] = _checksums(messages.data, starts, sizes)
 
     def _match(self, messages: EncodedMessages, places: Int64Array, chunks: Int64Array) -> None:
-        """Ask the filters about those of the messages that lie in chunks which they do not cover."""
+        """Evaluate each filter over the messages of chunks that it does not cover."""
         whole = [column for column in self._columns if not column.covered[chunks].any()]
         if len(whole) >= _FEWEST_RULES:
             found = _rules(tuple(column.wanted.expression for column in whole)).match(messages, now_ms=0)
@@ -413,7 +413,7 @@ class Building:
             rows = np.flatnonzero(~column.covered[chunks])
             if len(rows) and column not in whole:
                 part = messages if len(rows) == len(messages) else messages.take(rows)
-                # A registered filter knows no time.
+                # A registered filter does not depend on the time.
                 self._put(column, places[rows], column.wanted.expression.mask(part, now_ms=0))
 
     def _put(self, column: _Column, places: Int64Array, matches: Mask) -> None:
@@ -458,12 +458,12 @@ def _ranges(mask: Mask) -> list[tuple[int, int]]:
 
 @functools.lru_cache(4)
 def _rules(filters: tuple[Filter, ...]) -> RuleSet:
-    """A rule set of some filters: it takes a while to make, and they stay the same."""
+    """A rule set of some filters, cached: making it takes a while, and the filters seldom change."""
     return RuleSet(filters)
 
 
 def _headers(reader: SegmentReader, first_row: int, stop_row: int) -> NDArray[np.void]:
-    """The headers of some chunks now, `(chunks,)` of HEADER_BYTES_DTYPE; zeros near one that does not check."""
+    """The headers of some chunks now, `(chunks,)` of HEADER_BYTES_DTYPE; zeros near a damaged one."""
     found = np.zeros(stop_row - first_row, dtype=HEADER_BYTES_DTYPE)
     for first in range(first_row, stop_row, _HEADER_ROWS):
         stop = min(first + _HEADER_ROWS, stop_row)

@@ -10,9 +10,9 @@ from headgate.log import Sidecar, Stream
 
 @dataclass(slots=True)
 class Coverage:
-    """What the sidecars of a stream say they hold, taken at their word.
+    """The coverage of a stream by its sidecars, as these state it, unchecked.
 
-    `messages` by filter (id, language, text hash), those that were decided twice counted twice; `size_bytes` of all;
+    `messages` by filter (id, language, text hash); messages decided twice count twice. `size_bytes` of all sidecars;
     `damaged` says why some cannot be used.
     """
 

@@ -1,10 +1,10 @@
-"""The match index of a stream that is being written: new chunks first, step by step, what else is missing later.
+"""The match index of a stream that is being written: new chunks first, step by step; other missing results later.
 
-A step decides the chunks that came since the last one, and appends a block to the sidecar of the segment that grows.
-When nothing is new it fills in what filters that came later do not cover of that segment. A file of many blocks, and
-one whose segment is full, is written anew as one block. What is known about a file is learned from it when the segment
-is opened, and when another process replaced it. Nothing is flushed: while much is written that takes seconds, and what
-a power loss damages does not check.
+A step decides the chunks that came since the last one, and appends a block to the sidecar of the growing segment. When
+no chunk is new it fills in: it decides the segment's older chunks for filters registered later. A file of many blocks,
+or of a full segment, is written anew as one block. The state of a file is read from it when the segment is opened, and
+when another process replaced it. Nothing is flushed: under heavy writes that takes seconds, and the checksums show what
+a power loss damaged.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from headgate.scan.match_index.identity import FilterKey
 from headgate.scan.match_index.registry import REGISTRY_NAME, FilterRegistry
 
 STEP_BYTES = 64 << 20
-"""Chunks that a step decides at most: a tenth or two of a second."""
+"""Limit: bytes of chunks that a step decides; they take a tenth or two of a second."""
 
 MOST_BLOCKS = 256
-"""A file with more is written anew as one."""
+"""Limit: blocks of a file; with more it is written anew as one block."""
 
 _MOST_UNFINISHED = 4
-"""Full segments that are still filled in for filters that came late; what is older is left to a build."""
+"""Limit: full segments that are still filled in for filters registered later; older ones are left to a build."""
 
 _ATTEMPTS = 3
 
@@ -45,13 +45,13 @@ Rows = tuple[int, int]
 class GrowingIndex:
     """The match index of one stream, from an offset on. One step at a time, in any thread.
 
-    `is_wanted`: a filter is registered, and the settings say that the broker calculates.
+    `is_wanted`: a filter is registered, and the settings let the broker calculate.
     """
 
     def __init__(self, stream: Stream, offset: int) -> None:
         self.is_wanted = False
         self.offset = offset
-        """Behind what was looked at, or there before."""
+        """The offset behind the chunks that were indexed, or that were there at the start."""
         self.done = BuildCounters()
         self._stream = stream
         self._registry_seen: tuple[int, int, int] | None = None
@@ -60,20 +60,20 @@ class GrowingIndex:
         self._segments: list[_GrowingSegment] = []
 
     def close(self) -> None:
-        """Close files; again is harmless."""
+        """Close the files; closing twice is harmless."""
         while self._segments:
             self._segments.pop().close()
 
     @property
     def has_news(self) -> bool:
-        """Whether the registry is another one than at the last step. Cost: a `stat`."""
+        """Whether the registry changed since the last step. Cost: a `stat`."""
         return self._registry_state() != self._registry_seen
 
     def step(self, stop: int) -> bool:
-        """Index some of what came before the offset `stop`, or fill in; gives whether more is to be done.
+        """Index some new chunks before the offset `stop`, or fill in; gives whether more is to be done.
 
-        Raises FilterError, ConfigError for a registered text that is no filter here, LogError for files that are wrong
-        or cannot be written. What was not written then is done again by the next step.
+        Raises FilterError, ConfigError for a registered text that is not a valid filter, LogError for files that are
+        wrong or cannot be written. The next step repeats work that was not written.
         """
         self._follow_registry()
         if not self.is_wanted:
@@ -124,7 +124,7 @@ class GrowingIndex:
         self.offset = current.index_new(self.offset, stop, self.done)
 
     def _next_segment(self) -> _GrowingSegment | None:
-        """The segment that holds the next offset; of the one before only filling in is left."""
+        """The segment that holds the next offset; the one before is full, and only filled in from now on."""
         segments = self._stream.segments()
         if self._segments and segments and segments[-1].first_chunk_id == self._segments[-1].first_offset:
             return None
@@ -154,12 +154,12 @@ class GrowingIndex:
 
 
 class _GrowingSegment:
-    """One segment: what its sidecar does not have of each filter, `is_full` when no more chunks come."""
+    """One segment, with the rows that its sidecar lacks for each filter; `is_full` when no more chunks come."""
 
     def __init__(
         self, segment: Segment, offset: int, wanted: Sequence[WantedFilter], bit_map: BitMapParameters | None
     ) -> None:
-        """`offset` is where the new chunks begin; those before it are filled in."""
+        """New chunks begin at `offset`; earlier chunks are filled in."""
         self.is_full = False
         self._segment = segment
         self._reader: SegmentReader = segment.open()
@@ -167,7 +167,7 @@ class _GrowingSegment:
         self._bit_map = bit_map
         self._sidecar: Sidecar | None = None
         self._merged = 1
-        """How many blocks the file has after a merge."""
+        """The number of blocks that the file has after a merge."""
         self._missing: dict[FilterKey, list[Rows]] = {}
         self._row = int(self._reader.chunks().chunk_id.searchsorted(offset, side="left"))
         try:
@@ -186,12 +186,12 @@ class _GrowingSegment:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the chunks that were there at the last look."""
+        """The offset behind the chunks of the last look."""
         return self._reader.next_chunk_id
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether something is to be filled in, or the file to be written anew."""
+        """Whether results are to be filled in, or the file is to be written anew."""
         if not self._segment.index_path.exists():
             # Retention deleted it.
             return False
@@ -203,12 +203,12 @@ class _GrowingSegment:
         self._reader.chunks(refresh=True)
 
     def want(self, wanted: Sequence[WantedFilter], bit_map: BitMapParameters | None) -> None:
-        """Other filters are registered, or another layout."""
+        """Take other filters, or another layout."""
         self._wanted, self._bit_map = wanted, bit_map
         self._learn()
 
     def _learn(self) -> None:
-        """Find out what the sidecar has of the chunks that are not new, and what is missing."""
+        """Find the results that the sidecar has, and those it lacks, for chunks that are not new."""
         self._sidecar = opened_sidecar(self._segment)
         self._merged, self._missing = 1, {}
         if self._row:
@@ -217,7 +217,7 @@ class _GrowingSegment:
             self._missing = {each.key: building.missing(each.key) for each in self._wanted}
 
     def index_new(self, offset: int, stop: int, done: BuildCounters) -> int:
-        """Index new chunks before the offset `stop`, some; gives the offset behind them."""
+        """Index some new chunks before the offset `stop`; gives the offset behind them."""
         self.look()
         table = self._reader.chunks()
         if self._row > len(table):
@@ -235,7 +235,7 @@ class _GrowingSegment:
         return self.next_offset if stop_row >= len(table) else int(table.chunk_id[stop_row])
 
     def fill_in(self, done: BuildCounters) -> None:
-        """Index some of what is missing, or write the file anew."""
+        """Index some of the missing rows, or write the file anew."""
         first = next((ranges[0] for ranges in self._missing.values() if ranges), None)
         if first is None:
             self._merge(done)
@@ -246,11 +246,11 @@ class _GrowingSegment:
         building.decide(done)
         self._put(building.blocks(), done)
         for each in wanted:
-            # What does not check stays without results: readers find it.
+            # Damaged chunks stay without results: readers find them.
             self._missing[each.key] = _without(self._missing[each.key], rows)
 
     def _cut(self, first: int, stop: int) -> int:
-        """The row behind so many chunks from a row on as a step decides."""
+        """The row behind the chunks, from a row on, that one step decides."""
         position = self._reader.chunks().position
         if first >= stop:
             return first

@@ -1,4 +1,4 @@
-"""Which filter a kept result belongs to, and which filters may have results kept at all."""
+"""The identity of filters: which one a kept result belongs to, and which may have kept results at all."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ _OF_THE_DELIVERY = tuple(HEADER_FIELDS.index(name) for name in ("first-acquirer"
 
 @dataclass(frozen=True, slots=True)
 class FilterKey:
-    """What makes a filter the same filter: its language, its text, and the state of the program that decides it.
+    """The identity of a filter: its language, its text, and the state of the program that decides it.
 
-    `evaluator` is the state of the evaluators and a digest of the bound tree: what the language makes of the text.
+    `evaluator` is the state of the evaluators and a digest of the bound tree, which is the text as its language binds
+    it.
     """
 
     dialect: str
@@ -40,7 +41,7 @@ class FilterKey:
 def key_of(expression: Filter) -> FilterKey | None:
     """The key of a filter, None for one whose results are never kept.
 
-    A filter that its text alone does not state has none: one with parameters, or given as a map. Cost: parsing it.
+    A filter that its text alone does not define has no key: with parameters, or given as a map. Cost: parsing it.
     """
     dialect = TAGS if expression.dialect is None else expression.dialect
     try:
@@ -59,7 +60,7 @@ def text_hash(text: str) -> str:
 
 
 def _digest(tree: t.Node) -> str:
-    """A name of what a tree says, node by node: trees may be deeper than Python compares or prints."""
+    """A digest of a tree, node by node: trees may be deeper than Python can compare or print."""
     found = hashlib.sha256()
     for node in t.walk(tree):
         operands = {id(operand) for operand in t.children(node)}
@@ -75,8 +76,8 @@ def _digest(tree: t.Node) -> str:
 def check_registrable(expression: Filter) -> None:
     """Refuse a filter whose verdict depends on anything but the stored message: FilterTypeError with the place.
 
-    That is the time (`UTC()`), chance (`newid()`), and what a delivery is about: delivery annotations, `delivery-count`
-    and `first-acquirer`, which a redelivered copy has otherwise. Refused, too, is a language with operators of its own.
+    That is the time (`UTC()`), chance (`newid()`), and fields of the delivery: delivery annotations, `delivery-count`
+    and `first-acquirer`, which differ in a redelivered copy. A language with operators of its own is refused as well.
     """
     node = _volatile_node(expression)
     if node is not None:
@@ -93,7 +94,7 @@ def check_registrable(expression: Filter) -> None:
 
 def _volatile_node(expression: Filter) -> t.Node | None:
     if expression.has_own_rules:
-        # Nothing says when the operators of a language from outside change.
+        # The operators of an external language may change without notice.
         return expression.tree
     for node in t.walk(expression.tree):
         if not isinstance(node, _OF_THE_MESSAGE):

@@ -1,8 +1,8 @@
-"""What the match index says of chunks: which messages may match, where it can be believed, and nothing elsewhere.
+"""Answers from the match index: the messages of chunks that may match, where its results can be believed.
 
 Results are believed for a chunk if the reader's own filter, in this state of the program, is among those the sidecar
-was computed for over that chunk, and the chunk's header is the one that was seen then: it holds the CRC of the data.
-Everything else, a damaged file included, is left to the full read, which decides alone what is right.
+was computed for over that chunk, and the chunk's header, which holds the CRC of the data, is unchanged. All other
+chunks, those of a damaged file included, are left to the full read, which alone decides.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
 Int64Array = NDArray[np.int64]
 
 _MOST_COVERS = 256
-"""Filters of which is kept where the sidecar of a segment has results: four bytes for each chunk."""
+"""Limit: filters whose `Cover` is kept for a segment; four bytes for each chunk."""
 
 _HEADER_WORDS = HEADER_BYTES_DTYPE.itemsize // 8
 
@@ -62,8 +62,8 @@ class _Part:
 class Cover:
     """Where a sidecar has results of a filter: those of row r of the segment are in `parts[owners[r]]`, −1 for none.
 
-    `owners` is `(rows,)` int32, of the segment as it was when the sidecar had so many `blocks`. The first ones of them
-    reach no further than its table: they have the `settled_parts`, and are not looked at again when it grows.
+    `owners` is `(rows,)` int32, of the segment as it was when the sidecar had `blocks` blocks. The first
+    `settled_blocks` lie within its chunk table: their parts, `settled_parts`, are not looked at again when it grows.
     """
 
     sidecar: Sidecar
@@ -76,13 +76,13 @@ class Cover:
 
 @dataclass(slots=True)
 class _IndexAnswer(Answer):
-    """An answer of the match index; `cover` says where it is from, None where nothing is trusted."""
+    """An answer of the match index; `cover` is its source, None where nothing is trusted."""
 
     cover: Cover | None
 
 
 class SegmentIndex:
-    """The sidecar of an open segment as it grows, and what it has of each filter: for all readers, in any thread."""
+    """The growing sidecar of an open segment, with its cover for each filter: for all readers, in any thread."""
 
     def __init__(self, reader: SegmentReader) -> None:
         self._reader = reader
@@ -100,7 +100,7 @@ class SegmentIndex:
         return self._reader
 
     def look(self) -> CorruptSidecarError | None:
-        """Look whether there is a sidecar, another one, or more of it; gives what is wrong with it.
+        """Look whether the sidecar was made, replaced or grew; gives the error of a damaged one.
 
         Cost: two `stat` where nothing happened.
         """
@@ -169,7 +169,7 @@ class SegmentIndex:
         return Cover(sidecar, len(blocks), owners, tuple(parts), settled, settled_parts)
 
     def drop(self, block: SidecarBlock) -> None:
-        """Ask a block nothing more: it is damaged."""
+        """Stop using a damaged block."""
         with self._lock:
             self._dropped.add(block)
             self._covers.clear()
@@ -183,7 +183,7 @@ class _Headers:
     headers: NDArray[np.void]
 
     def of(self, rows: Int64Array) -> NDArray[np.void]:
-        """Those of some of the rows."""
+        """The headers of some of the rows."""
         return self.headers[rows - self.start]
 
 
@@ -209,34 +209,34 @@ class MatchIndex:
 
     @functools.cached_property
     def _key(self) -> FilterKey | None:
-        """Which results are those of the filter; None if none may be kept."""
+        """The key of the filter's results; None if none may be kept."""
         return None if self._filter is None else key_of(self._filter)
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name as shown to users."""
         return "match index"
 
     @property
     def is_asked(self) -> bool:
-        """Whether there is any use in asking: the request allows it."""
+        """Whether the request has a filter and allows the match index."""
         return self._filter is not None
 
     def use(self, segment: SegmentIndex) -> None:
-        """Ask this of its segment from now on: it is shared with other readers."""
+        """Use this index of its segment from now on; other readers share it."""
         self._segment = segment
 
     def close(self) -> None:
-        """Give the open files back; the next question opens them again."""
+        """Release the open files; the next question opens them again."""
         self._segment = None
 
     def count(self, counters: ScanCounters, *, chunks: int, messages: int) -> None:
-        """Count what an answer spared."""
+        """Count the chunks and messages that an answer spared."""
         counters.chunks_skipped_by_index += chunks
         counters.messages_decided_by_index += messages
 
     def reach(self, reader: SegmentReader, row: int) -> tuple[int, int]:
-        """The next rows without a gap, from `row` on, that the index may say something of: begin and end."""
+        """Begin and end of the next rows without a gap, from `row` on, that the index may say something of."""
         cover = self._cover(reader)
         if cover is None or row >= len(cover.owners):
             return row, row
@@ -249,7 +249,7 @@ class MatchIndex:
         return row + first, row + stop
 
     def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
-        """What the index says of chunks, in pieces of bounded size, together all `rows`, in their order."""
+        """The answers of the index for chunks, in pieces of bounded size: together all `rows`, in their order."""
         for piece in pieces(reader, rows):
             yield self._answer(reader, piece, within)
 
@@ -257,7 +257,7 @@ class MatchIndex:
         """See `AnswerSource`: it looks at each."""
 
     def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
-        """Entries of the offsets `start … stop`, as the blocks have them that an answer is from; None if unreadable.
+        """Entries of the offsets `start … stop` from the blocks of an answer; None if a block cannot be read.
 
         Zeros for chunks that the answer does not trust.
         """
@@ -281,7 +281,7 @@ class MatchIndex:
         return found
 
     def distrust(self, answer: Answer, reason: str) -> None:
-        """Pass over the sidecar of an answer from now on: its entries are not what lies in the segment."""
+        """Stop using the sidecar of an answer: its entries do not agree with the segment."""
         cover = self._cover_of(answer)
         if cover is not None:
             self._distrusted = cover.sidecar
@@ -310,7 +310,7 @@ class MatchIndex:
     def _ask(
         self, cover: Cover, reader: SegmentReader, rows: Int64Array, begins: Int64Array, ends: Int64Array
     ) -> tuple[SidecarBlock | None, Answer]:
-        """The answer, and the block that turned out damaged while it was asked; then the answer is nothing."""
+        """The block that turned out to be damaged, or None, and the answer, which is empty with a damaged block."""
         table = reader.chunks()
         owners = np.full(len(rows), -1, dtype=np.int64)
         known = rows < len(cover.owners)
@@ -346,17 +346,17 @@ class MatchIndex:
 
     @staticmethod
     def _headers_now(reader: SegmentReader, rows: Int64Array) -> _Headers:
-        """The headers of a range of rows that holds some; none if one of them does not check."""
+        """The headers of the range from the first to the last of some rows; none if a chunk there is damaged."""
         start, stop = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
         try:
             return _Headers(start, reader.headers(start, stop).records.view(HEADER_BYTES_DTYPE))
         except CorruptChunkError:
-            # Whoever reads these chunks in full finds the one that does not check, and says so.
+            # The reader that reads these chunks in full finds the damaged one, and reports it.
             return _Headers(start, np.empty(0, dtype=HEADER_BYTES_DTYPE))
 
     @staticmethod
     def _seen(block: SidecarBlock, rows: Int64Array, now: _Headers) -> tuple[NDArray[np.bool_], bool]:
-        """Which chunks have the header that a block knows, and whether it knows another one of any."""
+        """Which chunks have the header that a block knows, and whether any chunk has another header."""
         start, stop = int(rows[0]), int(rows[-1]) + 1
         known = block.headers(start, stop)[rows - start].view(np.uint64).reshape(-1, _HEADER_WORDS)
         found = now.of(rows).view(np.uint64).reshape(-1, _HEADER_WORDS)
@@ -408,7 +408,7 @@ def _runs(owners: NDArray[np.integer[Any]], items: Int64Array) -> list[Int64Arra
 
 
 def _may_match(part: _Part, begins: Int64Array, ends: Int64Array) -> Int64Array:
-    """The offsets in some ranges, ascending and apart, that may match; that do in the layout `exact`."""
+    """The offsets in some ranges, ascending and disjoint, that may match; in the layout `exact` they do match."""
     block, start, stop = part.block, int(begins[0]), int(ends[-1])
     if block.directory.arrays is None:
         may = block.bits(part.number, start, stop)
@@ -421,12 +421,12 @@ def _may_match(part: _Part, begins: Int64Array, ends: Int64Array) -> Int64Array:
 
 
 def parameters_name(parameters: BitMapParameters) -> str:
-    """How a sidecar names the parameters of its bit arrays."""
+    """The name of the parameters of bit arrays in a sidecar."""
     return f"{parameters.positions_per_id}/{parameters.bit_length}"
 
 
 def parameters_named(name: str, block: SidecarBlock) -> BitMapParameters:
-    """The parameters of that name; CorruptSidecarError for an invalid name, or arrays of another size."""
+    """The parameters of a name; CorruptSidecarError for an invalid name, or arrays of another size."""
     positions, _, bits = name.partition("/")
     if positions.isdecimal() and bits.isdecimal() and len(name) < 20:
         found = BitMapParameters(int(positions), int(bits))
@@ -436,7 +436,7 @@ def parameters_named(name: str, block: SidecarBlock) -> BitMapParameters:
 
 
 def _inside(begins: Int64Array, ends: Int64Array, count: int) -> NDArray[np.bool_]:
-    """`(count,)`: which places lie in one of some ranges, ascending and apart."""
+    """`(count,)`: which places lie in one of some ranges, ascending and disjoint."""
     borders = np.zeros(count + 1, dtype=np.int8)
     borders[begins] += 1
     borders[ends] -= 1

@@ -1,9 +1,9 @@
-"""The filters of a stream whose results are kept, with versions and liveness (rocketmq_filters, section 9).
+"""The registry: filters of a stream with kept results, their versions and liveness (rocketmq_filters, section 9).
 
     <stream folder>/match-filters.json     settings and filters; replaced by rename
     <stream folder>/match-filters.lock     held while it is changed
 
-Readers do not look here: they believe what a sidecar says was computed (docs/design/match-index.md).
+Readers do not look here: a sidecar itself names the filters that it has results of (docs/design/match-index.md).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOCK_NAME = "match-filters.lock"
 REGISTRY_FORMAT = 1
 
 KEPT_DEAD_MS = 24 * 3_600_000
-"""For this time the results of a filter without consumers are still kept up."""
+"""How long the results of a filter without consumers are still kept up to date."""
 
 _DEAD_SINCE_AT_START_MS = 30_000
 _MOST_ID_CHARACTERS = 1000
@@ -37,8 +37,8 @@ _MOST_ID_CHARACTERS = 1000
 class RegisteredFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One filter: `id` is `<group>#<topic>` for a consumer group, else any name.
 
-    `version` grows with every subscription; `born_ms` is when this text came in force, for information; `dead_ms` when
-    its last consumer left, None while it lives. A `standing` filter was registered by hand and dies of nothing.
+    `version` grows with every subscription; `born_ms` is when this text came into force, for information; `dead_ms` is
+    when its last consumer left, None while it is alive. A `standing` filter was registered by hand and never dies.
     """
 
     id: str
@@ -50,26 +50,26 @@ class RegisteredFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     standing: bool = False
 
     def parsed(self) -> Filter:
-        """The filter itself; FilterError or ConfigError if its text is no filter here."""
+        """The filter itself; FilterError or ConfigError if its text is not a valid filter."""
         expression = Filter.stated(self.text, self.dialect)
         check_registrable(expression)
         return expression
 
 
 class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of the registry, filters in the order in which they came."""
+    """The content of the registry, filters in the order of registration."""
 
     settings: IndexSettings = IndexSettings()
     filters: tuple[RegisteredFilter, ...] = ()
     format: int = REGISTRY_FORMAT
 
     def find(self, filter_id: str) -> RegisteredFilter | None:
-        """The filter of that id."""
+        """The filter with an id, or None."""
         return next((each for each in self.filters if each.id == filter_id), None)
 
 
 class Change(enum.Enum):
-    """What an announcement did."""
+    """The outcome of an announcement."""
 
     NEW = "new"
     REPLACED = "replaced"
@@ -78,13 +78,14 @@ class Change(enum.Enum):
     REVIVED = "revived"
     IGNORED = "ignored"
     REFUSED = "refused"
-    """The text is no filter, or none whose results can be kept; an older text of that id is not registered any more."""
+    """The text is no filter, or its results cannot be kept; an older text of that id is not registered any more."""
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """What a consumer group asks of a topic.
+    """The filter of a consumer group for a topic.
 
-    Tags are checked by hash anyway: an announcement of them registers nothing, like an empty one; by hand they can be.
+    Tags are checked by hash anyway: an announcement of tags, like an empty one, registers nothing; by hand tags can be
+    registered.
     """
 
     text: str
@@ -97,12 +98,12 @@ class Announcement(msgspec.Struct, frozen=True):
         return bool(self.text) and self.dialect != TAGS
 
     def says_the_same(self, other: Announcement) -> bool:
-        """Whether it differs in its version at most."""
+        """Whether the two differ at most in their version."""
         return self.text == other.text and self.dialect == other.dialect
 
 
 class RegistryChange:
-    """The registry of one stream while nobody else changes it: what is done to it is written once, at the end."""
+    """The registry of one stream, under its lock: all changes are written once, at the end."""
 
     __slots__ = ("_filters", "_settings")
 
@@ -116,12 +117,12 @@ class RegistryChange:
         return Registration(self._settings, tuple(self._filters.values()))
 
     def configure(self, settings: IndexSettings) -> None:
-        """Other settings. Raises ConfigError."""
+        """Change the settings. Raises ConfigError."""
         settings.check()
         self._settings = settings
 
     def announce(self, filter_id: str, wanted: Announcement, *, now_ms: int, standing: bool = False) -> Change:
-        """A consumer's heartbeat (section 9), or with `standing` a registration by hand. ConfigError for an id."""
+        """Take a consumer's heartbeat (section 9), or with `standing` a registration by hand. ConfigError for an id."""
         if not standing and not wanted.is_registered:
             return Change.IGNORED
         _check_id(filter_id)
@@ -149,7 +150,7 @@ class RegistryChange:
         )
 
     def retire(self, filter_id: str, *, now_ms: int) -> bool:
-        """The last consumer of a filter is gone: it is dead from now on. False if there was none alive."""
+        """The last consumer of a filter left: the filter is dead from now on. False if no such filter was alive."""
         old = self._filters.get(filter_id)
         if old is None or old.standing or old.dead_ms is not None:
             return False
@@ -157,11 +158,11 @@ class RegistryChange:
         return True
 
     def remove(self, filter_id: str) -> bool:
-        """Forget a filter; False if there is none of that id."""
+        """Remove a filter; False if there is none with this id."""
         return self._filters.pop(filter_id, None) is not None
 
     def clean(self, *, now_ms: int) -> list[str]:
-        """Forget what has been dead for a day; gives the ids."""
+        """Remove filters that have been dead for a day; gives their ids."""
         filters = self._filters.values()
         old = [each.id for each in filters if each.dead_ms is not None and now_ms - each.dead_ms >= KEPT_DEAD_MS]
         for filter_id in old:
@@ -169,7 +170,7 @@ class RegistryChange:
         return old
 
     def restart(self, *, now_ms: int) -> None:
-        """A broker starts: no consumer is there yet, so what was alive counts as dead since half a minute."""
+        """A broker starts, without consumers yet: filters that were alive count as dead since half a minute."""
         for each in self._filters.values():
             if not each.standing and each.dead_ms is None:
                 self._filters[each.id] = _dead(each, now_ms - _DEAD_SINCE_AT_START_MS)
@@ -185,7 +186,7 @@ class FilterRegistry:
         self._foreign = stream.is_foreign
 
     def read(self) -> Registration:
-        """What is registered now; without a file nothing, with default settings. LogError for a file that is wrong."""
+        """The registered filters and settings; without a file none, and defaults. LogError for a file that is wrong."""
         path = self._folder / REGISTRY_NAME
         try:
             raw = path.read_bytes()
@@ -217,13 +218,13 @@ class FilterRegistry:
             return change.announce(filter_id, wanted, now_ms=now_ms, standing=True)
 
     def remove(self, filter_id: str) -> bool:
-        """Forget a filter; False if there is none of that id."""
+        """Remove a filter; False if there is none with this id."""
         with self.changing() as change:
             return change.remove(filter_id)
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[RegistryChange]:
-        """Change the registry while nobody else does; written at the end, if anything is different then.
+        """Change the registry under its lock; it is written at the end, if anything changed.
 
         Raises StreamReadOnlyError for a foreign stream, StorageFullError, LogError.
         """
@@ -238,7 +239,7 @@ class FilterRegistry:
         except OSError as error:
             raise storage_error(error, path) from error
         try:
-            # Held for a few file operations only, and freed by the kernel at death: no limit on the wait.
+            # No limit on the wait: the lock is held for a few file operations only, and the kernel frees it at death.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             before = self.read()
             change = RegistryChange(before)
@@ -251,7 +252,7 @@ class FilterRegistry:
 
 
 def registered_streams(streams: list[Stream]) -> list[tuple[Stream, Registration]]:
-    """The streams that have a registry, with it."""
+    """The streams that have a registry, each with its content."""
     found = [stream for stream in streams if (stream.path / REGISTRY_NAME).exists()]
     return [(stream, FilterRegistry(stream).read()) for stream in found]
 

@@ -1,4 +1,4 @@
-"""How the match index of a stream is made; RocketMQ's own names are understood, too (rocketmq_filters, section 8)."""
+"""Settings of the match index of a stream; RocketMQ's names are accepted as well (rocketmq_filters, section 8)."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _ORIGINAL_NAMES = {
 _EXTENSION = "enableConsumeQueueExt"
 _SIZES = ("expected_consumers", "max_error_rate_percent")
 _MOST_ARRAY_BYTES = 32767 - 20
-"""What an extension record of the original holds (section 8.5)."""
+"""The capacity of an extension record of the original (section 8.5)."""
 
 
 class Layout(enum.Enum):
-    """What is kept per message."""
+    """The form of the results kept per message."""
 
     EXACT = "exact"
     """One bit per registered filter: no second evaluation, and counts without reading messages."""
     BLOOM = "bloom"
-    """RocketMQ's bit array: a fixed size for any number of filters; what it does not rule out is evaluated again."""
+    """RocketMQ's bit array: a fixed size for any number of filters; messages not ruled out are evaluated again."""
 
 
 class IndexSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The settings of one stream. `calculate_filter_bitmap`: a broker that writes the stream keeps the index up itself;
-    without it only `headgate index build` does. The two sizes are those of the layout `bloom`.
+    """The settings of one stream. `calculate_filter_bitmap`: a broker that writes the stream keeps the index up to date
+    itself; without it only `headgate index build` does. The two sizes are for the layout `bloom`.
     """
 
     layout: Layout = Layout.EXACT
@@ -55,7 +55,8 @@ class IndexSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def parse(given: Mapping[str, object]) -> IndexSettings:
         """Settings by name, ours or the original's; values may be text, as options and properties files have them.
 
-        The sizes alone choose the layout `bloom`. ConfigError names what is unknown, wrong, said twice, or contradicts.
+        A size without a layout chooses the layout `bloom`. ConfigError names a setting that is unknown, wrong, given
+        twice, or contradicts another.
         """
         named = _renamed(given)
         values: dict[str, object] = {}
@@ -82,7 +83,7 @@ class IndexSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return settings
 
     def check(self) -> None:
-        """Raise ConfigError for sizes that cannot be, in our names."""
+        """Raises ConfigError for impossible sizes, in our names."""
         if not 1 <= self.max_error_rate_percent <= 99:
             raise ConfigError(f"max_error_rate_percent: found {self.max_error_rate_percent}, expected 1 to 99")
         if self.expected_consumers < 1:

@@ -1,4 +1,4 @@
-"""Exactness: which columns of which rows hold all that a filter would see of the message; the others are *inexact*.
+"""Exactness: in which rows a column holds all that a filter would see of the message; else it is *inexact*.
 
 A bit is set for a declared column of a row where
 
@@ -6,8 +6,8 @@ A bit is set for a declared column of a row where
 - the list or map that holds the field breaks, or holds a described value;
 - the value is not null and of another AMQP type than the column is for (the table), or −0.0, NaN, infinite;
 - the key stands in the map twice, or in another spelling: as a symbol where keys are strings or the other way round,
-  or with letters of another case. Bytes are taken as equal but for 0x20 there, which says so of some other pairs, too;
-  and beside a key that is not ASCII any other key that is not;
+  or with letters of another case. Bytes that differ only in 0x20 count as equal, which includes a few other pairs; and
+  beside a key that is not ASCII any other key that is not ASCII counts;
 - the column's value is null and the message has one, or the other way round: text that is no UTF-8, a timestamp outside
   of microseconds, an integer beyond the range, a section whose values `fields_of` cannot read.
 
@@ -22,7 +22,7 @@ A bit is set for a declared column of a row where
 | timestamp | timestamp |
 | fields of header and properties | the type of the standard |
 
-A bit too many costs time, one too few a wrong answer: whatever is unclear sets it.
+A bit too many costs time, a bit too few gives a wrong answer: so every unclear case sets the bit.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def inexact_bits(
 
 
 def inexact_of(message: bytes, columns: Sequence[DeclaredColumn], valid: Sequence[bool]) -> int:
-    """The same of one message, in Python: `valid` says which columns have a value."""
+    """The bits of one message, in Python: `valid` says which columns have a value."""
     everything = (1 << len(columns)) - 1
     sections = _sections(message)
     if sections is None:
@@ -144,7 +144,7 @@ def inexact_of(message: bytes, columns: Sequence[DeclaredColumn], valid: Sequenc
         elements = _elements(message, *sections[section], is_map=section not in _NAMES)
         if elements is None:
             inexact |= sum(1 << bit for bit in bits)
-            # What was noted before the break does not matter: all are inexact.
+            # Values before the break do not matter: all columns of the section are inexact.
             continue
         for bit in bits:
             column = columns[bit]
@@ -183,7 +183,7 @@ def _validity(values: pa.Array) -> NDArray[np.uint8] | None:
 
 
 def _sections(message: bytes) -> dict[int, tuple[int, int]] | None:
-    """Where the sections before the body begin, behind their descriptors, and end; None for what sets all bits."""
+    """Begin (behind the descriptor) and end of each section before the body; None for a message that sets all bits."""
     found: dict[int, tuple[int, int]] = {}
     position = previous = 0
     while position < len(message):

@@ -1,8 +1,8 @@
 """Which columns of a message hold all that a filter would see of it, in one walk of the encoded bytes.
 
-The rules are those of the reference in `__init__`, which this agrees with for every byte sequence.
+The rules are those of the reference in `__init__`; both agree for every byte sequence.
 
-What is asked of the four sections has `SECTION_WORDS` int64 each, in the order header, message annotations, properties,
+Each of the four sections is described by `SECTION_WORDS` int64, in the order header, message annotations, properties,
 application properties:
 
     word 0      address of column descriptors
@@ -47,7 +47,7 @@ FOLD = 0x2020202020202020
 
 @helper
 def is_exact(position: int, kind: int) -> int:
-    """1 when the value, which is not null and whose size was checked, is of the kind and equal to itself."""
+    """1 when a value is exact for its kind: no −0.0, NaN, infinity. It is not null, and its size was checked."""
     constructor = load_u8(position)
     if kind == K_STRING:
         return 1 if constructor == 0xA1 or constructor == 0xB1 else 0
@@ -98,7 +98,7 @@ def any_size(position: int, end: int, sizes: int) -> int:
 
 @helper
 def list_state(position: int, of_section: int, words: int, sizes: int) -> int:
-    """Note what a header or properties list has of its columns; 0 when its framing breaks."""
+    """Note the values that a header or properties list has for its columns; 0 when its framing breaks."""
     constructor = load_u8(position)
     if constructor == 0x45:
         return 1
@@ -127,7 +127,7 @@ def list_state(position: int, of_section: int, words: int, sizes: int) -> int:
 
 @inlined
 def note_value(column: int, position: int, words: int) -> None:
-    """Note a value that is not null: word 0 has the bits of columns with a value, word 1 those that are inexact."""
+    """Note a value that is not null: word 0 has the bits of columns with a value, word 1 those of inexact columns."""
     bit = load_i64(column + 8)
     store_i64(words, load_i64(words) | bit)
     if is_exact(position, load_i64(column)) == 0:
@@ -136,7 +136,7 @@ def note_value(column: int, position: int, words: int) -> None:
 
 @inlined
 def same_but_case(left: int, right: int, length: int) -> int:
-    """1 when two keys of one length agree from their ninth byte on but for 0x20 in each byte."""
+    """1 when two keys of one length differ at most in 0x20 of each byte, from their ninth byte on."""
     for index in range(8, length):
         if load_u8(left + index) | 0x20 != load_u8(right + index) | 0x20:
             return 0
@@ -169,7 +169,7 @@ def has_high_bit(position: int, length: int) -> int:
 
 @helper
 def map_state(position: int, of_section: int, words: int, sizes: int, key_kind: int) -> int:
-    """Note what a map has of its columns; 0 when its framing breaks. `key_kind` is the short constructor of its keys.
+    """Note the values that a map has for its columns; 0 when its framing breaks. `key_kind`: short constructor of keys.
 
     Word 2 of `words` has the bits of columns whose key was seen.
     """
@@ -236,7 +236,7 @@ def map_state(position: int, of_section: int, words: int, sizes: int, key_kind: 
 
 @helper
 def message_state(position: int, end: int, asked: int, words: int, sizes: int) -> int:
-    """Note what a message has of the columns; 0 when it is malformed, or of a rare form."""
+    """Note the values that a message has for the columns; 0 when it is malformed, or of a rare form."""
     previous = 0
     while position < end:
         if position > end - 3 or load_u8(position) != 0 or load_u8(position + 1) != 0x53:

@@ -9,9 +9,9 @@
 | null, absent | `NONE`: equal to nothing |
 | decimal, NaN, list, map, array, described | `ANY`: may equal anything |
 
-A field is `ANY` as well where the message is malformed, where the list or map that holds it breaks, and where a key
-stands in the map with different values, in any spelling but for 0x20 in a byte, as a string or a symbol: languages take
-different ones of them.
+A field is `ANY` as well where the message is malformed, where the list or map that holds it breaks, and where its key
+stands in the map with different values; keys that differ only in 0x20 of a byte, or in string and symbol, count as one
+key, because languages choose among them in different ways.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _FLOAT_LIMIT = 1 << 24
 def fingerprints(batch: EncodedMessages, field: FieldReference) -> NDArray[np.uint32]:
     """`(messages,)`: the fingerprint of a field of each, `NONE` or `ANY`. Cost: some 30 ns a message.
 
-    Without kernels a message of a rare form, which they call `ANY`, may have a fingerprint.
+    Messages of a rare form are `ANY` with kernels; without kernels they may have a fingerprint.
     """
     kernel = kernels.load(KERNEL)
     if kernel is None:
@@ -76,7 +76,7 @@ def fingerprints(batch: EncodedMessages, field: FieldReference) -> NDArray[np.ui
 
 
 def fingerprint_of(message: bytes, field: FieldReference) -> int:
-    """The same of one message, in Python."""
+    """The fingerprint of a field of one message, in Python."""
     try:
         section = Message.decode(message).section(field.section)
     except MessageError:
@@ -110,7 +110,7 @@ def fingerprint(value: KeyValue) -> int:
 
 
 def fingerprints_of_values(values: Iterable[KeyValue]) -> NDArray[np.uint32]:
-    """`(values,)`, in any order and each once: what blocks are looked up by."""
+    """`(values,)`, in any order and each once: the fingerprints by which blocks are looked up."""
     return np.unique(np.array([fingerprint(value) for value in values], dtype=np.uint32))
 
 

@@ -1,6 +1,6 @@
 """Fingerprints of a field's values in many encoded messages; the rules are those of the reference in `__init__`.
 
-Where a message is of a rare form this says "any value" and the reference says which; they agree otherwise.
+For a message of a rare form this gives `ANY`, and the reference the value; otherwise they agree.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ WORD = 0xFFFFFFFF
 
 @inlined
 def mixed(state: int, word: int) -> int:
-    """One word more."""
+    """The state with one more word."""
     state = multiply_wrapped(state ^ word, SECOND)
     return state ^ (state >> 32 & WORD)
 
 
 @inlined
 def finished(state: int) -> int:
-    """The fingerprint of what was mixed: 32 bits, neither `NONE` nor `ANY`."""
+    """The fingerprint of a final state: 32 bits, neither `NONE` nor `ANY`."""
     state = multiply_wrapped(state, FIRST)
     found = (state ^ (state >> 29 & 0x7FFFFFFFF)) >> 32 & WORD
     return found if found > ANY else found + 2
@@ -106,7 +106,7 @@ def of_value(position: int) -> int:
         number = load_be_i64(position + 1)
         if number >= 0:
             return of_integer(number)
-        # The lowest bit stays, so that halving rounds as the whole number does.
+        # The lowest bit stays, so that the halved number rounds as the whole one does.
         return of_double((number >> 1 & MOST | number & 1) * 2.0)
     if constructor == 0xB1 or constructor == 0xB3 or constructor == 0xB0:
         return of_bytes(position + 5, load_be_u32(position + 1))
@@ -128,7 +128,7 @@ def of_value(position: int) -> int:
 
 @inlined
 def both(found: int, more: int) -> int:
-    """Of two values that a field may have."""
+    """The fingerprint of a field that may have two values."""
     if found in (NONE, more):
         return more
     return found if more == NONE else ANY
@@ -180,7 +180,7 @@ def of_list(position: int, index: int, widths: int) -> int:
 
 @inlined
 def same_but_case(left: int, right: int, length: int) -> int:
-    """1 when two texts of one length agree but for 0x20 in each byte."""
+    """1 when two texts of one length differ at most in 0x20 of each byte."""
     for index in range(length):
         if load_u8(left + index) | 0x20 != load_u8(right + index) | 0x20:
             return 0
@@ -223,7 +223,7 @@ def of_map(position: int, key: int, key_length: int, widths: int) -> int:
 
 @helper
 def of_message(position: int, end: int, section: int, index: int, key: int, key_length: int, widths: int) -> int:
-    """The fingerprint of a field of a message; `ANY` when it is malformed before it, or of a rare form."""
+    """The fingerprint of a field of a message; `ANY` when it is malformed before its body, or of a rare form."""
     previous = 0
     found = NONE
     while position < end:

@@ -59,8 +59,6 @@ def test_a_fold_that_died_before_it_removed_the_files_counts_nothing_twice(
 
 _COUNT_AND_WAIT = """
 import sys
-import subprocess
-import sys
 from pathlib import Path
 from headgate.spark.counters import OwnCounters, record_counters
 root = Path(sys.argv[1])

@@ -104,37 +104,58 @@ def given_up(folder: Path) -> list[GivenUp]:
     return [each for each in done if isinstance(each, GivenUp)]
 
 
+def check(original: Path, change: Change, draw: str, *, with_index: bool) -> None:
+    """Damage one segment, give up what is damaged, and compare what is left."""
+    before, next_offset = read_messages(Stream.open(original)), Stream.open(original).next_offset()
+    chance = random.Random(draw)
+    folder = original.with_name("damaged")
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(original, folder)
+    segment = chance.choice(sorted(folder.glob("*.segment")))
+    for path, how in [(segment, change), *([(segment.with_suffix(".index"), _bit)] if with_index else [])]:
+        data = bytearray(path.read_bytes())
+        how(data, chance)
+        path.write_bytes(data)
+    offered = [str(each.given_up) for each in repair_stream(Stream.open(folder), now_ms=5) if isinstance(each, Offer)]
+    found = given_up(folder)
+    assert offered in ([], [str(each) for each in found]), draw
+    gone = {offset for each in found for offset in range(each.first_offset, each.next_offset)}
+    stream = Stream.open(folder)
+    assert read_messages(stream) == [each for each in before if each[0] not in gone], draw
+    assert stream.next_offset() >= next_offset, "no offset is given out twice"
+    assert MessageCounts().between(stream, 0, stream.next_offset()) == len(read_messages(stream))
+    with Writer.open(stream, now_ms=9) as writer:
+        writer.append([(b"after", None)], now_ms=10)
+    assert read_messages(Stream.open(folder))[-1][1] == b"after"
+    assert not list(repair_stream(Stream.open(folder), now_ms=5, skip_damaged=True))
+
+
 @pytest.mark.parametrize("rounds", [4, pytest.param(150, marks=pytest.mark.long)])
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__[1:])
 @pytest.mark.parametrize("with_index", [False, True], ids=["segment", "segment-and-index"])
 def test_what_was_not_given_up_is_there_at_its_offset(
     original: Path, change: Change, rounds: int, with_index: bool, seed: int
 ) -> None:
-    before, next_offset = read_messages(Stream.open(original)), Stream.open(original).next_offset()
     for number in range(rounds):
-        chance = random.Random(f"{seed}/{number}")
-        folder = original.with_name("damaged")
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(original, folder)
-        segment = chance.choice(sorted(folder.glob("*.segment")))
-        for path, how in [(segment, change), *([(segment.with_suffix(".index"), _bit)] if with_index else [])]:
-            data = bytearray(path.read_bytes())
-            how(data, chance)
-            path.write_bytes(data)
-        offered = [
-            str(each.given_up) for each in repair_stream(Stream.open(folder), now_ms=5) if isinstance(each, Offer)
-        ]
-        found = given_up(folder)
-        assert offered in ([], [str(each) for each in found]), number
-        gone = {offset for each in found for offset in range(each.first_offset, each.next_offset)}
-        stream = Stream.open(folder)
-        assert read_messages(stream) == [each for each in before if each[0] not in gone], number
-        assert stream.next_offset() >= next_offset, "no offset is given out twice"
-        assert MessageCounts().between(stream, 0, stream.next_offset()) == len(read_messages(stream))
-        with Writer.open(stream, now_ms=9) as writer:
-            writer.append([(b"after", None)], now_ms=10)
-        assert read_messages(Stream.open(folder))[-1][1] == b"after"
-        assert not list(repair_stream(Stream.open(folder), now_ms=5, skip_damaged=True))
+        check(original, change, f"{seed}/{number}", with_index=with_index)
+
+
+@pytest.mark.parametrize(
+    ("change", "draw"),
+    [
+        pytest.param(_insert, "1/126", id="a record points at the chunk before"),
+        pytest.param(_remove, "1/126", id="a record points at the chunk behind"),
+        pytest.param(_insert, "2/54", id="a record points at bookkeeping"),
+        pytest.param(_insert, "2/89", id="the last record points before its chunk"),
+        pytest.param(_zeros, "2/145", id="a record points behind the file"),
+        pytest.param(_bits, "3/141", id="a record has another id"),
+        pytest.param(_bits, "1/126", id="a header has another id and time"),
+    ],
+)
+def test_index_and_segment_that_contradict_each_other_move_no_message(
+    original: Path, change: Change, draw: str
+) -> None:
+    check(original, change, draw, with_index=True)
 
 
 def test_it_says_what_is_lost_and_keeps_the_bytes(folder: Path) -> None:

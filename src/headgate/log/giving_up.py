@@ -12,6 +12,7 @@ likewise a snapshot at the beginning of a segment, from the segment before.
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import zlib
@@ -173,7 +174,7 @@ class _Surveyor:
             self._last = header
             position, expected = stop, header.next_chunk_id
         stop_offset, is_exact = segment.stop_offset, True
-        if stop_offset is None and any(record.position >= position for record in self._records):
+        if stop_offset is None and self._is_indexed(position, expected):
             stop_offset, is_exact = self._bound(position, expected)
         if stop_offset is not None and expected < stop_offset:
             reason = "the file ends before the next segment" if is_exact else "the file ends, and its index goes on"
@@ -220,6 +221,8 @@ class _Surveyor:
         if row is None or self._records[row].chunk_id != expected:
             return
         record = self._records[row]
+        if self._is_of_another(position, record):
+            return
         behind = self._records[row + 1] if row + 1 < len(self._records) else None
         next_id = self._segment.stop_offset if behind is None else behind.chunk_id
         stop = self._size if behind is None and self._segment.is_sealed else None if behind is None else behind.position
@@ -235,6 +238,22 @@ class _Surveyor:
             if 0 <= rest < 2**32:
                 made[36:40] = rest.to_bytes(4, "big")
                 yield bytes(made)
+
+    def _is_of_another(self, position: int, record: f.IndexRecord) -> bool:
+        """Whether a whole chunk at a position is not that of an index record: the record's position is wrong.
+
+        Its id is another one, and so is its time, epoch or type.
+        """
+        header = self._header_at(position)
+        if header is None or header.chunk_id == record.chunk_id:
+            return False
+        is_same = (header.timestamp_ms, header.epoch, header.chunk_type) == (
+            record.timestamp_ms,
+            record.epoch,
+            record.chunk_type,
+        )
+        stop = position + header.size_bytes
+        return not is_same and stop <= self._size and has_checksum(self._descriptor, position, header)
 
     def _sound(self, raw: bytes, position: int, expected: int) -> f.ChunkHeader | None:
         """The header, if it belongs to a whole chunk with this id at this position; else None."""
@@ -268,9 +287,13 @@ class _Surveyor:
         """Whether readers saw a chunk at a position, judged by the index or by chunks behind it."""
         return (
             self._segment.is_sealed
-            or any(record.position >= position for record in self._records)
+            or self._is_indexed(position, expected)
             or self._next_whole(position, expected) is not None
         )
+
+    def _is_indexed(self, position: int, expected: int) -> bool:
+        """Whether the index has a record from a position or an id on; either may be damaged."""
+        return any(record.position >= position or record.chunk_id >= expected for record in self._records)
 
     def _skip(self, position: int, expected: int) -> tuple[int, int]:
         """Give up the damaged part at a position; gives the next whole chunk and its id, or the end of the file."""
@@ -290,7 +313,8 @@ class _Surveyor:
         """The offset behind damage at the end of a stream, and whether it is exact. No offset is used twice."""
         last, last_id = position, expected
         for record in self._records:
-            is_next = record.position >= last and record.chunk_id >= last_id
+            # One record with a damaged position must not hide those behind it.
+            is_next = record.position >= position and record.chunk_id >= last_id
             if is_next and _is_plausible(record.chunk_id - expected, record.position - position):
                 last, last_id = record.position, record.chunk_id
         if last >= self._size:
@@ -309,22 +333,42 @@ class _Surveyor:
     def _next_whole(self, position: int, expected: int) -> tuple[int, int] | None:
         """The position and id of the next whole chunk behind a position: by the index, else by a search."""
         limit = self._segment.stop_offset
-        for record in self._records:
-            is_behind = record.position > position and record.chunk_id >= expected
-            is_behind = is_behind and (limit is None or record.chunk_id < limit)
-            is_behind = is_behind and _is_plausible(record.chunk_id - expected, record.position - position)
-            if is_behind and self._whole(record.position, record.chunk_id) is not None:
-                return record.position, record.chunk_id
-        for place in header_places(self._descriptor, position + 1, self._size):
-            raw = os.pread(self._descriptor, f.CHUNK_HEADER_BYTES, place)
-            chunk_id = int.from_bytes(raw[24:32], "big")
-            if chunk_id < expected or (limit is not None and chunk_id >= limit):
+        indexed = [record.position for record in self._records if record.position > position]
+        for place in itertools.chain(indexed, header_places(self._descriptor, position + 1, self._size)):
+            chunk_id = self._id_at(place)
+            if chunk_id is None or chunk_id < expected or (limit is not None and chunk_id >= limit):
                 continue
-            if not _is_plausible(chunk_id - expected, place - position):
-                continue
-            if self._sound(raw, place, chunk_id) is not None:
+            if _is_plausible(chunk_id - expected, place - position):
                 return place, chunk_id
         return None
+
+    def _id_at(self, place: int) -> int | None:
+        """The id of a whole chunk at a place, by its header or its index record; None where there is none.
+
+        If both may be right, what lies behind the chunk decides; if that says neither, the chunk counts as damaged.
+        """
+        header = self._header_at(place)
+        row = self._rows.get(place)
+        said = [] if header is None else [header.chunk_id]
+        said += [] if row is None else [self._records[row].chunk_id]
+        ids = [each for each in dict.fromkeys(said) if self._whole(place, each) is not None]
+        if len(set(said)) < 2 or header is None:
+            return ids[0] if ids else None
+        stop = place + header.size_bytes
+        behind = self._header_at(stop)
+        row = self._rows.get(stop)
+        next_ids = {each.chunk_id for each in (behind, None if row is None else self._records[row]) if each is not None}
+        if stop == self._size and self._segment.stop_offset is not None:
+            next_ids.add(self._segment.stop_offset)
+        confirmed = [each for each in ids if each + header.num_records in next_ids]
+        return confirmed[0] if len(confirmed) == 1 else None
+
+    def _header_at(self, position: int) -> f.ChunkHeader | None:
+        raw = os.pread(self._descriptor, f.CHUNK_HEADER_BYTES, position)
+        try:
+            return f.ChunkHeader.decode(raw, path=self._path, position=position)
+        except CorruptChunkError:
+            return None
 
     def _reason(self, position: int, expected: int) -> str:
         raw = os.pread(self._descriptor, f.CHUNK_HEADER_BYTES, position)

@@ -66,7 +66,7 @@ def _shorter_ends(mutation: Mutation) -> list[Truth]:
     ]
 
 
-def _is_oldest_gone(mutation: Mutation) -> bool:
+def is_oldest_gone(mutation: Mutation) -> bool:
     """A pair; in a foreign folder also its index, which the retention of RabbitMQ deletes first."""
     oldest = stems(mutation.original.files)[0]
     gone = [name for name in mutation.names if name not in mutation.files]
@@ -133,7 +133,7 @@ CANNOT_SHOW = (
     ),
     Unshown(
         "the oldest pair, or its index in a foreign folder, is deleted: retention does that, and keeps no record of it",
-        _is_oldest_gone,
+        is_oldest_gone,
         _without_oldest,
         names_nothing=True,
     ),

@@ -79,6 +79,12 @@ def table(tmp_path: Path, **columns: object) -> Path:
     return tmp_path / "rows.parquet"
 
 
+def shown(batch: pa.RecordBatch) -> list[str]:
+    """All values as text: Python has no times before the year 1 and behind 9999, and NaN is not equal to itself."""
+    whole = {"window": 1 << 30, "container_window": 1 << 30, "element_size_limit": 1 << 30}
+    return [column.to_string(**whole) for column in batch.columns]
+
+
 def only(path: Path, mapping: str | None = None) -> Message:
     (message,) = read_back(path, mapping)
     return Message.decode(message)
@@ -92,7 +98,7 @@ def test_what_was_exported_is_published_with_the_same_columns(suffix: str, messa
         path = Path(folder) / f"rows.{suffix}"
         rows = exported(SINGLE, messages, path)
         again = Rows(rows.columns, read_back(path, SINGLE))
-        assert str(again.batch.to_pydict()) == str(rows.batch.to_pydict())
+        assert shown(again.batch) == shown(rows.batch)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
@@ -103,7 +109,7 @@ def test_whole_sections_and_messages_are_the_same_again(suffix: str, messages: l
         path = Path(folder) / f"rows.{suffix}"
         rows = exported(WHOLE, messages, path)
         again = Rows(rows.columns, read_back(path, None))
-        assert str(again.batch.to_pydict()) == str(rows.batch.to_pydict())
+        assert shown(again.batch) == shown(rows.batch)
         exported("offset, message", messages, path)
         assert read_back(path, None) == messages
 

@@ -79,10 +79,15 @@ def table(tmp_path: Path, **columns: object) -> Path:
     return tmp_path / "rows.parquet"
 
 
-def shown(batch: pa.RecordBatch) -> list[str]:
-    """All values as text: Python has no times before the year 1 and behind 9999, and NaN is not equal to itself."""
-    whole = {"window": 1 << 30, "container_window": 1 << 30, "element_size_limit": 1 << 30}
-    return [column.to_string(**whole) for column in batch.columns]
+def shown(batch: pa.RecordBatch) -> str:
+    """All values as text, times as numbers: Python has none before the year 1, and NaN is not equal to itself."""
+
+    def timeless(of: pa.DataType) -> pa.DataType:
+        if pa.types.is_struct(of):
+            return pa.struct([field.with_type(timeless(field.type)) for field in of])
+        return pa.int64() if pa.types.is_timestamp(of) else of
+
+    return str([column.cast(timeless(column.type)).to_pylist() for column in batch.columns])
 
 
 def only(path: Path, mapping: str | None = None) -> Message:

@@ -380,6 +380,7 @@ _GROUP_MEANING = {
     "delivered": "Messages given to members, each time they were.",
     "delivered_bytes": "Bytes of the messages given to members.",
     "filtered": "Offsets that were passed over: messages that the filter did not take, and bookkeeping.",
+    "lost": "Offsets that retention deleted before the group came to them.",
     "completed": "Messages that members acknowledged one by one; classic clients of RocketMQ do that only with "
     "messages that came again.",
     "expired": "Invisible times that ended before their messages were acknowledged.",

@@ -127,6 +127,8 @@ def test_a_group_goes_on_at_what_retention_left(lab: GroupLab) -> None:
     assert given == [4, 5]
     counts = lab.broker.consumer_groups.view("small", "g").counts()
     assert (counts.available, counts.claimed, counts.unseen) == (0, 2, 0)
+    assert lab.view(queue=2).counters.lost == 2
+    assert lab.view(queue=2).counters.filtered == 0
 
 
 def test_a_deleted_queue_ends_those_that_wait_there_alone(lab: GroupLab) -> None:

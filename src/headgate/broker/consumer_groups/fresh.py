@@ -27,14 +27,19 @@ class FreshMessages:
         group: str,
         woken: Callable[[], None],
         failed: Callable[[HeadgateError], None],
+        lost: Callable[[int], None],
         run_in_worker: RunInWorker | None,
     ) -> None:
-        """`woken` is called when there may be messages to look at or to take, `failed` for damaged messages."""
+        """`woken` is called when there may be messages to look at or to take, `failed` for damaged messages.
+
+        `lost` is called with the number of offsets that retention deleted before they were read.
+        """
         self._open_consumer = open_consumer
         self._position = position
         self._group = group
         self._woken = woken
         self._failed = failed
+        self._lost = lost
         self._run_in_worker = run_in_worker
         self._filter: Filter | None = None
         self._consumer: MessageConsumer | None = None
@@ -125,6 +130,9 @@ class FreshMessages:
             self._filter = wanted
             self._consumer = self._open_consumer(ConsumerOptions(start, filter=wanted, name=self._group))
             self._consumer.listen(self._woken)
+            self._consumer.when_lost(self._lost)
+            if self._consumer.lost:
+                self._lost(self._consumer.lost)
         return self._consumer
 
     def _scan_in_worker(self, run_in_worker: RunInWorker, consumer: MessageConsumer, scan: Scan) -> None:

@@ -117,6 +117,7 @@ class StreamGroups:
             group=view.group,
             woken=view.wake,
             failed=view.end,
+            lost=view.overtaken,
             run_in_worker=self._run_in_worker,
         )
 

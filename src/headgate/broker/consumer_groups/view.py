@@ -7,6 +7,7 @@ message groups: what is read is noted first, and claimed when its message group 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ from headgate.evaluate import Filter
 from headgate.ledger import Expired, Tokens, View, copy_number, offset_of
 from headgate.message import EncodedMessages
 from headgate.scan import ScanBatch, ScanCounters
+
+logger = logging.getLogger("headgate.broker")
 
 MAX_UNSETTLED = 10_000
 """Limit: messages of a queue that members have; at the limit they are given no fresh ones, as in RocketMQ."""
@@ -75,6 +78,8 @@ class GroupCounters:
     delivered_bytes: int = 0
     filtered: int = 0
     """Offsets that were passed over, also offsets without messages."""
+    lost: int = 0
+    """Offsets that retention deleted before the group came to them."""
     completed: int = 0
     expired: int = 0
     dead_lettered: int = 0
@@ -137,6 +142,7 @@ class GroupView:
         """The order of message groups, for a group that keeps it; made at the first use."""
         self.fresh = fresh(self)
         self._counted = self.fresh.position
+        self._counted_lost = 0
         """Below this offset the passed offsets are counted."""
 
     # what it has
@@ -323,8 +329,19 @@ class GroupView:
 
     def _count_passed(self, given: int = 0) -> None:
         """Count the offsets passed over since the last count; `given` of them were taken."""
-        self.counters.filtered += self.fresh.position - self._counted - given
-        self._counted = self.fresh.position
+        lost = self.counters.lost - self._counted_lost
+        self.counters.filtered += self.fresh.position - self._counted - given - lost
+        self._counted, self._counted_lost = self.fresh.position, self.counters.lost
+
+    def overtaken(self, offsets: int) -> None:
+        """Count and log offsets that retention deleted before the group came to them."""
+        self.counters.lost += offsets
+        logger.warning(
+            "group %r: %d messages of stream %r were deleted before its members came to them",
+            self.group,
+            offsets,
+            self.stream.name,
+        )
 
     @property
     def _room(self) -> int:

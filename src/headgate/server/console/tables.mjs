@@ -53,6 +53,7 @@ const GROUP = within("counters", [
   count("delivered"),
   bytes("delivered_bytes"),
   count("filtered"),
+  count("lost"),
   count("completed"),
   count("expired"),
   count("dead_lettered"),

@@ -67,6 +67,6 @@ LIMIT_MEANINGS: dict[str, str] = {
     "property_bytes": "bytes of one property that an action sets, key and value",
     "properties_bytes": "bytes of all application properties of a copy that an action made",
     "message_bytes": "bytes of a copy that an action made",
-    "unsettled_bytes": "bytes from the first message on that a subscription has not settled; more are refused",
+    "unsettled_bytes": "bytes from the first unsettled message of any subscription to the end; more are refused",
 }
 """The meaning of each limit, for the reference page."""

@@ -165,6 +165,13 @@ def broker_messages(session: Session, name: str, request: Request, rows: list[Ro
         filter=_FILTER if request.only_amer else None,
         filter_values=(AMER,) if request.only_amer_chunks else (),
     )
+    lost = consumed(session, name, options, rows)
+    if lost:
+        raise AssertionError(f"{lost} offsets passed over as deleted by retention")
+
+
+def consumed(session: Session, name: str, options: ConsumerOptions, rows: list[Row]) -> int:
+    """Take all messages; how many offsets were passed over as deleted by retention."""
     consumer = session.message_consumer(name, options)
     try:
         consumer.want(1 << 20)
@@ -175,9 +182,7 @@ def broker_messages(session: Session, name: str, request: Request, rows: list[Ro
             if found is not None:
                 rows += rows_of(found)
             elif not consumer.scan_due():
-                break
-        if consumer.lost:
-            raise AssertionError(f"{consumer.lost} offsets passed over as deleted by retention")
+                return consumer.lost
     finally:
         consumer.close()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import headgate
-from brokers import publish, scan
+from brokers import publish
 from headgate.broker import (
     BrokerTopic,
     DeadLetterReason,
@@ -48,8 +48,8 @@ from headgate.topic import (
 from topic_lab import Lab, Link
 
 from .originals import Original, files_of
-from .plain_log import FILE_HEAD_BYTES, INDEX_RECORD, read_chunks
-from .readers import logged
+from .plain_log import FILE_HEAD_BYTES, INDEX_RECORD, Row, read_chunks
+from .readers import consumed, logged
 
 NOW_MS = 1_760_000_000_000
 LOCK_MS = 5_000
@@ -294,21 +294,9 @@ class RootLab(Lab):
         ]
 
     def _messages(self, name: str) -> Answer:
-        rows: list[tuple[int, int, bytes]] = []
-        consumer = self.session.message_consumer(name, ConsumerOptions(start=OffsetSpecification.first()))
-        try:
-            consumer.want(1 << 20)
-            while True:
-                if consumer.scan_due():
-                    scan(consumer)
-                found = consumer.take(1000, 1 << 20)
-                if found is not None:
-                    bodies = [found.messages.message(row) for row in range(len(found))]
-                    rows += zip(found.offsets.tolist(), found.timestamps_ms.tolist(), bodies, strict=True)
-                elif not consumer.scan_due():
-                    return rows, consumer.lost
-        finally:
-            consumer.close()
+        rows: list[Row] = []
+        lost = consumed(self.session, name, ConsumerOptions(start=OffsetSpecification.first()), rows)
+        return rows, lost
 
     def _declared(self, name: str) -> Answer:
         stream = Stream.open(stream_folder(self.root, name))

@@ -198,8 +198,10 @@ class Consumer:
         self._reader.on_ready, self._reader.takes_more = on_ready, takes_more
 
     def when_lost(self, on_lost: Callable[[int], None]) -> None:
-        """Call `on_lost` with the number of offsets that retention deleted before it came to them."""
+        """Call `on_lost` with the number of offsets that retention deleted before it came to them, now and later."""
         self._reader.on_lost = on_lost
+        if self.lost:
+            on_lost(self.lost)
 
     # scans
 

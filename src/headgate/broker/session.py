@@ -283,8 +283,6 @@ class Session:
         broker = self._broker
         self._consumers[consumer] = stream
         consumer.when_lost(functools.partial(self._lost, stream))
-        if consumer.lost:
-            self._lost(stream, consumer.lost)
         broker.counters.consumers_opened += 1
         broker.watch(stream)
         shared: SharedName | None = None

@@ -36,6 +36,8 @@ from headgate.log.tracking_records import decode_records
 HELP = "headgate stream verify FOLDER looks at the whole stream, headgate stream repair FOLDER makes an index again"
 _PIECE_BYTES = 1 << 16
 _SCAN_BYTES = 1 << 20
+_MOST_OFFSETS_A_BYTE = 64
+_MOST_OFFSETS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +157,8 @@ def rolled_forward(pair: OpenPair, ending: Ending) -> Ending:
 def _whole_chunk_behind(pair: OpenPair, ending: Ending) -> ChunkHeader | None:
     """The header of the next chunk of a stream, if it lies whole behind an ending; None for anything else."""
     start = ending.stop_position
-    raw = os.pread(pair.segment_fd, CHUNK_HEADER_BYTES, start)
-    try:
-        header = ChunkHeader.decode(raw, path=pair.segment_path, position=start)
-    except CorruptChunkError:
+    header = header_at(pair.segment_fd, start)
+    if header is None:
         return None
     is_next = header.chunk_id == ending.next_chunk_id and header.num_records > 0
     is_next &= ending.header is None or header.epoch >= ending.header.epoch
@@ -179,10 +179,8 @@ def _check_beyond(pair: OpenPair, ending: Ending) -> None:
     Cost: reading the bytes behind the ending, up to that chunk.
     """
     for place in header_places(pair.segment_fd, ending.stop_position + 1, pair.segment_size):
-        raw = os.pread(pair.segment_fd, CHUNK_HEADER_BYTES, place)
-        try:
-            header = ChunkHeader.decode(raw, path=pair.segment_path, position=place)
-        except CorruptChunkError:
+        header = header_at(pair.segment_fd, place)
+        if header is None or not is_plausible(header.chunk_id - ending.next_chunk_id, place - ending.stop_position):
             continue
         is_later = header.chunk_id > ending.next_chunk_id and header.num_records > 0
         if is_later and place + header.size_bytes <= pair.segment_size and has_checksum(pair.segment_fd, place, header):
@@ -193,6 +191,20 @@ def _check_beyond(pair: OpenPair, ending: Ending) -> None:
                 path=pair.segment_path,
                 position=ending.stop_position,
             )
+
+
+def header_at(segment_fd: int, position: int) -> ChunkHeader | None:
+    """The header at a byte of a segment; None where there is none."""
+    raw = os.pread(segment_fd, CHUNK_HEADER_BYTES, position)
+    try:
+        return ChunkHeader.decode(raw, path="", position=position)
+    except CorruptChunkError:
+        return None
+
+
+def is_plausible(offsets: int, size_bytes: int) -> bool:
+    """Whether a number of bytes can have held a number of offsets: an id that says more is damaged itself."""
+    return offsets <= _MOST_OFFSETS_A_BYTE * size_bytes + _MOST_OFFSETS
 
 
 def header_places(segment_fd: int, start: int, stop: int) -> Iterator[int]:
@@ -265,10 +277,8 @@ def _check_follows(pair: OpenPair, row: int, record: IndexRecord, before: IndexR
 
 def _check_lost(pair: OpenPair, ending: Ending) -> None:
     """Raise CorruptChunkError if the chunk of the first ignored record exists, complete and correct."""
-    raw = os.pread(pair.segment_fd, CHUNK_HEADER_BYTES, ending.stop_position)
-    try:
-        header = ChunkHeader.decode(raw, path=pair.segment_path, position=ending.stop_position)
-    except CorruptChunkError:
+    header = header_at(pair.segment_fd, ending.stop_position)
+    if header is None:
         return
     is_next = header.chunk_id == ending.next_chunk_id and not _lacks_records(header)
     is_whole = ending.stop_position + header.size_bytes <= pair.segment_size

@@ -23,7 +23,7 @@ from pathlib import Path
 from headgate.errors import CorruptChunkError, CorruptSidecarError
 from headgate.log import format as f
 from headgate.log.checksums import has_checksum
-from headgate.log.ending import header_places
+from headgate.log.ending import header_at, header_places, is_plausible
 from headgate.log.files import Part, opened, replace_by_parts, replace_file, storage_error
 from headgate.log.inspect import check_data
 from headgate.log.pairs import DAMAGED_FOLDER, seal_path
@@ -34,9 +34,6 @@ from headgate.log.tracking_records import decode_records, encode_records
 
 _EMPTY_ENTRY = bytes(f.ENTRY_HEAD_BYTES)
 _LEAST_ENTRY_BYTES = f.ENTRY_HEAD_BYTES
-_MOST_OFFSETS_A_BYTE = 64
-_MOST_OFFSETS = 1 << 16
-"""Limit: offsets in some bytes, the first number for each byte plus the second; a higher count is itself damage."""
 _WHOLE_CHUNK_BYTES = 256 << 20
 _RECORD_FIELDS = struct.Struct(">qQ")
 """Time and epoch, at byte 8 of a header."""
@@ -244,7 +241,7 @@ class _Surveyor:
 
         Its id is another one, and so is its time, epoch or type.
         """
-        header = self._header_at(position)
+        header = header_at(self._descriptor, position)
         if header is None or header.chunk_id == record.chunk_id:
             return False
         is_same = (header.timestamp_ms, header.epoch, header.chunk_type) == (
@@ -315,15 +312,13 @@ class _Surveyor:
         for record in self._records:
             # One record with a damaged position must not hide those behind it.
             is_next = record.position >= position and record.chunk_id >= last_id
-            if is_next and _is_plausible(record.chunk_id - expected, record.position - position):
+            if is_next and is_plausible(record.chunk_id - expected, record.position - position):
                 last, last_id = record.position, record.chunk_id
         if last >= self._size:
             return last_id + 1, False
-        raw = os.pread(self._descriptor, f.CHUNK_HEADER_BYTES, last)
+        header = header_at(self._descriptor, last)
         most = max(1, (self._size - last - f.CHUNK_HEADER_BYTES) // _LEAST_ENTRY_BYTES)
-        try:
-            header = f.ChunkHeader.decode(raw, path=self._path, position=last)
-        except CorruptChunkError:
+        if header is None:
             return last_id + most, False
         is_end = header.chunk_id == last_id and last + header.size_bytes == self._size
         if is_end and header.num_records == header.num_entries > 0:
@@ -335,40 +330,42 @@ class _Surveyor:
         limit = self._segment.stop_offset
         indexed = [record.position for record in self._records if record.position > position]
         for place in itertools.chain(indexed, header_places(self._descriptor, position + 1, self._size)):
-            chunk_id = self._id_at(place)
-            if chunk_id is None or chunk_id < expected or (limit is not None and chunk_id >= limit):
-                continue
-            if _is_plausible(chunk_id - expected, place - position):
+            ids = [
+                each
+                for each in self._ids_said(place)
+                if each >= expected
+                and (limit is None or each < limit)
+                and is_plausible(each - expected, place - position)
+            ]
+            # Reading the data of a chunk costs most, so it comes last.
+            chunk_id = self._id_at(place) if ids else None
+            if chunk_id in ids:
                 return place, chunk_id
         return None
+
+    def _ids_said(self, place: int) -> list[int]:
+        """The ids that header and index record say of a chunk at a place; one if they agree."""
+        row = self._rows.get(place)
+        said = (header_at(self._descriptor, place), None if row is None else self._records[row])
+        return list(dict.fromkeys(each.chunk_id for each in said if each is not None))
 
     def _id_at(self, place: int) -> int | None:
         """The id of a whole chunk at a place, by its header or its index record; None where there is none.
 
-        If both may be right, what lies behind the chunk decides; if that says neither, the chunk counts as damaged.
+        If they contradict each other, what lies behind the chunk decides; if that says neither, the chunk counts as
+        damaged.
         """
-        header = self._header_at(place)
-        row = self._rows.get(place)
-        said = [] if header is None else [header.chunk_id]
-        said += [] if row is None else [self._records[row].chunk_id]
-        ids = [each for each in dict.fromkeys(said) if self._whole(place, each) is not None]
-        if len(set(said)) < 2 or header is None:
+        said = self._ids_said(place)
+        ids = [each for each in said if self._whole(place, each) is not None]
+        header = header_at(self._descriptor, place)
+        if len(said) < 2 or header is None:
             return ids[0] if ids else None
         stop = place + header.size_bytes
-        behind = self._header_at(stop)
-        row = self._rows.get(stop)
-        next_ids = {each.chunk_id for each in (behind, None if row is None else self._records[row]) if each is not None}
+        next_ids = self._ids_said(stop)
         if stop == self._size and self._segment.stop_offset is not None:
-            next_ids.add(self._segment.stop_offset)
+            next_ids.append(self._segment.stop_offset)
         confirmed = [each for each in ids if each + header.num_records in next_ids]
         return confirmed[0] if len(confirmed) == 1 else None
-
-    def _header_at(self, position: int) -> f.ChunkHeader | None:
-        raw = os.pread(self._descriptor, f.CHUNK_HEADER_BYTES, position)
-        try:
-            return f.ChunkHeader.decode(raw, path=self._path, position=position)
-        except CorruptChunkError:
-            return None
 
     def _reason(self, position: int, expected: int) -> str:
         raw = os.pread(self._descriptor, f.CHUNK_HEADER_BYTES, position)
@@ -441,11 +438,6 @@ class _Surveyor:
             chunk_id=chunk_id,
         )
         return chunk
-
-
-def _is_plausible(offsets: int, size_bytes: int) -> bool:
-    """Whether some bytes can have held a number of offsets."""
-    return offsets <= _MOST_OFFSETS_A_BYTE * size_bytes + _MOST_OFFSETS
 
 
 def _index_records(segment: Segment) -> list[f.IndexRecord]:

@@ -131,8 +131,6 @@ class FreshMessages:
             self._consumer = self._open_consumer(ConsumerOptions(start, filter=wanted, name=self._group))
             self._consumer.listen(self._woken)
             self._consumer.when_lost(self._lost)
-            if self._consumer.lost:
-                self._lost(self._consumer.lost)
         return self._consumer
 
     def _scan_in_worker(self, run_in_worker: RunInWorker, consumer: MessageConsumer, scan: Scan) -> None:

@@ -142,7 +142,6 @@ class GroupView:
         """The order of message groups, for a group that keeps it; made at the first use."""
         self.fresh = fresh(self)
         self._counted = self.fresh.position
-        self._counted_lost = 0
         """Below this offset the passed offsets are counted."""
 
     # what it has
@@ -329,13 +328,13 @@ class GroupView:
 
     def _count_passed(self, given: int = 0) -> None:
         """Count the offsets passed over since the last count; `given` of them were taken."""
-        lost = self.counters.lost - self._counted_lost
-        self.counters.filtered += self.fresh.position - self._counted - given - lost
-        self._counted, self._counted_lost = self.fresh.position, self.counters.lost
+        self.counters.filtered += self.fresh.position - self._counted - given
+        self._counted = self.fresh.position
 
     def overtaken(self, offsets: int) -> None:
         """Count and log offsets that retention deleted before the group came to them."""
         self.counters.lost += offsets
+        self._counted += offsets
         logger.warning(
             "group %r: %d messages of stream %r were deleted before its members came to them",
             self.group,

@@ -110,7 +110,8 @@ class Nursery:
                 yield words
                 if number == kill_after:
                     os.kill(pid, signal.SIGKILL)
-            assert status == (0 if life.drain else signal.SIGKILL)
+            expected = 0 if life.drain else signal.SIGKILL
+            assert status == expected, f"the life ended with status {status}, not {expected}: see its standard error"
         finally:
             if status is None:
                 os.kill(pid, signal.SIGKILL)

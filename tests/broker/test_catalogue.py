@@ -24,7 +24,15 @@ from headgate.errors import (
     StreamReadOnlyError,
     UnsuitableArgumentError,
 )
-from headgate.log import OffsetSpecification, Stream, StreamArguments, StreamSettings, Writer, stream_folder
+from headgate.log import (
+    OffsetSpecification,
+    Stream,
+    StreamArguments,
+    StreamSettings,
+    Writer,
+    derived_folder,
+    stream_folder,
+)
 from headgate.log.files import replace_file
 from headgate.scan.columns import declaration_of
 
@@ -181,8 +189,13 @@ def test_columns_of_a_declaration_are_declared(tmp_path: Path) -> None:
     arguments = {"headgate-columns": "region string, p.subject"}
     assert session.declare_stream("orders", arguments) is Declared.CREATED
     assert session.declare_stream("orders", arguments) is Declared.EXISTS
-    declaration = declaration_of(Stream.open(stream_folder(tmp_path, "orders")))
+    stream = Stream.open(stream_folder(tmp_path, "orders"))
+    declaration = declaration_of(stream)
     assert declaration is not None and [each.name for each in declaration.declared] == ["region", "subject"]
+    # Killed before it came to the columns, and declared again.
+    shutil.rmtree(derived_folder(stream))
+    assert session.declare_stream("orders", arguments) is Declared.EXISTS
+    assert declaration_of(stream) == declaration
     with pytest.raises(ResourceExistsError, match="headgate-columns"):
         session.declare_stream("orders", {"headgate-columns": "region string"})
 

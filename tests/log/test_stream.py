@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,7 @@ from headgate.log import (
     stream_names,
     verify_stream,
 )
+from headgate.log.files import DiskFile
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name, segment_name
 from headgate.log.root import name_of_folder
 from headgate.log.settings import DeclaredRange, StreamSettings
@@ -73,7 +75,8 @@ def test_a_stream_with_an_initial_offset_begins_there(tmp_path: Path, *, is_fore
     path = tmp_path / "__s_1"
     made = Stream.create(path, name="s", now_ms=0, arguments=StreamArguments(initial_offset=1000))
     if is_foreign:
-        (path / "stream.json").unlink()
+        for name in ("stream.json", "writer.lock"):
+            (path / name).unlink()
         made = Stream.open(path)
     for text in ("first", "last", "next", "0", "1000", "1001", "1h"):
         found = made.attach(OffsetSpecification.parse(text), now_ms=0)
@@ -439,17 +442,42 @@ def test_a_stream_is_not_made_over_a_foreign_one(copy_of_stream: Path) -> None:
         Stream.create(copy_of_stream, name="s", now_ms=0)
 
 
-def test_a_stream_whose_making_was_cut_off_is_made_anew(tmp_path: Path) -> None:
-    folder = tmp_path / "s"
-    folder.mkdir()
-    (folder / segment_name(0)).write_bytes(b"OSI")
-    (folder / f".{index_name(0)}.new").write_bytes(b"left by a power loss")
-    made = Stream.create(folder, name="s", now_ms=0)
-    assert {path.name: path.stat().st_size for path in folder.glob("*0.*")} == {
-        segment_name(0): FILE_HEAD_BYTES,
-        index_name(0): FILE_HEAD_BYTES,
-    }
-    assert made.next_offset() == 0
+def left_by_kills(folder: Path, copies: Path, monkeypatch: pytest.MonkeyPatch, *, initial_offset: int) -> list[Path]:
+    """Create a stream; copies of its folder after each change of it that a kill may come behind, the last one whole."""
+    left: list[Path] = []
+
+    def followed(change: Callable[..., None]) -> Callable[..., None]:
+        def changed(*arguments: object, **more: object) -> None:
+            change(*arguments, **more)
+            left.append(copies / str(len(left)))
+            shutil.copytree(folder, left[-1])
+
+        return changed
+
+    with monkeypatch.context() as patch:
+        for owner, name in ((os, "replace"), (os, "unlink"), (DiskFile, "write")):
+            patch.setattr(owner, name, followed(getattr(owner, name)))
+        Stream.create(folder, name="s", now_ms=0, arguments=StreamArguments(initial_offset=initial_offset))
+    return left
+
+
+def test_a_creation_that_a_kill_ended_left_no_stream_and_is_done_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *first, whole = left_by_kills(tmp_path / "s", tmp_path / "first", monkeypatch, initial_offset=5)
+    assert Stream.open(whole).first_offset() == 5
+    for folder in first:
+        with pytest.raises(StreamNotFoundError, match="no stream here"):
+            Stream.open(folder)
+        *again, _ = left_by_kills(folder, tmp_path / f"after {folder.name}", monkeypatch, initial_offset=9)
+        for other in again:
+            with pytest.raises(StreamNotFoundError, match="no stream here"):
+                Stream.open(other)
+        for other, expected in ((folder, 9), *((each, 0) for each in again)):
+            made = Stream.open(other) if expected else Stream.create(other, name="s", now_ms=0)
+            with Writer.open(made, now_ms=0) as writer:
+                writer.append([(b"m", None)], now_ms=0)
+            assert read_messages(Stream.open(other)) == [(expected, b"m")]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from headgate.log import (
     set_aside,
     stream_folder,
 )
-from headgate.log.format import FILE_HEAD_BYTES
 
 _MAX_NAME_BYTES = 255
 
@@ -63,7 +62,7 @@ class Catalogue:
         """The names of all streams, in order, unreadable ones included. Reads every `stream.json`."""
         names: list[str] = []
         streams = list_streams(self.root, damaged=lambda folder, _: names.append(name_of_folder(folder)))
-        names += [stream.name for stream in streams if not _is_unfinished(stream)]
+        names += [stream.name for stream in streams]
         return sorted(names)
 
     def get(self, name: str) -> BrokerStream:
@@ -103,6 +102,7 @@ class Catalogue:
         existing = self.find(name)
         if existing is not None:
             _check_equal(existing, declaration)
+            _declare_columns(existing.stream, declaration)
             return Declared.EXISTS
         check_name(name)
         try:
@@ -110,11 +110,7 @@ class Catalogue:
             made = Stream.create(
                 path, name=name, now_ms=now_ms, arguments=meaning, filter_source=source, declaration=declaration
             )
-            columns = declaration.get(COLUMNS)
-            if isinstance(columns, str):
-                from headgate.scan.columns import declare_columns
-
-                declare_columns(made, columns)
+            _declare_columns(made, declaration)
         except ConfigError as error:
             raise PreconditionFailedError(str(error), subject=name) from error
         except StreamExistsError:
@@ -161,8 +157,7 @@ class Catalogue:
 
     def _on_disk(self, name: str) -> Stream | None:
         try:
-            stream = Stream.open(stream_folder(self.root, name))
-            return None if _is_unfinished(stream) else stream
+            return Stream.open(stream_folder(self.root, name))
         except (ConfigError, UnicodeEncodeError):
             return None
         except StreamNotFoundError:
@@ -197,15 +192,14 @@ def check_reserved(name: str) -> None:
         raise PreconditionFailedError("a name is text that UTF-8 can say", subject=repr(name[:40])) from error
 
 
-def _is_unfinished(stream: Stream) -> bool:
-    """Whether a declaration that was killed, or met a full disk, left this: empty files, no `stream.json`.
+def _declare_columns(stream: Stream, declaration: Mapping[str, object]) -> None:
+    """Declare the columns of a declaration for a new stream, and for an empty one that a crash left without."""
+    columns = declaration.get(COLUMNS)
+    if isinstance(columns, str):
+        from headgate.scan.columns import declaration_of, declare_columns
 
-    The next declaration makes a stream of it. Folders of RabbitMQ have other names. No file is opened, so a damaged one
-    does not hide the list of names.
-    """
-    if not stream.is_foreign or stream.name != name_of_folder(stream.path):
-        return False
-    return all(path.stat().st_size <= FILE_HEAD_BYTES for path in stream.path.glob("*.segment"))
+        if declaration_of(stream) is None and stream.next_offset() == stream.first_offset():
+            declare_columns(stream, columns)
 
 
 def _spoken(value: object) -> str:

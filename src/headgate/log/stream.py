@@ -24,7 +24,7 @@ from headgate.log.format import (
 )
 from headgate.log.lock import LOCK_NAME, StreamLock, Wait, no_wait
 from headgate.log.offsets import OffsetKind, OffsetSpecification
-from headgate.log.pairs import SETTINGS_NAME, create_pair, delete_pair, find_missing, ids_among
+from headgate.log.pairs import SETTINGS_NAME, create_pair, delete_pair, find_missing, finish_deletions, ids_among
 from headgate.log.segment import Segment, SegmentReader
 from headgate.log.settings import (
     DEFAULT_MAX_SEGMENT_SIZE_BYTES,
@@ -79,6 +79,8 @@ class Stream:
         settings = load_settings(folder)
         if settings is None and not _first_chunk_ids(folder):
             raise StreamNotFoundError("no stream here: neither stream.json nor a pair of log files", path=folder)
+        if settings is None and _is_unfinished(folder):
+            raise StreamNotFoundError("no stream here: a crash ended its creation; create it again", path=folder)
         return Stream(folder, settings)
 
     @staticmethod
@@ -123,14 +125,16 @@ class Stream:
         except OSError as error:
             raise storage_error(error, folder) from error
         with _removed_if_empty(folder), StreamLock.acquire(folder, now_ms=now_ms, wait=wait):
-            names = os.listdir(folder)
-            if SETTINGS_NAME in names:
+            if (folder / SETTINGS_NAME).exists():
                 raise StreamExistsError(f"stream {name!r} is there already", path=folder)
-            if any(
-                (folder / segment_name(chunk_id)).stat().st_size > FILE_HEAD_BYTES for chunk_id in ids_among(names)[1]
-            ):
+            _, segments = ids_among(os.listdir(folder))
+            if any(file_size(folder / segment_name(chunk_id)) > FILE_HEAD_BYTES for chunk_id in segments):
                 raise StreamExistsError("a foreign stream is there already; adopt it instead", path=folder)
             try:
+                for chunk_id in segments:
+                    # Left by a creation that a crash ended; it may have begun at another offset.
+                    delete_pair(folder, chunk_id)
+                finish_deletions(folder, os.listdir(folder))
                 for file in create_pair(folder, settings.arguments.initial_offset, open_file):
                     file.close()
                 save_settings(folder, settings, flushed=flushed)
@@ -353,6 +357,17 @@ def _remove_unfinished(folder: Path, first_chunk_id: int) -> None:
     with contextlib.suppress(OSError):
         delete_pair(folder, first_chunk_id)
         (folder / LOCK_NAME).unlink(missing_ok=True)
+
+
+def _is_unfinished(folder: Path) -> bool:
+    """Whether a folder without `stream.json` has only what `Stream.create` makes before that: its lock, an empty pair.
+
+    RabbitMQ's folders have no lock of ours.
+    """
+    names = {name for name in os.listdir(folder) if not name.startswith(".")}
+    indexes, segments = ids_among(names)
+    files = {LOCK_NAME, *map(index_name, indexes), *map(segment_name, segments)}
+    return names == files and all(file_size(folder / name) <= FILE_HEAD_BYTES for name in names - {LOCK_NAME})
 
 
 def _at_row(segment: Segment, row: int) -> Attachment:

@@ -63,10 +63,10 @@ class Told:
     def take(self, words: Words) -> None:
         match words:
             case ["now", now]:
-                assert now >= self.now
+                assert now >= self.now, "the clock went back"
                 self.now = now
             case ["published", queue, first, stop]:
-                assert first <= self.confirmed[queue]
+                assert first <= self.confirmed[queue], "confirmed, and not what comes before it"
                 self.confirmed[queue] = max(self.confirmed[queue], stop)
             case ["given", group, queue, until, numbers]:
                 self.given(group, queue, until, numbers)
@@ -87,7 +87,7 @@ class Told:
             assert attempt > each.attempt and attempt <= MAX_ATTEMPTS, "attempts are never fewer than deliveries"
             may_be_back = each.until <= self.now or each.asked & {"release", "change"}
             assert may_be_back, "a claim holds until its time"
-            assert FILTERS[group] is None or kind_of(queue, number)[0] == "red"
+            assert FILTERS[group] is None or kind_of(queue, number)[0] == "red", "its filter does not take it"
         if group == "ordered":
             self.check_order(queue, [number for number, _ in numbers])
         for number, attempt in numbers:
@@ -96,7 +96,7 @@ class Told:
     def check_order(self, queue: int, numbers: list[int]) -> None:
         """All that lies before a message in its message group is settled, or given with it."""
         known, together = self.known["ordered", queue], set(numbers)
-        assert numbers == sorted(numbers)
+        assert numbers == sorted(numbers), "given out of order"
         for group in {kind_of(queue, number)[1] for number in numbers}:
             last = max(number for number in numbers if kind_of(queue, number)[1] == group)
             start = self.over_below.get((queue, group), 0)
@@ -131,9 +131,9 @@ class Told:
                     if each is None:
                         assert is_dead, "claimed for nobody but those who died, or never given"
                         continue
-                    assert not (is_dead and "settle" in each.done)
+                    assert not (is_dead and "settle" in each.done), "settled, and a dead letter"
                     assert is_dead or "settle" in each.asked, "it is lost"
-                    assert is_dead or "dead letter" not in each.done
+                    assert is_dead or "dead letter" not in each.done, "the dead letter is lost"
 
 
 def queue_of(letter: bytes) -> int:

@@ -12,6 +12,7 @@ likewise a snapshot at the beginning of a segment, from the segment before.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import struct
@@ -29,6 +30,7 @@ from headgate.log.inspect import check_data
 from headgate.log.pairs import DAMAGED_FOLDER, seal_path
 from headgate.log.seal import Seal, load_seal
 from headgate.log.segment import Segment
+from headgate.log.stream import Stream
 from headgate.log.tracking import tracking_of_segment
 from headgate.log.tracking_records import decode_records, encode_records
 
@@ -135,7 +137,7 @@ class _Surveyor:
         self._records = _index_records(segment)
         self._rows = {record.position: row for row, record in enumerate(self._records)}
         self._seal = _seal_of(segment)
-        self._last = f.ChunkHeader(0, 0, 0, 0, 1, 0, 0, 0, 0, 0)
+        self._last: f.ChunkHeader | None = None
         """The last whole chunk."""
 
     def look(self) -> Survey:
@@ -401,25 +403,39 @@ class _Surveyor:
 
     def _filler(self, offset: int) -> bytes:
         """An empty chunk that takes up one offset."""
+        before = self._last or self._neighbour
         _, chunk = f.assemble_chunk(
             _EMPTY_ENTRY,
             num_entries=1,
             num_records=1,
             chunk_type=f.ChunkType.TRACKING_DELTA,
-            timestamp_ms=self._last.timestamp_ms or self._first_time(),
-            epoch=max(self._last.epoch, 1),
+            timestamp_ms=before.timestamp_ms,
+            epoch=before.epoch,
             chunk_id=offset,
         )
         return chunk
 
-    def _first_time(self) -> int:
-        """The time of the segment's first chunk by the index. Times in a stream never decrease."""
-        return self._records[0].timestamp_ms if self._records else 0
+    @functools.cached_property
+    def _neighbour(self) -> f.ChunkHeader:
+        """The last chunk before the segment, else the first whole one in it: for time and epoch at its beginning.
+
+        Times and epochs of a stream never decrease. The index record of a damaged chunk may be damaged itself.
+        """
+        first = self._segment.first_chunk_id
+        try:
+            before = [each for each in Stream.open(self._segment.folder).segments_left() if each.first_chunk_id < first]
+            with before[-1].open() as reader:
+                return reader.header(len(reader.chunks()) - 1)
+        except (IndexError, CorruptChunkError):
+            pass
+        for place in header_places(self._descriptor, f.FILE_HEAD_BYTES, self._size):
+            header = header_at(self._descriptor, place)
+            if header is not None and has_checksum(self._descriptor, place, header):
+                return header
+        return f.ChunkHeader(0, 0, 0, 0, 1, 0, 0, 0, 0, 0)
 
     def _snapshot_before(self, chunk_id: int) -> bytes | None:
         """The snapshot chunk made from the segments before; None if that is not possible."""
-        from headgate.log.stream import Stream
-
         try:
             stream = Stream.open(self._segment.folder)
             before = [each for each in stream.segments_left() if each.first_chunk_id < chunk_id]
@@ -433,8 +449,8 @@ class _Surveyor:
             num_entries=1,
             num_records=1,
             chunk_type=f.ChunkType.TRACKING_SNAPSHOT,
-            timestamp_ms=self._first_time(),
-            epoch=self._records[0].epoch if self._records else 1,
+            timestamp_ms=self._neighbour.timestamp_ms,
+            epoch=self._neighbour.epoch,
             chunk_id=chunk_id,
         )
         return chunk

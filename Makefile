@@ -145,7 +145,7 @@ docs: setup ## write the pages of docs/languages, and of docs/reference on serve
 	$(BIN)/python tools/server_pages.py
 	$(BIN)/python tools/spark_pages.py
 
-messages: setup ## write the messages of RocketMQ's gRPC service as Python, from their definitions
+messages: setup ## write the descriptors and the types of the messages of RocketMQ's gRPC service, from their definitions
 	$(PIP) grpcio-tools
 	$(BIN)/python tools/rocketmq_messages.py
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from headgate.broker.batches import PublishBatch
-from headgate.broker.broker import Broker, BrokerSettings
+from headgate.broker.broker import Broker
 from headgate.broker.consumers import ChunkConsumer, MessageConsumer
-from headgate.broker.indexing import RunInWorker
+from headgate.broker.environment import RunInWorker
 from headgate.broker.publishers import Publisher
 from headgate.broker.session import Session
+from headgate.broker.settings import BrokerSettings
 from headgate.errors import HeadgateError
 from headgate.log import Stream, stream_folder
 from headgate.log.build import FilterValues

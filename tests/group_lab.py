@@ -8,7 +8,6 @@ from pathlib import Path
 
 from brokers import Background, SetClock, open_broker, open_session, publish
 from headgate.broker import Broker, Session
-from headgate.broker.broker import BrokerSettings
 from headgate.broker.consumer_groups import (
     GroupSettings,
     GroupView,
@@ -17,7 +16,8 @@ from headgate.broker.consumer_groups import (
     ReceiveRequest,
     Receiving,
 )
-from headgate.broker.indexing import RunInWorker
+from headgate.broker.environment import RunInWorker
+from headgate.broker.settings import BrokerSettings
 from headgate.errors import HeadgateError
 from headgate.evaluate import Filter
 from headgate.log import DiskFile, Durability, OpenFile

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from brokers import Background, SetClock, open_broker, open_session, publish
 from headgate.broker import Broker, Delivery, Receiver, Session
-from headgate.broker.broker import BrokerSettings
-from headgate.broker.indexing import RunInWorker
+from headgate.broker.environment import RunInWorker
+from headgate.broker.settings import BrokerSettings
 from headgate.errors import HeadgateError
 from headgate.ledger import offset_of
 from headgate.log import DiskFile, Durability, OpenFile

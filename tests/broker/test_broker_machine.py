@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from brokers import Answers, SetClock, batch, open_broker, open_session, stored
 from examples import examples
-from headgate.broker.broker import BrokerSettings
 from headgate.broker.publishers import Publisher
+from headgate.broker.settings import BrokerSettings
 from log_streams import FailingFiles, abandon, quick_folder
 
 

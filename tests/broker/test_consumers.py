@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from brokers import START_MS, Answers, SetClock, batch, open_broker, open_session, publish, scan
-from headgate.broker.broker import Broker, BrokerSettings
+from headgate.broker.broker import Broker
 from headgate.broker.consumers import (
     DROP_AFTER_MS,
     KEPT_MS,
@@ -28,6 +28,7 @@ from headgate.broker.consumers import (
 )
 from headgate.broker.publishers import Publisher
 from headgate.broker.session import Session
+from headgate.broker.settings import BrokerSettings
 from headgate.errors import CorruptChunkError, LimitExceededError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, stream_folder

@@ -8,7 +8,7 @@ import pytest
 
 from brokers import START_MS, SetClock, open_broker, publish, stored
 from headgate.broker import Broker, MessageKind, MessageTopic, TopicCreation
-from headgate.broker.broker import BrokerSettings
+from headgate.broker.settings import BrokerSettings
 from headgate.broker.users import Permissions
 from headgate.errors import (
     AccessRefusedError,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokers import START_MS, SetClock, open_broker, open_session, publish, stored
-from headgate.broker.broker import BrokerSettings
+from headgate.broker.settings import BrokerSettings
 from headgate.errors import PreconditionFailedError
 from headgate.log import Stream, Writer, stream_folder
 from headgate.log.tracking import read_tracking

@@ -10,8 +10,9 @@ import pytest
 
 from brokers import START_MS, Answers, Background, SetClock, batch, open_broker, open_session, publish, stored
 from headgate.broker import Publisher
-from headgate.broker.broker import Broker, BrokerSettings
+from headgate.broker.broker import Broker
 from headgate.broker.publishing import above
+from headgate.broker.settings import BrokerSettings
 from headgate.errors import (
     HeadgateError,
     PreconditionFailedError,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headgate.broker.backlog import Backlog
     from headgate.broker.backup import BackupReport, back_up
     from headgate.broker.batches import ChunkBatch, PublishBatch, Written
-    from headgate.broker.broker import Broker, BrokerSettings
+    from headgate.broker.broker import Broker
     from headgate.broker.catalogue import Declared, arguments_declared
     from headgate.broker.consumer_groups import (
         ConsumerGroups,
@@ -64,14 +64,16 @@ if TYPE_CHECKING:
         in_steps,
         to_emulator,
     )
-    from headgate.broker.indexing import IndexLag, run_here
+    from headgate.broker.environment import run_here
+    from headgate.broker.indexing import IndexLag
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
-    from headgate.broker.message_topics import MessageKind, MessageTopic, MessageTopics, TopicCreation
+    from headgate.broker.message_topics import MessageKind, MessageTopic, MessageTopics
     from headgate.broker.patterns import check_pattern, matches
     from headgate.broker.publishers import Publisher
     from headgate.broker.replies import REPLY_TO, ReplyQueue, ReplyQueues, is_reply_queue
     from headgate.broker.routing import EXCHANGE_KINDS, Binding, Exchange, Headers
     from headgate.broker.session import Check, Session, StreamInfo
+    from headgate.broker.settings import BrokerSettings, TopicCreation
     from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
     from headgate.broker.targets import any_target
     from headgate.broker.topics import (

@@ -1,6 +1,6 @@
 """The broker: one root, its streams, exchanges and users, and the work that is done between commands.
 
-Everything happens in one thread, except the work given to `run_in_worker`. Commands come through sessions; the messages
+Everything happens in one thread, except the work given to workers. Commands come through sessions; the messages
 that they queue are written by `write_queued`, which the caller calls soon after `wake` was called.
 """
 
@@ -12,7 +12,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,23 +22,22 @@ from headgate.broker.catalogue import Catalogue, Declared
 from headgate.broker.consumer_groups import (
     ConsumerGroups,
     DeadLetterStreams,
-    GroupStart,
-    GroupViews,
     Members,
-    MessageIds,
     Registering,
 )
 from headgate.broker.consumers import Consumers
 from headgate.broker.duplicates import ReadIds
 from headgate.broker.entities import Entities
+from headgate.broker.environment import Environment, RunInWorker, Workers, run_here
 from headgate.broker.exchanges import Exchanges
-from headgate.broker.indexing import Indexing, IndexLag, RunInWorker, run_here
+from headgate.broker.indexing import Indexing, IndexLag
 from headgate.broker.keys import KEYS_NAME, AccessKeys
-from headgate.broker.message_topics import MessageTopics, TopicCreation
+from headgate.broker.message_topics import MessageTopics
 from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.publishing import WriteJob, refuse
 from headgate.broker.queue_numbers import QueueNumbers
 from headgate.broker.replies import ReplyQueues
+from headgate.broker.settings import BrokerSettings
 from headgate.broker.single_active import SharedName
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
 from headgate.broker.targets import CheckTarget, any_target, check_targets
@@ -47,9 +46,8 @@ from headgate.broker.topics import Changed, RuleChange, Topics
 from headgate.broker.troubles import is_damage
 from headgate.broker.users import Users
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
-from headgate.log import PRIVATE_FOLDER, DiskFile, Durability, OpenFile, StreamArguments
+from headgate.log import PRIVATE_FOLDER, Durability, StreamArguments
 from headgate.scan.fetch import CpuTime, unmeasured
-from headgate.scan.match_index import IndexSettings
 from headgate.topic import (
     DEFAULT_SETTINGS,
     DEFAULT_TOPIC_SETTINGS,
@@ -79,38 +77,6 @@ logger = logging.getLogger("headgate.broker")
 
 _Job: TypeAlias = WriteJob | RuleChange | ReadIds
 """Jobs that need a stream's writer for themselves."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerSettings:
-    """Storage, users and limits of a broker; `users_file` None: `.headgate/users.json` under the root.
-
-    The default user is made if that file is missing; without a password it cannot log in by one.
-
-    Limits: `filter_values` of a consumer, as each is looked for in every chunk; `entities`. `match_index` are the
-    settings for the match index of a stream whose first expression comes from a consumer group. `open_file` opens the
-    files that streams are written to: tests use one that fails.
-
-    `message_ids` gives the ids of a message for RocketMQ's clients, see `MessageIds`; dead letters carry them.
-
-    Missing message topics are made as `create_topics` says, with `topic_queues` queues; missing consumer groups if
-    `create_groups`, at most `consumer_groups`, beginning at `group_start`.
-    """
-
-    durability: Durability = Durability.PROCESS
-    users_file: Path | None = None
-    default_user: str = "guest"
-    default_has_password: bool = True
-    filter_values: int = 1_000
-    entities: int = 10_000
-    match_index: IndexSettings = field(default_factory=IndexSettings)
-    create_topics: TopicCreation = TopicCreation.PRODUCERS
-    topic_queues: int = 4
-    create_groups: bool = True
-    consumer_groups: int = 10_000
-    group_start: GroupStart = GroupStart.FIRST_WHILE_YOUNG
-    message_ids: MessageIds | None = None
-    open_file: OpenFile = DiskFile
 
 
 @dataclass(slots=True)
@@ -170,36 +136,41 @@ class Broker:
         self.sessions: dict[Session, None] = {}
         self.shared_names: dict[tuple[str, str], SharedName] = {}
         self._wake = wake
-        self._run_in_worker = run_in_worker
         self._waits_for_disk = self.settings.durability is Durability.DISK
-        run_in_background = run_in_background or run_in_worker
-        self._indexing = Indexing(now_ms=now_ms, run_in_worker=run_in_background or run_here)
+        self._workers = Workers(
+            urgent=run_in_worker,
+            background=run_in_background or run_in_worker,
+            commits=run_in_worker if self._waits_for_disk else None,
+        )
+        self._is_closing = False
+        """Whether the broker ends: then no worker is given a job that needs a stream's writer."""
+        environment = Environment(
+            self.root, now_ms, cpu_ns, wake, self._workers, self.catalogue.find, self.watch, self._know_ids
+        )
+        self._indexing = Indexing(environment)
         self.registering = Registering(
-            self.root,
+            environment,
             names=self.catalogue.names,
             streams_of=self._queues_of,
-            now_ms=now_ms,
-            run_in_worker=run_in_background or run_here,
             settings=self.settings.match_index,
             registered=self._registered,
         )
         self.members = Members(self.registering)
-        self.topics = Topics(
-            find=self.catalogue.find,
-            root=self.root,
-            now_ms=now_ms,
-            cpu_ns=cpu_ns,
-            wake=wake,
-            watch=self.watch,
-            run_in_worker=run_in_background,
-            write_in_worker=run_in_worker if self._waits_for_disk else None,
-            know_ids=self._know_ids,
-            change=functools.partial(self.change_topic, check_target=any_target),
-        )
+        self.topics = Topics(environment, functools.partial(self.change_topic, check_target=any_target))
         self.entities = Entities(self)
         self.message_topics = MessageTopics(self)
         self.queue_numbers = QueueNumbers(self.root, self.catalogue.find)
-        self.consumer_groups = ConsumerGroups(self, self._group_views)
+        self.consumer_groups = ConsumerGroups(
+            environment,
+            self.settings,
+            self.consumers,
+            DeadLetterStreams(
+                self._dead_letter_stream,
+                queue_of=self.message_topics.queue_of,
+                message_ids=self.settings.message_ids,
+            ),
+            self.topics.keep_pinned,
+        )
         self._unwritten: dict[BrokerStream, None] = {}
         self._jobs: dict[BrokerStream, _Job] = {}
         """Jobs that a worker has."""
@@ -208,28 +179,6 @@ class Broker:
         self._flushed_ms = now_ms()
         self._retained_ms = now_ms()
         self._to_retain: list[str] = []
-
-    def _group_views(self, groups: ConsumerGroups) -> GroupViews:
-        return GroupViews(
-            root=self.root,
-            find=self.catalogue.find,
-            settings_of=groups.settings_of,
-            start_of=groups.start_of,
-            consumers=self.consumers,
-            dead_letter_streams=DeadLetterStreams(
-                self._dead_letter_stream,
-                self._know_ids,
-                self.watch,
-                queue_of=self.message_topics.queue_of,
-                message_ids=self.settings.message_ids,
-            ),
-            watch=self.watch,
-            keep_pinned=self.topics.keep_pinned,
-            wake=self._wake,
-            now_ms=self.now_ms,
-            run_in_worker=self._run_in_worker,
-            write_in_worker=self._run_in_worker if self._waits_for_disk else None,
-        )
 
     def _dead_letter_stream(self, name: str) -> BrokerStream:
         """The stream of a group's dead letters, made if missing."""
@@ -349,7 +298,8 @@ class Broker:
     def _remove_files(self, folder: Path) -> None:
         """Delete files, in a worker as large ones take long; the next broker removes what is left at the end."""
         remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
-        (self._run_in_worker or run_here)(remove, lambda _error: None)
+        run = None if self._is_closing else self._workers.urgent
+        (run or run_here)(remove, lambda _error: None)
 
     def _end(self, stream: BrokerStream) -> None:
         """End every use of a stream, and refuse its queued messages."""
@@ -463,7 +413,8 @@ class Broker:
 
     def _run(self, stream: BrokerStream, job: _Job, *, in_worker: bool) -> None:
         """Run a job that needs a stream's writer; in a worker, the writer is the job's alone until it is finished."""
-        if self._run_in_worker is None or not in_worker:
+        run_in_worker = self._workers.urgent
+        if run_in_worker is None or self._is_closing or not in_worker:
             try:
                 job.run()
             except BaseException:
@@ -474,7 +425,7 @@ class Broker:
         self._jobs[stream] = job
         stream.is_writing = True
         job.done = threading.Event()
-        self._run_in_worker(job.run, lambda error: self._written(stream, job, error))
+        run_in_worker(job.run, lambda error: self._written(stream, job, error))
 
     def _written(self, stream: BrokerStream, job: _Job, error: BaseException | None) -> None:
         """A worker has ended a job: finish it, unless `_finish_job` has done so meanwhile."""
@@ -596,7 +547,7 @@ class Broker:
         except HeadgateError as error:
             then(error)
             return
-        self._run(topic.stream, change, in_worker=self._run_in_worker is not None)
+        self._run(topic.stream, change, in_worker=True)
 
     # regular work
 
@@ -718,7 +669,7 @@ class Broker:
 
     def _write_everything(self) -> None:
         self.write_queued()
-        self._run_in_worker = None
+        self._is_closing = True
         for stream in self.catalogue:
             self._write_all(stream)
             try:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from headgate.broker.indexing import RunInWorker
+from headgate.broker.environment import RunInWorker
 from headgate.errors import HeadgateError, LogError
 from headgate.ledger import Expired, Ledger, LedgerWrite, View
 
@@ -67,10 +67,10 @@ class Consumption:
         ledger: Ledger,
         touch: Callable[[], None],
         guarded: Callable[[], AbstractContextManager[None]],
-        run_in_worker: RunInWorker | None,
+        worker: RunInWorker | None,
     ) -> None:
-        """`guarded` is the context for reading the files of messages; see `BrokerStream.guarded`. Commits are made by
-        `run_in_worker` if it is given.
+        """`guarded` is the context for reading the files of messages; see `BrokerStream.guarded`. A `worker` makes the
+        commits, if there is one.
         """
         self.ledger = ledger
         self.touch = touch
@@ -86,7 +86,9 @@ class Consumption:
         self._given: list[ViewDispatcher] = []
         """Dispatchers with deliveries that wait for the commit."""
         self._answers: list[tuple[Settled, list[bool]]] = []
-        self._run_in_worker = run_in_worker
+        self._worker = worker
+        self._is_stopping = False
+        """Whether the files are about to be closed: then the worker makes no more commits."""
         self._commit: _Commit | None = None
         """The commit that a worker has."""
 
@@ -182,11 +184,11 @@ class Consumption:
             return False
         commit = _Commit(self.ledger.begin(now_ms), self._answers, self._given)
         self._answers, self._given = [], []
-        if self._run_in_worker is None or commit.write is None:
+        if self._worker is None or self._is_stopping or commit.write is None:
             commit.run()
             return self._finish(commit)
         self._commit = commit
-        self._run_in_worker(commit.run, lambda error: self._written(commit, error))
+        self._worker(commit.run, lambda error: self._written(commit, error))
         return False
 
     def _written(self, commit: _Commit, error: BaseException | None) -> None:
@@ -212,7 +214,7 @@ class Consumption:
         had_trouble, self.trouble = self.trouble is not None, None
         _tell(commit.answers, None)
         for dispatcher in commit.given:
-            dispatcher.deliver(check=had_trouble or self._run_in_worker is not None)
+            dispatcher.deliver(check=had_trouble or self._worker is not None)
         if had_trouble:
             self.wake_all()
             self.touch()
@@ -220,7 +222,7 @@ class Consumption:
 
     def stop(self) -> None:
         """From now on commits are made here; a worker's commit ends first. Again is harmless."""
-        self._run_in_worker = None
+        self._is_stopping = True
         commit, self._commit = self._commit, None
         if commit is not None:
             commit.run()

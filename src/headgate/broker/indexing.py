@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from headgate.broker.environment import Environment, run_here
 from headgate.broker.stream import BrokerStream
 from headgate.errors import HeadgateError
 from headgate.log import Stream
@@ -30,19 +30,6 @@ _LOOKED_AT = 64
 
 _MARKS = 64
 """Limit: marks kept of a stream; beyond it every second one is dropped."""
-
-RunInWorker = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
-"""Runs its first argument in another thread, and calls the second in the broker's with None or the error."""
-
-
-def run_here(work: Callable[[], None], ended: Callable[[BaseException | None], None]) -> None:
-    """Run work at once, for a broker without workers."""
-    try:
-        work()
-    except Exception as error:
-        ended(error)
-    else:
-        ended(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +57,9 @@ class _Indexed:
 class Indexing:
     """The match indexes of the streams that a broker writes; all calls are made in the broker's thread."""
 
-    def __init__(self, *, now_ms: Callable[[], int], run_in_worker: RunInWorker) -> None:
-        self._now_ms = now_ms
-        self._run_in_worker = run_in_worker
+    def __init__(self, environment: Environment) -> None:
+        self._now_ms = environment.now_ms
+        self._run_in_worker = environment.workers.background or run_here
         self._indexed: dict[BrokerStream, _Indexed] = {}
         self._looked_at = 0
 

@@ -22,6 +22,7 @@ import msgspec
 
 from headgate.broker.catalogue import arguments_declared
 from headgate.broker.private_file import PrivateFile
+from headgate.broker.settings import TopicCreation
 from headgate.broker.super_streams import (
     add_partitions,
     create_super_stream,
@@ -49,14 +50,6 @@ class MessageKind(Enum):
 
 
 ALL_KINDS = frozenset(MessageKind)
-
-
-class TopicCreation(Enum):
-    """The clients for which a missing topic is made."""
-
-    NEVER = "never"
-    PRODUCERS = "producers"
-    ANYBODY = "anybody"
 
 
 @dataclass(frozen=True, slots=True)

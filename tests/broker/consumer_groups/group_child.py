@@ -26,7 +26,6 @@ from typing import Any
 from brokers import batch
 from group_lab import number_of
 from headgate.broker import Broker
-from headgate.broker.broker import BrokerSettings
 from headgate.broker.consumer_groups import (
     GroupSettings,
     Received,
@@ -35,6 +34,7 @@ from headgate.broker.consumer_groups import (
     Receiving,
     view,
 )
+from headgate.broker.settings import BrokerSettings
 from headgate.errors import HeadgateError
 from headgate.evaluate import Filter
 from headgate.ledger import ledger as ledger_module

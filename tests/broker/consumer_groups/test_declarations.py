@@ -9,8 +9,8 @@ import pytest
 
 from brokers import open_broker
 from headgate.broker import Broker, GroupSettings, GroupStart
-from headgate.broker.broker import BrokerSettings
 from headgate.broker.consumer_groups.declarations import DEFAULT_GROUP, GroupDeclarations
+from headgate.broker.settings import BrokerSettings
 from headgate.errors import (
     ConfigError,
     EntityDisabledError,

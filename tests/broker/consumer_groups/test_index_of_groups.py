@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from group_lab import GroupLab
-from headgate.broker.broker import BrokerSettings
 from headgate.broker.consumers import ConsumerOptions
+from headgate.broker.settings import BrokerSettings
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.message import Message

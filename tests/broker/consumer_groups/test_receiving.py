@@ -9,9 +9,9 @@ import pytest
 
 from group_lab import INVISIBLE_MS, GroupLab, message
 from headgate.broker import Permission
-from headgate.broker.broker import BrokerSettings
 from headgate.broker.consumer_groups import GroupSettings, PulledQueue, Received, ReceiveRequest
 from headgate.broker.message_topics import MessageKind, MessageTopic
+from headgate.broker.settings import BrokerSettings
 from headgate.errors import AccessRefusedError, ResourceNotFoundError
 from headgate.evaluate import Filter
 from headgate.message import Message

@@ -12,7 +12,7 @@ import pytest
 
 from brokers import START_MS, publish
 from headgate.broker import Entity, EntityDeclaration, SubscriptionDeclaration, any_target, copy_of, sequence_number
-from headgate.broker.broker import BrokerSettings
+from headgate.broker.settings import BrokerSettings
 from headgate.errors import (
     EntityDisabledError,
     HeadgateError,

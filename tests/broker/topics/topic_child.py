@@ -29,7 +29,7 @@ from typing import Any
 
 from brokers import batch
 from headgate.broker import Broker, DeadLetterReason, Delivery, Receiver, Session
-from headgate.broker.broker import BrokerSettings
+from headgate.broker.settings import BrokerSettings
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.ledger import ledger as ledger_module
 from headgate.log import Durability

@@ -5,34 +5,52 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
 from headgate.broker.consumer_groups.declarations import DEFAULT_GROUP, GroupDeclarations, GroupSettings, GroupStart
 from headgate.broker.consumer_groups.pulling import Pulling
 from headgate.broker.consumer_groups.receiving import ReceiveRequest, Receiving
 from headgate.broker.consumer_groups.view import GroupView
 from headgate.broker.consumer_groups.views import GroupViews
+from headgate.broker.consumers import Consumers
 from headgate.broker.consumption import Settled
+from headgate.broker.environment import Environment
+from headgate.broker.stream import BrokerStream
 from headgate.errors import PreconditionFailedError, ResourceNotFoundError
 from headgate.log import PRIVATE_FOLDER
 
 if TYPE_CHECKING:
-    from headgate.broker.broker import Broker
+    from headgate.broker.settings import BrokerSettings
 
 
 class ConsumerGroups:
     """The consumer groups of one broker; in its thread only."""
 
-    def __init__(self, broker: Broker, make_views: Callable[[ConsumerGroups], GroupViews]) -> None:
-        """Read the declarations. Raises ConfigError for a wrong file."""
-        settings = self._settings = broker.settings
+    def __init__(
+        self,
+        environment: Environment,
+        settings: BrokerSettings,
+        consumers: Consumers,
+        dead_letter_streams: DeadLetterStreams,
+        keep_pinned: Callable[[BrokerStream], bool],
+    ) -> None:
+        """Read the declarations; `keep_pinned` as for `GroupViews`. Raises ConfigError for a wrong file."""
+        self._settings = settings
         self._declarations = GroupDeclarations(
-            broker.root / PRIVATE_FOLDER / "consumer-groups.json",
+            environment.root / PRIVATE_FOLDER / "consumer-groups.json",
             may_create=settings.create_groups,
             most=settings.consumer_groups,
             changed=self._changed,
         )
-        self.views = make_views(self)
+        self.views = GroupViews(
+            environment,
+            consumers,
+            dead_letter_streams,
+            settings_of=self.settings_of,
+            start_of=self.start_of,
+            keep_pinned=keep_pinned,
+        )
         """The places of groups in queues."""
-        self.pulling = Pulling(self.views, broker.now_ms)
+        self.pulling = Pulling(self.views, environment.now_ms)
         """The places of members that read for themselves."""
 
     def find(self, name: str) -> GroupSettings | None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics import TargetKind, Trouble, append_to_stream
 from headgate.errors import CorruptChunkError, HeadgateError, MessageError, OffsetOutOfRangeError
@@ -35,14 +36,12 @@ offset."""
 
 @dataclass(slots=True)
 class DeadLetterStreams:
-    """Calls for streams of dead letters: to find or make one, to know its message ids, to look after it.
+    """The streams of dead letters: `find` gives one, and makes a missing one.
 
     Without `message_ids` a dead letter has no ORIGIN_MESSAGE_ID and DLQ_ORIGIN_MESSAGE_ID.
     """
 
     find: Callable[[str], BrokerStream]
-    know_ids: Callable[[BrokerStream], bool]
-    watch: Callable[[BrokerStream], None]
     queue_of: Callable[[str], tuple[str, int]]
     """Gives the topic that a stream is a queue of, and the number of the queue."""
     message_ids: MessageIds | None
@@ -51,11 +50,19 @@ class DeadLetterStreams:
 class DeadLetters:
     """Carries out the moves of one ledger."""
 
-    def __init__(self, stream: BrokerStream, ledger: Ledger, reader: MessageReader, streams: DeadLetterStreams) -> None:
+    def __init__(
+        self,
+        stream: BrokerStream,
+        ledger: Ledger,
+        reader: MessageReader,
+        streams: DeadLetterStreams,
+        environment: Environment,
+    ) -> None:
         self._stream = stream
         self._ledger = ledger
         self._reader = reader
         self._streams = streams
+        self._environment = environment
         self._held: dict[str, Trouble] = {}
         """Targets that could not take their moves."""
 
@@ -88,10 +95,10 @@ class DeadLetters:
         found = self._streams.find(TargetKind.parse(target)[1])
         if found.is_writing:
             return 0
-        self._streams.watch(found)
+        self._environment.watch(found)
         if found.refuses_with is not None:
             raise found.refuses_with
-        if not self._streams.know_ids(found):
+        if not self._environment.know_ids(found):
             return 0
         return append_to_stream(found, self._ledger, target, self._made, ids=found.recent_ids, now_ms=now_ms)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.broker.consumers import ConsumerOptions, MessageConsumer
-from headgate.broker.indexing import RunInWorker
+from headgate.broker.environment import RunInWorker
 from headgate.errors import HeadgateError
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
@@ -28,11 +28,12 @@ class FreshMessages:
         woken: Callable[[], None],
         failed: Callable[[HeadgateError], None],
         lost: Callable[[int], None],
-        run_in_worker: RunInWorker | None,
+        worker: RunInWorker | None,
     ) -> None:
         """`woken` is called when there may be messages to look at or to take, `failed` for damaged messages.
 
-        `lost` is called with the number of offsets that retention deleted before they were read.
+        `lost` is called with the number of offsets that retention deleted before they were read. A `worker` runs long
+        scans, if there is one.
         """
         self._open_consumer = open_consumer
         self._position = position
@@ -40,7 +41,7 @@ class FreshMessages:
         self._woken = woken
         self._failed = failed
         self._lost = lost
-        self._run_in_worker = run_in_worker
+        self._worker = worker
         self._filter: Filter | None = None
         self._consumer: MessageConsumer | None = None
         self._ended = ScanCounters()
@@ -84,8 +85,8 @@ class FreshMessages:
         scan = None if consumer.has_pending else consumer.scan_due()
         if scan is None:
             return False
-        if self._run_in_worker is not None and not consumer.is_small(scan):
-            self._scan_in_worker(self._run_in_worker, consumer, scan)
+        if self._worker is not None and not consumer.is_small(scan):
+            self._scan_in_worker(self._worker, consumer, scan)
             return False
         consumer.begin_scan(scan, may_wait=False)
         consumer.run(scan)

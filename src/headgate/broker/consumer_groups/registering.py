@@ -11,9 +11,8 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from headgate.broker.indexing import RunInWorker
+from headgate.broker.environment import Environment, run_here
 from headgate.errors import ConfigError, FilterError, HeadgateError, LogError, StreamNotFoundError, StreamReadOnlyError
 from headgate.evaluate import Filter
 from headgate.log import Stream, stream_folder
@@ -91,21 +90,19 @@ class Registering:
 
     def __init__(
         self,
-        root: Path,
+        environment: Environment,
         *,
         names: Callable[[], Sequence[str]],
         streams_of: Callable[[str], Sequence[str]],
-        now_ms: Callable[[], int],
-        run_in_worker: RunInWorker,
         settings: IndexSettings,
         registered: Callable[[str], None],
     ) -> None:
         """`registered` is called with each stream whose registry was changed."""
-        self._root = root
+        self._root = environment.root
         self._names = names
         self._streams_of = streams_of
-        self._now_ms = now_ms
-        self._run_in_worker = run_in_worker
+        self._now_ms = environment.now_ms
+        self._run_in_worker = environment.workers.background or run_here
         self._settings = settings
         self._registered = registered
         self._members: dict[str, dict[str, _Heartbeat]] = {}
@@ -114,7 +111,7 @@ class Registering:
         self._restarted: set[str] = set()
         """Streams whose registries have noted the start of this broker."""
         self._unclean: list[str] = []
-        self._clean_due_ms = self._look_due_ms = now_ms()
+        self._clean_due_ms = self._look_due_ms = self._now_ms()
         self._is_running = False
 
     # members

@@ -11,7 +11,7 @@ from headgate.broker.consumer_groups.declarations import GroupSettings
 from headgate.broker.consumer_groups.fresh import FreshMessages
 from headgate.broker.consumer_groups.view import GroupView
 from headgate.broker.consumption import Consumption
-from headgate.broker.indexing import RunInWorker
+from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics import Pinning, StreamSource
 from headgate.errors import HeadgateError, LogError
@@ -34,31 +34,22 @@ IDLE_MS = 10_000
 class StreamGroups:
     """The groups that use one stream, from `open` to `close`; in the broker's thread only."""
 
-    def __init__(
-        self,
-        stream: BrokerStream,
-        ledger: Ledger,
-        owner: GroupViews,
-        *,
-        now_ms: Callable[[], int],
-        run_in_worker: RunInWorker | None,
-        write_in_worker: RunInWorker | None,
-    ) -> None:
+    def __init__(self, stream: BrokerStream, ledger: Ledger, owner: GroupViews, environment: Environment) -> None:
         self.stream = stream
-        self.consumption = Consumption(ledger, lambda: owner.touch(self), stream.guarded, write_in_worker)
+        self.consumption = Consumption(ledger, lambda: owner.touch(self), stream.guarded, environment.workers.commits)
         self._owner = owner
-        self._now_ms = now_ms
-        self._run_in_worker = run_in_worker
+        self._environment = environment
+        self._now_ms = environment.now_ms
         self._reader = MessageReader(stream.stream)
         self._source = StreamSource(stream.stream, self._reader, lambda: stream.next_offset)
         self._views: dict[str, GroupView] = {}
         self._pinning = Pinning(stream)
         self._is_pinned = False
-        self._used_ms = self._latest_ms = now_ms()
+        self._used_ms = self._latest_ms = self._now_ms()
         self._is_closed = False
         for view in ledger.views():
             self._add(view)
-        self.dead_letters = DeadLetters(stream, ledger, self._reader, owner.dead_letter_streams)
+        self.dead_letters = DeadLetters(stream, ledger, self._reader, owner.dead_letter_streams, environment)
 
     def __iter__(self) -> Iterator[GroupView]:
         return iter(list(self._views.values()))
@@ -118,7 +109,7 @@ class StreamGroups:
             woken=view.wake,
             failed=view.end,
             lost=view.overtaken,
-            run_in_worker=self._run_in_worker,
+            worker=self._environment.workers.urgent,
         )
 
     # the turn

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
 from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
 from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
@@ -13,7 +12,7 @@ from headgate.broker.consumer_groups.stream_groups import FOLDER, StreamGroups
 from headgate.broker.consumer_groups.view import GroupView
 from headgate.broker.consumers import ConsumerOptions, Consumers, MessageConsumer
 from headgate.broker.consumption import Settled
-from headgate.broker.indexing import RunInWorker
+from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
 from headgate.errors import BrokerError, EntityDisabledError, HeadgateError, LogError, ResourceNotFoundError
@@ -37,35 +36,22 @@ class GroupViews:
 
     def __init__(
         self,
-        *,
-        root: Path,
-        find: Callable[[str], BrokerStream | None],
-        settings_of: Callable[[str], GroupSettings],
-        start_of: Callable[[str], GroupStart],
+        environment: Environment,
         consumers: Consumers,
         dead_letter_streams: DeadLetterStreams,
-        watch: Callable[[BrokerStream], None],
+        *,
+        settings_of: Callable[[str], GroupSettings],
+        start_of: Callable[[str], GroupStart],
         keep_pinned: Callable[[BrokerStream], bool],
-        wake: Callable[[], None],
-        now_ms: Callable[[], int],
-        run_in_worker: RunInWorker | None,
-        write_in_worker: RunInWorker | None,
     ) -> None:
-        """`keep_pinned` tells the topic of a stream, if it has one, that the needed messages changed.
-
-        `run_in_worker` runs long scans, `write_in_worker` writes ledgers; without them both are done at once."""
+        """`keep_pinned` tells the topic of a stream, if it has one, that the needed messages changed."""
         self.dead_letter_streams = dead_letter_streams
         self.settings_of = settings_of
         self.keep_pinned = keep_pinned
-        self._root = root
-        self._find = find
+        self._environment = environment
         self._start_of = start_of
         self._consumers = consumers
-        self._watch = watch
-        self._wake = wake
-        self._now_ms = now_ms
-        self._run_in_worker = run_in_worker
-        self._write_in_worker = write_in_worker
+        self._now_ms = environment.now_ms
         self._opened: dict[BrokerStream, StreamGroups] = {}
         self._touched: dict[StreamGroups, None] = {}
         self._offered: dict[GroupView, None] = {}
@@ -73,7 +59,7 @@ class GroupViews:
         self._claims = 0
         self._to_commit: dict[StreamGroups, None] = {}
         self._to_open: list[str] | None = None
-        self._looked_ms = now_ms()
+        self._looked_ms = self._now_ms()
 
     # for who consumes
 
@@ -175,7 +161,7 @@ class GroupViews:
         return stream in self._opened or (stream.stream.path / FOLDER).exists()
 
     def _found(self, name: str) -> BrokerStream:
-        stream = self._find(name)
+        stream = self._environment.find(name)
         if stream is None:
             raise ResourceNotFoundError("no such stream", subject=name)
         return stream
@@ -193,14 +179,7 @@ class GroupViews:
                     open_file=stream.storage.open_file,
                 )
             try:
-                groups = StreamGroups(
-                    stream,
-                    ledger,
-                    self,
-                    now_ms=self._now_ms,
-                    run_in_worker=self._run_in_worker,
-                    write_in_worker=self._write_in_worker,
-                )
+                groups = StreamGroups(stream, ledger, self, self._environment)
             except BaseException:
                 ledger.close()
                 raise
@@ -211,12 +190,14 @@ class GroupViews:
 
     def streams(self) -> list[str]:
         """The streams that groups ever used, in order."""
-        return sorted(name_of_folder(path.parent) for path in self._root.glob(f"{STREAMS_FOLDER}/*/{FOLDER}"))
+        return sorted(
+            name_of_folder(path.parent) for path in self._environment.root.glob(f"{STREAMS_FOLDER}/*/{FOLDER}")
+        )
 
     def open_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> MessageConsumer:
         """A consumer that reads a stream for a view. Raises LogError."""
         consumer = self._consumers.message_consumer(stream, options)
-        self._watch(stream)
+        self._environment.watch(stream)
         return consumer
 
     # the turn
@@ -224,7 +205,7 @@ class GroupViews:
     def touch(self, groups: StreamGroups) -> None:
         """Give the groups of a stream a turn next time."""
         if not self._touched:
-            self._wake()
+            self._environment.wake()
         self._touched[groups] = None
 
     def offer(self, view: GroupView) -> None:

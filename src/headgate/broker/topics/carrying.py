@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.copies import ReadCopy
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN
@@ -22,9 +23,10 @@ from headgate.broker.topics.following import Following
 from headgate.broker.topics.moving import MovedCopies, Movement, Refused, TargetKind, append_to_stream
 from headgate.broker.topics.numbers import sequence_number
 from headgate.broker.topics.queue import Queue
+from headgate.broker.topics.scheduling import Scheduling
 from headgate.broker.topics.sources import FAILED_RULES, SubscriptionSource
 from headgate.broker.topics.trouble import Trouble
-from headgate.broker.topics.waiting import WaitingMessages, due_of
+from headgate.broker.topics.waiting import due_of
 from headgate.errors import HeadgateError, LogError, MessageGivenUpError, StreamFullError
 from headgate.ledger import Elsewhere, Ledger, Move, offset_of, redirect_moves, rule_of
 from headgate.topic import Origin, forwarded, with_origin
@@ -37,10 +39,9 @@ logger = logging.getLogger("headgate.broker")
 class Carrier:
     """Appends moved copies to their targets.
 
-    `name` is for logs; `copies` gives the moved copies; `queue_of` gives a small stream by kind and number of the
-    subscription, None where that was removed; `name_of` gives the name of a subscription for users; `find` gives a
-    stream of the root, which knows whether it takes messages; `waiting_of` gives the scheduled messages of a stream;
-    `know_ids` says whether a stream knows its message ids; `watch` is called with a stream whose writer is taken.
+    `name` is for logs; `copies` gives the moved copies; streams that `environment` finds know whether they take
+    messages. `queue_of` gives a small stream by kind and number of the subscription, None where that was removed;
+    `name_of` gives the name of a subscription for users.
     """
 
     def __init__(
@@ -48,14 +49,11 @@ class Carrier:
         name: str,
         ledger: Ledger,
         copies: MovedCopies,
+        environment: Environment,
+        scheduling: Scheduling,
         *,
         queue_of: Callable[[TargetKind, int], Queue | None],
         name_of: Callable[[int], str],
-        find: Callable[[str], BrokerStream | None],
-        waiting_of: Callable[[BrokerStream], WaitingMessages],
-        know_ids: Callable[[BrokerStream], bool],
-        watch: Callable[[BrokerStream], None],
-        now_ms: Callable[[], int],
     ) -> None:
         self.moved = 0
         """How many copies were moved to their targets since the topic was opened."""
@@ -64,11 +62,8 @@ class Carrier:
         self._copies = copies
         self._queue_of = queue_of
         self._name_of = name_of
-        self._find = find
-        self._waiting_of = waiting_of
-        self._know_ids = know_ids
-        self._watch = watch
-        self._now_ms = now_ms
+        self._environment = environment
+        self._scheduling = scheduling
         self._held: dict[str, Trouble] = {}
         """Targets that could not take their moves."""
 
@@ -135,12 +130,12 @@ class Carrier:
 
     def _forward(self, name: str, target: str) -> int:
         """Append moves to another stream of the root, as a publisher would, or turn them into dead letters."""
-        found = self._find(name)
+        found = self._environment.find(name)
         if found is None:
             return self._redirect(target, Refused.MISSING, lambda _publisher: None)
         if found.is_writing:
             return 0
-        self._watch(found)
+        self._environment.watch(found)
 
         def last_sequence(publisher: str) -> int | None:
             return found.last_sequence(publisher.encode())
@@ -149,10 +144,10 @@ class Carrier:
             return self._redirect(target, Refused.DISABLED, last_sequence)
         if found.stopped_by is not None:
             raise found.stopped_by
-        if not self._know_ids(found):
+        if not self._environment.know_ids(found):
             return 0
         self._copies.read_ahead(self._ledger.moves()[target])
-        now_ms, waits = self._now_ms(), TargetKind.WAITING.named(name)
+        now_ms, waits = self._environment.now_ms(), TargetKind.WAITING.named(name)
 
         def made(move: Move) -> bytes | Elsewhere | None:
             message = self._unless_given_up(move, self._forwarded)
@@ -167,10 +162,10 @@ class Carrier:
 
     def _forward_later(self, name: str, target: str) -> int:
         """Add moves to the scheduled messages of another stream, or turn them into dead letters."""
-        found = self._find(name)
+        found = self._environment.find(name)
         if found is None:
             return self._redirect(target, Refused.MISSING, lambda _publisher: None)
-        waiting = self._waiting_of(found)
+        waiting = self._scheduling.of(found)
         if found.refusal is not None:
             return self._redirect(target, Refused.DISABLED, waiting.last_sequence)
         self._copies.read_ahead(self._ledger.moves()[target])

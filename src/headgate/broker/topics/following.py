@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from headgate.broker.indexing import RunInWorker
+from headgate.broker.environment import Environment, RunInWorker
 from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
 from headgate.broker.topics.trouble import Trouble
 from headgate.errors import HeadgateError, LogError
-from headgate.scan.fetch import AppendedChunks, CpuTime
+from headgate.scan.fetch import AppendedChunks
 from headgate.topic.deciding import CopyReader, Decider, Step
 
 DECIDED_HERE = 512
@@ -45,11 +45,8 @@ class Following:
         self,
         stream: BrokerStream,
         decider: Decider,
+        environment: Environment,
         *,
-        now_ms: Callable[[], int],
-        cpu_ns: CpuTime,
-        touch: Callable[[], None],
-        run_in_worker: RunInWorker | None,
         is_awaited: Callable[[], bool],
         taken: Callable[[Step], None],
         failed: Callable[[], None],
@@ -66,10 +63,10 @@ class Following:
         """Held during a worker's step; taken by callers that have to read postings meanwhile."""
         self._stream = stream
         self.took_ns = 0
-        self._now_ms = now_ms
-        self._cpu_ns = cpu_ns
-        self._touch = touch
-        self._run_in_worker = run_in_worker
+        self._now_ms = environment.now_ms
+        self._cpu_ns = environment.cpu_ns
+        self._touch = environment.wake
+        self._run_in_worker = environment.workers.background
         self._is_awaited = is_awaited
         self._taken = taken
         self._failed = failed

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.broker.consumption import Consumption
-from headgate.broker.indexing import RunInWorker
-from headgate.broker.stream import Storage
+from headgate.broker.environment import Environment
+from headgate.broker.stream import BrokerStream, Storage
 from headgate.broker.topics.deferred import DeferredDispatcher, DeferredIndex
 from headgate.broker.topics.dispatcher import Dispatcher, Targets
 from headgate.broker.topics.moving import MovedCopies
@@ -38,27 +37,25 @@ class Queue:
         self,
         name: str,
         folder: Path,
+        topic: BrokerStream,
+        environment: Environment,
         *,
-        storage: Storage,
         settings: Callable[[], SubscriptionSettings],
         carrier_of: Callable[[Ledger, MovedCopies], Carrier] | None = None,
         targets: Callable[[], Targets] = Targets,
-        now_ms: Callable[[], int],
         touched: Callable[[Queue], None],
-        guarded: Callable[[], AbstractContextManager[None]],
-        write_in_worker: RunInWorker | None,
     ) -> None:
         """With `carrier_of` it holds deferred copies, which may go to `targets`; `carrier_of` gives their carrier."""
         self.name = name
         self._folder = folder
-        self._storage = storage
+        self._storage = topic.storage
         self._settings = settings
         self._carrier_of = carrier_of
         self._targets = targets
-        self._now_ms = now_ms
+        self._now_ms = environment.now_ms
         self._touched = touched
-        self._guarded = guarded
-        self._write_in_worker = write_in_worker
+        self._guarded = topic.guarded
+        self._commits = environment.workers.commits
         self._writer: Writer | None = None
         self._consumption: Consumption | None = None
         self._dispatcher: Dispatcher | None = None
@@ -67,7 +64,7 @@ class Queue:
         self._reader: MessageReader | None = None
         self._next_offset = 0
         self._count = None if folder.exists() else 0
-        self._used_ms = now_ms()
+        self._used_ms = self._now_ms()
 
     @property
     def exists(self) -> bool:
@@ -141,7 +138,7 @@ class Queue:
         ledger = Ledger.open(
             stream, now_ms=now_ms, durability=self._storage.durability, open_file=self._storage.open_file
         )
-        self._consumption = Consumption(ledger, lambda: self._touched(self), self._guarded, self._write_in_worker)
+        self._consumption = Consumption(ledger, lambda: self._touched(self), self._guarded, self._commits)
         self._reader = MessageReader(stream)
         self._next_offset = read_tail(stream).next_offset
         source = StreamSource(stream, self._reader, lambda: self._next_offset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from headgate.broker.indexing import RunInWorker
+from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.carrying import Carrier
 from headgate.broker.topics.dispatcher import Targets
@@ -30,10 +30,8 @@ class Queues:
     def __init__(
         self,
         stream: BrokerStream,
+        environment: Environment,
         *,
-        now_ms: Callable[[], int],
-        touch: Callable[[], None],
-        write_in_worker: RunInWorker | None,
         settings_of: Callable[[int], SubscriptionSettings],
         targets_of: Callable[[int], Targets],
         carrier_of: Callable[[Ledger, MovedCopies], Carrier],
@@ -42,9 +40,7 @@ class Queues:
         carrier of deferred copies to its dead letters.
         """
         self._stream = stream
-        self._now_ms = now_ms
-        self._touch = touch
-        self._write_in_worker = write_in_worker
+        self._environment = environment
         self._settings_of = settings_of
         self._targets_of = targets_of
         self._carrier_of = carrier_of
@@ -72,29 +68,25 @@ class Queues:
             return Queue(
                 str(SubscriptionName(topic, version.name, is_dead_letter=True)),
                 dead_letters_folder(stream, number),
-                storage=self._stream.storage,
+                self._stream,
+                self._environment,
                 settings=_settings,
-                now_ms=self._now_ms,
                 touched=self._was_touched,
-                guarded=self._stream.guarded,
-                write_in_worker=self._write_in_worker,
             )
         return Queue(
             f"{SubscriptionName(topic, version.name)}/$Deferred",
             deferred_folder(stream, number),
-            storage=self._stream.storage,
+            self._stream,
+            self._environment,
             settings=lambda: self._settings_of(number),
             targets=lambda: self._targets_of(number),
             carrier_of=self._carrier_of,
-            now_ms=self._now_ms,
             touched=self._was_touched,
-            guarded=self._stream.guarded,
-            write_in_worker=self._write_in_worker,
         )
 
     def _was_touched(self, queue: Queue) -> None:
         self._open[queue] = self._touched[queue] = None
-        self._touch()
+        self._environment.wake()
 
     def exists(self, kind: TargetKind, number: int) -> bool:
         """Whether a message ever came to a small stream."""

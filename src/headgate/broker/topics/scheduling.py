@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 
+from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.waiting import WaitingMessages
 from headgate.errors import BrokerError, HeadgateError, LogError
@@ -21,27 +22,9 @@ logger = logging.getLogger("headgate.broker")
 class Scheduling:
     """The scheduled messages of one broker's streams; in its thread only."""
 
-    def __init__(
-        self,
-        *,
-        find: Callable[[str], BrokerStream | None],
-        root: Path,
-        now_ms: Callable[[], int],
-        wake: Callable[[], None],
-        watch: Callable[[BrokerStream], None],
-        know_ids: Callable[[BrokerStream], bool],
-        know_status: Callable[[BrokerStream], None],
-    ) -> None:
-        """`find`, `watch`, `know_ids` are as for `Topics`.
-
-        `know_status` lets a stream know whether its topic takes messages.
-        """
-        self._find = find
-        self._root = root
-        self._now_ms = now_ms
-        self._wake = wake
-        self._watch = watch
-        self._know_ids = know_ids
+    def __init__(self, environment: Environment, know_status: Callable[[BrokerStream], None]) -> None:
+        """`know_status` lets a stream know whether its topic takes messages."""
+        self._environment = environment
         self._know_status = know_status
         self._waiting: dict[BrokerStream, WaitingMessages] = {}
         self._touched: dict[BrokerStream, None] = {}
@@ -56,9 +39,7 @@ class Scheduling:
             def touched() -> None:
                 self._touch(stream)
 
-            waiting = self._waiting[stream] = WaitingMessages(
-                stream, now_ms=self._now_ms, touched=touched, watch=self._watch, know_ids=self._know_ids
-            )
+            waiting = self._waiting[stream] = WaitingMessages(stream, replace(self._environment, wake=touched))
         return waiting
 
     def count(self, stream: BrokerStream) -> int:
@@ -72,13 +53,13 @@ class Scheduling:
 
     def _touch(self, stream: BrokerStream) -> None:
         if not self._touched:
-            self._wake()
+            self._environment.wake()
         self._touched[stream] = None
 
     def turn(self) -> None:
         """Store requested messages, publish due ones; before the turn of the topics, which decide these."""
         touched, self._touched = self._touched, {}
-        now_ms = self._now_ms()
+        now_ms = self._environment.now_ms()
         try:
             while touched:
                 stream = next(iter(touched))
@@ -89,7 +70,7 @@ class Scheduling:
         except BaseException:
             # The streams after the failed one have the next turn.
             self._touched.update(touched)
-            self._wake()
+            self._environment.wake()
             raise
 
     def tick(self, now_ms: int) -> None:
@@ -97,16 +78,16 @@ class Scheduling:
         for waiting in self._waiting.values():
             waiting.tick(now_ms)
         if self._to_open is None:
-            found = self._root.glob(f"{STREAMS_FOLDER}/*/{WAITING_NAME}")
+            found = self._environment.root.glob(f"{STREAMS_FOLDER}/*/{WAITING_NAME}")
             self._to_open = sorted(name_of_folder(path.parent) for path in found)
         for _ in range(min(_OPENED_A_TICK, len(self._to_open))):
             self._open_safely(self._to_open.pop())
 
     def _open_safely(self, name: str) -> None:
         try:
-            stream = self._find(name)
+            stream = self._environment.find(name)
             if stream is not None:
-                self.of(stream).tick(self._now_ms())
+                self.of(stream).tick(self._environment.now_ms())
         except (LogError, BrokerError) as error:
             logger.warning("messages of stream %r that wait for their time cannot be read: %s", name, error)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, ItemsView, Iterator
+from collections.abc import ItemsView, Iterator
 
 import msgspec
 
 from headgate.broker.consumption import Consumption
+from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.dispatcher import Dispatcher
 from headgate.broker.topics.following import Following
@@ -40,7 +41,7 @@ class ServedSubscriptions:
         consumption: Consumption,
         following: Following,
         queues: Queues,
-        now_ms: Callable[[], int],
+        environment: Environment,
     ) -> None:
         self.forwarding: list[ServedSubscription] = []
         """The subscriptions that now forward their copies to other streams."""
@@ -48,7 +49,7 @@ class ServedSubscriptions:
         self._consumption = consumption
         self._following = following
         self._queues = queues
-        self._now_ms = now_ms
+        self._now_ms = environment.now_ms
         self._history: RuleHistory | None = None
         self._by_number: dict[int, ServedSubscription] = {}
         self._by_name: dict[str, ServedSubscription] = {}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.broker.consumption import Consumption
-from headgate.broker.indexing import RunInWorker
+from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.carrying import Carrier, TopicCopies
 from headgate.broker.topics.changing import Changed, ChangeTopic, RuleChange
@@ -46,7 +46,7 @@ from headgate.errors import (
 )
 from headgate.ledger import NO_COPY, Ledger, copy_number, offset_of
 from headgate.log import Pin
-from headgate.scan.fetch import AppendedChunks, CpuTime
+from headgate.scan.fetch import AppendedChunks
 from headgate.topic import (
     QUEUE_SUBSCRIPTION,
     Change,
@@ -86,54 +86,38 @@ class BrokerTopic:
         stream: BrokerStream,
         ledger: Ledger,
         decider: Decider,
-        *,
-        now_ms: Callable[[], int],
-        cpu_ns: CpuTime,
-        touch: Callable[[], None],
-        watch: Callable[[BrokerStream], None],
-        run_in_worker: RunInWorker | None,
-        write_in_worker: RunInWorker | None,
-        find: Callable[[str], BrokerStream | None],
+        environment: Environment,
         scheduling: Scheduling,
-        know_ids: Callable[[BrokerStream], bool],
         change: ChangeTopic,
     ) -> None:
         self.stream = stream
         self.counters = TopicCounters()
-        self.used_ms = now_ms()
+        self.used_ms = environment.now_ms()
         """When the last message or receiver came; before the first one, when the topic was opened."""
-        self.consumption = Consumption(ledger, touch, stream.guarded, write_in_worker)
+        self.consumption = Consumption(ledger, environment.wake, stream.guarded, environment.workers.commits)
         self._failure_reasons: dict[tuple[int, int], tuple[int, str]] = {}
         """Known reasons of failures, by subscription and rule: the offset of the message, and the reason."""
-        self._now_ms = now_ms
-        self._touch = touch
-        self._watch = watch
+        self._environment = environment
+        self._now_ms = environment.now_ms
+        self._touch = environment.wake
         self._following = Following(
             stream,
             decider,
-            now_ms=now_ms,
-            cpu_ns=cpu_ns,
-            touch=touch,
-            run_in_worker=run_in_worker,
+            environment,
             is_awaited=lambda: self.consumption.is_awaited,
             taken=self._take,
             failed=self._stopped,
         )
-        self._know_ids = know_ids
-        self._find = find
         self._scheduling = scheduling
         self._carrier = self._carrier_of(ledger, TopicCopies(stream, self._following))
-        self._has_workers = run_in_worker is not None
         self._queues = Queues(
             stream,
-            now_ms=now_ms,
-            touch=touch,
-            write_in_worker=write_in_worker,
+            environment,
             settings_of=lambda number: self._subscriptions[number].settings,
             targets_of=lambda number: self._subscriptions[number].targets(),
             carrier_of=self._carrier_of,
         )
-        self._subscriptions = ServedSubscriptions(stream, self.consumption, self._following, self._queues, now_ms)
+        self._subscriptions = ServedSubscriptions(stream, self.consumption, self._following, self._queues, environment)
         self._asked_deferred: list[tuple[int, AskedCopies]] = []
         """Requests for deferred copies, with the number of the subscription."""
         self._editor: TopicEditor | None = None
@@ -145,7 +129,7 @@ class BrokerTopic:
         """No subscription needs an offset below this, even where the floor of a view without copies there is lower."""
         self._failing: dict[int, int] = {}
         """Subscriptions whose rules failed, with the first offset whose dead letters are not in the ledger yet."""
-        self._sweep = Sweep(stream, self._receivable, touch)
+        self._sweep = Sweep(stream, self._receivable, environment.wake)
         self._idling = Idling(self._idlers, lambda name, then: change(stream.name, [RemoveSubscription(name)], then))
         self._follow_rules()
         self._subscriptions.sweep_removed()
@@ -153,36 +137,24 @@ class BrokerTopic:
 
     @staticmethod
     def open(
-        stream: BrokerStream,
-        *,
-        now_ms: Callable[[], int],
-        cpu_ns: CpuTime,
-        touch: Callable[[], None],
-        watch: Callable[[BrokerStream], None],
-        run_in_worker: RunInWorker | None,
-        write_in_worker: RunInWorker | None,
-        find: Callable[[str], BrokerStream | None],
-        scheduling: Scheduling,
-        know_ids: Callable[[BrokerStream], bool],
-        change: ChangeTopic,
+        stream: BrokerStream, environment: Environment, scheduling: Scheduling, change: ChangeTopic
     ) -> BrokerTopic:
         """Open the ledger and the postings of a topic; moves that were begun go on.
 
-        `run_in_worker` decides messages, `write_in_worker` writes ledgers; without them both are done at once.
-        `know_ids` says whether the message ids of a stream, by which duplicates are found, are known; `scheduling`
-        has the scheduled messages of all streams.
+        The background worker decides messages. Streams that `environment` finds know whether they take messages;
+        `scheduling` has the scheduled messages of all streams.
 
         Raises RuleNotFoundError for a stream that is no topic, StreamLockedError that names the holder, LogError.
         """
-        storage = stream.storage
+        storage, now_ms = stream.storage, environment.now_ms()
         with stream.guarded():
             ledger = Ledger.open(
-                stream.stream, now_ms=now_ms(), durability=storage.durability, open_file=storage.open_file
+                stream.stream, now_ms=now_ms, durability=storage.durability, open_file=storage.open_file
             )
             try:
                 decider = Decider.open(
                     stream.stream,
-                    now_ms=now_ms(),
+                    now_ms=now_ms,
                     floor=needed_at_opening(stream, ledger),
                     open_file=storage.open_file,
                 )
@@ -190,21 +162,7 @@ class BrokerTopic:
                 ledger.close()
                 raise
             try:
-                return BrokerTopic(
-                    stream,
-                    ledger,
-                    decider,
-                    now_ms=now_ms,
-                    cpu_ns=cpu_ns,
-                    touch=touch,
-                    watch=watch,
-                    run_in_worker=run_in_worker,
-                    write_in_worker=write_in_worker,
-                    find=find,
-                    scheduling=scheduling,
-                    know_ids=know_ids,
-                    change=change,
-                )
+                return BrokerTopic(stream, ledger, decider, environment, scheduling, change)
             except BaseException:
                 decider.close()
                 ledger.close()
@@ -628,7 +586,7 @@ class BrokerTopic:
             self.counters.rule_changes += 1
             self._changed.append((then, result))
             self._touch()
-            if not self._has_workers:
+            if self._environment.workers.background is None:
                 self._decide(self._now_ms())
 
         change = RuleChange(self.stream, self._editor, changes, finished, now_ms=self._now_ms())
@@ -787,13 +745,10 @@ class BrokerTopic:
             f"topic {self.stream.name!r}",
             ledger,
             copies,
+            self._environment,
+            self._scheduling,
             queue_of=self._queue_of,
             name_of=self._name_of,
-            find=self._find,
-            waiting_of=self._scheduling.of,
-            know_ids=self._know_ids,
-            watch=self._watch,
-            now_ms=self._now_ms,
         )
 
     def _queue_of(self, kind: TargetKind, number: int) -> Queue | None:

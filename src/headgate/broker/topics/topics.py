@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
 
-from headgate.broker.indexing import RunInWorker
+from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.changing import ChangeTopic
 from headgate.broker.topics.obeying import obey
@@ -15,7 +15,6 @@ from headgate.broker.topics.topic import BrokerTopic
 from headgate.broker.troubles import is_damage
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import STREAMS_FOLDER, name_of_folder
-from headgate.scan.fetch import CpuTime
 from headgate.topic import JOURNAL_NAME, RuleHistory
 
 _OPENED_A_TICK = 1
@@ -27,42 +26,11 @@ logger = logging.getLogger("headgate.broker")
 class Topics:
     """All topics of one broker; in its thread only."""
 
-    def __init__(
-        self,
-        *,
-        find: Callable[[str], BrokerStream | None],
-        root: Path,
-        now_ms: Callable[[], int],
-        cpu_ns: CpuTime,
-        wake: Callable[[], None],
-        watch: Callable[[BrokerStream], None],
-        run_in_worker: RunInWorker | None,
-        write_in_worker: RunInWorker | None,
-        know_ids: Callable[[BrokerStream], bool],
-        change: ChangeTopic,
-    ) -> None:
-        """`watch` has the broker look after a stream: messages of other writers, and its own writer once it is unused.
-        The workers and `know_ids` are as for `BrokerTopic.open`.
-        """
-        self._find = find
-        self._watch = watch
-        self._root = root
-        self._now_ms = now_ms
-        self._cpu_ns = cpu_ns
-        self._wake = wake
-        self._run_in_worker = run_in_worker
-        self._write_in_worker = write_in_worker
-        self._know_ids = know_ids
+    def __init__(self, environment: Environment, change: ChangeTopic) -> None:
+        self._environment = environment
+        self._now_ms = environment.now_ms
         self._change = change
-        self.scheduling = Scheduling(
-            find=find,
-            root=root,
-            now_ms=now_ms,
-            wake=wake,
-            watch=watch,
-            know_ids=know_ids,
-            know_status=self.know_status,
-        )
+        self.scheduling = Scheduling(environment, self.know_status)
         """The scheduled messages of all streams."""
         self._topics: dict[BrokerStream, BrokerTopic] = {}
         self._touched: dict[BrokerStream, None] = {}
@@ -81,14 +49,16 @@ class Topics:
 
         Raises ResourceNotFoundError, StreamLockedError that names the holder of its ledger or its postings, LogError.
         """
-        stream = self._find(name)
+        stream = self._environment.find(name)
         if stream is None or not self.is_topic(stream):
             raise ResourceNotFoundError("no such topic", subject=name)
         return self._opened(stream)
 
     def names(self) -> list[str]:
         """The names of all topics, in order."""
-        return sorted(name_of_folder(path.parent) for path in self._root.glob(f"{STREAMS_FOLDER}/*/{JOURNAL_NAME}"))
+        return sorted(
+            name_of_folder(path.parent) for path in self._environment.root.glob(f"{STREAMS_FOLDER}/*/{JOURNAL_NAME}")
+        )
 
     def _opened(self, stream: BrokerStream) -> BrokerTopic:
         topic = self._topics.get(stream)
@@ -98,19 +68,8 @@ class Topics:
                 self.touch(stream)
 
             try:
-                topic = BrokerTopic.open(
-                    stream,
-                    now_ms=self._now_ms,
-                    cpu_ns=self._cpu_ns,
-                    touch=touch,
-                    watch=self._watch,
-                    run_in_worker=self._run_in_worker,
-                    write_in_worker=self._write_in_worker,
-                    find=self._target,
-                    scheduling=self.scheduling,
-                    know_ids=self._know_ids,
-                    change=self._change,
-                )
+                around = replace(self._environment, wake=touch, find=self._target)
+                topic = BrokerTopic.open(stream, around, self.scheduling, self._change)
             except LogError as error:
                 # A topic with a damaged ledger gives out no copies, so it takes no messages.
                 stream.stopped_by = error if is_damage(error) else None
@@ -118,13 +77,13 @@ class Topics:
             self._topics[stream] = topic
             stream.stopped_by = None
             stream.on_appended = topic.appended
-            self._watch(stream)
+            self._environment.watch(stream)
             touch()
         return topic
 
     def _target(self, name: str) -> BrokerStream | None:
         """A stream that copies are moved to, with the status of its topic known."""
-        stream = self._find(name)
+        stream = self._environment.find(name)
         if stream is not None:
             self.know_status(stream)
         return stream
@@ -132,7 +91,7 @@ class Topics:
     def touch(self, stream: BrokerStream) -> None:
         """Give a topic a turn next time."""
         if not self._touched:
-            self._wake()
+            self._environment.wake()
         self._touched[stream] = None
 
     def know_status(self, stream: BrokerStream) -> None:
@@ -178,7 +137,7 @@ class Topics:
         except BaseException:
             # The topics after the failed one have the next turn.
             self._touched.update(touched)
-            self._wake()
+            self._environment.wake()
             raise
 
     def tick(self, now_ms: int) -> None:
@@ -193,7 +152,7 @@ class Topics:
 
     def _open_safely(self, name: str) -> None:
         try:
-            stream = self._find(name)
+            stream = self._environment.find(name)
             if stream is not None and self.is_topic(stream):
                 self._opened(stream)
         except (LogError, BrokerError) as error:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from headgate.broker.consumption import Consumption
 from headgate.broker.duplicates import RecentIds, digests_of
+from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.copies import CopyState, ReadCopy
 from headgate.broker.topics.dispatcher import BYTES_A_TURN
@@ -70,27 +71,17 @@ class _Asked:
 class WaitingMessages:
     """The scheduled messages of one stream, in the broker's thread only; files are open while some wait."""
 
-    def __init__(
-        self,
-        stream: BrokerStream,
-        *,
-        now_ms: Callable[[], int],
-        touched: Callable[[], None],
-        watch: Callable[[BrokerStream], None],
-        know_ids: Callable[[BrokerStream], bool],
-    ) -> None:
-        """`touched` asks for a turn; `watch` and `know_ids` as for `BrokerTopic.open`."""
+    def __init__(self, stream: BrokerStream, environment: Environment) -> None:
         self._stream = stream
-        self._now_ms = now_ms
-        self._touched = touched
-        self._watch = watch
-        self._know_ids = know_ids
+        self._environment = environment
+        self._now_ms = environment.now_ms
+        self._touched = environment.wake
         self._folder = waiting_folder(stream.stream)
         self._target = TargetKind.STREAM.named(stream.name)
         self._may_wait = self._folder.exists()
         self._asked: list[_Asked] = []
         self._open: _Waiting | None = None
-        self._used_ms = now_ms()
+        self._used_ms = self._now_ms()
         self._trouble = Trouble()
 
     # what users ask
@@ -120,7 +111,7 @@ class WaitingMessages:
 
     def take(self, ledger: Ledger, target: str, made: Callable[[Move], bytes | Elsewhere | None]) -> int:
         """Schedule the pending moves of another ledger, each once; how many are done. Raises LogError."""
-        if not self._know_ids(self._stream):
+        if not self._environment.know_ids(self._stream):
             return 0
         self._may_wait = True
         return self._opened().take(ledger, target, made, ids=self._stream.recent_ids, now_ms=self._now_ms())
@@ -192,7 +183,7 @@ class WaitingMessages:
 
         Where the ids cannot be read, all requests are refused.
         """
-        if self._stream.recent_ids is None or self._know_ids(self._stream):
+        if self._stream.recent_ids is None or self._environment.know_ids(self._stream):
             return True
         if not self._stream.is_writing:
             asked, self._asked = self._asked, []
@@ -239,7 +230,7 @@ class WaitingMessages:
             with self._stream.guarded():
                 # Duplicates were left out when they were scheduled.
                 append_to_stream(self._stream, ledger, self._target, waiting.message, ids=None, now_ms=now_ms)
-            self._watch(self._stream)
+            self._environment.watch(self._stream)
             self._trouble.clear()
         except HeadgateError as error:
             self._trouble.note(f"stream {self._stream.name!r}: messages that are due wait", error, now_ms)

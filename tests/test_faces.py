@@ -76,6 +76,8 @@ def test_a_face_an_exception_and_the_own_inside_may_be_imported(tmp_path: Path, 
         ("from headgate.log import Writer", "headgate.log: Writer, past the face headgate.log"),
         ("def late():\n  from headgate.log.stream import A", "headgate.log.stream: A, past the face headgate.log"),
         ("from headgate.log.bloom.hash import A", "headgate.log.bloom.hash: A, past the face headgate.log.bloom"),
+        ("from headgate import __version__", "the root, which lies above every package"),
+        ("import headgate", "the root, which lies above every package"),
     ],
 )
 def test_an_import_past_a_face_is_found(tmp_path: Path, text: str, what: str) -> None:

@@ -5,7 +5,8 @@
 Every package of Headgate has a face. It offers what stands in its `__all__`; with `headgate.faces.lazy` and without
 `__all__`, what it imports from its own modules. A folder inside a package that offers something is closed to the rest
 of the package, too; the modules of other folders belong to the package that they lie in and import each other freely.
-`EXCEPTIONS` lists the modules that anyone may import past a face.
+`EXCEPTIONS` lists the modules that anyone may import past a face. The root offers names of all packages to users, and
+no package imports it.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ def faults(sources: Sources) -> list[str]:
     found, used = [], set()
     for importer, path in sources.paths.items():
         for imported in sources.imports(importer):
+            if imported.module == ROOT and importer != ROOT:
+                found.append(f"{path}:{imported.line} imports the root, which lies above every package")
             face = sources.goes_past_a_face(importer, imported)
             if face is not None:
                 what = imported.module if imported.name is None else f"{imported.module}: {imported.name}"

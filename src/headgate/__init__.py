@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headgate.version import __version__
+
 if TYPE_CHECKING:
     from headgate.evaluate import Action, Filter
     from headgate.evaluate.rules import RuleSet
@@ -21,8 +23,6 @@ else:
     from headgate.faces import lazy
 
     __getattr__, __dir__ = lazy(__name__)
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Action",

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
-from headgate import __version__
 from headgate.cli import columns as columns_commands
 from headgate.cli import consumer as consumer_commands
 from headgate.cli import filter as filter_commands
@@ -35,6 +34,7 @@ from headgate.cli.run import run
 from headgate.cli.serve import serve
 from headgate.cli.tail import tail
 from headgate.errors import ConfigError, HeadgateError
+from headgate.version import __version__
 
 
 class ExitStatus(enum.IntEnum):

@@ -13,7 +13,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate import __version__
 from headgate.client.address import SCHEME, TLS_SCHEME, ServerAddress
 from headgate.client.refusals import refusal
 from headgate.errors import ConnectionLostError, HeadgateError, RemoteProtocolError
@@ -31,6 +30,7 @@ from headgate.protocols.stream import (
     name_of_code,
 )
 from headgate.protocols.stream import frames as f
+from headgate.version import __version__
 
 Event: TypeAlias = ClientEvent
 

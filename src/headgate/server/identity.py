@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import headgate
+from headgate.version import __version__
 
 PRODUCT = "RabbitMQ"
 VERSION = "4.3.6"
@@ -14,7 +14,7 @@ PROPERTIES = {
     "product": PRODUCT,
     "version": VERSION,
     "cluster_name": NODE,
-    "platform": f"Headgate {headgate.__version__}",
+    "platform": f"Headgate {__version__}",
     "copyright": "the authors of Headgate",
     "information": "Headgate serves streams; licensed under the Apache License 2.0",
 }

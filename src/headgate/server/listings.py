@@ -12,7 +12,6 @@ from dataclasses import asdict
 
 import msgspec
 
-from headgate import __version__
 from headgate.broker import (
     NOTHING,
     Broker,
@@ -35,6 +34,7 @@ from headgate.server.context import ServerContext
 from headgate.server.definitions import ADMINISTRATOR
 from headgate.server.identity import NODE, PRODUCT, VERSION
 from headgate.topic import SubscriptionName, topics_forwarding_to
+from headgate.version import __version__
 
 MONITORING = "monitoring"
 """The tag of users who may see all streams, consumers and connections."""

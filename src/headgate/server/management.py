@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any
 
-from headgate import __version__
 from headgate.broker import (
     EXCHANGE_KINDS,
     Binding,
@@ -40,6 +39,7 @@ from headgate.server.identity import NODE, VERSION
 from headgate.server.listening_sockets import ENCRYPTED, protocol_of
 from headgate.server.metrics import open_descriptors, resident_bytes
 from headgate.topic import QUEUE_SUBSCRIPTION, SubscriptionName
+from headgate.version import __version__
 
 Row = dict[str, Any]
 Answer = tuple[int, object]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-from headgate import __version__
 from headgate.broker import (
     Broker,
     BrokerStream,
@@ -38,6 +37,7 @@ from headgate.server.listings import consumer_counts, consumers, largest_lags, o
 from headgate.server.topics import subscription_infos
 from headgate.topic import ERRORS_COUNTED
 from headgate.topic.deciding import RuleCounts
+from headgate.version import __version__
 
 S = TypeVar("S")
 Number = int | float

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, fields
 
-from headgate import __version__
 from headgate.errors import ConfigError, FilterError, FilterTypeError
 from headgate.evaluate import EVALUATOR_REVISION, Filter
 from headgate.language import tree as t
 from headgate.language.rocketmq import TAGS
 from headgate.message import HEADER_FIELDS, FieldReference, Section
+from headgate.version import __version__
 
 EVALUATOR = f"{__version__}/{EVALUATOR_REVISION}"
 """The state of the evaluators."""

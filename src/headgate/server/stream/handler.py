@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import headgate
 from headgate.errors import AuthenticationError, RemoteProtocolError
 from headgate.protocols.sasl import parse_initial
 from headgate.protocols.stream import (
@@ -25,6 +24,7 @@ from headgate.server.identity import PROPERTIES
 from headgate.server.stream.commands import Commands
 from headgate.server.stream.outlet import Outlet
 from headgate.server.transport import Transport
+from headgate.version import __version__
 
 PROTOCOL = "stream"
 
@@ -132,7 +132,7 @@ class StreamHandler:
 
     def _peer_properties(self, request: f.PeerProperties) -> None:
         self._record.client.update(list(request.properties.items())[:_CLIENT_PROPERTIES])
-        properties = {**PROPERTIES, "headgate": headgate.__version__}
+        properties = {**PROPERTIES, "headgate": __version__}
         http = self._context.http_listener(self._transport.peer)
         if http is not None:
             properties["headgate-http"] = http

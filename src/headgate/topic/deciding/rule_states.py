@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headgate import __version__
 from headgate.evaluate import EVALUATOR_REVISION
 from headgate.topic.history import RuleHistory
+from headgate.version import __version__
 
 EVALUATOR = f"{__version__}/{EVALUATOR_REVISION}"
 """The version of the deciding program; postings of another version are decided again."""

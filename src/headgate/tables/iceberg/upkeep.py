@@ -5,13 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
-from pyiceberg.exceptions import ValidationException
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, ancestors_of
-from pyiceberg.table.update.snapshot import _MergeAppendFiles
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.snapshots import ancestors_of
 
 from headgate.errors import ConfigError, CorruptSidecarError, SinkError
 from headgate.log import PublishStep, Stream, reached
@@ -79,13 +76,6 @@ def published_offsets(table: Table) -> OffsetRanges:
     return OffsetRanges.parse(table.properties.get(PUBLISHED_PROPERTY, ""))
 
 
-class _Append(_MergeAppendFiles):
-    """An append that is not tried again behind a commit of others, as pyiceberg would: they may have added the same."""
-
-    def _validate_concurrency(self) -> NoReturn:
-        raise ValidationException("another program committed to the table meanwhile")
-
-
 @dataclass(frozen=True, slots=True)
 class _Work:
     table: Table
@@ -136,9 +126,12 @@ def _add(work: _Work, files: Sequence[ColumnFile]) -> None:
             OFFSETS_PROPERTY: str(added),
             PUBLISHED_PROPERTY: str(published),
         }
+        # Behind a commit of others an append is not tried again, as pyiceberg would: they may have added the same. This
+        # changes the copy of the properties in this process only, not the table's.
+        work.table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
         with work.table.transaction() as transaction:
             transaction.set_properties({PUBLISHED_PROPERTY: str(published)})
-            with _Append(Operation.APPEND, transaction, work.table.io, snapshot_properties=properties) as append:
+            with transaction.update_snapshot(snapshot_properties=properties).merge_append() as append:
                 for file in stored:
                     if file.rows:
                         append.append_data_file(data_file_of(work.table, file))

@@ -74,16 +74,6 @@ _BODY_BYTES = 65_536
 _TOPIC_BODY_BYTES = 1 << 20
 """A larger limit: a new subscription may have many rules, and settling many tokens."""
 
-_TOPIC_PATHS = (
-    "topics",
-    "topics/{rest:path}",
-    "subscriptions",
-    "rules",
-    "entities",
-    "entities/{rest:path}",
-    "rocketmq/{rest:path}",
-)
-
 _REQUESTS = 64
 """Limit: requests under `/api` at a time."""
 _LISTED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -164,7 +154,7 @@ class _Site:
                     Route(
                         f"/api/{path}", self._with_user(self._topic_request), methods=["GET", "PUT", "POST", "DELETE"]
                     )
-                    for path in _TOPIC_PATHS
+                    for path in _paths(route.path for route in self._topics.routes)
                 ),
                 Route("/api/connections", self._with_user(self._connections)),
                 Route("/api/users", self._with_user(self._users)),
@@ -339,6 +329,15 @@ class _Site:
         if isinstance(result, AuthenticationError):
             raise _RefusedError(401, str(result), _REALM)
         return result
+
+
+def _paths(routes: Iterable[str]) -> Iterable[str]:
+    """The paths of the router for routes of `TopicRequests`, by their first parts.
+
+    The rest is matched there: the router splits a path where a name has a slash that is percent-encoded.
+    """
+    parts = (route.partition("/") for route in routes)
+    return dict.fromkeys(f"{first}/{{rest:path}}" if rest else first for first, _, rest in parts)
 
 
 def _parts(request: Request) -> tuple[str, ...]:

@@ -83,7 +83,8 @@ def test_what_is_told_is_read_as_the_same() -> None:
 
 @pytest.mark.parametrize("kind", DescriptionKind)
 def test_nothing_that_a_client_needs_is_missing(kind: DescriptionKind) -> None:
-    root = ElementTree.fromstring(told(EntityDescription(kind, max_size_megabytes=1)))
+    numbers = {"max_size_megabytes": 1, "duplicate_detection_window_ms": 1, "lock_ms": 1, "max_delivery_count": 1}
+    root = ElementTree.fromstring(told(EntityDescription(kind, **numbers)))
     assert root.tag == f"{{{SERVICE_BUS}}}{kind.value}"
     assert [name for name in NEEDED[kind].split() if root.find(f"{{{SERVICE_BUS}}}{name}") is None] == []
     assert root.findtext(f"{{{SERVICE_BUS}}}AutoDeleteOnIdle") == "P10675199DT2H48M5.4775807S"

@@ -64,8 +64,8 @@ class AuthorizationDescription:
 class EntityDescription:
     """The properties of an entity; properties that its kind does not have keep their defaults.
 
-    Times are milliseconds, None for no end. `requires_session`, `requires_duplicate_detection` and
-    `max_size_megabytes` are None where a request leaves them out. `kept`: other properties, by name.
+    Times are milliseconds. `default_time_to_live_ms` and `auto_delete_on_idle_ms` are None for no end; the other
+    properties that may be None are None where a request leaves them out. `kept`: other properties, by name.
     """
 
     kind: DescriptionKind
@@ -74,9 +74,9 @@ class EntityDescription:
     auto_delete_on_idle_ms: int | None = None
     max_size_megabytes: int | None = None
     requires_duplicate_detection: bool | None = None
-    duplicate_detection_window_ms: int = 600_000
-    lock_ms: int = 60_000
-    max_delivery_count: int = 10
+    duplicate_detection_window_ms: int | None = None
+    lock_ms: int | None = None
+    max_delivery_count: int | None = None
     requires_session: bool | None = None
     dead_letter_on_expiration: bool = False
     dead_letter_on_errors: bool = True
@@ -134,6 +134,10 @@ def _read_target(text: str) -> str | None:
     return text.strip() or None
 
 
+def _told_window(value: int | None) -> str | None:
+    return None if value is None else duration_text(value)
+
+
 def _told_boolean(value: bool | None) -> str:
     return "true" if value else "false"
 
@@ -156,14 +160,14 @@ def _told_text(value: Any) -> str | None:
 
 
 _PROPERTIES: Mapping[str, _Property] = {
-    "LockDuration": _Property("lock_ms", _read_window, duration_text),
+    "LockDuration": _Property("lock_ms", _read_window, _told_window),
     "MaxSizeInMegabytes": _Property("max_size_megabytes", _read_integer, _told_text),
     "RequiresDuplicateDetection": _Property("requires_duplicate_detection", read_boolean, _told_boolean),
     "RequiresSession": _Property("requires_session", read_boolean, _told_boolean),
     "DefaultMessageTimeToLive": _Property("default_time_to_live_ms", duration_ms, duration_text),
     "DeadLetteringOnMessageExpiration": _Property("dead_letter_on_expiration", read_boolean, _told_boolean),
     "DeadLetteringOnFilterEvaluationExceptions": _Property("dead_letter_on_errors", read_boolean, _told_boolean),
-    "DuplicateDetectionHistoryTimeWindow": _Property("duplicate_detection_window_ms", _read_window, duration_text),
+    "DuplicateDetectionHistoryTimeWindow": _Property("duplicate_detection_window_ms", _read_window, _told_window),
     "MaxDeliveryCount": _Property("max_delivery_count", _read_integer, _told_text),
     "Status": _Property("status", _read_status, _told_status),
     "ForwardTo": _Property("forward_to", _read_target, _told_text),

@@ -20,6 +20,7 @@ from headgate.protocols.servicebus import (
 )
 from headgate.topic import (
     DEFAULT_SETTINGS,
+    DEFAULT_TOPIC_SETTINGS,
     AuthorizationRule,
     SubscriptionSettings,
     SubscriptionStatus,
@@ -65,7 +66,9 @@ def declaration_of(name: str, described: EntityDescription, found: Entity | None
             described.requires_duplicate_detection,
             None if before is None else before.requires_duplicate_detection,
         ),
-        duplicate_detection_window_ms=described.duplicate_detection_window_ms,
+        duplicate_detection_window_ms=_given(
+            described.duplicate_detection_window_ms, DEFAULT_TOPIC_SETTINGS.duplicate_detection_window_ms
+        ),
         user_metadata=described.user_metadata,
         authorization_rules=tuple(_authorization(each, now_ms) for each in described.authorization_rules),
         kept=dict(described.kept),
@@ -133,8 +136,8 @@ def _delivery(described: EntityDescription, before: SubscriptionSettings | None)
     """The settings of delivery; settings that Service Bus does not know stay as they were."""
     return msgspec.structs.replace(
         before or DEFAULT_SETTINGS,
-        lock_ms=described.lock_ms,
-        max_delivery_count=described.max_delivery_count,
+        lock_ms=_given(described.lock_ms, DEFAULT_SETTINGS.lock_ms),
+        max_delivery_count=_given(described.max_delivery_count, DEFAULT_SETTINGS.max_delivery_count),
         requires_session=_unchanged(
             "RequiresSession",
             described,
@@ -144,6 +147,10 @@ def _delivery(described: EntityDescription, before: SubscriptionSettings | None)
         dead_letter_on_expiration=described.dead_letter_on_expiration,
         forward_dead_letters_to=_target(described.forward_dead_letters_to),
     )
+
+
+def _given(described: int | None, default: int) -> int:
+    return default if described is None else described
 
 
 def _unchanged(name: str, described: EntityDescription, wanted: bool | None, before: bool | None) -> bool:
@@ -255,7 +262,13 @@ def dead_letters_description(
     runtime = RuntimeDescription(
         found.created_ms, found.updated_ms, found.accessed_ms, active=count, message_count=count
     )
-    return EntityDescription(DescriptionKind.QUEUE, max_delivery_count=found.settings.max_delivery_count), runtime
+    described = EntityDescription(
+        DescriptionKind.QUEUE,
+        duplicate_detection_window_ms=DEFAULT_TOPIC_SETTINGS.duplicate_detection_window_ms,
+        lock_ms=DEFAULT_SETTINGS.lock_ms,
+        max_delivery_count=found.settings.max_delivery_count,
+    )
+    return described, runtime
 
 
 def _runtime(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.broker import Session
@@ -85,3 +85,28 @@ class Asked:
 
 Handler = Callable[[Asked], Awaitable[Answer]]
 """Answers a request; errors as of `TopicRequests.answer`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path below `/api`, and its handlers by method: `topics/{topic}/history`.
+
+    A name in braces stands for one part of the path, and is the field of `Asked` with that part.
+    """
+
+    path: str
+    handlers: Mapping[str, Handler]
+    dead_letters: bool = False
+
+    def names(self, path: Sequence[str]) -> dict[str, str] | None:
+        """The named parts of a path; None for a path of another route."""
+        parts = self.path.split("/")
+        if len(parts) != len(path):
+            return None
+        names = {}
+        for part, found in zip(parts, path, strict=True):
+            if part.startswith("{"):
+                names[part[1:-1]] = found
+            elif part != found:
+                return None
+        return names

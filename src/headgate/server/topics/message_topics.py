@@ -18,7 +18,7 @@ change it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -47,7 +47,7 @@ from headgate.log import OffsetSpecification
 from headgate.protocols.rocketmq import check_group, check_topic
 from headgate.scan import ScanCounters
 from headgate.server.listings import count_messages, error_of, may_read, open_streams, shown
-from headgate.server.topics.asking import Answer, Asked, Handler
+from headgate.server.topics.asking import Answer, Asked, Route
 from headgate.server.topics.bodies import decoded
 from headgate.server.topics.receiving import told
 
@@ -75,20 +75,15 @@ class MessageTopicRequests:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def found(self, path: Sequence[str]) -> tuple[Mapping[str, Handler], dict[str, Any]] | None:
-        """The handlers for the rest of a path, by method, and the names in it; None for an unknown path."""
-        match path:
-            case ["topics"]:
-                return {"GET": self._topics}, {}
-            case ["topics", topic]:
-                return {"GET": self._topic, "PUT": self._put_topic, "DELETE": self._delete_topic}, {"topic": topic}
-            case ["groups"]:
-                return {"GET": self._groups}, {}
-            case ["groups", group]:
-                return {"GET": self._group, "PUT": self._put_group, "DELETE": self._delete_group}, {"group": group}
-            case ["groups", group, "reset"]:
-                return {"POST": self._reset_group}, {"group": group}
-        return None
+    def routes(self) -> Iterator[Route]:
+        """The paths that are answered here."""
+        yield Route("rocketmq/topics", {"GET": self._topics})
+        topic = {"GET": self._topic, "PUT": self._put_topic, "DELETE": self._delete_topic}
+        yield Route("rocketmq/topics/{topic}", topic)
+        yield Route("rocketmq/groups", {"GET": self._groups})
+        group = {"GET": self._group, "PUT": self._put_group, "DELETE": self._delete_group}
+        yield Route("rocketmq/groups/{group}", group)
+        yield Route("rocketmq/groups/{group}/reset", {"POST": self._reset_group})
 
     # topics
 

@@ -26,7 +26,7 @@ A PUT creates something new or changes something that exists; the query `only=ne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -51,7 +51,7 @@ from headgate.errors import (
 from headgate.ledger import offset_of, rule_of
 from headgate.server.listings import may_read, near_names
 from headgate.server.topics import bodies, rows
-from headgate.server.topics.asking import MOST_COPIES, Answer, Asked, Handler, TopicRequest
+from headgate.server.topics.asking import MOST_COPIES, Answer, Asked, Route, TopicRequest
 from headgate.server.topics.message_topics import MessageTopicRequests
 from headgate.server.topics.receiving import received, told
 from headgate.topic import (
@@ -79,7 +79,8 @@ class TopicRequests:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._message_topics = MessageTopicRequests(broker)
+        self.routes = (*self._own_routes(), *MessageTopicRequests(broker).routes())
+        """Every path that is answered here."""
         self._waiting = 0
 
     async def answer(self, request: TopicRequest, user: str, *, connection: str = "") -> Answer:
@@ -89,67 +90,47 @@ class TopicRequests:
         have, AccessRefusedError, RuleError and its kinds, ConfigError for query and body, PreconditionFailedError,
         LogError.
         """
-        handlers, names = self._found(request.path)
-        handler = handlers.get(request.method)
+        route, names = self._found(request.path)
+        handler = route.handlers.get(request.method)
         if handler is None:
-            raise UnsupportedError(f"{request.method} is not for this path; expected {', '.join(handlers)}")
+            raise UnsupportedError(f"{request.method} is not for this path; expected {', '.join(route.handlers)}")
         session = self._broker.open_session(user, protocol="HTTP", connection=connection)
         try:
-            return await handler(Asked(request, session, **names))
+            return await handler(Asked(request, session, dead_letters=route.dead_letters, **names))
         except ResourceNotFoundError as error:
             near = near_names(self._broker, user, error)
             raise ResourceNotFoundError(f"{error.reason}{near}", subject=error.subject) from error
         finally:
             session.close()
 
-    def _found(self, path: tuple[str, ...]) -> tuple[Mapping[str, Handler], dict[str, Any]]:
-        """The handlers for a path, by method, and the names in it."""
-        names: dict[str, Any]
-        match path:
-            case ("topics",):
-                return {"GET": partial(self._list, rows.topic_rows)}, {}
-            case ("subscriptions",):
-                return {"GET": partial(self._list, rows.subscription_rows)}, {}
-            case ("rules",):
-                return {"GET": partial(self._list, rows.rule_rows)}, {}
-            case ("topics", topic):
-                handlers = {"GET": self._topic, "PUT": self._put_topic, "DELETE": self._delete_topic}
-                return handlers, {"topic": topic}
-            case ("topics", topic, "history"):
-                return {"GET": self._history}, {"topic": topic}
-            case ("topics", topic, "subscriptions", subscription):
-                handlers = {
-                    "GET": self._subscription,
-                    "PUT": self._put_subscription,
-                    "DELETE": self._delete_subscription,
-                }
-                return handlers, {"topic": topic, "subscription": subscription}
-            case ("topics", topic, "subscriptions", subscription, "rules", rule):
-                names = {"topic": topic, "subscription": subscription, "rule": rule}
-                return {"PUT": self._put_rule, "DELETE": self._delete_rule}, names
-            case ("topics", topic, "subscriptions", subscription, "rules", rule, "dry-run"):
-                return {"POST": self._dry_run}, {"topic": topic, "subscription": subscription, "rule": rule}
-            case ("topics", topic, "subscriptions", subscription, "copies"):
-                return {"GET": self._copies}, {"topic": topic, "subscription": subscription}
-            case ("topics", topic, "subscriptions", subscription, *rest):
-                is_dead_letter = rest[:1] == ["dead-letters"]
-                names = {"topic": topic, "subscription": subscription, "dead_letters": is_dead_letter}
-                match rest[1:] if is_dead_letter else rest:
-                    case ["messages"]:
-                        return {"GET": self._peek, "DELETE": self._purge}, names
-                    case ["receive"]:
-                        return {"POST": self._receive}, names
-                    case ["settle"]:
-                        return {"POST": self._settle}, names
-            case ("entities",):
-                return {"GET": self._entities}, {}
-            case ("entities", name):
-                return {"PUT": self._put_entity}, {"topic": name}
-            case ("rocketmq", *rest):
-                found = self._message_topics.found(rest)
-                if found is not None:
-                    return found
+    def _found(self, path: tuple[str, ...]) -> tuple[Route, dict[str, str]]:
+        """The route of a path, and the names in it. Raises ResourceNotFoundError."""
+        for route in self.routes:
+            names = route.names(path)
+            if names is not None:
+                return route, names
         raise ResourceNotFoundError("there is nothing at this path; a / in a name is written %2F")
+
+    def _own_routes(self) -> Iterator[Route]:
+        yield Route("topics", {"GET": partial(self._list, rows.topic_rows)})
+        yield Route("subscriptions", {"GET": partial(self._list, rows.subscription_rows)})
+        yield Route("rules", {"GET": partial(self._list, rows.rule_rows)})
+        topic = "topics/{topic}"
+        yield Route(topic, {"GET": self._topic, "PUT": self._put_topic, "DELETE": self._delete_topic})
+        yield Route(f"{topic}/history", {"GET": self._history})
+        subscription = f"{topic}/subscriptions/{{subscription}}"
+        handlers = {"GET": self._subscription, "PUT": self._put_subscription, "DELETE": self._delete_subscription}
+        yield Route(subscription, handlers)
+        yield Route(f"{subscription}/copies", {"GET": self._copies})
+        rule = f"{subscription}/rules/{{rule}}"
+        yield Route(rule, {"PUT": self._put_rule, "DELETE": self._delete_rule})
+        yield Route(f"{rule}/dry-run", {"POST": self._dry_run})
+        for copies, dead_letters in ((subscription, False), (f"{subscription}/dead-letters", True)):
+            yield Route(f"{copies}/messages", {"GET": self._peek, "DELETE": self._purge}, dead_letters)
+            yield Route(f"{copies}/receive", {"POST": self._receive}, dead_letters)
+            yield Route(f"{copies}/settle", {"POST": self._settle}, dead_letters)
+        yield Route("entities", {"GET": self._entities})
+        yield Route("entities/{topic}", {"PUT": self._put_entity})
 
     # lists
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headgate.log import without_flushing
+from headgate.log import unflushed
 from headgate.server.context import HandlerFactory, ServerContext
 from headgate.server.listening_sockets import ENCRYPTED, PLAIN, protocol_of
 from headgate.server.serving import HANDLERS, OVER_GRPC, Server
@@ -76,7 +76,7 @@ def running_server(
 
     All listeners are open; with `handlers`, those of the protocols in it, and HTTP.
     """
-    with without_flushing(), served(_settings(tmp_path, handlers, settings), handlers=handlers) as started:
+    with unflushed(tmp_path), served(_settings(tmp_path, handlers, settings), handlers=handlers) as started:
         yield RunningServer(started)
 
 

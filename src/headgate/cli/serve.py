@@ -37,7 +37,7 @@ def serve(
     HEADGATE_SERVER__TABLE__KEY. Writes one line with `ready` when every listener accepts, and logs to standard error.
     SIGTERM or Ctrl-C stops it: what was accepted is written and confirmed first.
     """
-    from headgate.log import without_flushing
+    from headgate.log import unflushed
     from headgate.server import load_settings
     from headgate.server import serve as serve_until_stopped
     from headgate.temporary import TemporaryFolder
@@ -52,6 +52,6 @@ def serve(
     with contextlib.ExitStack() as ending:
         if in_memory:
             root = ending.enter_context(TemporaryFolder("headgate-server-"))
-            ending.enter_context(without_flushing())
+            ending.enter_context(unflushed(root))
         serve_until_stopped(load_settings(config, os.environ, root=root), ready=ready)
     return 0

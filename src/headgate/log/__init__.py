@@ -17,7 +17,7 @@ A reader never needs the writer, the writer never waits for a reader. The public
                given_up_offsets: what repairs gave up, by an operator's decision              giving_up, pairs
     store      DiskFile, replace_file, remove_file, storage_error: files as all of Headgate writes them    files
                encode_checked, decode_checked_if_noted: small files of JSON with a checksum     checked_json
-    in tests   without_flushing                                                                            files
+    in tests   unflushed                                                                                   files
 
 Hidden: how an append becomes visible or is taken back (`last_pair`), mending after a crash (`recovery`,
 `roll_forward`), and which segments are kept (`retention`).
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
         storage_error,
         sync_file,
         sync_folder,
-        without_flushing,
+        unflushed,
     )
     from headgate.log.format import ChunkHeader, ChunkHeaders, ChunkType, decode_headers
     from headgate.log.giving_up import GivenUp

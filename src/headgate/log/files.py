@@ -101,24 +101,28 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: i
             position += written
 
 
-_holders_without_flushing = 0
+_unflushed: list[str] = []
+"""Folders in which nothing waits for the device, each with a separator behind it."""
 
 
 @contextlib.contextmanager
-def without_flushing() -> Iterator[None]:
-    """Within this context the process does not wait for the device, in all threads: for roots not needed after a power
-    loss."""
-    global _holders_without_flushing
-    _holders_without_flushing += 1
+def unflushed(folder: Path) -> Iterator[None]:
+    """Within this context the process flushes no file below `folder`: for roots not needed after a power loss."""
+    place = os.path.join(os.path.abspath(folder), "")
+    _unflushed.append(place)
     try:
         yield
     finally:
-        _holders_without_flushing -= 1
+        _unflushed.remove(place)
+
+
+def _is_unflushed(path: Path) -> bool:
+    return bool(_unflushed) and os.path.join(os.path.abspath(path), "").startswith(tuple(_unflushed))
 
 
 def sync_folder(folder: Path) -> None:
     """Flush the entries of a folder to the device, so that new names survive a power loss."""
-    if _holders_without_flushing:
+    if _is_unflushed(folder):
         return
     with opened(folder) as descriptor:
         os.fsync(descriptor)
@@ -126,7 +130,7 @@ def sync_folder(folder: Path) -> None:
 
 def sync_file(path: Path) -> None:
     """Flush a file to the device."""
-    if _holders_without_flushing:
+    if _is_unflushed(path):
         return
     with opened(path) as descriptor:
         os.fsync(descriptor)
@@ -188,7 +192,7 @@ def _replace(path: Path, write: Callable[[int], None], *, flushed: bool, mode: i
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
             try:
                 write(descriptor)
-                if flushed and not _holders_without_flushing:
+                if flushed and not _is_unflushed(path):
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)

@@ -12,13 +12,13 @@ import json
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
@@ -30,7 +30,6 @@ from headgate.scan import (
     ChunkRange,
     OffsetRange,
     OnCorrupt,
-    ScanBatch,
     ScanCounters,
     ScanRequest,
     plan,
@@ -43,9 +42,7 @@ from headgate.spark.pushdown import Pushed
 from headgate.spark.scans import Scan
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from headgate.spark.reader import Rows
+    from headgate.spark.subscription import ReadChunks
 
 _SMALLEST_PARTITION_BYTES = 32 << 20
 _LARGEST_PARTITION_BYTES = 1 << 30
@@ -87,14 +84,6 @@ class ReadPartition(InputPartition):
     def __post_init__(self) -> None:
         super().__init__(f"{self.label}-{self.number}")
 
-    @abstractmethod
-    def batches(self, rows: Rows, counted: ScanCounters, *, skip_lost: bool) -> Iterator[pa.RecordBatch]:
-        """Read into `rows`, and give batches of them when there are enough; see `reader.record_batches`."""
-
-
-ReadChunks: TypeAlias = Callable[[ChunkRange], Iterator[ScanBatch]]
-"""Gives the batches of a range of chunks, in order."""
-
 
 @dataclass
 class ScanPartition(ReadPartition):
@@ -113,12 +102,6 @@ class ScanPartition(ReadPartition):
         from headgate.spark.subscription import SubscriptionRead
 
         return SubscriptionRead(self.subscription, self.request, counted)
-
-    def batches(self, rows: Rows, counted: ScanCounters, *, skip_lost: bool) -> Iterator[pa.RecordBatch]:
-        """From files."""
-        from headgate.spark.reader import batches_of_chunks
-
-        return batches_of_chunks(self, rows, counted, skip_lost=skip_lost)
 
 
 def now_ms(options: SourceOptions) -> int:
@@ -208,15 +191,6 @@ class Place(ABC, Generic[S]):
         """Where counters are left, if they are wanted."""
         options = self.options
         return None if options.counters is None else Counting(options.counters_root, options.counters)
-
-
-def place_of(options: SourceOptions) -> Place[Any]:
-    """Where the streams of some options are."""
-    if options.server is None:
-        return FolderPlace(options)
-    from headgate.spark.server_planning import ServerPlace
-
-    return ServerPlace(options)
 
 
 class FolderPlace(Place[Stream]):

@@ -12,21 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from headgate.client import Client, ServerAddress
 from headgate.errors import ConfigError, ResourceNotFoundError
 from headgate.log import OffsetSpecification
-from headgate.scan import OffsetRange, ScanCounters
+from headgate.scan import OffsetRange
 from headgate.spark.options import SourceOptions
 from headgate.spark.planning import NO_SCAN, NOTHING_PUSHED, Place, ReadPartition, scan_request
 from headgate.spark.pushdown import Pushed
 from headgate.spark.scans import Scan
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from headgate.spark.reader import Rows
 
 _FEWEST_MESSAGES = 100_000
 _MOST_MESSAGES = 10_000_000
@@ -51,12 +45,6 @@ class ServerPartition(ReadPartition):
 
     address: ServerAddress
     ranges: tuple[ServerRange, ...]
-
-    def batches(self, rows: Rows, counted: ScanCounters, *, skip_lost: bool) -> Iterator[pa.RecordBatch]:
-        """Over the stream protocol."""
-        from headgate.spark.server_reader import batches_of_server
-
-        return batches_of_server(self, rows, counted, skip_lost=skip_lost)
 
 
 @dataclass(frozen=True)

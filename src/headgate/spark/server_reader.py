@@ -10,7 +10,7 @@ import pyarrow as pa
 from headgate.client import Client
 from headgate.scan import ScanBatch, ScanCounters
 from headgate.spark.planning import begins_anew, gone
-from headgate.spark.reader import Rows
+from headgate.spark.rows import Rows
 from headgate.spark.server_planning import ServerPartition, ServerRange, ServerStream
 from headgate.tables import read_served
 

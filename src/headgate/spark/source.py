@@ -34,6 +34,8 @@ from headgate.spark.interpreter import keep_imports
 from headgate.spark.options import SourceOptions
 from headgate.spark.planning import (
     NOTHING_PUSHED,
+    FolderPlace,
+    Place,
     ReadableStream,
     ReadPartition,
     batch_ranges,
@@ -43,7 +45,6 @@ from headgate.spark.planning import (
     ends_as_of,
     gone,
     now_ms,
-    place_of,
     range_digest,
     refuse_streaming_options,
 )
@@ -77,7 +78,7 @@ class HeadgateSource(DataSource):
     def schema(self) -> StructType:
         """The asked columns; called once when a DataFrame is made, so wrong options are refused then."""
         options = SourceOptions.parse(self.options)
-        with place_of(options).streams():
+        with _place_of(options).streams():
             pass
         schema = stream_schema(options.columns, options.properties)
         return with_options(schema, self.options) if "provider" in self.options else schema
@@ -111,6 +112,15 @@ class HeadgateSourceWithPushdown(HeadgateSource):
         return PushdownReader(schema, self.options or options_in(schema), Scan(self.scans))
 
 
+def _place_of(options: SourceOptions) -> Place[Any]:
+    """Where the streams of some options are."""
+    if options.server is None:
+        return FolderPlace(options)
+    from headgate.spark.server_planning import ServerPlace
+
+    return ServerPlace(options)
+
+
 @told_briefly
 class _Reader:
     """The common part of batch and streaming reads. Raises ConfigError, FilterError."""
@@ -118,7 +128,7 @@ class _Reader:
     def __init__(self, schema: StructType, options: Mapping[str, str], scan: Scan | None = None) -> None:
         self._options = SourceOptions.parse(options)
         self._scan = scan or Scan()
-        self._place = place_of(self._options)
+        self._place = _place_of(self._options)
         self._refuse_options()
         self._schema = schema
         self._properties = check_schema(schema, self._options.properties, self._options.columns)

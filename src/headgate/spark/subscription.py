@@ -6,8 +6,9 @@ Both give the same copies, byte for byte, by the rules that were in force at eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,16 @@ from numpy.typing import NDArray
 from headgate.log import Stream, check_identity
 from headgate.message import EncodedMessages
 from headgate.scan import ChunkRange, OffsetRange, OnCorrupt, ScanBatch, ScanCounters, ScanRequest, read_range
-from headgate.spark.planning import ReadChunks
 from headgate.topic import RoutersInForce, postings_folder
 from headgate.topic.deciding import CopyReader, CopyRuns, Postings
 
 _COPIES_AT_ONCE = 4096
 
 Int64Array = NDArray[np.int64]
+
+
+ReadChunks: TypeAlias = Callable[[ChunkRange], Iterator[ScanBatch]]
+"""Gives the batches of a range of chunks, in order."""
 
 
 class SubscriptionRead:

@@ -13,7 +13,7 @@ from typing import Any
 from headgate import kernels
 from headgate.broker import EntityDeclaration, from_emulator
 from headgate.errors import ConfigError
-from headgate.log import without_flushing
+from headgate.log import unflushed
 from headgate.server import KERNELS_WITHIN_S, settings_of
 from headgate.temporary import TemporaryFolder
 from headgate.testing.threads import served
@@ -100,7 +100,7 @@ def running_server(*entities: Path | Mapping[str, Any]) -> Iterator[HeadgateServ
             },
             source="entities: ",
         )
-        with without_flushing(), served(settings, entities=declared) as running:
+        with unflushed(root), served(settings, entities=declared) as running:
             yield HeadgateServer(dict(running.server.ports), root / ".headgate" / "tls" / "authority.pem")
 
 

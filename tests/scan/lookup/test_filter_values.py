@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from headgate.log import Stream, StreamArguments, Writer, without_flushing
+from headgate.log import Stream, StreamArguments, Writer, unflushed
 from headgate.message import Message
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest
 from headgate.scan.lookup import build_lookup, declare_lookup, table
@@ -72,7 +72,7 @@ chunks = st.lists(st.lists(st.sampled_from((*VALUES[:6], None)), min_size=1, max
 def test_whole_chunks_with_a_value_are_delivered_and_no_chunk_that_bloom_filters_leave_out(
     written: list[Chunk], value: str
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder, without_flushing():
+    with tempfile.TemporaryDirectory() as folder, unflushed(Path(folder)):
         stream = create(Path(folder) / "s", written)
         found, _ = delivered(stream, value)
         without, _ = delivered(stream, value, lookup=False)

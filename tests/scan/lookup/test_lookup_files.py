@@ -29,7 +29,7 @@ from headgate.log import (
     derived_bytes,
     derived_folder,
     pairs,
-    without_flushing,
+    unflushed,
 )
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest
@@ -118,7 +118,7 @@ def assert_same(stream: Stream, text: str, start: int = 0) -> ScanCounters:
 def test_a_read_by_lookup_gives_what_a_full_read_gives(
     writes: list[Write], text: str, fields: tuple[str, ...], data: st.DataObject
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder, without_flushing():
+    with tempfile.TemporaryDirectory() as folder, unflushed(Path(folder)):
         stream = create(Path(folder) / "s", writes, segment_bytes=400)
         declare_lookup(stream, fields)
         built(stream)

@@ -1,10 +1,10 @@
 """Temporary folders that a killed process does not leave behind for ever.
 
-    <temporary folder>/<prefix>…/lock       locked by the process that made the folder, as long as it lives
-    <temporary folder>/<prefix>…/files/     its content
+    <temporary folder>/headgate-<purpose>-…/lock       locked by the process that made it, as long as it lives
+    <temporary folder>/headgate-<purpose>-…/files/     its content
 
-Before a folder is made, those of the same user and prefix whose lock nobody holds are removed. The operating system
-releases a lock when its holder ends, so a folder in use is never removed.
+Before a folder is made, those of the same user whose lock nobody holds are removed, whatever they were for. The
+operating system releases a lock when its holder ends, so a folder in use is never removed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,23 @@ import fcntl
 import os
 import shutil
 import tempfile
+from enum import StrEnum
 from pathlib import Path
+
+
+class Purpose(StrEnum):
+    """What a folder is for."""
+
+    SERVER = "server"
+    """The root of a server in memory."""
+    SCANS = "scans"
+    """The reads of a Spark session."""
+
+    @property
+    def prefix(self) -> str:
+        """How the names of its folders begin."""
+        return f"headgate-{self.value}-"
+
 
 _LOCK = "lock"
 _CONTENT = "files"
@@ -23,10 +39,10 @@ _CONTENT = "files"
 class TemporaryFolder:
     """An empty folder of this process, at `path` until it is left or `remove` is called. Raises OSError."""
 
-    def __init__(self, prefix: str) -> None:
-        _sweep(prefix)
+    def __init__(self, purpose: Purpose) -> None:
+        _sweep()
         while True:
-            self._folder = Path(tempfile.mkdtemp(prefix=prefix))
+            self._folder = Path(tempfile.mkdtemp(prefix=purpose.prefix))
             locked = locked_file(self._folder / _LOCK, create=True)
             # Another process may have swept the folder in the moment before it was locked.
             if locked is not None:
@@ -65,9 +81,10 @@ def locked_file(path: Path, *, create: bool) -> int | None:
     return None
 
 
-def _sweep(prefix: str) -> None:
+def _sweep() -> None:
+    prefixes = tuple(purpose.prefix for purpose in Purpose)
     with os.scandir(tempfile.gettempdir()) as entries:
-        found = [entry for entry in entries if entry.name.startswith(prefix)]
+        found = [entry for entry in entries if entry.name.startswith(prefixes)]
     for entry in found:
         with contextlib.suppress(OSError):
             if not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.getuid():

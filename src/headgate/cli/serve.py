@@ -40,7 +40,7 @@ def serve(
     from headgate.log import unflushed
     from headgate.server import load_settings
     from headgate.server import serve as serve_until_stopped
-    from headgate.temporary import TemporaryFolder
+    from headgate.temporary import Purpose, TemporaryFolder
 
     if in_memory and root is not None and str(root) != os.environ.get("HEADGATE_ROOT"):
         raise ConfigError(f"found --in-memory and --root {root}, expected one of them")
@@ -51,7 +51,7 @@ def serve(
 
     with contextlib.ExitStack() as ending:
         if in_memory:
-            root = ending.enter_context(TemporaryFolder("headgate-server-"))
+            root = ending.enter_context(TemporaryFolder(Purpose.SERVER))
             ending.enter_context(unflushed(root))
         serve_until_stopped(load_settings(config, os.environ, root=root), ready=ready)
     return 0

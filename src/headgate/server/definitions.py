@@ -22,6 +22,7 @@ from headgate.errors import AuthenticationError, ConfigError, HeadgateError
 from headgate.protocols.rocketmq import check_group, check_topic
 from headgate.scan.lookup import declare_lookup
 from headgate.scan.match_index import IndexSettings
+from headgate.server.authenticator import ADMINISTRATOR
 from headgate.server.settings import (
     ConsumerGroupEntry,
     MessageTopicEntry,
@@ -32,9 +33,6 @@ from headgate.server.settings import (
     TopicEntry,
 )
 from headgate.server.topics import told
-
-ADMINISTRATOR = "administrator"
-"""The tag of users who may change users."""
 
 
 def apply_definitions(broker: Broker, settings: ServerSettings) -> None:

@@ -57,9 +57,9 @@ from headgate.log import stream_info
 from headgate.protocols.sasl import Plain
 from headgate.server import listings as lists
 from headgate.server import management
+from headgate.server.authenticator import ADMINISTRATOR
 from headgate.server.console import console_routes
 from headgate.server.context import ServerContext
-from headgate.server.definitions import ADMINISTRATOR
 from headgate.server.driver import Driver
 from headgate.server.management import Management
 from headgate.server.metrics import metrics_text

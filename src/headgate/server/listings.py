@@ -29,15 +29,12 @@ from headgate.broker import (
 from headgate.errors import AccessRefusedError, HeadgateError, ResourceNotFoundError, did_you_mean
 from headgate.log import StreamInfo, read_tracking
 from headgate.scan import ScanCounters
+from headgate.server.authenticator import ADMINISTRATOR, MONITORING
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
-from headgate.server.definitions import ADMINISTRATOR
 from headgate.server.identity import NODE, PRODUCT, VERSION
 from headgate.topic import SubscriptionName, topics_forwarding_to
 from headgate.version import __version__
-
-MONITORING = "monitoring"
-"""The tag of users who may see all streams, consumers and connections."""
 
 Row = dict[str, object]
 

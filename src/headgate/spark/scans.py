@@ -28,7 +28,7 @@ from headgate.errors import ConfigError, LogError
 from headgate.log import replace_file
 from headgate.scan import OffsetRange
 from headgate.spark.counters import counters, fold_counters, forget_counters, record_counters
-from headgate.temporary import TemporaryFolder
+from headgate.temporary import Purpose, TemporaryFolder
 
 SCANS = "spark.headgate.scans"
 """The setting with the folder of the session's reads."""
@@ -146,7 +146,7 @@ def scans_folder(spark: SparkSession) -> str:
     """Where the reads of a session are recorded; made the first time, and removed when this process ends."""
     folder = spark.conf.get(SCANS, None)
     if folder is None:
-        made = TemporaryFolder("headgate-scans-")
+        made = TemporaryFolder(Purpose.SCANS)
         atexit.register(made.remove)
         folder = str(made.path)
         spark.conf.set(SCANS, folder)

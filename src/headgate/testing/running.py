@@ -15,7 +15,7 @@ from headgate.broker import EntityDeclaration, from_emulator
 from headgate.errors import ConfigError
 from headgate.log import unflushed
 from headgate.server import KERNELS_WITHIN_S, settings_of
-from headgate.temporary import TemporaryFolder
+from headgate.temporary import Purpose, TemporaryFolder
 from headgate.testing.threads import served
 
 _HOST = "127.0.0.1"
@@ -90,7 +90,7 @@ def running_server(*entities: Path | Mapping[str, Any]) -> Iterator[HeadgateServ
     """
     tables, declared = _read(entities)
     _load_kernels()
-    with TemporaryFolder("headgate-server-") as root:
+    with TemporaryFolder(Purpose.SERVER) as root:
         settings = settings_of(
             {
                 **tables,

@@ -166,17 +166,8 @@ def test_explain_of_an_offset_that_holds_no_message_says_which_there_are(orders:
     assert "0 to 29" in shown.err
 
 
-@pytest.mark.parametrize(
-    ("table", "engine"),
-    [
-        ("rabbitmq_properties", "both"),
-        ("rabbitmq_bloom", "both"),
-        ("rabbitmq_bloom", "kernel"),
-        ("rabbitmq_bloom", "reference"),
-    ],
-)
-def test_recorded_tables_pass(run: Run, table: str, engine: str) -> None:
-    shown = run("filter", "test", VECTORS / f"{table}.jsonl", "--engine", engine)
+def test_recorded_tables_pass(run: Run) -> None:
+    shown = run("filter", "test", VECTORS / "rabbitmq_sql.jsonl")
     assert shown.status == 0, shown.out[:2000]
     passed, failed = (int(word) for word in shown.lines[-1].replace(",", "").split() if word.isdigit())
     assert passed > 50

@@ -239,15 +239,15 @@ def run_cases(
 ) -> int:
     """Run tables of cases: print each failure, then `N passed, N failed`; exit status 1 if any failed.
 
-    The kind of a line is told by its keys, so your own tables can be run as well.
+    A case is a line with a filter and the numbers of the messages that it matches.
     """
-    from headgate.case_tables import run_tables
+    from headgate.cli.case_tables import run_tables
 
     result = run_tables(files, now_ms=now_ms(), messages=messages, engine=engine, dialect=dialect)
     for failure in result.failures:
         write_line(str(failure))
     write_line(str(result))
-    return 1 if result.failed else 0
+    return 1 if result.failures else 0
 
 
 def _language_of(stream: Stream, text: str) -> str:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from column_oracle import assert_same, declaration_of, declared, rows_of
-from headgate.case_tables.rocketmq import PropertyMaps
-from headgate.case_tables.servicebus import _correlation, _message, _typed
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
 from headgate.message import EncodedMessages, FieldReference, Section
 from headgate.message.arrow import HEADER_TYPES, PROPERTIES_TYPES
 from headgate.scan.columns.declaration import ColumnDeclaration
+from recordings import PropertyMaps, lines_of, servicebus_filter, servicebus_message
 
-VECTORS = Path(__file__).parents[2] / "vectors"
 NOW_MS = 1_767_225_600_000
 KINDS = ("string", "bigint", "double", "boolean")
 LISTS = {Section.HEADER: ("h", tuple(HEADER_TYPES)), Section.PROPERTIES: ("p", tuple(PROPERTIES_TYPES))}
@@ -73,48 +68,34 @@ def column_of(field: FieldReference, kind: str) -> str | None:
     return f"{LETTERS[field.section]}.`{field.key.decode()}` {kind}"
 
 
-def lines(name: str) -> list[dict[str, Any]]:
-    with (VECTORS / name).open() as opened:
-        return [json.loads(line) for line in opened]
-
-
 def of_rabbitmq(*names: str, messages: str, dialect: str = "rabbitmq") -> Table:
-    encoded = {line["idx"]: bytes.fromhex(line["encoded_hex"]) for line in lines(messages)}
+    encoded = {line["idx"]: bytes.fromhex(line["encoded_hex"]) for line in lines_of(messages)}
     assert list(encoded) == list(range(len(encoded)))
     cases = [
         Case(row["id"], Filter.parse(row["sql"], row.get("dialect", dialect)), frozenset(row["matches"]))
         for name in names
-        for row in lines(name)
+        for row in lines_of(name)
         if row.get("accepted") is True
     ]
     return Table(tuple(encoded.values()), tuple(cases))
 
 
 def of_rocketmq(*names: str) -> Table:
-    rows, maps = [row for name in names for row in lines(name)], PropertyMaps()
-    for row in rows:
-        if row["kind"] == "map":
-            maps.add(row)
+    rows = [row for name in names for row in lines_of(name)]
+    maps = PropertyMaps.of(rows)
     found = [(row["id"], Filter.parse(row["expr"], "rocketmq")) for row in rows if row.get("compile") == "ok"]
     return Table(tuple(maps.messages), cases(found, maps.messages))
 
 
 def of_servicebus(*names: str) -> Table:
     found, messages = [], []
-    for row in (row for name in names for row in lines(name)):
+    for row in (row for name in names for row in lines_of(name)):
         try:
             found.append((row["id"], servicebus_filter(row)))
         except FilterError:
             assert row["expect"] == "error", row["id"]
-        messages.append(_message(row).encode())
+        messages.append(servicebus_message(row).encode())
     return Table(tuple(messages), cases(found, messages))
-
-
-def servicebus_filter(row: dict[str, Any]) -> Filter:
-    if "filter" in row:
-        return _correlation(row["filter"])
-    parameters = {name: _typed(name, value) for name, value in row.get("params", {}).items()}
-    return Filter.parse(row["expression"], "servicebus", parameters=parameters)
 
 
 def cases(found: Iterable[tuple[str, Filter]], messages: Sequence[bytes]) -> tuple[Case, ...]:
@@ -126,12 +107,12 @@ def cases(found: Iterable[tuple[str, Filter]], messages: Sequence[bytes]) -> tup
 
 
 TABLES: dict[str, Callable[[], Table]] = {
-    "rabbitmq": lambda: of_rabbitmq("rabbitmq_sql.jsonl", messages="rabbitmq_messages.jsonl"),
-    "own rabbitmq": lambda: of_rabbitmq("own/rabbitmq_sql.jsonl", messages="own/rabbitmq_messages.jsonl"),
-    "amqp": lambda: of_rabbitmq("own/amqp_extensions.jsonl", messages="own/amqp_messages.jsonl", dialect="amqp"),
-    "rocketmq": lambda: of_rocketmq("rocketmq_sql.jsonl"),
-    "own rocketmq": lambda: of_rocketmq("own/rocketmq_sql.jsonl"),
-    "servicebus": lambda: of_servicebus("servicebus_sql.jsonl", "servicebus_correlation.jsonl"),
+    "rabbitmq": lambda: of_rabbitmq("rabbitmq_sql", messages="rabbitmq_messages"),
+    "own rabbitmq": lambda: of_rabbitmq("own/rabbitmq_sql", messages="own/rabbitmq_messages"),
+    "amqp": lambda: of_rabbitmq("own/amqp_extensions", messages="own/amqp_messages", dialect="amqp"),
+    "rocketmq": lambda: of_rocketmq("rocketmq_sql"),
+    "own rocketmq": lambda: of_rocketmq("own/rocketmq_sql"),
+    "servicebus": lambda: of_servicebus("servicebus_sql", "servicebus_correlation"),
 }
 
 

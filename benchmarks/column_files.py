@@ -18,11 +18,12 @@ from harness import Measurement, report
 from messages import event_batch
 from streams import event_stream
 
+from headgate.derived import sources_of
+from headgate.derived.columns import answers, build_columns, declare_columns, drop_column_files
 from headgate.evaluate import Filter
 from headgate.log import Stream
 from headgate.message.arrow import DeclaredColumn, declared_columns, fields_of
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest, count_matches, plan, read_range
-from headgate.scan.columns import answers, build_columns, declare_columns, drop_column_files
 
 MESSAGES = 2_000_000
 DECODED = 200_000
@@ -50,7 +51,7 @@ def count(stream: Stream, text: str, *, by_columns: bool) -> int:
 
 def _request(text: str, *, by_columns: bool) -> ScanRequest:
     answers._CACHE.clear()
-    return ScanRequest(filter=Filter.parse(text, "rabbitmq"), column_files=by_columns)
+    return ScanRequest(filter=Filter.parse(text, "rabbitmq"), sources=sources_of(columns=by_columns))
 
 
 def _sealed(stream: Stream) -> OffsetRange:

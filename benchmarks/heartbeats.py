@@ -13,7 +13,7 @@ from pathlib import Path
 from harness import Measurement, report
 
 from headgate.broker.consumer_groups import Members, Registering
-from headgate.scan.match_index import Announcement, IndexSettings
+from headgate.derived.match_index import Announcement, IndexSettings
 
 GROUPS = 1_000
 TOPICS = 1_000

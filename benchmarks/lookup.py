@@ -19,6 +19,9 @@ import numpy as np
 from harness import Measurement, measure, report
 from messages import event_batch
 
+from headgate.derived import sources_of
+from headgate.derived.lookup import build_lookup, declare_lookup, drop_lookup_files
+from headgate.derived.lookup.table import BLOCK_MESSAGES
 from headgate.evaluate import Filter
 from headgate.language import tree
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, build_chunks
@@ -26,8 +29,6 @@ from headgate.log.build import ChunkLimits
 from headgate.message import parse_field
 from headgate.message.lookup import locate_bytes
 from headgate.scan import Cursor, OffsetRange, ScanCounters, ScanRequest, plan, read_range
-from headgate.scan.lookup import build_lookup, declare_lookup, drop_lookup_files
-from headgate.scan.lookup.table import BLOCK_MESSAGES
 
 FIELD = "application_properties.session"
 KEYS = 16**5
@@ -71,7 +72,7 @@ def among(keys: list[int]) -> Filter:
 
 def matches(stream: Stream, wanted: Filter, *, lookup: bool = True) -> ScanCounters:
     """Read all matches, as a planned read does; what was counted."""
-    request = ScanRequest(filter=wanted, lookup=lookup)
+    request = ScanRequest(filter=wanted, sources=sources_of(lookup=lookup))
     found = plan(stream, request, OffsetRange(0, stream.next_offset()))
     for chunks in found.ranges:
         for _ in read_range(chunks, request, found.counters):
@@ -81,7 +82,7 @@ def matches(stream: Stream, wanted: Filter, *, lookup: bool = True) -> ScanCount
 
 def followed(stream: Stream, wanted: Filter) -> None:
     """Read all matches as `tail` and the broker do."""
-    request = ScanRequest(filter=wanted)
+    request = ScanRequest(filter=wanted, sources=sources_of())
     with Cursor(stream, request, start=OffsetSpecification.first(), now_ms=0) as cursor:
         while cursor.read(0) is not None:
             pass

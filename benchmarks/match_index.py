@@ -16,16 +16,17 @@ from pathlib import Path
 
 from harness import Measurement, report
 
+from headgate.derived import sources_of
+from headgate.derived.match_index import GrowingIndex
+from headgate.derived.match_index.build import build_index
+from headgate.derived.match_index.registry import FilterRegistry
+from headgate.derived.match_index.settings import IndexSettings, Layout
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments
 from headgate.log.build import BuiltChunks, ChunkLimits, FilterValues, build_chunks
 from headgate.log.writer import Writer
 from headgate.message import EncodedMessages, Message
 from headgate.scan import Cursor, ScanRequest
-from headgate.scan.match_index import GrowingIndex
-from headgate.scan.match_index.build import build_index
-from headgate.scan.match_index.registry import FilterRegistry
-from headgate.scan.match_index.settings import IndexSettings, Layout
 
 MESSAGES = 80_000
 GROUPS = 5
@@ -104,8 +105,8 @@ def measure_reading(root: Path, built: BuiltChunks) -> None:
         return seconds
 
     measured: list[Measurement] = []
-    with_index = [ScanRequest(filter=each) for each in filters]
-    without = [ScanRequest(filter=each, match_index=False) for each in filters]
+    with_index = [ScanRequest(filter=each, sources=sources_of()) for each in filters]
+    without = [ScanRequest(filter=each, sources=sources_of(match_index=False)) for each in filters]
     for layout in Layout:
         register(stream, layout)
         build_index(stream, now_ms=0)

@@ -16,7 +16,7 @@ from harness import Measurement, report
 from pyspark.sql import DataFrame
 from streams import ORDER_FILTER, event_stream
 
-from headgate.scan.columns import column_files, declare_columns
+from headgate.derived.columns import column_files, declare_columns
 from headgate.spark import build_column_files, read, session
 
 MESSAGES = int(os.environ.get("HEADGATE_BENCH_MESSAGES", "20000000"))

@@ -24,10 +24,10 @@ from messages import event_batch
 from streams import event_stream
 
 import headgate
+from headgate.derived.columns import build_columns, column_files, declare_columns
+from headgate.derived.lookup import build_lookup, declare_lookup
 from headgate.log import Stream
 from headgate.message.arrow import DeclaredColumn, columns_of, declared_columns, fields_of
-from headgate.scan.columns import build_columns, column_files, declare_columns
-from headgate.scan.lookup import build_lookup, declare_lookup
 
 MESSAGES = 8_000_000
 DECODED = 262_144

@@ -9,14 +9,14 @@ import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.derived.columns.decide import Statistics, decide_group, decide_rows
+from headgate.derived.columns.declaration import ColumnDeclaration, ColumnOfFile
+from headgate.derived.columns.filter import column_filter
+from headgate.derived.columns.rows import column_rows
 from headgate.evaluate import Filter
 from headgate.log import ENTRY_DTYPE
 from headgate.message import EncodedMessages
 from headgate.message.arrow import DeclaredColumn, declared_columns
-from headgate.scan.columns.decide import Statistics, decide_group, decide_rows
-from headgate.scan.columns.declaration import ColumnDeclaration, ColumnOfFile
-from headgate.scan.columns.filter import column_filter
-from headgate.scan.columns.rows import column_rows
 from headgate.tables.polars_files import expression
 
 

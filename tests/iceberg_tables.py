@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate.derived.columns import build_columns, column_files, declare_columns
 from headgate.log import Stream, stream_folder
-from headgate.scan.columns import build_columns, column_files, declare_columns
 from headgate.tables.iceberg import CatalogPlace, PublishReport, publish_table
 from match_indexes import Write, create
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from headgate.derived import sources_of
+from headgate.derived.match_index.registry import FilterRegistry
+from headgate.derived.match_index.settings import IndexSettings, Layout
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments
 from headgate.log.entries import SubBatch
@@ -14,8 +17,6 @@ from headgate.log.format import Compression
 from headgate.log.writer import Writer
 from headgate.message import Message
 from headgate.scan import Cursor, OffsetRange, ScanCounters, ScanRequest, plan, read_range
-from headgate.scan.match_index.registry import FilterRegistry
-from headgate.scan.match_index.settings import IndexSettings, Layout
 
 TEXTS = ("region = 'AMER'", "price > 3", "region = 'NONE'", "NOT (region = 'AMER')", "TRUE")
 DIALECT = "rabbitmq"
@@ -105,8 +106,8 @@ def requests(text: str, **options: object) -> tuple[ScanRequest, ScanRequest]:
     """The same read with and without the index."""
     expression = Filter.parse(text, DIALECT)
     return (
-        ScanRequest(filter=expression, **options),  # type: ignore[arg-type]
-        ScanRequest(filter=expression, match_index=False, **options),  # type: ignore[arg-type]
+        ScanRequest(filter=expression, sources=sources_of(), **options),  # type: ignore[arg-type]
+        ScanRequest(filter=expression, sources=sources_of(match_index=False), **options),  # type: ignore[arg-type]
     )
 
 

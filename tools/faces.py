@@ -27,8 +27,8 @@ EXCEPTIONS = {
     "headgate.kernels.memory": "compiled: loads, stores and arithmetic for kernels; imports numba",
     "headgate.kernels.vectors": "compiled: bit maps for kernels; imports numba",
     "headgate.evaluate.kernel": "compiled: kernels of `scan` call it for each chunk",
-    "headgate.message.arrow.decode.kernel": "compiled: the kernel of `scan.columns` walks messages as it does",
-    "headgate.message.arrow.scalars.kernel": "compiled: the kernel of `scan.columns` walks messages as it does",
+    "headgate.message.arrow.decode.kernel": "compiled: the kernel of `derived.columns` walks messages as it does",
+    "headgate.message.arrow.scalars.kernel": "compiled: the kernel of `derived.columns` walks messages as it does",
     "headgate.message.lookup.elements.kernel": "compiled: kernels of other packages call it for each message",
     "headgate.protocols.amqp10.sections.kernel": "compiled: kernels of `protocols` call it for each message",
     # Tables: many constants or small classes of one kind, imported by name or as a module under a short name.

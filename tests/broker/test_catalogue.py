@@ -13,6 +13,7 @@ from brokers import START_MS, Answers, batch, open_broker, open_session, publish
 from headgate.broker.arguments import OF_OTHER_QUEUES
 from headgate.broker.catalogue import Declared
 from headgate.broker.consumers import ConsumerOptions
+from headgate.derived.columns import declaration_of
 from headgate.errors import (
     LogError,
     PreconditionFailedError,
@@ -34,7 +35,6 @@ from headgate.log import (
     stream_folder,
 )
 from headgate.log.files import replace_file
-from headgate.scan.columns import declaration_of
 
 FROM_THE_BEGINNING = ConsumerOptions(OffsetSpecification.first())
 

@@ -12,12 +12,12 @@ from brokers import SetClock, open_broker, open_session, publish
 from headgate.broker import IndexLag, indexing
 from headgate.broker.broker import FLUSH_MS, Broker
 from headgate.broker.session import Session
+from headgate.derived.match_index import growing
+from headgate.derived.match_index.covered import coverage
+from headgate.derived.match_index.registry import REGISTRY_NAME, FilterRegistry
+from headgate.derived.match_index.settings import IndexSettings
 from headgate.log import Stream, stream_folder
 from headgate.message import Message
-from headgate.scan.match_index import growing
-from headgate.scan.match_index.covered import coverage
-from headgate.scan.match_index.registry import REGISTRY_NAME, FilterRegistry
-from headgate.scan.match_index.settings import IndexSettings
 
 Work = Callable[[], None]
 Ended = Callable[[BaseException | None], None]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from command_line import Run
+from headgate.derived.columns import column_files
 from headgate.log import Stream, pairs
-from headgate.scan.columns import column_files
 from iceberg_tables import stream_with_files
 
 FAR = 1 << 42

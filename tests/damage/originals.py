@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from headgate.derived.match_index.build import build_index
+from headgate.derived.match_index.registry import FilterRegistry
 from headgate.log import Stream, StreamArguments, Writer, stream_folder
 from headgate.log.entries import SubBatch
 from headgate.log.format import Compression
 from headgate.message import Message
-from headgate.scan.match_index.build import build_index
-from headgate.scan.match_index.registry import FilterRegistry
 from headgate.topic import Subscription, TopicEditor, create_topic
 from headgate.topic.history import RuleHistory
 from topic_streams import shape, sql_rule

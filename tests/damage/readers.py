@@ -17,6 +17,8 @@ from brokers import batch, scan
 from headgate.broker.consumers import ConsumerOptions
 from headgate.broker.session import Session
 from headgate.client import Client, ServedFilter, SubscriptionOptions
+from headgate.derived import sources_of
+from headgate.derived.match_index.build import build_index
 from headgate.errors import CorruptChunkError, HeadgateError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, Writer
@@ -25,7 +27,6 @@ from headgate.log.format import ChunkHeader
 from headgate.log.inspect import Damage, stream_info, verify_stream
 from headgate.log.tracking import read_tracking
 from headgate.scan import Cursor, ScanBatch, ScanRequest, count_matches, resolve_range
-from headgate.scan.match_index.build import build_index
 from headgate.spark.schema import stream_schema
 from headgate.spark.source import BatchReader, StreamReader
 from headgate.topic.history import RuleHistory
@@ -56,6 +57,7 @@ def scan_request(request: Request) -> ScanRequest:
         filter=_FILTER if request.only_amer else None,
         filter_values=(AMER,) if request.only_amer_chunks else (),
         now_ms=NOW_MS,
+        sources=sources_of(),
     )
 
 
@@ -122,7 +124,7 @@ def index_count(folder: Path) -> int:
     """As `headgate index count` with the filter `AMER`."""
     stream = Stream.open(folder)
     within = resolve_range(stream, start=OffsetSpecification.first(), end=None, now_ms=NOW_MS)
-    return count_matches(stream, ScanRequest(filter=_FILTER, now_ms=NOW_MS), within).matches
+    return count_matches(stream, ScanRequest(filter=_FILTER, now_ms=NOW_MS, sources=sources_of()), within).matches
 
 
 def index_build_and_count(folder: Path) -> int:

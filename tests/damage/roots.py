@@ -24,16 +24,17 @@ from headgate.broker.consumers import ConsumerOptions
 from headgate.broker.keys import KeyRights
 from headgate.broker.message_topics import MessageKind
 from headgate.broker.users import Permissions
+from headgate.derived import sources_of
+from headgate.derived.columns import build_columns, declaration_of, declare_columns
+from headgate.derived.lookup import build_lookup, declare_lookup, lookup_fields
+from headgate.derived.match_index.build import build_index
+from headgate.derived.match_index.registry import FilterRegistry
 from headgate.errors import HeadgateError
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification, Stream, stream_folder, streams_beside, verify_stream
 from headgate.log.inspect import Damage
 from headgate.message import Message
 from headgate.scan import ScanRequest, count_matches, resolve_range
-from headgate.scan.columns import build_columns, declaration_of, declare_columns
-from headgate.scan.lookup import build_lookup, declare_lookup, lookup_fields
-from headgate.scan.match_index.build import build_index
-from headgate.scan.match_index.registry import FilterRegistry
 from headgate.server.listings import offset_rows, stream_rows, user_rows
 from headgate.server.topics.message_topics import all_places, group_row, message_topic_rows
 from headgate.server.topics.rows import history_rows, rule_rows, subscription_rows, topic_rows
@@ -308,7 +309,7 @@ class RootLab(Lab):
         stream = Stream.open(stream_folder(self.root, name))
         within = resolve_range(stream, start=OffsetSpecification.first(), end=None, now_ms=NOW_MS)
         red = Filter.parse("color = 'red'")
-        count = count_matches(stream, ScanRequest(filter=red, now_ms=NOW_MS), within).matches
+        count = count_matches(stream, ScanRequest(filter=red, now_ms=NOW_MS, sources=sources_of()), within).matches
         table = headgate.read(stream.path, columns="offset, n long", filter="color = 'red'").to_arrow()
         return count, table.to_pylist()
 

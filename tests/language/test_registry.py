@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.derived.match_index.identity import check_registrable, key_of
 from headgate.errors import ConfigError, FilterConversionError, FilterError, FilterTypeError
 from headgate.evaluate.filter import Engine, Filter
 from headgate.evaluate.prune import wanted_values
@@ -23,7 +24,6 @@ from headgate.language import dialect_named, dialect_names, registry
 from headgate.language.tree import Field, OwnRules
 from headgate.message import EncodedMessages, Message
 from headgate.message.fields import FieldReference, Section
-from headgate.scan.match_index.identity import check_registrable, key_of
 
 PACKAGE = Path(__file__).parent / "shout"
 MESSAGES = [Message(b"", application_properties={"s": value}) for value in ("Hey", "HEY", "ho", 5)]

@@ -19,7 +19,6 @@ from headgate.log.entries import SubBatch
 from headgate.log.format import CHUNK_HEADER_BYTES, Compression
 from headgate.log.writer import Writer
 from headgate.scan import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
-from headgate.scan.answers.sources import Answers
 from headgate.scan.rows import read_rows
 from strategies import damaged_messages, encoded_messages, expressions
 
@@ -53,7 +52,7 @@ def _read(stream: Stream, request: ScanRequest, within: OffsetRange, *, compiled
     try:
         with mock.patch.object(kernels, "load", load), stream.segments()[0].open() as reader:
             rows = np.arange(len(reader.chunks()), dtype=np.int64)
-            for batch in read_rows(reader, rows, request, within, counters, Answers(request)):
+            for batch in read_rows(reader, rows, request, within, counters, None):
                 times = batch.timestamps_ms.tolist()
                 for row, offset in enumerate(batch.offsets.tolist()):
                     found.append((offset, times[row], batch.messages.message(row)))

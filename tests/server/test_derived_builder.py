@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.derived.columns import column_files, declare_columns
+from headgate.derived.lookup import declare_lookup, lookup_fields, lookup_file_of
 from headgate.log import Stream, derived_folder, stream_folder
-from headgate.scan.columns import column_files, declare_columns
-from headgate.scan.lookup import declare_lookup, lookup_fields, lookup_file_of
 from headgate.server import derived_builder
 from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.derived_child import Builder

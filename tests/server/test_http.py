@@ -15,10 +15,10 @@ from typing import Any, cast
 import pytest
 
 from headgate.broker.consumers import ConsumerOptions, MessageConsumer
+from headgate.derived.match_index import FilterRegistry, IndexSettings
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.log.format import FILE_HEAD_BYTES
-from headgate.scan.match_index import FilterRegistry, IndexSettings
 from headgate.server import http, web
 from headgate.server.transport import Peer
 from server.links import FakeLink

@@ -11,12 +11,12 @@ import pytest
 from headgate import Message
 from headgate.client import ServerAddress
 from headgate.client.connection import Connection, Event
+from headgate.derived.match_index.settings import Layout
 from headgate.errors import ConfigError, ConnectionLostError
 from headgate.log import Stream, lock_root, stream_folder
 from headgate.message.batch import EncodedMessages
 from headgate.protocols.stream import frames
 from headgate.protocols.stream.publishing import PublishConfirm
-from headgate.scan.match_index.settings import Layout
 from headgate.server.context import ServerContext
 from headgate.server.listening_sockets import open_listeners
 from headgate.server.settings import Listeners

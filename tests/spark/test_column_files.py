@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
+from headgate.derived.columns import build_columns, column_files, declare_columns, drop_column_files
 from headgate.log import Stream, StreamArguments
-from headgate.scan.columns import build_columns, column_files, declare_columns, drop_column_files
 from headgate.spark import build_column_files
 
 from .conftest import order, write_stream

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.derived.columns import build_columns, declare_columns
 from headgate.log import StreamArguments, stream_folder
-from headgate.scan.columns import build_columns, declare_columns
 
 from .conftest import order, write_stream
 from .connect import needs_connect, run_client

@@ -11,11 +11,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
+from headgate.derived.columns import declaration_of
 from headgate.errors import ConfigError
 from headgate.log import BloomMatcher, Stream, stream_folder
 from headgate.log.inspect import Damage, verify_stream
 from headgate.message import Message
-from headgate.scan.columns import declaration_of
 from headgate.spark import SinkOptions, copy_stream, counters
 from headgate.spark.sink import sink_for
 from headgate.spark.target import open_target

@@ -14,11 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headgate
 from examples import examples
-from headgate.errors import ConfigError, FilterError, OffsetOutOfRangeError
-from headgate.evaluate import Filter
-from headgate.log import Stream, StreamArguments, Writer, pairs
-from headgate.message import AmqpType, AmqpValue, Message
-from headgate.scan.columns import (
+from headgate.derived.columns import (
     ColumnFileWarning,
     build_columns,
     column_files,
@@ -26,6 +22,10 @@ from headgate.scan.columns import (
     drop_columns,
     sweep_columns,
 )
+from headgate.errors import ConfigError, FilterError, OffsetOutOfRangeError
+from headgate.evaluate import Filter
+from headgate.log import Stream, StreamArguments, Writer, pairs
+from headgate.message import AmqpType, AmqpValue, Message
 from headgate.spark import create_view, read
 
 from .conftest import NOW_MS, order, write_stream

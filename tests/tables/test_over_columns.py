@@ -14,10 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headgate
-from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
-from headgate.log import Stream, StreamArguments, Writer, pairs
-from headgate.message import AmqpType, AmqpValue, Message
-from headgate.scan.columns import (
+from headgate.derived.columns import (
     ColumnFileWarning,
     build,
     build_columns,
@@ -26,6 +23,9 @@ from headgate.scan.columns import (
     drop_column_files,
     drop_columns,
 )
+from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
+from headgate.log import Stream, StreamArguments, Writer, pairs
+from headgate.message import AmqpType, AmqpValue, Message
 from headgate.tables import StreamTable, WholeColumnFile
 from log_streams import quick_folder
 

@@ -16,6 +16,7 @@ from polars.testing import assert_frame_equal
 
 import headgate
 from examples import examples
+from headgate.derived.columns import build_columns, declare_columns, drop_columns
 from headgate.errors import StreamNotFoundError
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.message import AmqpType, AmqpValue, Message
@@ -23,7 +24,6 @@ from headgate.message.arrow import declared_columns
 from headgate.polars import scan
 from headgate.polars.predicates import Between, Needed, needed_by
 from headgate.polars.scanning import _Source
-from headgate.scan.columns import build_columns, declare_columns, drop_columns
 from headgate.server.stream import StreamHandler
 from log_streams import quick_folder
 from server.running import running_server

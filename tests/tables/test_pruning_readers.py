@@ -14,9 +14,9 @@ from pyiceberg.io.pyarrow import expression_to_pyarrow
 
 import headgate
 from float_questions import NAN, PRICES, different_in_duckdb, different_in_polars
+from headgate.derived.columns import build, build_columns, column_files, declare_columns
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.message import AmqpType, AmqpValue, Message
-from headgate.scan.columns import build, build_columns, column_files, declare_columns
 from headgate.tables import write_table
 from headgate.tables.iceberg import CatalogPlace, publish_table
 

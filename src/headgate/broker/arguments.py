@@ -185,7 +185,7 @@ def _check_columns(declared: Mapping[str, object], stream: str) -> None:
     if columns is None:
         return
     # Imported here: it imports pyarrow.
-    from headgate.scan.columns import extended
+    from headgate.derived.columns import extended
 
     try:
         if not isinstance(columns, str):

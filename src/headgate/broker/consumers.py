@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from headgate.broker.batches import ChunkBatch
 from headgate.columns import total
+from headgate.derived import sources_of
 from headgate.errors import HeadgateError, LogError
 from headgate.evaluate import Filter
 from headgate.log import OffsetKind, OffsetSpecification
@@ -65,7 +66,10 @@ class ConsumerOptions:
         wanted = tuple(value for value in self.filter_values if value)
         unfiltered = bool(self.filter_values) and (self.match_unfiltered or len(wanted) < len(self.filter_values))
         return ScanRequest(
-            filter=self.filter, filter_values=wanted or ((b"",) if unfiltered else ()), match_unfiltered=unfiltered
+            filter=self.filter,
+            filter_values=wanted or ((b"",) if unfiltered else ()),
+            match_unfiltered=unfiltered,
+            sources=sources_of(),
         )
 
 

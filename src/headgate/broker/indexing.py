@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from headgate.broker.environment import Environment, run_here
 from headgate.broker.stream import BrokerStream
+from headgate.derived.match_index import REGISTRY_NAME, GrowingIndex
 from headgate.errors import HeadgateError
 from headgate.log import Stream
-from headgate.scan.match_index import REGISTRY_NAME, GrowingIndex
 
 logger = logging.getLogger("headgate.broker")
 

@@ -7,8 +7,8 @@ from enum import Enum
 from pathlib import Path
 
 from headgate.broker.consumer_groups import GroupStart, MessageIds
+from headgate.derived.match_index import IndexSettings
 from headgate.log import DiskFile, Durability, OpenFile
-from headgate.scan.match_index import IndexSettings
 
 
 class TopicCreation(Enum):

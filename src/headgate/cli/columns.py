@@ -16,8 +16,8 @@ from headgate.errors import ConfigError, PreconditionFailedError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from headgate.derived.columns import BuildReport, ColumnDeclaration
     from headgate.log import Stream
-    from headgate.scan.columns import BuildReport, ColumnDeclaration
 
 commands = App(name="columns", help="Column files: declared columns of sealed segments, as Parquet.")
 
@@ -44,8 +44,8 @@ def declare(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Declare columns; they come to those that are declared. `headgate columns build` makes their files."""
+    from headgate.derived.columns import declare_columns
     from headgate.log import resolve_stream
-    from headgate.scan.columns import declare_columns
 
     declared = declare_columns(
         resolve_stream(stream, root), columns, body=body, other_properties=other_properties, keep=keep
@@ -64,8 +64,8 @@ def infer(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Show which columns the messages could have: type, how many have it, how many say more, different values."""
+    from headgate.derived.columns import ddl_of, infer_columns
     from headgate.log import resolve_stream
-    from headgate.scan.columns import ddl_of, infer_columns
 
     if messages < 1:
         raise ConfigError(f"--messages: found {messages}, expected 1 or more")
@@ -99,8 +99,8 @@ def build(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Make the column files that are missing, and remove those whose segment is gone."""
+    from headgate.derived.columns import build_columns, declaration_of
     from headgate.log import list_streams, resolve_stream
-    from headgate.scan.columns import build_columns, declaration_of
 
     if local and master is not None:
         raise ConfigError("--local and --master: found both, expected one of them")
@@ -154,8 +154,8 @@ def drop(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Declare columns no more. Files have them until they are built anew; without columns the files are deleted."""
+    from headgate.derived.columns import drop_column_files, drop_columns
     from headgate.log import resolve_stream
-    from headgate.scan.columns import drop_column_files, drop_columns
 
     chosen = resolve_stream(stream, root)
     left = drop_columns(chosen, names or None)
@@ -167,7 +167,7 @@ def drop(
 
 
 def _write_declaration(declared: ColumnDeclaration) -> None:
-    from headgate.scan.columns import ddl_of
+    from headgate.derived.columns import ddl_of
 
     for field_id, column in declared.columns:
         write_line(f"{field_id}: {ddl_of(column)}")
@@ -194,7 +194,7 @@ def _write_report(stream: Stream, done: list[BuildReport], *, as_json: bool) -> 
 
 
 def _rows(stream: Stream, *, as_json: bool) -> list[dict[str, object]]:
-    from headgate.scan.columns import column_files, ddl_of, declaration_of
+    from headgate.derived.columns import column_files, ddl_of, declaration_of
 
     declared = declaration_of(stream)
     if declared is None:

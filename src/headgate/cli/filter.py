@@ -179,6 +179,7 @@ def explain(
     column files would spare a reader of it. On a topic the text is read in the language of the rule that has it, else
     in that of rules (`servicebus`); `headgate rule explain` asks a rule by its name.
     """
+    from headgate.derived import sources_of
     from headgate.evaluate import Filter, explain_message
     from headgate.log import resolve_stream
     from headgate.message import parse_field
@@ -195,6 +196,7 @@ def explain(
         filter_values=wanted,
         match_unfiltered=match_unfiltered,
         now_ms=now,
+        sources=sources_of(),
     )
     assert request.filter is not None
     declared = None if source is None or source.settings is None else source.settings.filter_source

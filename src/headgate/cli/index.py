@@ -28,8 +28,8 @@ from headgate.clock import now_ms
 from headgate.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
+    from headgate.derived.match_index import BuildCounters, Registration
     from headgate.log import Stream
-    from headgate.scan.match_index import BuildCounters, Registration
 
 commands = App(name="index", help="Match indexes: results of registered filters, calculated ahead.")
 
@@ -52,9 +52,9 @@ def register(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Register a filter, or a new version of one. `headgate index build` then calculates its results."""
+    from headgate.derived.match_index import Change, FilterRegistry
     from headgate.language.rocketmq import TAGS
     from headgate.log import resolve_stream
-    from headgate.scan.match_index import Change, FilterRegistry
 
     if tags and dialect is not None:
         raise ConfigError("--tags and --dialect: found both, expected one of them")
@@ -77,8 +77,8 @@ def rm(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Forget a filter; the next build drops its results."""
+    from headgate.derived.match_index import FilterRegistry
     from headgate.log import resolve_stream
-    from headgate.scan.match_index import FilterRegistry
 
     registry = FilterRegistry(resolve_stream(stream, root))
     if not registry.remove(filter_id):
@@ -104,8 +104,8 @@ def configure(
     """
     import msgspec
 
+    from headgate.derived.match_index import FilterRegistry, IndexSettings
     from headgate.log import resolve_stream
-    from headgate.scan.match_index import FilterRegistry, IndexSettings
 
     registry = FilterRegistry(resolve_stream(stream, root))
     if settings:
@@ -133,8 +133,8 @@ def ls(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """The registered filters, whether they are alive, and how much of the stream has their results."""
+    from headgate.derived.match_index import FilterRegistry, registered_streams
     from headgate.log import list_streams, resolve_stream
-    from headgate.scan.match_index import FilterRegistry, registered_streams
 
     if stream is None:
         found = registered_streams(list_streams(root))
@@ -151,7 +151,7 @@ def ls(
 
 
 def _rows(stream: Stream, registration: Registration) -> list[dict[str, Any]]:
-    from headgate.scan.match_index import coverage, text_hash
+    from headgate.derived.match_index import coverage, text_hash
 
     reach = coverage(stream)
     for reason in reach.damaged:
@@ -187,8 +187,8 @@ def build(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Calculate what is missing: results of new chunks, and of new filters over old ones."""
+    from headgate.derived.match_index import registered_streams
     from headgate.log import list_streams, resolve_stream
-    from headgate.scan.match_index import registered_streams
 
     if here and master is not None:
         raise ConfigError("--here and --master: found both, expected one of them")
@@ -205,7 +205,7 @@ def build(
 
 
 def _build_here(streams: list[Stream], *, full: bool) -> dict[Path, BuildCounters]:
-    from headgate.scan.match_index import build_index
+    from headgate.derived.match_index import build_index
 
     return {stream.path.absolute(): build_index(stream, now_ms=now_ms(), full=full) for stream in streams}
 
@@ -249,6 +249,7 @@ def count(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Count the messages that match: from the index or column files where they are exact, else by reading them."""
+    from headgate.derived import sources_of
     from headgate.evaluate import Filter
     from headgate.language.rocketmq import TAGS
     from headgate.log import resolve_stream
@@ -263,7 +264,7 @@ def count(
     with naming_option("--from"):
         check_start(source, begin, now_ms=now)
     within = resolve_range(source, start=begin, end=end, now_ms=now)
-    found = count_matches(source, ScanRequest(filter=expression, now_ms=now), within)
+    found = count_matches(source, ScanRequest(filter=expression, now_ms=now, sources=sources_of()), within)
     if as_json:
         write_json({"matches": found.matches, "from_index": found.from_index, "counters": found.counters.as_dict()})
         return 0

@@ -14,8 +14,8 @@ from headgate.clock import now_ms
 from headgate.errors import ConfigError, LogError, PreconditionFailedError
 
 if TYPE_CHECKING:
+    from headgate.derived.lookup import LookupReport
     from headgate.log import Stream
-    from headgate.scan.lookup import LookupReport
 
 commands = App(name="lookup", help="Lookup files: find the messages with one value of a field, among any number.")
 
@@ -32,8 +32,8 @@ def declare(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Declare lookup fields; they come to those that are declared. `headgate lookup build` makes their files."""
+    from headgate.derived.lookup import declare_lookup
     from headgate.log import resolve_stream
-    from headgate.scan.lookup import declare_lookup
 
     if not fields:
         raise ConfigError("no field is given; expected some, as in application_properties.customer_id")
@@ -52,8 +52,8 @@ def build(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Make the lookup files that are missing, and remove those whose segment is gone."""
+    from headgate.derived.lookup import build_lookup, lookup_fields
     from headgate.log import list_streams, resolve_stream
-    from headgate.scan.lookup import build_lookup, lookup_fields
 
     chosen = [resolve_stream(text, root) for text in streams] if streams else list_streams(root)
     declared = [each for each in chosen if lookup_fields(each)]
@@ -95,8 +95,8 @@ def drop(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Declare lookup fields no more. The files of a field go with the next build, those of all at once."""
+    from headgate.derived.lookup import drop_lookup, drop_lookup_files
     from headgate.log import resolve_stream
-    from headgate.scan.lookup import drop_lookup, drop_lookup_files
 
     chosen = resolve_stream(stream, root)
     left = drop_lookup(chosen, fields or None)
@@ -121,7 +121,7 @@ def _write_report(stream: Stream, done: list[LookupReport], *, as_json: bool) ->
 
 
 def _rows(stream: Stream, *, as_json: bool) -> list[dict[str, object]]:
-    from headgate.scan.lookup import lookup_fields, lookup_file_of
+    from headgate.derived.lookup import lookup_fields, lookup_file_of
 
     sealed = [segment for segment in stream.segments() if segment.is_sealed]
     rows: list[dict[str, object]] = []

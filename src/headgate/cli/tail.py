@@ -83,6 +83,7 @@ def tail(
     Chunks without a wanted filter value are skipped unread (stage 1); messages for which the filter is not true are
     left out (stage 2).
     """
+    from headgate.derived import sources_of
     from headgate.evaluate import Filter
     from headgate.scan import OnCorrupt, ScanRequest
 
@@ -100,9 +101,10 @@ def tail(
         match_unfiltered=match_unfiltered,
         now_ms=now,
         on_corrupt=OnCorrupt.SKIP if skip_corrupt else OnCorrupt.FAIL,
+        sources=sources_of(),
     )
     begin, end = places_of(start, until, now_ms=now)
-    if subscription is not None and request != ScanRequest(now_ms=now, on_corrupt=request.on_corrupt):
+    if subscription is not None and (request.filter is not None or request.filter_values):
         raise ConfigError("--subscription: its rules choose the messages; found it beside a filter or filter value")
     write: _Write = _write_lines
     if offsets:

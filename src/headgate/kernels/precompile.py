@@ -36,7 +36,7 @@ _FIRST = (*FILTER, "headgate.message.arrow.encode.kernel", "headgate.message.arr
 _LAST = ("headgate.protocols.",)
 """Compiled last: only servers use them, and they cost a fifth of all."""
 
-_NOT_SERVED = ("headgate.message.arrow.", "headgate.scan.columns.", "headgate.scan.lookup.")
+_NOT_SERVED = ("headgate.message.arrow.", "headgate.derived.columns.", "headgate.derived.lookup.")
 """Modules that only other processes use: Spark's, commands, and the builder of derived files."""
 
 _PACKAGE = Path(__file__).parent.parent

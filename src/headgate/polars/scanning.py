@@ -17,13 +17,13 @@ import polars
 from polars.io.plugins import register_io_source
 
 from headgate.client import ServerAddress
+from headgate.derived.columns import column_filter, ddl_of, declaration_of
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
 from headgate.log import OffsetSpecification, Stream, resolve_stream
 from headgate.message.arrow import DeclaredColumn, declared_columns
 from headgate.polars.predicates import Between, Needed, needed_by
-from headgate.scan.columns import column_filter, ddl_of, declaration_of
 from headgate.tables import StreamTable, WholeColumnFile, default_root, read, rows_of_files
 
 Place = str | int | OffsetSpecification

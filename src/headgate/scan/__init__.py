@@ -10,14 +10,15 @@ Broker, Spark, tail and back-tests all read through this package, so a filter gi
     ScanBatch, ScanCounters                   what comes out: kept messages, and what each stage examined and skipped
     Decider                                   stage 2 for chunks that came over the network
     Window, open_window, read_window          chunks in memory: where each lies, its header, its messages
+    read_in_full                              the messages of some chunks of a segment
     count_matches, MatchCount                 counts from derived files, no message read where they are certain
     savings, Saving                           what Bloom filters and each kind of derived files would spare a read
     KeptMessages                              copies of kept messages, until there are enough of them
     declared_values                           the filter values that a stream's declared source gives
 
 Hidden: how windows are read and checked, and how the stages meet. All readers of one stream are in
-`headgate.scan.engine`, what they share in `headgate.scan.fetch`, what derived files say of messages in
-`headgate.scan.answers`, results calculated ahead in `headgate.scan.match_index`.
+`headgate.scan.engine`, what they share in `headgate.scan.fetch`. Derived files are not known here: a request brings its
+sources along (`headgate.derived.sources_of`), and `headgate.scan.answers` is all that readers know of them.
 """
 
 from typing import TYPE_CHECKING
@@ -28,13 +29,15 @@ from headgate.scan.plan import ChunkRange, Plan, check_start, plan, read_range, 
 if TYPE_CHECKING:
     from headgate.scan.by_offset import Locate, MessageReader
     from headgate.scan.count import MatchCount, count_matches
+    from headgate.scan.counters import ScanCounters
     from headgate.scan.cursor import Cursor
     from headgate.scan.decide import Decider
     from headgate.scan.declared import declared_values
     from headgate.scan.kept import KeptMessages
+    from headgate.scan.offset_range import OffsetRange
     from headgate.scan.plan import rows_within
-    from headgate.scan.reading import WINDOW_BYTES, ScanBatch, Window, open_window, read_window
-    from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
+    from headgate.scan.reading import WINDOW_BYTES, ScanBatch, Window, open_window, read_in_full, read_window
+    from headgate.scan.request import OnCorrupt, ScanRequest
     from headgate.scan.spans import spans_left
     from headgate.scan.spared import Saving, savings
 else:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from headgate.log import Stream
 from headgate.scan.answers import Answers, Purpose
+from headgate.scan.counters import ScanCounters
+from headgate.scan.offset_range import OffsetRange
 from headgate.scan.plan import rows_within
-from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.request import ScanRequest
 from headgate.scan.rows import read_rows
 from headgate.scan.stage_one import ChunkSelector
 
@@ -38,6 +40,9 @@ def count_matches(stream: Stream, request: ScanRequest, within: OffsetRange) -> 
                 continue
             with segment.open() as reader:
                 rows = selector.select(reader, *rows_within(reader.chunks(), within), counters)
+                if not answers.is_asked:
+                    read += sum(map(len, read_rows(reader, rows, request, within, counters, None)))
+                    continue
                 sizes = reader.stop_positions() - reader.chunks().position
                 for answer in answers.answers(reader, rows, within):
                     known = answer.decided

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from headgate.errors import LogError, OffsetOutOfRangeError
 from headgate.log import OffsetSpecification, Stream
+from headgate.scan.counters import ScanCounters
 from headgate.scan.engine import ReadingEngine, Scan
 from headgate.scan.fetch import NO_END, SharedLog, SharedReads
 from headgate.scan.reading import WINDOW_BYTES, ScanBatch
-from headgate.scan.request import ScanCounters, ScanRequest
+from headgate.scan.request import ScanRequest
 
 _ALL = 1 << 62
 

@@ -13,7 +13,8 @@ from headgate.columns import total
 from headgate.evaluate import UNDECIDED, Verdict, layout, malformed_rows
 from headgate.log import ChunkHeaders, StopReason, WalkedEntries, first_mismatch, walk_entries
 from headgate.message import EncodedMessages
-from headgate.scan.request import OffsetRange, ScanRequest
+from headgate.scan.offset_range import OffsetRange
+from headgate.scan.request import ScanRequest
 
 Int64Array = NDArray[np.int64]
 

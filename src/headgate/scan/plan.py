@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from headgate.errors import OffsetOutOfRangeError
 from headgate.log import ChunkTable, OffsetSpecification, Segment, SegmentReader, Stream, check_identity
 from headgate.scan.answers import Answers, Purpose
+from headgate.scan.counters import ScanCounters
+from headgate.scan.offset_range import OffsetRange
 from headgate.scan.reading import ScanBatch
-from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.request import ScanRequest
 from headgate.scan.rows import read_rows, rows_left
 from headgate.scan.stage_one import ChunkSelector
 
@@ -108,8 +110,7 @@ def read_range(chunks: ChunkRange, request: ScanRequest, counters: ScanCounters)
 
     Raises StreamNotFoundError, StreamReplacedError where the stream was deleted since the range was planned.
     """
-    # Lookup files rule out chunks only, and the plan has asked them.
-    answers = Answers(replace(request, lookup=False))
+    answers = Answers(request, Purpose.PLANNED)
     try:
         with _opened(chunks.segment) as reader:
             yield from read_rows(reader, chunks.rows, request, chunks.within, counters, answers)

@@ -18,8 +18,9 @@ from headgate.errors import CorruptChunkError
 from headgate.log import ChunkHeader, ChunkHeaders, ChunkTable, SegmentReader, decode_headers, unpack_chunk
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.message import EncodedMessages
+from headgate.scan.counters import ScanCounters
 from headgate.scan.decide import ChunksInMemory, Decider, Obstacle, Tally, select
-from headgate.scan.request import OnCorrupt, ScanCounters
+from headgate.scan.request import OnCorrupt
 
 WINDOW_BYTES = 4 << 20
 _MAPPED_WINDOW_BYTES = 16 << 20

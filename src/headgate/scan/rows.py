@@ -25,9 +25,11 @@ from headgate.scan.answers import (
     read_entries,
     wanted_entries,
 )
+from headgate.scan.counters import ScanCounters
 from headgate.scan.decide import DecideBuffers, Decider
+from headgate.scan.offset_range import OffsetRange
 from headgate.scan.reading import WINDOW_BYTES, ScanBatch, read_in_full
-from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.request import ScanRequest
 
 Int64Array = NDArray[np.int64]
 

@@ -1,16 +1,16 @@
-"""The offsets of a segment that are left before a message is read: for callers that have the columns already."""
+"""The offsets of a segment that are left before a message is read."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.log import Segment, Stream
 from headgate.scan.answers import Answers, Purpose
+from headgate.scan.counters import ScanCounters
+from headgate.scan.offset_range import OffsetRange
 from headgate.scan.plan import rows_within
-from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.request import ScanRequest
 from headgate.scan.rows import rows_left
 from headgate.scan.stage_one import ChunkSelector
 
@@ -18,13 +18,13 @@ from headgate.scan.stage_one import ChunkSelector
 def spans_left(
     stream: Stream, segment: Segment, request: ScanRequest, within: OffsetRange, counters: ScanCounters
 ) -> NDArray[np.int64]:
-    """`(spans, 2)`, start and stop: the offsets `within` that stage 1 and answers, except those of columns, leave.
+    """`(spans, 2)`, start and stop: the offsets `within` that stage 1 and the sources of the request leave.
 
     Neighbouring chunks are one span. No file is opened where the request has nothing to test. Errors: those of
     `ChunkSelector.select`.
     """
     selector = ChunkSelector(stream, request)
-    answers = Answers(replace(request, column_files=False), Purpose.PLANNING)
+    answers = Answers(request, Purpose.PLANNING)
     if not selector.tests_headers and not answers.is_asked:
         return np.array([[within.start, within.stop]], dtype=np.int64)
     with segment.open() as reader:

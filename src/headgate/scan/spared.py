@@ -8,8 +8,10 @@ import numpy as np
 
 from headgate.log import ChunkType, Stream
 from headgate.scan.answers import Answers
+from headgate.scan.counters import ScanCounters
+from headgate.scan.offset_range import OffsetRange
 from headgate.scan.plan import rows_within
-from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.request import ScanRequest
 from headgate.scan.stage_one import ChunkSelector
 
 

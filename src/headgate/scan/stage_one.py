@@ -1,8 +1,8 @@
 """Stage 1: which chunks have to be read at all, from index records, headers and Bloom bytes only.
 
 Two tests, both without false negatives. The first is for the filter values that the request wants: by Bloom filter,
-chunk by chunk, as RabbitMQ does it, and for values of a lookup field also by its lookup file, which rules out chunks
-that a Bloom filter lets through. The second is for the values that the filter itself implies, where the stream declares
+chunk by chunk, as RabbitMQ does it, and also by derived files, which rule out chunks that a Bloom filter lets
+through. The second is for the values that the filter itself implies, where the stream declares
 the field that its filter values come from and the chunk was written under that declaration; it always keeps chunks with
 messages that have no filter value.
 """
@@ -10,7 +10,7 @@ messages that have no filter value.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -20,8 +20,9 @@ from headgate.errors import CorruptChunkError
 from headgate.evaluate import wanted_values
 from headgate.log import BloomMatcher, ChunkHeaders, ChunkTable, ChunkType, Segment, Stream
 from headgate.message import parse_field
-from headgate.scan.lookup import ValueLookup
-from headgate.scan.request import OnCorrupt, ScanCounters, ScanRequest
+from headgate.scan.answers import ChunkTest
+from headgate.scan.counters import ScanCounters
+from headgate.scan.request import OnCorrupt, ScanRequest
 
 _ROWS_AT_ONCE = 4096
 
@@ -55,15 +56,14 @@ class ChunkSelector:
             else None
         )
         self._implied = self._implied_matchers(request)
-        self._lookup = self._lookup_of(request)
+        self._tests = self._tests_of(request)
 
-    def _lookup_of(self, request: ScanRequest) -> ValueLookup | None:
+    def _tests_of(self, request: ScanRequest) -> Sequence[ChunkTest]:
         values, settings = request.filter_values, self._settings
-        if not values or request.match_unfiltered or b"" in values or settings is None:
-            return None
-        if request.exact or not request.lookup:
-            return None
-        return ValueLookup(settings, values) if settings.declared else None
+        if not values or request.match_unfiltered or b"" in values or settings is None or request.exact:
+            return ()
+        tests = (kind.chunk_test(settings, values) for kind in request.sources)
+        return [test for test in tests if test is not None]
 
     def _implied_matchers(self, request: ScanRequest) -> dict[str, BloomMatcher]:
         """Declared field → matcher of the values that the filter or the caller implies for it."""
@@ -114,10 +114,13 @@ class ChunkSelector:
         counters.chunks_skipped += int(skipped.sum())
         counters.bytes_skipped += int(sizes[skipped].sum())
         rows = np.flatnonzero(user & keep)
-        if self._lookup is not None and len(rows) and reader.segment.stop_offset is not None:
-            next_ids = np.append(table.chunk_id[start_row + 1 :], reader.segment.stop_offset)
-            has_one = self._lookup.keep(reader.segment, table.chunk_id[start_row + rows], next_ids[rows])
-            counters.chunks_skipped_by_lookup += int((~has_one).sum())
+        behind = reader.segment.stop_offset
+        for test in self._tests:
+            if behind is None or not len(rows):
+                break
+            next_ids = np.append(table.chunk_id[start_row + 1 :], behind)
+            has_one = test.keep(reader.segment, table.chunk_id[start_row + rows], next_ids[rows])
+            test.count(counters, int((~has_one).sum()))
             counters.bytes_skipped += int(sizes[rows[~has_one]].sum())
             rows = rows[has_one]
         return rows + start_row

@@ -18,10 +18,10 @@ from headgate.broker import (
     in_steps,
     is_damage,
 )
+from headgate.derived.lookup import declare_lookup
+from headgate.derived.match_index import IndexSettings
 from headgate.errors import AuthenticationError, ConfigError, HeadgateError
 from headgate.protocols.rocketmq import check_group, check_topic
-from headgate.scan.lookup import declare_lookup
-from headgate.scan.match_index import IndexSettings
 from headgate.server.authenticator import ADMINISTRATOR
 from headgate.server.settings import (
     ConsumerGroupEntry,
@@ -74,7 +74,7 @@ def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
 
 def _declare_columns(broker: Broker, name: str, columns: str) -> None:
     # Imports pyarrow.
-    from headgate.scan.columns import declare_columns
+    from headgate.derived.columns import declare_columns
 
     declare_columns(broker.catalogue.get(name).stream, columns)
 

@@ -91,7 +91,7 @@ class Builder:
 
 def _missing_columns(stream: Stream) -> Missing:
     # Imports pyarrow.
-    from headgate.scan.columns import build_segment, declaration_of, missing_segments
+    from headgate.derived.columns import build_segment, declaration_of, missing_segments
 
     declaration = declaration_of(stream)
     if declaration is None:
@@ -103,13 +103,13 @@ def _missing_columns(stream: Stream) -> Missing:
 
 
 def _sweep_columns(stream: Stream, now_ms: int) -> int:
-    from headgate.scan.columns import sweep_columns
+    from headgate.derived.columns import sweep_columns
 
     return sweep_columns(stream, now_ms=now_ms)
 
 
 def _missing_lookup(stream: Stream) -> Missing:
-    from headgate.scan.lookup import build_segment, lookup_fields, missing_segments
+    from headgate.derived.lookup import build_segment, lookup_fields, missing_segments
 
     fields = lookup_fields(stream)
     return [
@@ -119,7 +119,7 @@ def _missing_lookup(stream: Stream) -> Missing:
 
 
 def _sweep_lookup(stream: Stream, now_ms: int) -> int:
-    from headgate.scan.lookup import sweep_lookup
+    from headgate.derived.lookup import sweep_lookup
 
     return sweep_lookup(stream, now_ms=now_ms)
 

@@ -1,7 +1,7 @@
 """Building column files: one task per segment, and only descriptors of the results cross into the JVM.
 
 A task makes the file of its segment by rename, under the lock of that segment; one that runs twice, or beside another
-builder, finds the file. The work itself is `headgate.scan.columns.build`.
+builder, finds the file. The work itself is `headgate.derived.columns.build`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from headgate import clock
+from headgate.derived.columns import BuildReport, ColumnDeclaration, build_segment, declaration_of, sweep_columns
 from headgate.errors import CorruptChunkError
 from headgate.log import Segment, Stream
-from headgate.scan.columns import BuildReport, ColumnDeclaration, build_segment, declaration_of, sweep_columns
 from headgate.spark.schema import arrow_schema
 from headgate.spark.worker_errors import told_briefly
 

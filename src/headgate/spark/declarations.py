@@ -112,7 +112,7 @@ def _columns(text: str) -> tuple[DeclaredColumn | str, ...]:
 
 def _declarable(text: str) -> str:
     # Imported here: not many writes declare columns.
-    from headgate.scan.columns import extended
+    from headgate.derived.columns import extended
 
     extended(None, text)
     return text

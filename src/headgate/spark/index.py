@@ -1,7 +1,7 @@
 """Building match indexes: one task per segment, and only descriptors of the results cross into the JVM.
 
 A task reads the chunks that are new to its segment's sidecar, evaluates the registered filters and replaces the sidecar
-by rename; a task that runs twice does the same twice. The work itself is `headgate.scan.match_index.build`.
+by rename; a task that runs twice does the same twice. The work itself is `headgate.derived.match_index.build`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate import clock
+from headgate.derived.match_index import BuildCounters, Registration, build_segment, prepare_build
 from headgate.log import Segment, Stream
-from headgate.scan.match_index import BuildCounters, Registration, build_segment, prepare_build
 from headgate.spark.schema import arrow_schema
 from headgate.spark.worker_errors import told_briefly
 

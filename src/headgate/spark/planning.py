@@ -24,6 +24,7 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from headgate import clock
+from headgate.derived import sources_of
 from headgate.errors import ConfigError, OffsetOutOfRangeError, StreamNotFoundError, StreamReplacedError
 from headgate.log import OffsetKind, OffsetSpecification, Stream, given_up_offsets, list_streams, resolve_stream
 from headgate.scan import (
@@ -117,9 +118,8 @@ def scan_request(options: SourceOptions, *, now_ms: int) -> ScanRequest:
         match_unfiltered=options.match_unfiltered,
         now_ms=now_ms,
         verify_checksums=options.verify_crc,
-        match_index=options.match_index,
-        column_files=options.column_files,
         on_corrupt=OnCorrupt.SKIP if options.skip_corrupt else OnCorrupt.FAIL,
+        sources=sources_of(match_index=options.match_index, columns=options.column_files),
     )
 
 

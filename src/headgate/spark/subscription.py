@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.derived import MATCH_INDEX
 from headgate.log import Stream, check_identity
 from headgate.message import EncodedMessages
 from headgate.scan import ChunkRange, OffsetRange, OnCorrupt, ScanBatch, ScanCounters, ScanRequest, read_range
@@ -54,7 +55,7 @@ class SubscriptionRead:
         check_identity(segment.folder, segment.identity, name=segment.folder.name)
         rest = chunks
         # A damaged chunk gives nothing where it is skipped; read one by one, its messages that check would be there.
-        if self._request.match_index and self._request.on_corrupt is OnCorrupt.FAIL:
+        if MATCH_INDEX in self._request.sources and self._request.on_corrupt is OnCorrupt.FAIL:
             self._open_postings(Stream.open(segment.folder))
             if self._postings is not None:
                 found, behind = self._decided(self._postings, chunks)

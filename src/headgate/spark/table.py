@@ -30,13 +30,7 @@ from pyspark.sql.types import StructField, StructType
 from pyspark.sql.utils import is_remote
 
 from headgate import clock
-from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
-from headgate.evaluate import Filter
-from headgate.language import DEFAULT_DIALECT
-from headgate.log import OffsetSpecification, Stream, resolve_stream
-from headgate.message.arrow import DeclaredColumn, SparkType
-from headgate.scan import OffsetRange, check_start
-from headgate.scan.columns import (
+from headgate.derived.columns import (
     ColumnFile,
     ColumnFileWarning,
     ColumnFilter,
@@ -45,6 +39,12 @@ from headgate.scan.columns import (
     ddl_of,
     declaration_of,
 )
+from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
+from headgate.evaluate import Filter
+from headgate.language import DEFAULT_DIALECT
+from headgate.log import OffsetSpecification, Stream, resolve_stream
+from headgate.message.arrow import DeclaredColumn, SparkType
+from headgate.scan import OffsetRange, check_start
 from headgate.spark.columns import decided, matching
 from headgate.spark.declarations import COLUMN_NAMES, DEFAULT_COLUMNS
 from headgate.spark.schema import stream_schema

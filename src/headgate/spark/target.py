@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate import clock
+from headgate.derived.columns import ddl_of, declaration_of, declare_columns, extended
 from headgate.errors import ConfigError, StreamExistsError, StreamNotFoundError, StreamReadOnlyError
 from headgate.log import (
     PRIVATE_FOLDER,
@@ -26,7 +27,6 @@ from headgate.log import (
     stream_folder,
 )
 from headgate.log.format import Compression
-from headgate.scan.columns import ddl_of, declaration_of, declare_columns, extended
 from headgate.spark.options import SinkOptions
 
 WAIT = clock.patient(30.0)

@@ -14,13 +14,15 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headgate.derived import COLUMNS
+from headgate.derived.columns import ColumnDeclaration, ColumnFile, ColumnFileWarning, ColumnFilter, column_files
 from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
 from headgate.log import OffsetKind, OffsetSpecification, Segment, Stream
 from headgate.message import FieldReference, parse_field
@@ -36,7 +38,6 @@ from headgate.scan import (
     resolve_range,
     spans_left,
 )
-from headgate.scan.columns import ColumnDeclaration, ColumnFile, ColumnFileWarning, ColumnFilter, column_files
 from headgate.tables.over_columns import FileRows, whole
 from headgate.tables.rows import MOST_ROWS, Columns, pieces
 from headgate.tables.values import ANNOTATION
@@ -202,13 +203,20 @@ class Folder:
             spans = whole(within)
             if segment is not None:
                 counted = ScanCounters()
-                spans = spans_left(self.stream, segment, request, within, counted)
+                spans = self._left(segment, request, within, counted)
                 if _are_few(spans, within):
                     yield from self.of_messages(request, within, counters)
                     continue
                 counters.add(counted)
             for group, left in rows.groups(spans):
                 yield FilePart(rows, group, left, segment is not None)
+
+    def _left(
+        self, segment: Segment, request: ScanRequest, within: OffsetRange, counters: ScanCounters
+    ) -> NDArray[np.int64]:
+        """The spans of offsets that are left without asking column files, which are read themselves."""
+        others = tuple(kind for kind in request.sources if kind != COLUMNS)
+        return spans_left(self.stream, segment, replace(request, sources=others), within, counters)
 
     def whole_files(self, columns: Columns, request: ScanRequest) -> Iterator[WholeColumnFile | OffsetRange]:
         """Files that others may read, and the ranges between them, in stream order. Raises ConfigError, LogError.
@@ -224,9 +232,7 @@ class Folder:
                 yield within
                 continue
             segment = segments.get(rows.file.segment)
-            if segment is not None and _are_few(
-                spans_left(self.stream, segment, request, within, ScanCounters()), within
-            ):
+            if segment is not None and _are_few(self._left(segment, request, within, ScanCounters()), within):
                 yield within
                 continue
             try:

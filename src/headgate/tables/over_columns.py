@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from headgate.derived.columns import ColumnFile, ColumnFilter, GroupReader, column_filter, decide_rows, group_outcome
 from headgate.errors import CorruptSidecarError
 from headgate.message import EncodedMessages
 from headgate.message.arrow import DeclaredColumn
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest
-from headgate.scan.columns import ColumnFile, ColumnFilter, GroupReader, column_filter, decide_rows, group_outcome
 from headgate.tables.rows import Columns, pieces
 
 

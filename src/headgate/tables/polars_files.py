@@ -13,8 +13,7 @@ from functools import reduce
 
 import polars
 
-from headgate.message.arrow import SparkType
-from headgate.scan.columns import (
+from headgate.derived.columns import (
     ColumnAnd,
     ColumnComparison,
     ColumnMembership,
@@ -25,6 +24,7 @@ from headgate.scan.columns import (
     ColumnValue,
     FromBytes,
 )
+from headgate.message.arrow import SparkType
 from headgate.tables.folder import WholeColumnFile
 
 _TYPES: Mapping[SparkType, polars.DataType] = {

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from headgate.client import Client, ServedFilter, SubscriptionOptions
+from headgate.derived import MATCH_INDEX
 from headgate.errors import ConnectionLostError
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
@@ -23,7 +24,7 @@ def read_served(
     Messages that were deleted before delivery are missing: compare `counters.messages_evaluated`. Raises
     ConnectionLostError, ResourceNotFoundError and other errors of the client.
     """
-    served = _served(client, request.filter) if request.match_index else None
+    served = _served(client, request.filter) if MATCH_INDEX in request.sources else None
     subscription = client.subscription(
         SubscriptionOptions(
             stream,

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from headgate import clock
 from headgate.client import Client, ServerAddress
+from headgate.derived import sources_of
 from headgate.errors import OffsetOutOfRangeError
 from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
@@ -70,6 +71,7 @@ def read(
         filter_values=tuple(value.encode() for value in filter_values),
         match_unfiltered=match_unfiltered,
         now_ms=now_ms,
+        sources=sources_of(),
     )
     begin, end = _place(start), None if stop is None else _place(stop)
     if server is not None:

@@ -10,11 +10,11 @@ import pytest
 from group_lab import GroupLab
 from headgate.broker.consumers import ConsumerOptions
 from headgate.broker.settings import BrokerSettings
+from headgate.derived.match_index.registry import Announcement
+from headgate.derived.match_index.settings import IndexSettings
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.message import Message
-from headgate.scan.match_index.registry import Announcement
-from headgate.scan.match_index.settings import IndexSettings
 from headgate.server.listings import consumer_rows
 
 SQL = "rocketmq"

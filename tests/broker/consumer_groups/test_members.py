@@ -10,8 +10,8 @@ import pytest
 from group_lab import GroupLab
 from headgate.broker.consumer_groups import Members
 from headgate.broker.consumer_groups.members import LOCK_MS, SILENCE_MS
+from headgate.derived.match_index import Announcement
 from headgate.language.rocketmq import TAGS
-from headgate.scan.match_index import Announcement
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from brokers import Background, SetClock, open_broker, open_session
 from headgate.broker.broker import Broker
 from headgate.broker.consumer_groups.registering import CLEAN_MS, LOOK_MS, RETRY_MS
 from headgate.broker.settings import BrokerSettings
+from headgate.derived.match_index.registry import KEPT_DEAD_MS, REGISTRY_NAME, Announcement, FilterRegistry
+from headgate.derived.match_index.settings import IndexSettings
 from headgate.log import Stream, stream_folder
-from headgate.scan.match_index.registry import KEPT_DEAD_MS, REGISTRY_NAME, Announcement, FilterRegistry
-from headgate.scan.match_index.settings import IndexSettings
 
 SQL = "rocketmq"
 SECOND_MS = 1_000

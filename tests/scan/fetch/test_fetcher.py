@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import match_indexes
+from headgate.derived.match_index.build import build_index
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream
 from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest
 from headgate.scan.fetch import Fetcher, Portion, SharedLog, SharedReads, Takes, results, window
-from headgate.scan.match_index.build import build_index
 from log_streams import quick_folder
 from shared_streams import FILTER_VALUES, FILTERS, PIECES, STARTS, Piece, write_stream
 

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from examples import examples
+from headgate.derived.columns import ColumnFilter, column_filter
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
 from headgate.message import AmqpType, AmqpValue, EncodedMessages, Message
 from headgate.message.arrow import DeclaredColumn, columns_of, declared_columns, fields_of
-from headgate.scan.columns import ColumnFilter, column_filter
 from headgate.spark.columns import decided, matching
 
 pytestmark = pytest.mark.spark

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from headgate.derived.columns import column_files, declare_columns
 from headgate.errors import PipelineError
 from headgate.evaluate.filter import Engine, Filter
 from headgate.generate import write_events
@@ -16,7 +17,6 @@ from headgate.log import OffsetSpecification, Stream, StreamArguments, resolve_s
 from headgate.message import EncodedMessages, Message
 from headgate.message.fields import parse_field
 from headgate.scan import Cursor, ScanRequest
-from headgate.scan.columns import column_files, declare_columns
 from headgate.spark.pipeline import Failure, Report, SinkReport, TopicReport, run
 from headgate.spark.pipeline.configuration import check
 

@@ -20,16 +20,16 @@ from hypothesis import strategies as st
 from pyiceberg.types import StringType
 from pyiceberg.utils.config import Config
 
-from headgate.errors import ConfigError, PreconditionFailedError, ResourceNotFoundError, SinkError
-from headgate.log import PublishStep, Stream, derived_folder, pairs, sweep_derived
-from headgate.log.derived import GRACE_MS
-from headgate.scan.columns import (
+from headgate.derived.columns import (
     ColumnFileWarning,
     column_files,
     declare_columns,
     drop_columns,
     sweep_columns,
 )
+from headgate.errors import ConfigError, PreconditionFailedError, ResourceNotFoundError, SinkError
+from headgate.log import PublishStep, Stream, derived_folder, pairs, sweep_derived
+from headgate.log.derived import GRACE_MS
 from headgate.tables.iceberg import CatalogPlace, PublishReport, drop_table, list_tables, upkeep
 from headgate.tables.iceberg.offsets import OffsetRanges
 from iceberg_tables import COLUMNS, NAME, WRITES, assert_has, build, publish, rows, stream_with_files, summaries

@@ -12,9 +12,9 @@ import pyarrow.fs as pf
 import pytest
 from moto.server import ThreadedMotoServer
 
+from headgate.derived.columns import column_files
 from headgate.errors import SinkError
 from headgate.log import pairs
-from headgate.scan.columns import column_files
 from headgate.tables.iceberg import CatalogPlace, drop_table, upkeep
 from iceberg_tables import NAME, WRITES, assert_has, build, publish, rows, stream_with_files
 from match_indexes import append

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headgate.broker.consumer_groups.registering import Refusal, Registering
+from headgate.derived.match_index import Announcement
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
 from headgate.language.rocketmq import TAGS
-from headgate.scan.match_index import Announcement
 
 SILENCE_MS = 120_000
 """After this time without a heartbeat a member is removed."""

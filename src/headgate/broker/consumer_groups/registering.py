@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.broker.environment import Environment, run_here
+from headgate.derived.match_index import REGISTRY_NAME, Announcement, FilterRegistry, IndexSettings
 from headgate.errors import ConfigError, FilterError, HeadgateError, LogError, StreamNotFoundError, StreamReadOnlyError
 from headgate.evaluate import Filter
 from headgate.log import Stream, stream_folder
-from headgate.scan.match_index import REGISTRY_NAME, Announcement, FilterRegistry, IndexSettings
 
 logger = logging.getLogger("headgate.broker")
 

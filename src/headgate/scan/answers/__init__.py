@@ -1,21 +1,31 @@
 """One interface to all kinds of derived files: what they say of messages before these are read.
 
     Answers, Purpose                            what is known for one request, best source first
-    SegmentKnowledge                            what all readers of an open segment share of it
+    FilesOfSegment                              what all readers of an open segment share of it
+    SourceKind, SegmentFiles, ChunkTest         one kind of derived files, as `headgate.derived` hands it to a reader
     Answer, AnswerSource, pieces, in_a_row      what one source says of some chunks
     wanted_entries, read_entries, cut           read only the messages that an answer names
     WantedEntries
 
-Sources are the match index (`headgate.scan.match_index`), lookup files (`headgate.scan.lookup`) and column files
-(`headgate.scan.columns`); another one comes into the list in `sources.py`.
+Nothing here knows which kinds there are.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.scan.answers.answer import MOST_OFFSETS, Answer, AnswerSource, Purpose, in_a_row, pieces
+    from headgate.scan.answers.answer import (
+        MOST_OFFSETS,
+        Answer,
+        AnswerSource,
+        ChunkTest,
+        Purpose,
+        SegmentFiles,
+        SourceKind,
+        in_a_row,
+        pieces,
+    )
     from headgate.scan.answers.entries import WantedEntries, cut, read_entries, wanted_entries
-    from headgate.scan.answers.sources import Answers, SegmentKnowledge
+    from headgate.scan.answers.sources import Answers, FilesOfSegment
 else:
     from headgate.faces import lazy
 

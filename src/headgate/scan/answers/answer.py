@@ -1,17 +1,22 @@
-"""An answer: what is known of some chunks of a segment for the filter of one request; and the sources of answers."""
+"""An answer: what is known of some chunks of a segment for the filter of one request; and the sources of answers.
+
+A reader is handed kinds of sources in its request (`SourceKind`), and knows no more of them than these protocols.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.log import SegmentReader
-from headgate.scan.request import OffsetRange, ScanCounters
+from headgate.evaluate import Filter
+from headgate.log import Segment, SegmentReader, StreamSettings
+from headgate.scan.counters import ScanCounters
+from headgate.scan.offset_range import OffsetRange
 
 Int64Array = NDArray[np.int64]
 
@@ -85,7 +90,39 @@ class Purpose(enum.Enum):
 
     PLANNING = "which chunks are read; only what costs next to nothing counts"
     READING = "the messages that match"
+    PLANNED = "the messages that match, in chunks that a plan left"
+    SHARED = "the messages that match, where one pass would decide for several readers, or the results change with time"
     COUNTING = "their number"
+
+
+class SegmentFiles(Protocol):
+    """The derived files of one kind of an open segment, shared by all its readers. Safe for several threads."""
+
+    def look(self) -> bool:
+        """Look whether there are any, damaged ones included. Cheap, as it is asked for each read."""
+
+
+class ChunkTest(Protocol):
+    """A test of stage 1: which chunks may hold one of the filter values of a request. Not for several threads."""
+
+    def keep(self, segment: Segment, chunk_ids: Int64Array, next_ids: Int64Array) -> NDArray[np.bool_]:
+        """`(chunks,)`: which chunks, of one segment, have to be read. Each holds offsets `chunk_id … next_id`."""
+
+    def count(self, counters: ScanCounters, chunks: int) -> None:
+        """Count chunks that it ruled out."""
+
+
+class SourceKind(Protocol):
+    """One kind of derived files, as a request names it. Picklable; kinds that are equal are the same."""
+
+    def source(self, filter_: Filter, now_ms: int, purpose: Purpose) -> AnswerSource | None:
+        """A source of answers for a filter; None if it can say nothing for this filter and purpose."""
+
+    def segment_files(self, reader: SegmentReader) -> SegmentFiles:
+        """The files of an open segment; no look at them yet."""
+
+    def chunk_test(self, settings: StreamSettings, values: Collection[bytes]) -> ChunkTest | None:
+        """A test for filter values, none of them empty, in a stream with these settings; None if it has none."""
 
 
 class AnswerSource(Protocol):
@@ -98,9 +135,8 @@ class AnswerSource(Protocol):
     def name(self) -> str:
         """Its name as shown to users."""
 
-    @property
-    def is_asked(self) -> bool:
-        """Whether the source can say anything for this request."""
+    def use(self, files: SegmentFiles) -> None:
+        """Use these files, of its kind and of an open segment, from now on; other readers share them."""
 
     def reach(self, reader: SegmentReader, row: int) -> tuple[int, int]:
         """Begin and end of the next rows without a gap, from `row` on, that the source may say something of."""

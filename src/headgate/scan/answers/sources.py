@@ -1,18 +1,17 @@
-"""The sources of answers behind one interface: which are asked, in which order, and which answer counts."""
+"""The sources of answers of a request as one: which are asked, in which order, and which answer counts."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.log import SegmentReader
-from headgate.scan.answers.answer import Answer, AnswerSource, Purpose
-from headgate.scan.columns import ColumnAnswers, SegmentColumns
-from headgate.scan.lookup import LookupSource, is_looked_up
-from headgate.scan.match_index import MatchIndex, SegmentIndex
-from headgate.scan.request import OffsetRange, ScanRequest
+from headgate.scan.answers.answer import Answer, AnswerSource, Purpose, SegmentFiles, SourceKind
+from headgate.scan.offset_range import OffsetRange
+from headgate.scan.request import ScanRequest
 
 Int64Array = NDArray[np.int64]
 
@@ -20,20 +19,27 @@ _LITTLE_SHARE = 8
 """Where a source leaves at most one message in this many open, these are read and no other source is asked."""
 
 
-class SegmentKnowledge:
+class FilesOfSegment:
     """The derived files of an open segment, shared by all its readers. Safe for several threads."""
 
-    __slots__ = ("columns", "has_lookup", "match_index")
+    __slots__ = ("_files", "_lock", "_reader")
 
     def __init__(self, reader: SegmentReader) -> None:
-        self.match_index = SegmentIndex(reader)
-        self.columns = SegmentColumns(reader.segment)
-        self.has_lookup = is_looked_up(reader.segment)
+        self._reader = reader
+        self._lock = threading.Lock()
+        self._files: dict[SourceKind, SegmentFiles] = {}
 
-    def look(self) -> bool:
-        """Look whether the segment has derived files; false if no source knows anything of it."""
-        has_index = self.match_index.look() is not None or self.match_index.is_there
-        return self.columns.look() or has_index or self.has_lookup
+    def of(self, kind: SourceKind) -> SegmentFiles:
+        """The files of one kind."""
+        files = self._files.get(kind)
+        if files is None:
+            with self._lock:
+                files = self._files.setdefault(kind, kind.segment_files(self._reader))
+        return files
+
+    def look(self, kinds: Sequence[SourceKind]) -> bool:
+        """Look whether the segment has files of some kinds; false if none of them knows anything of it."""
+        return any(self.of(kind).look() for kind in kinds)
 
 
 class Answers:
@@ -44,10 +50,15 @@ class Answers:
     """
 
     def __init__(self, request: ScanRequest, purpose: Purpose = Purpose.READING) -> None:
-        self._match_index = MatchIndex(request)
-        self._columns = ColumnAnswers(request, purpose)
-        sources: list[AnswerSource] = [self._match_index, LookupSource(request), self._columns]
-        self._sources = [source for source in sources if source.is_asked]
+        self._sources: list[AnswerSource] = []
+        self._kinds: list[SourceKind] = []
+        if request.filter is None or request.exact:
+            return
+        for kind in request.sources:
+            source = kind.source(request.filter, request.now_ms, purpose)
+            if source is not None:
+                self._kinds.append(kind)
+                self._sources.append(source)
 
     @property
     def is_asked(self) -> bool:
@@ -59,10 +70,10 @@ class Answers:
         """The sources that are asked, in order of preference."""
         return self._sources
 
-    def use(self, known: SegmentKnowledge) -> None:
-        """Use this knowledge of its segment from now on; other readers share it."""
-        self._match_index.use(known.match_index)
-        self._columns.use(known.columns)
+    def use(self, files: FilesOfSegment) -> None:
+        """Use these files of their segment from now on; other readers share them."""
+        for kind, source in zip(self._kinds, self._sources, strict=True):
+            source.use(files.of(kind))
 
     def close(self) -> None:
         """Give the open files back; the next question opens them again."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeAlias
 
 from headgate.errors import HeadgateError
+from headgate.scan.counters import ScanCounters
 from headgate.scan.engine.gathering import Gathering
 from headgate.scan.engine.pending import Batch, Pending, PendingChunks, PendingMessages
 from headgate.scan.engine.phases import Event, Phase, after
@@ -26,7 +27,7 @@ from headgate.scan.fetch import (
     Takes,
 )
 from headgate.scan.reading import ScanBatch
-from headgate.scan.request import ScanCounters, ScanRequest
+from headgate.scan.request import ScanRequest
 
 
 class Reader(Generic[Batch]):

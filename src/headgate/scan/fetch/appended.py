@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from headgate.log import ChunkHeader, decode_headers
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES
 from headgate.message import SLACK_BYTES, EncodedMessages
+from headgate.scan.counters import ScanCounters
 from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
 from headgate.scan.fetch.window import Outline, SharedChunks
 from headgate.scan.reading import ScanBatch, Window
-from headgate.scan.request import ScanCounters
 
 _SUB_BATCH_BIT = 0x80
 _SLACK = bytes(SLACK_BYTES)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
 from headgate.log import ChunkTable
-from headgate.scan.answers import Answers
+from headgate.scan.answers import Answers, Purpose
+from headgate.scan.counters import ScanCounters
 from headgate.scan.fetch.appended import AppendedChunks
 from headgate.scan.fetch.chunks import chunks_of
 from headgate.scan.fetch.filters import FEWEST_FILTERS, FilteredReader
@@ -22,8 +23,9 @@ from headgate.scan.fetch.portions import ChunkPortion, Portion
 from headgate.scan.fetch.results import SharedResults
 from headgate.scan.fetch.segments import BLOCK_ROWS
 from headgate.scan.fetch.window import DENSE, Pick, SharedChunks, columns_of, load_rows, row_of_error, user_rows
+from headgate.scan.offset_range import OffsetRange
 from headgate.scan.reading import Window
-from headgate.scan.request import OffsetRange, OnCorrupt, ScanCounters, ScanRequest
+from headgate.scan.request import OnCorrupt, ScanRequest
 from headgate.scan.rows import read_rows
 from headgate.scan.stage_one import ChunkSelector
 
@@ -355,15 +357,12 @@ class Fetcher:
 
     def _answers_of(self, place: Place) -> Answers | None:
         """The answers of derived files, if the segment has any. Made at the first use, as that takes a while."""
-        if self._request.filter is None or not place.opened.known.look():
+        if self._request.filter is None or not place.opened.files.look(self._request.sources):
             return None
         if self._answers is None:
-            # Reading columns for one reader is expensive where one pass decides for many; and results that depend on
-            # the time would have to be decided again at the next time.
-            shares = self._log.filters.reader_count >= FEWEST_FILTERS
-            by_columns = self._request.column_files and not self._uses_time and not shares
-            self._answers = Answers(replace(self._request, column_files=by_columns))
-        self._answers.use(place.opened.known)
+            is_shared = self._uses_time or self._log.filters.reader_count >= FEWEST_FILTERS
+            self._answers = Answers(self._request, Purpose.SHARED if is_shared else Purpose.READING)
+        self._answers.use(place.opened.files)
         return self._answers if self._answers.is_asked else None
 
     def _adapted(self, portion: Portion, offset: int) -> Portion:

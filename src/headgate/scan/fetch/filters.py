@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from headgate.evaluate import Filter
 from headgate.evaluate.rules import RuleSet, common_filter
 from headgate.message import EncodedMessages
-from headgate.scan.request import OffsetRange
+from headgate.scan.offset_range import OffsetRange
 
 NO_FILTER = -1
 """The number of readers without a filter."""

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.scan.counters import ScanCounters
 from headgate.scan.reading import ScanBatch
-from headgate.scan.request import ScanCounters
 
 Int64Array = NDArray[np.int64]
 

@@ -15,6 +15,7 @@ from headgate.errors import CorruptChunkError
 from headgate.evaluate import Filter, malformed_rows
 from headgate.log import gather, memory_of
 from headgate.message import SLACK_BYTES, EncodedMessages
+from headgate.scan.counters import ScanCounters
 from headgate.scan.decide import Decider
 from headgate.scan.fetch.filters import SharedFilters, SharedRules
 from headgate.scan.fetch.places import Place
@@ -32,8 +33,9 @@ from headgate.scan.fetch.window import (
     portion_of,
     user_rows,
 )
+from headgate.scan.offset_range import OffsetRange
 from headgate.scan.reading import ScanBatch
-from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.request import ScanRequest
 from headgate.scan.stage_one import ChunkSelector
 
 Int64Array = NDArray[np.int64]

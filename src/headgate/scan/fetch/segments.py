@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.log import ChunkHeaders, ChunkTable, Segment
-from headgate.scan.answers import SegmentKnowledge
+from headgate.scan.answers import FilesOfSegment
 from headgate.scan.fetch.buffers import BufferPool
 
 BLOCK_ROWS = 1024
@@ -56,10 +56,10 @@ class SegmentView:
 class OpenSegment:
     """One open segment. `users` is counted under the lock of its owner; all else is safe for several threads.
 
-    `known` are its derived files.
+    `files` are its derived files.
     """
 
-    __slots__ = ("_blocks", "_lock", "known", "reader", "segment", "used_at", "users", "view")
+    __slots__ = ("_blocks", "_lock", "files", "reader", "segment", "used_at", "users", "view")
 
     def __init__(self, segment: Segment, buffers: BufferPool) -> None:
         self.segment = segment
@@ -68,7 +68,7 @@ class OpenSegment:
         self.used_at = 0
         self._lock = threading.Lock()
         self._blocks: OrderedDict[int, ChunkHeaders] = OrderedDict()
-        self.known = SegmentKnowledge(self.reader)
+        self.files = FilesOfSegment(self.reader)
         try:
             self.view = self._look(refresh=False)
         except BaseException:

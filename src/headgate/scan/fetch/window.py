@@ -14,6 +14,7 @@ from headgate.errors import CorruptChunkError
 from headgate.evaluate import Filter
 from headgate.log import ChunkHeaders, ChunkType, gather, memory_of
 from headgate.log.format import HEADER_DTYPE
+from headgate.scan.counters import ScanCounters
 from headgate.scan.decide import DecideBuffers, Decider
 from headgate.scan.fetch.filters import NO_FILTER, SharedFilters
 from headgate.scan.fetch.places import Place
@@ -21,8 +22,9 @@ from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
 from headgate.scan.fetch.reads import SharedReads
 from headgate.scan.fetch.segments import OpenSegment, SegmentView
 from headgate.scan.fetch.tiles import Tile
+from headgate.scan.offset_range import OffsetRange
 from headgate.scan.reading import ScanBatch, Window, open_window, read_window
-from headgate.scan.request import OffsetRange, ScanCounters, ScanRequest
+from headgate.scan.request import ScanRequest
 from headgate.scan.stage_one import ChunkSelector
 
 Int64Array = NDArray[np.int64]

@@ -15,10 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from headgate.evaluate import Filter
-from headgate.message import EncodedMessages
-from headgate.message.arrow import DeclaredColumn, SparkType
-from headgate.scan.columns import (
+from headgate.derived.columns import (
     ColumnAnd,
     ColumnComparison,
     ColumnFilter,
@@ -29,6 +26,9 @@ from headgate.scan.columns import (
     ColumnOr,
     FromBytes,
 )
+from headgate.evaluate import Filter
+from headgate.message import EncodedMessages
+from headgate.message.arrow import DeclaredColumn, SparkType
 from headgate.spark.columns.column import boolean_function
 from headgate.spark.interpreter import this_interpreter
 

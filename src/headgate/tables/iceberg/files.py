@@ -23,8 +23,8 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
+from headgate.derived.columns import FIELD_IDS, ColumnFile
 from headgate.log import sync_folder
-from headgate.scan.columns import FIELD_IDS, ColumnFile
 from headgate.tables.iceberg.schema import LEFT_OUT, file_schema
 
 _OWN_NAME = re.compile(r"([0-9]{20})-([0-9a-f]{16})-[0-9a-f]{8}\.parquet")

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from headgate.derived.columns import declaration_of
 from headgate.errors import PreconditionFailedError, SinkError
 from headgate.log import Stream
-from headgate.scan.columns import declaration_of
 from headgate.tables.iceberg.catalog import (
     NAME_PROPERTY,
     STREAM_PROPERTY,

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, SetCurrentSchemaUpdate, TableUpdate
 from pyiceberg.types import BinaryType, NestedField
 
-from headgate.scan.columns import ColumnDeclaration, column_schema
+from headgate.derived.columns import ColumnDeclaration, column_schema
 
 LEFT_OUT = "entry"
 

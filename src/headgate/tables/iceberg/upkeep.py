@@ -10,9 +10,9 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.snapshots import ancestors_of
 
+from headgate.derived.columns import ColumnFile, ColumnFileWarning, column_files, declaration_of
 from headgate.errors import ConfigError, CorruptSidecarError, SinkError
 from headgate.log import PublishStep, Stream, reached
-from headgate.scan.columns import ColumnFile, ColumnFileWarning, column_files, declaration_of
 from headgate.tables.iceberg.catalog import (
     OFFSETS_PROPERTY,
     PUBLISHED_PROPERTY,

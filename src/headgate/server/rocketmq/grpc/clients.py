@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from headgate.broker import Publisher, Session
+from headgate.derived.match_index import Announcement
 from headgate.errors import LimitExceededError
 from headgate.language.rocketmq import TAGS
 from headgate.protocols.rocketmq.grpc import ClientSettings
 from headgate.protocols.rocketmq.grpc import messages as pb
-from headgate.scan.match_index import Announcement
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
 from headgate.server.rocketmq.grpc.access import PROTOCOL, Identity, open_session

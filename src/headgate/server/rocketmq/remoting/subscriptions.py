@@ -6,12 +6,12 @@ import functools
 from dataclasses import dataclass
 
 from headgate.broker import Broker, Session
+from headgate.derived.match_index import Announcement
 from headgate.errors import LimitExceededError, PreconditionFailedError, ResourceNotFoundError
 from headgate.evaluate import Filter
 from headgate.language.rocketmq import TAGS
 from headgate.protocols.rocketmq import numbered_place_of, place_of
 from headgate.protocols.rocketmq.remoting import bodies as b
-from headgate.scan.match_index import Announcement
 
 _TAG_TYPES = frozenset({None, "", "TAG"})
 _SQL = "SQL92"

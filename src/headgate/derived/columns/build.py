@@ -1,0 +1,388 @@
+"""Building the column file of a sealed segment, exactly once: by rename, under a lock of that segment.
+
+A builder holds a lock on one byte of `columns-build.lock`, that of the segment; a second builder waits, and then finds
+the file. The system frees the lock when the builder dies; the next builder of the segment removes its unfinished file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from headgate import kernels
+from headgate.derived.columns.declaration import ColumnDeclaration, declaration_of
+from headgate.derived.columns.files import (
+    COLUMN_SUFFIX,
+    METADATA_KEY,
+    ColumnFile,
+    Origin,
+    add_checks,
+    best_of,
+    file_name,
+    open_column_file,
+    paths_of,
+)
+from headgate.derived.columns.rows import column_rows, column_schema
+from headgate.errors import CorruptChunkError, CorruptSidecarError, LogError, OffsetOutOfRangeError
+from headgate.log import (
+    ENTRY_DTYPE,
+    KEPT_FOLDER,
+    NEW_SUFFIX,
+    BuildStep,
+    ChunkType,
+    Segment,
+    SegmentReader,
+    Stream,
+    building,
+    crcs_of_ranges,
+    delete_derived,
+    derived_folder,
+    finish_derived,
+    headers_digest,
+    make_derived_folder,
+    reached,
+    remove_unfinished,
+    storage_error,
+    sweep_derived,
+    sync_folder,
+)
+from headgate.log.format import ENTRY_HEAD_BYTES
+from headgate.message import FieldReference, parse_field
+from headgate.parquet import ParquetWriter
+from headgate.scan import Decider, OffsetRange, ScanBatch, ScanCounters, ScanRequest, Window, open_window, read_window
+
+GROUP_ROWS = 1 << 17
+GROUP_BYTES = 64 << 20
+"""A row group, which readers hold as a whole, ends at the first chunk border after this many rows or bytes."""
+
+_WINDOW_BYTES = 4 << 20
+_LOCK_NAME = "columns-build.lock"
+_BLOOM_TYPES = (pa.string(), pa.binary(), pa.int64(), pa.int32())
+_SAMPLE_ROWS = 1 << 14
+_MANY_DISTINCT = 0.3
+"""A column gets a Bloom filter and no dictionary if more than this share of its values is distinct: of the first 16 k
+values, for floating-point columns of the first row group."""
+_FALSE_POSITIVES = 0.05
+_MOST_SEGMENT = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """The result of building one segment: `is_new` false where the file was there already.
+
+    `inexact` counts rows with an inexact column, of a new file. `file` is None where retention was faster, where other
+    files replaced the segment's meanwhile, where the segment is damaged (`trouble` says how), and in reports of other
+    processes.
+    """
+
+    segment: int
+    file: ColumnFile | None
+    is_new: bool
+    messages: int = 0
+    inexact: int = 0
+    size_bytes: int = 0
+    trouble: str = ""
+
+
+def build_segment(
+    stream: Stream, segment: Segment, declaration: ColumnDeclaration, *, check: bool = False
+) -> BuildReport:
+    """Make the column file of a sealed segment, unless it has one; with `check` an existing file is read in full.
+
+    Waits while another process builds the same segment. Memory: a row group, some 128 k rows. Raises CorruptChunkError
+    for a damaged segment, of which nothing is written; StorageFullError, StreamReadOnlyError, LogError.
+    """
+    if not segment.is_sealed:
+        raise LogError("this segment may still grow; only sealed ones get column files", path=segment.segment_path)
+    folder = make_derived_folder(stream)
+    target = folder / KEPT_FOLDER if declaration.keep == "forever" else folder
+    target.mkdir(exist_ok=True)
+    with building(folder, _LOCK_NAME, segment.first_chunk_id):
+        for each in {folder, target}:
+            remove_unfinished(each, segment.first_chunk_id, COLUMN_SUFFIX + NEW_SUFFIX)
+        try:
+            origin = _origin_of(stream, segment, declaration)
+            there = _there(stream, segment, origin, check=check)
+            if there is not None:
+                return BuildReport(segment.first_chunk_id, _kept(there, target), is_new=False)
+            return _build(stream, segment, origin, target)
+        except (OffsetOutOfRangeError, FileNotFoundError):
+            # Retention was faster.
+            return BuildReport(segment.first_chunk_id, None, is_new=False)
+
+
+def build_columns(stream: Stream, *, now_ms: int, check: bool = False) -> Iterator[BuildReport]:
+    """Build the missing column files of a stream, oldest segment first, and remove those not needed any more.
+
+    Builds nothing without a declaration. A damaged segment does not stop the others. Otherwise raises as
+    `build_segment`.
+    """
+    declaration = declaration_of(stream)
+    if declaration is not None:
+        for segment in stream.segments():
+            if segment.is_sealed:
+                try:
+                    yield build_segment(stream, segment, declaration, check=check)
+                except CorruptChunkError as error:
+                    yield BuildReport(segment.first_chunk_id, None, is_new=False, trouble=str(error))
+    sweep_columns(stream, now_ms=now_ms)
+
+
+def missing_segments(stream: Stream, declaration: ColumnDeclaration) -> list[Segment]:
+    """The sealed segments that have no file of this declaration; the content of files is not looked at."""
+    names = paths_of(stream)
+    found = []
+    for segment in stream.segments():
+        if segment.is_sealed:
+            with contextlib.suppress(FileNotFoundError, OffsetOutOfRangeError):
+                origin = _origin_of(stream, segment, declaration)
+                start = f"{segment.first_chunk_id:020d}-{origin.digest()}-"
+                if not any(path.name.startswith(start) for path in names.get(segment.first_chunk_id, ())):
+                    found.append(segment)
+    return found
+
+
+def sweep_columns(stream: Stream, *, now_ms: int) -> int:
+    """Remove files of segments that are gone, and files that a newer one replaces, after their grace time."""
+    superseded = set()
+    segments = {segment.first_chunk_id: segment for segment in stream.segments()}
+    for first_chunk_id, paths in paths_of(stream).items():
+        segment = segments.get(first_chunk_id)
+        if segment is not None and segment.is_sealed:
+            ignored: list[LogError] = []
+            best = best_of(stream, segment, paths, ignored)
+            if best is not None:
+                superseded |= {path.name for path in paths if path.name != best.path.name}
+    return sweep_derived(stream, now_ms=now_ms, suffix=COLUMN_SUFFIX, superseded=superseded)
+
+
+def drop_column_files(stream: Stream, *, kept: bool = True) -> int:
+    """Delete the column files of a stream, with `kept` also the files that are kept for ever; gives how many.
+
+    Readers that have one open go on; others read messages. Raises StreamReadOnlyError, LogError.
+    """
+    folder = derived_folder(stream)
+    paths = [path for found in paths_of(stream).values() for path in found]
+    doubled = [folder / path.name for path in paths if path.parent != folder]
+    return delete_derived(path for path in [*paths, *doubled] if kept or path.parent == folder)
+
+
+def _origin_of(stream: Stream, segment: Segment, declaration: ColumnDeclaration) -> Origin:
+    """The origin that the file of a sealed segment must have now. Raises CorruptChunkError; for a segment that is gone
+    FileNotFoundError, OffsetOutOfRangeError.
+    """
+    return Origin(
+        identity=stream.identity,
+        segment=segment.first_chunk_id,
+        stop=segment.stop_offset or 0,
+        size=segment.segment_path.stat().st_size,
+        headers=headers_digest(segment),
+        declaration=declaration,
+        filter_source=None if stream.settings is None else stream.settings.filter_source,
+    )
+
+
+def _there(stream: Stream, segment: Segment, origin: Origin, *, check: bool) -> ColumnFile | None:
+    """The file of this origin, if it exists already; a damaged one is removed."""
+    start = f"{segment.first_chunk_id:020d}-{origin.digest()}-"
+    for path in paths_of(stream).get(segment.first_chunk_id, ()):
+        if path.name.startswith(start):
+            try:
+                file = open_column_file(path)
+                if check:
+                    file.check()
+                return file
+            except CorruptSidecarError:
+                path.unlink(missing_ok=True)
+    return None
+
+
+def _kept(file: ColumnFile, target: Path) -> ColumnFile:
+    """Link an existing file into the folder that the declaration asks for; the old name goes with the segment."""
+    wanted = target / file.path.name
+    if target.name != KEPT_FOLDER or wanted == file.path:
+        return file
+    try:
+        os.link(file.path, wanted)
+        sync_folder(target)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise storage_error(error, wanted) from error
+    return open_column_file(wanted)
+
+
+def _build(stream: Stream, segment: Segment, origin: Origin, target: Path) -> BuildReport:
+    temporary = target / f".{segment.first_chunk_id:020d}-{secrets.token_hex(4)}{COLUMN_SUFFIX}{NEW_SUFFIX}"
+    try:
+        try:
+            writer = _FileWriter(temporary, origin)
+            with segment.open() as reader:
+                for rows, stop in _rows_of(reader, origin):
+                    writer.add(rows, stop)
+            writer.close()
+            reached(BuildStep.WRITTEN)
+            with contextlib.suppress(FileNotFoundError, OffsetOutOfRangeError):
+                if _origin_of(stream, segment, origin.declaration) != origin:
+                    # Other files replaced these meanwhile, for instance a backup: they are for the next pass.
+                    temporary.unlink()
+                    return BuildReport(segment.first_chunk_id, None, is_new=False)
+            path = target / file_name(origin, add_checks(temporary))
+            finish_derived(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except (OffsetOutOfRangeError, FileNotFoundError):
+        raise
+    except OSError as error:
+        raise storage_error(error, target) from error
+    if not segment.index_path.exists() and target.name != KEPT_FOLDER:
+        path.unlink(missing_ok=True)
+        raise OffsetOutOfRangeError("retention deleted the segment", path=segment.segment_path)
+    built = open_column_file(path)
+    return BuildReport(segment.first_chunk_id, built, True, built.rows, writer.inexact, built.size_bytes)
+
+
+class _FileWriter:
+    """Writes rows into row groups that end at chunk borders."""
+
+    def __init__(self, path: Path, origin: Origin) -> None:
+        self.inexact = 0
+        self._path = path
+        self._origin = origin
+        self._schema = column_schema(origin.declaration)
+        self._writer: ParquetWriter | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._count = 0
+        self._size_bytes = 0
+        self._stop = origin.segment
+        self._groups: list[tuple[int, int, int]] = []
+
+    def add(self, rows: pa.RecordBatch, stop: int) -> None:
+        """Add the rows of whole chunks that end at the offset `stop`."""
+        self.inexact += len(rows) - rows["inexact"].null_count
+        self._waiting.append(rows)
+        self._count += len(rows)
+        self._size_bytes += rows.nbytes
+        if self._count >= GROUP_ROWS or self._size_bytes >= GROUP_BYTES:
+            self._write(stop)
+
+    def close(self) -> None:
+        """Write the rest and the footer."""
+        if self._count or self._writer is None:
+            self._write(self._origin.stop)
+        assert self._writer is not None
+        groups = tuple(self._groups)
+        encoded = msgspec.json.encode(msgspec.structs.replace(self._origin, groups=groups))
+        self._writer.add_key_value_metadata({METADATA_KEY: encoded})
+        self._writer.close()
+
+    def _write(self, stop: int) -> None:
+        table = pa.Table.from_batches(self._waiting, self._schema)
+        if self._writer is None:
+            self._writer = self._open(table)
+        if self._count:
+            self._writer.write(table)
+            self._groups.append((self._stop, stop, self._count))
+            reached(BuildStep.WRITING)
+        self._waiting, self._count, self._size_bytes, self._stop = [], 0, 0, stop
+
+    def _open(self, first: pa.Table) -> ParquetWriter:
+        declared = [column.name for _, column in self._origin.declaration.columns]
+        texts = [name for name in ("filter_value", *declared) if not pa.types.is_boolean(first.schema.field(name).type)]
+        sample = first.slice(0, _SAMPLE_ROWS)
+        shares = {
+            # Numbers that repeat are read twice as fast from a dictionary; few of them repeat within the sample.
+            name: _share_of_distinct((first if pa.types.is_floating(first.schema.field(name).type) else sample)[name])
+            for name in texts
+        }
+        blooms = {
+            name: {"ndv": max(1, int(share * len(first))), "fpp": _FALSE_POSITIVES}
+            for name, share in shares.items()
+            if share > _MANY_DISTINCT and first.schema.field(name).type in _BLOOM_TYPES
+        }
+        many = [name for name, share in shares.items() if share > _MANY_DISTINCT]
+
+        def is_whole(name: str) -> bool:
+            kind = first.schema.field(name).type
+            return bool(pa.types.is_signed_integer(kind) or pa.types.is_timestamp(kind))
+
+        return ParquetWriter(
+            self._path,
+            self._schema,
+            version="2.6",
+            # Half of an entry is a checksum, which does not become shorter: unpacking it would take four times as long.
+            compression={name: "none" if name == "entry" else "zstd" for name in self._schema.names},
+            compression_level={name: 1 for name in self._schema.names if name != "entry"},
+            use_dictionary=["chunk", *(name for name in texts if name not in many)],
+            # For these it is a fifth of the time and half of the size of a dictionary that is given up halfway.
+            column_encoding={name: "DELTA_BINARY_PACKED" for name in ("offset", "timestamp", *many) if is_whole(name)},
+            write_statistics=["offset", "timestamp", "chunk", *texts, "inexact"],
+            write_page_index=True,
+            write_page_checksum=True,
+            bloom_filter_options=blooms or None,
+        )
+
+
+def _share_of_distinct(column: pa.ChunkedArray) -> float:
+    return float(pc.count_distinct(column).as_py()) / max(1, len(column))
+
+
+def _rows_of(reader: SegmentReader, origin: Origin) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The rows of all messages of a segment with the offset behind their chunks, some windows of chunks at a time."""
+    table = reader.chunks()
+    rows = np.flatnonzero(table.type == ChunkType.USER)
+    if not len(rows):
+        return
+    kernels.load("headgate.kernels.checksum")
+    stops = reader.stops_of(rows)
+    next_ids = reader.next_chunk_ids()
+    total = np.cumsum(stops - table.position[rows])
+    decider = Decider(ScanRequest(), OffsetRange(0, _MOST_SEGMENT))
+    counters = ScanCounters()
+    source = None if origin.filter_source is None else parse_field(origin.filter_source)
+    first = 0
+    while first < len(rows):
+        before = int(total[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(total, before + _WINDOW_BYTES, side="right")))
+        window = open_window(reader, table, rows[first:stop], stops[first:stop], None)
+        for batch in read_window(window, decider, counters):
+            if len(batch):
+                numbers = np.searchsorted(window.chunks.chunk_ids, batch.offsets, side="right") - 1
+                behind = int(next_ids[rows[first + int(numbers[-1])]])
+                yield _rows(window, batch, numbers, origin.declaration, source), behind
+        first = stop
+
+
+def _rows(
+    window: Window,
+    batch: ScanBatch,
+    numbers: NDArray[np.int64],
+    declaration: ColumnDeclaration,
+    source: FieldReference | None,
+) -> pa.RecordBatch:
+    entries = np.zeros(len(batch), dtype=ENTRY_DTYPE)
+    messages = batch.messages
+    if messages.data is window.chunks.data:
+        starts, sizes = messages.starts - ENTRY_HEAD_BYTES, messages.lengths + ENTRY_HEAD_BYTES
+        entries["position"] = starts + (window.positions - window.headers.starts)[numbers]
+        entries["crc"] = crcs_of_ranges(messages.data, starts, sizes)
+    return column_rows(
+        messages,
+        offsets=batch.offsets,
+        timestamps_ms=batch.timestamps_ms,
+        chunk_ids=window.chunks.chunk_ids[numbers],
+        entries=entries,
+        declaration=declaration,
+        source=source,
+    )

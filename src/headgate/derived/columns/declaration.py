@@ -1,0 +1,257 @@
+"""Which columns the column files of a stream have: declared, extended, dropped; ids that are never used again.
+
+    <derived folder>/columns.json     replaced by rename
+    <derived folder>/columns.lock     held while it is changed
+
+A file says which columns it has, so files of an older declaration still serve their columns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from headgate.derived.columns.exactness import MOST_COLUMNS
+from headgate.errors import ConfigError, LogError, did_you_mean
+from headgate.log import Stream, changing, derived_folder, make_derived_folder, replace_file
+from headgate.message import Section
+from headgate.message.arrow import DeclaredColumn, SparkType, declared_columns
+
+DECLARATION_NAME = "columns.json"
+LOCK_NAME = "columns.lock"
+DECLARATION_FORMAT = 1
+
+OWN_COLUMNS = frozenset(
+    {"offset", "timestamp", "chunk", "filter_value", "other_properties", "body", "inexact", "message", "entry"}
+)
+"""The columns that a file has without a declaration; `other_properties` and `body` only on request."""
+
+Keep: TypeAlias = Literal["segment", "forever"]
+
+
+class ColumnOfFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One declared column: `id` is its field id, `section` the code of the section."""
+
+    id: int
+    name: str
+    section: int
+    field: str
+    kind: str
+    precision: int = 0
+
+    @property
+    def declared(self) -> DeclaredColumn:
+        """The column as other modules take it."""
+        return DeclaredColumn(self.name, Section(self.section), self.field, SparkType(self.kind), self.precision)
+
+    @staticmethod
+    def of(field_id: int, declared: DeclaredColumn) -> ColumnOfFile:
+        """A declared column with its id."""
+        return ColumnOfFile(
+            field_id, declared.name, int(declared.section), declared.field, declared.kind.value, declared.precision
+        )
+
+
+class ColumnDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The declared columns of a stream, in their order; bit b of `inexact` is about the b-th of them.
+
+    `keep`: whether a file goes with its segment or stays for ever.
+    """
+
+    fields: tuple[ColumnOfFile, ...]
+    next_id: int = 1
+    other_properties: bool = False
+    body: bool = False
+    keep: Keep = "segment"
+    revision: int = 0
+    """How often it was changed."""
+    format: int = DECLARATION_FORMAT
+
+    @property
+    def columns(self) -> tuple[tuple[int, DeclaredColumn], ...]:
+        """The declared columns with their field ids."""
+        return tuple((each.id, each.declared) for each in self.fields)
+
+    @property
+    def declared(self) -> tuple[DeclaredColumn, ...]:
+        """The declared columns."""
+        return tuple(each.declared for each in self.fields)
+
+    def digest(self, filter_source: str | None) -> str:
+        """16 hexadecimal digits for the content of a file of this declaration; `keep` and `revision` do not count."""
+        content = (self.fields, self.other_properties, self.body, filter_source, self.format)
+        return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
+
+    def check(self) -> None:
+        """Raises ConfigError that names the column, for a declaration that no file can have."""
+        names = [each.name.lower() for each in self.fields]
+        for number, each in enumerate(self.fields):
+            if each.name.lower() in OWN_COLUMNS:
+                raise ConfigError(
+                    f"columns: {each.name!r} is a column that every file may have; rename yours with `as`"
+                )
+            if names.index(each.name.lower()) != number:
+                raise ConfigError(f"columns: there are two columns {each.name!r}; rename one with `as`")
+        if len(self.fields) > MOST_COLUMNS:
+            raise ConfigError(
+                f"columns: {self.fields[MOST_COLUMNS].name!r} would be column {MOST_COLUMNS + 1}; "
+                f"a stream has at most {MOST_COLUMNS}"
+            )
+
+
+def declaration_of(stream: Stream) -> ColumnDeclaration | None:
+    """The declaration as it is now; None without columns. Raises LogError for a file that is wrong."""
+    found = _read(stream)
+    return found if found is not None and found.fields else None
+
+
+def declare_columns(
+    stream: Stream,
+    text: str,
+    *,
+    other_properties: bool | None = None,
+    body: bool | None = None,
+    keep: Keep | None = None,
+) -> ColumnDeclaration:
+    """Declare columns, as `message.arrow.declared_columns` reads them; they are added to the declared columns.
+
+    A column that is already declared in the same way stays. `body` and `other_properties` in the text ask for these
+    columns; an argument None leaves its setting as it is. Raises ConfigError that names the column, LogError.
+    """
+    with _changing(stream) as change:
+        return change.to(extended(change.declaration, text, other_properties=other_properties, body=body, keep=keep))
+
+
+def extended(
+    before: ColumnDeclaration | None,
+    text: str,
+    *,
+    other_properties: bool | None = None,
+    body: bool | None = None,
+    keep: Keep | None = None,
+) -> ColumnDeclaration:
+    """The declaration that `declare_columns` would make of `before`. Raises ConfigError that names the column."""
+    before = before or ColumnDeclaration(())
+    wanted = declared_columns(text)
+    for each in wanted:
+        if isinstance(each, str):
+            if each not in ("body", "other_properties"):
+                there = each in OWN_COLUMNS
+                reason = "is in every column file" if there else "has no type; give one, as in 'region string'"
+                raise ConfigError(f"columns: {each!r} {reason}")
+            body = True if each == "body" else body
+            other_properties = True if each == "other_properties" else other_properties
+    fields, next_id = list(before.fields), before.next_id
+    for each in (column for column in wanted if isinstance(column, DeclaredColumn)):
+        same = next((other for other in fields if other.name.lower() == each.name.lower()), None)
+        if same is None:
+            fields.append(ColumnOfFile.of(next_id, each))
+            next_id += 1
+        elif same != ColumnOfFile.of(same.id, each):
+            raise ConfigError(
+                f"columns: {each.name!r} is declared as {ddl_of(same.declared)}; drop it first, or give the "
+                "other one another name with `as`"
+            )
+    if not fields:
+        raise ConfigError("columns: no column is declared; give at least one, as in 'region string'")
+    found = msgspec.structs.replace(
+        before,
+        fields=tuple(fields),
+        next_id=next_id,
+        other_properties=before.other_properties if other_properties is None else other_properties,
+        body=before.body if body is None else body,
+        keep=before.keep if keep is None else keep,
+    )
+    found.check()
+    return found
+
+
+def drop_columns(stream: Stream, names: Iterable[str] | None = None) -> ColumnDeclaration | None:
+    """Remove columns from the declaration, by default all; their ids are never used again.
+
+    Files keep their columns until they are built anew. Gives the new declaration, None without columns. Raises
+    ConfigError that names a column that is not declared, LogError.
+    """
+    if _read(stream) is None and not list(names or ()):
+        return None
+    with _changing(stream) as change:
+        fields = list(change.declaration.fields)
+        for name in [each.name for each in fields] if names is None else names:
+            same = next((each for each in fields if each.name.lower() == name.lower()), None)
+            if same is None:
+                raise ConfigError(
+                    f"columns: {name!r} is not declared{did_you_mean(name, [each.name for each in fields])}"
+                )
+            fields.remove(same)
+        left = change.to(msgspec.structs.replace(change.declaration, fields=tuple(fields)))
+        return left if fields else None
+
+
+def ddl_of(column: DeclaredColumn) -> str:
+    """A column as `declare_columns` takes it."""
+    section = {
+        Section.APPLICATION_PROPERTIES: "",
+        Section.PROPERTIES: "p.",
+        Section.HEADER: "h.",
+        Section.MESSAGE_ANNOTATIONS: "m.",
+    }[column.section]
+    field = _quoted(column.field)
+    kind = f"decimal({column.precision},0)" if column.kind is SparkType.DECIMAL else column.kind.value
+    typed = "" if column.section in (Section.PROPERTIES, Section.HEADER) else f" {kind}"
+    return f"{section}{field}{typed}" + ("" if column.name == column.field else f" as {_quoted(column.name)}")
+
+
+def _quoted(name: str) -> str:
+    return name if name.replace("_", "").isalnum() else "`" + name.replace("`", "``") + "`"
+
+
+class _Change:
+    """The declaration, under the lock for changes."""
+
+    __slots__ = ("declaration",)
+
+    def __init__(self, declaration: ColumnDeclaration) -> None:
+        self.declaration = declaration
+
+    def to(self, changed: ColumnDeclaration) -> ColumnDeclaration:
+        """Declare this instead."""
+        if changed != self.declaration:
+            self.declaration = msgspec.structs.replace(changed, revision=changed.revision + 1)
+        return self.declaration
+
+
+@contextlib.contextmanager
+def _changing(stream: Stream) -> Iterator[_Change]:
+    folder = make_derived_folder(stream)
+    with changing(folder, LOCK_NAME):
+        before = _read(stream) or ColumnDeclaration(())
+        change = _Change(before)
+        yield change
+        if change.declaration != before:
+            encoded = msgspec.json.format(msgspec.json.encode(change.declaration), indent=1)
+            replace_file(folder / DECLARATION_NAME, encoded + b"\n")
+
+
+def _read(stream: Stream) -> ColumnDeclaration | None:
+    path = derived_folder(stream) / DECLARATION_NAME
+    try:
+        raw = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        found = msgspec.json.decode(raw, type=ColumnDeclaration)
+        if found.format != DECLARATION_FORMAT:
+            raise LogError(f"declared columns of format {found.format}, expected {DECLARATION_FORMAT}", path=path)
+        found.check()
+        # An inconsistent declaration must not become part of a file.
+        if len(found.columns) != len({each.id for each in found.fields}) or any(
+            not 1 <= each.id < found.next_id for each in found.fields
+        ):
+            raise ConfigError("field ids that are used twice, or come later")
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, ConfigError) as error:
+        raise LogError(f"not a declaration of columns: {error}", path=path) from error
+    return found

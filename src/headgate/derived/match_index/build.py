@@ -1,0 +1,488 @@
+"""Building the sidecar of a segment: every registered filter over every chunk that is new to it, nothing twice.
+
+It works on one segment at a time, and is run by its callers: the Spark job, a broker that writes (`growing.py`), a
+test.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate import kernels
+from headgate.derived.match_index.bit_map import BitMapParameters, bits_of, put_bits, set_positions
+from headgate.derived.match_index.identity import FilterKey, key_of
+from headgate.derived.match_index.lookup import parameters_name
+from headgate.derived.match_index.registry import REGISTRY_NAME, FilterRegistry, RegisteredFilter, Registration
+from headgate.derived.match_index.settings import Layout
+from headgate.errors import (
+    ConfigError,
+    CorruptChunkError,
+    CorruptSidecarError,
+    FilterError,
+    LogError,
+    OffsetOutOfRangeError,
+)
+from headgate.evaluate import Filter
+from headgate.evaluate.rules import RuleSet
+from headgate.log import (
+    ENTRY_DTYPE,
+    HEADER_BYTES_DTYPE,
+    MATCH_SUFFIX,
+    BlockContent,
+    ChunkType,
+    IndexedFilter,
+    Segment,
+    SegmentReader,
+    Sidecar,
+    SidecarBlock,
+    Stream,
+    sidecar_path,
+    write_sidecar,
+)
+from headgate.log.format import ENTRY_HEAD_BYTES
+from headgate.message import EncodedMessages
+from headgate.scan import Decider, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, Window, open_window, read_window
+
+Int64Array = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_HEADER_ROWS = 16_384
+_HEADER_WORDS = HEADER_BYTES_DTYPE.itemsize // 8
+_WRITE_ATTEMPTS = 3
+_WINDOW_BYTES = 1 << 20
+"""Limit: bytes decided at a time. They stay in the processor's cache while filter after filter goes over them."""
+
+_FEWEST_RULES = 4
+"""From this many filters on a rule set is faster than one filter after the other."""
+
+_KEPT_FILTERS = 1024
+
+
+@dataclass(slots=True)
+class BuildCounters:
+    """Counters of a build."""
+
+    segments: int = 0
+    segments_written: int = 0
+    """Segments with a new or replaced sidecar; the other sidecars were complete."""
+    chunks: int = 0
+    chunks_decided: int = 0
+    """Chunks that were read, because they or a filter were new to the sidecar."""
+    chunks_corrupt: int = 0
+    """Damaged chunks: readers find them without the index."""
+    messages_decided: int = 0
+    bytes_written: int = 0
+
+    def add(self, other: BuildCounters) -> None:
+        """Add the counters of another build."""
+        for counter in fields(self):
+            setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
+
+
+def build_index(stream: Stream, *, now_ms: int, full: bool = False, from_offset: int = 0) -> BuildCounters:
+    """Bring the sidecars of a stream up to date, segment by segment, in this process.
+
+    With `from_offset` only those of the segment that holds it, and of later segments.
+
+    Raises FilterError or ConfigError for a registered text that is not a valid filter, LogError for files that cannot
+    be written. `full` computes everything anew.
+    """
+    registration = prepare_build(stream, now_ms=now_ms)
+    done = BuildCounters()
+    segments = stream.segments()
+    first = bisect.bisect_right(segments, from_offset, key=lambda segment: segment.first_chunk_id) - 1
+    for segment in segments[max(0, first) :]:
+        done.add(build_segment(segment, registration, full=full))
+    return done
+
+
+def prepare_build(stream: Stream, *, now_ms: int) -> Registration:
+    """The registered filters to build, all of them checked; removes filters and sidecars not needed any more.
+
+    It removes filters dead for a day, sidecars without a segment, and, without a filter, all sidecars. Raises LogError
+    that names the registry, if it cannot be read or has a filter that cannot be used here.
+    """
+    registry = FilterRegistry(stream)
+    with registry.changing() as change:
+        change.clean(now_ms=now_ms)
+        registration = change.registration
+    for each in registration.filters:
+        try:
+            each.parsed()
+        except (FilterError, ConfigError) as error:
+            raise LogError(f"filter {each.id!r} cannot be used: {error}", path=stream.path / REGISTRY_NAME) from error
+    wanted = {sidecar_path(segment.segment_path) for segment in stream.segments()} if registration.filters else set()
+    for path in stream.path.glob(f"*.segment{MATCH_SUFFIX}"):
+        if path not in wanted:
+            path.unlink(missing_ok=True)
+    return registration
+
+
+def build_segment(segment: Segment, registration: Registration, *, full: bool = False) -> BuildCounters:
+    """Bring the sidecar of one segment up to date.
+
+    Memory: about twice the size of the sidecar (8 bytes per message, and a bit per filter or the bit array). A segment
+    that retention deletes meanwhile is passed over.
+    """
+    done = BuildCounters(segments=1)
+    try:
+        with segment.open() as reader:
+            done.chunks = len(reader.chunks())
+            if not done.chunks or not registration.filters:
+                return done
+            building = Building(reader, wanted_filters(registration), bit_map_of(registration))
+            is_kept = False if full else building.take_over(opened_sidecar(segment))
+            decided = building.decide(done)
+            if decided or not is_kept:
+                done.bytes_written = replace_sidecar(segment, building.blocks())
+                done.segments_written = 1
+    except OffsetOutOfRangeError:
+        return done
+    return done
+
+
+def replace_sidecar(segment: Segment, blocks: Sequence[BlockContent], *, flushed: bool = True) -> int:
+    """Write a sidecar; tries again if a starting writer removed the new file before it was renamed."""
+    for attempt in range(1, _WRITE_ATTEMPTS + 1):
+        try:
+            return write_sidecar(segment, blocks, flushed=flushed)
+        except LogError as error:
+            if attempt == _WRITE_ATTEMPTS or not isinstance(error.__cause__, FileNotFoundError):
+                raise
+    raise AssertionError("unreachable")
+
+
+def opened_sidecar(segment: Segment) -> Sidecar | None:
+    """The sidecar of a segment; None without a usable one."""
+    try:
+        return Sidecar.open(segment)
+    except CorruptSidecarError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFilter:
+    """A registered filter, and the key of its results."""
+
+    id: str
+    expression: Filter
+    key: FilterKey
+
+    @property
+    def indexed(self) -> IndexedFilter:
+        """How a sidecar names it."""
+        return IndexedFilter(self.id, self.key.dialect, self.key.text_hash, self.key.evaluator)
+
+
+def wanted_filters(registration: Registration) -> list[WantedFilter]:
+    """The registered filters, in order. Raises FilterError, ConfigError for a text that is not a valid filter."""
+    found = []
+    for each in registration.filters:
+        expression, key = _parsed(each.text, each.dialect)
+        found.append(WantedFilter(each.id, expression, key))
+    return found
+
+
+@functools.lru_cache(_KEPT_FILTERS)
+def _parsed(text: str, dialect: str) -> tuple[Filter, FilterKey]:
+    expression = RegisteredFilter("", text, dialect, 0, 0).parsed()
+    key = key_of(expression)
+    assert key is not None, "the registry refuses filters without a key"
+    return expression, key
+
+
+def bit_map_of(registration: Registration) -> BitMapParameters | None:
+    """The parameters of bit arrays; None in the layout `exact`."""
+    settings = registration.settings
+    return settings.bit_map if settings.layout is Layout.BLOOM else None
+
+
+@dataclass(slots=True, eq=False)
+class _Column:
+    """One filter while its results are collected: `covered` `(chunks,)`, `bits` one per offset or None."""
+
+    wanted: WantedFilter
+    covered: Mask
+    bits: NDArray[np.uint8] | None
+    positions: tuple[int, ...]
+
+
+class Building:
+    """Results of some filters over the chunks `first_row … stop_row` of a segment, in memory.
+
+    Memory: some bytes per message, a bit per filter or the bit array. Rows of arrays count from the first one.
+    """
+
+    def __init__(
+        self,
+        reader: SegmentReader,
+        wanted: Sequence[WantedFilter],
+        bit_map: BitMapParameters | None,
+        first_row: int = 0,
+        stop_row: int | None = None,
+    ) -> None:
+        table = reader.chunks()
+        rows = slice(first_row, len(table) if stop_row is None else stop_row)
+        self._reader = reader
+        self._rows = rows
+        self._chunk_ids = table.chunk_id[rows]
+        self._next_ids = reader.next_chunk_ids()[rows]
+        self._user = table.type[rows] == ChunkType.USER
+        self._start = int(self._chunk_ids[0])
+        self._stop = int(self._next_ids[-1])
+        count = self._stop - self._start
+        self._headers = np.zeros(len(self._chunk_ids), dtype=HEADER_BYTES_DTYPE)
+        self._entries = np.zeros(count, dtype=ENTRY_DTYPE)
+        self._bit_map = bit_map
+        self._arrays = None if bit_map is None else np.zeros((count, bit_map.byte_length), dtype=np.uint8)
+        self._columns = [
+            _Column(
+                each,
+                np.zeros(len(self._chunk_ids), dtype=np.bool_),
+                bits_of(count) if bit_map is None else None,
+                () if bit_map is None else bit_map.positions(each.id),
+            )
+            for each in wanted
+        ]
+
+    @property
+    def parameters(self) -> str:
+        """The parameters of bit arrays, as a sidecar names them."""
+        return "" if self._bit_map is None else parameters_name(self._bit_map)
+
+    def missing(self, key: FilterKey) -> list[tuple[int, int]]:
+        """The ranges of rows without results of a filter; tracking chunks need none."""
+        column = next(each for each in self._columns if each.wanted.key == key)
+        found = _ranges(self._user & ~column.covered)
+        return [(first + self._rows.start, stop + self._rows.start) for first, stop in found]
+
+    # what is there already
+
+    def take_over(self, sidecar: Sidecar | None) -> bool:
+        """Take over the results of a sidecar for chunks that are unchanged; damaged blocks are ignored.
+
+        Gives whether the sidecar is already as a build would write it: one block with all these chunks and filters.
+        """
+        if sidecar is None or sidecar.parameters != self.parameters:
+            return False
+        now = _headers(self._reader, self._rows.start, self._rows.stop)
+        for block in sidecar.blocks:
+            try:
+                self._take_over(block, now)
+            except CorruptSidecarError:
+                continue
+        return (
+            len(sidecar.blocks) == 1
+            and sidecar.damage is None
+            and (sidecar.blocks[0].directory.first_chunk, sidecar.blocks[0].stop_chunk)
+            == (self._rows.start, self._rows.stop)
+            and list(sidecar.blocks[0].filters) == [column.wanted.indexed for column in self._columns]
+        )
+
+    def _take_over(self, block: SidecarBlock, now: NDArray[np.void]) -> None:
+        offset = self._rows.start
+        first, stop = max(block.directory.first_chunk, offset), min(block.stop_chunk, self._rows.stop)
+        columns = self._columns_in(block)
+        if first >= stop or not columns:
+            return
+        rows = np.arange(first - offset, stop - offset)
+        inside = (self._chunk_ids[rows] >= block.directory.start) & (self._next_ids[rows] <= block.directory.stop)
+        known = block.headers(first, stop).view(np.uint64).reshape(-1, _HEADER_WORDS)
+        current = now[rows].view(np.uint64).reshape(-1, _HEADER_WORDS)
+        same = rows[inside & (known == current).all(axis=1) & known.any(axis=1)]
+        if not len(same):
+            return
+        begin, end = int(self._chunk_ids[same[0]]), int(self._next_ids[same[-1]])
+        part = slice(begin - self._start, end - self._start)
+        lengths = self._next_ids - self._chunk_ids
+        entries = block.entries(begin, end)
+        results = [
+            (column, block.bits(number, begin, end)) if column.bits is not None else (column, None)
+            for column, number in columns
+        ]
+        arrays = None if self._arrays is None else block.arrays(begin, end)
+
+        def places_of(chunks: Int64Array) -> Int64Array:
+            """Places of their messages, counted from `begin`."""
+            mask = np.zeros(len(self._chunk_ids), dtype=np.bool_)
+            mask[chunks] = True
+            return np.flatnonzero(np.repeat(mask[same[0] : same[-1] + 1], lengths[same[0] : same[-1] + 1]))
+
+        places = places_of(same)
+        self._headers[same] = now[same]
+        self._entries[part][places] = entries[places]
+        if self._arrays is not None and arrays is not None:
+            self._arrays[part][places] |= arrays[places]
+        for column, bits in results:
+            fresh = same[~column.covered[same]]
+            if column.bits is not None and bits is not None and len(fresh):
+                taken = places_of(fresh)
+                put_bits(column.bits, taken + part.start, bits[taken])
+            column.covered[fresh] = True
+
+    def _columns_in(self, block: SidecarBlock) -> list[tuple[_Column, int]]:
+        """The columns that a block has results of, with their numbers in it."""
+        numbers: dict[tuple[str, FilterKey], int] = {}
+        for number, each in enumerate(block.filters):
+            # Bit arrays depend on the id, so results of another id cannot be used there.
+            name = each.id if self._bit_map is not None else ""
+            numbers.setdefault((name, FilterKey(each.dialect, each.text_hash, each.evaluator)), number)
+        names = [column.wanted.id if self._bit_map is not None else "" for column in self._columns]
+        found = [
+            (column, numbers.get((name, column.wanted.key))) for name, column in zip(names, self._columns, strict=True)
+        ]
+        return [(column, number) for column, number in found if number is not None]
+
+    # what is new
+
+    def decide(self, done: BuildCounters) -> bool:
+        """Evaluate every filter over the chunks that it does not cover yet; gives whether there were any."""
+        missing = np.zeros(len(self._chunk_ids), dtype=np.bool_)
+        for column in self._columns:
+            missing |= ~column.covered
+        rows = np.flatnonzero(missing & self._user)
+        if not len(rows):
+            return False
+        table = self._reader.chunks()
+        stops = self._reader.stops_of(rows + self._rows.start)
+        total = np.cumsum(stops - table.position[rows + self._rows.start])
+        decider = Decider(ScanRequest(on_corrupt=OnCorrupt.SKIP), OffsetRange(self._start, self._stop))
+        counters = ScanCounters()
+        first = 0
+        while first < len(rows):
+            before = int(total[first - 1]) if first else 0
+            stop = max(first + 1, int(np.searchsorted(total, before + _WINDOW_BYTES, side="right")))
+            part = rows[first:stop]
+            window = open_window(self._reader, table, part + self._rows.start, stops[first:stop], counters)
+            self._decide_window(part, window, decider, counters)
+            first = stop
+        done.chunks_decided += len(rows)
+        done.chunks_corrupt += counters.chunks_corrupt
+        done.messages_decided += counters.messages_evaluated
+        return True
+
+    def _decide_window(self, rows: Int64Array, window: Window, decider: Decider, counters: ScanCounters) -> None:
+        headers = window.headers.records.view(HEADER_BYTES_DTYPE)
+        shifts = window.positions - window.headers.starts
+        present = np.searchsorted(self._chunk_ids, window.chunks.chunk_ids)
+        decided = np.zeros(len(self._chunk_ids), dtype=np.bool_)
+        for batch in read_window(window, decider, counters):
+            if not len(batch):
+                continue
+            chunks = np.searchsorted(self._chunk_ids, batch.offsets, side="right") - 1
+            decided[chunks] = True
+            places = batch.offsets - self._start
+            if batch.messages.data is window.chunks.data:
+                shift = shifts[np.searchsorted(present, chunks)]
+                self._note_entries(places, batch.messages, shift)
+            else:
+                self._entries[places] = np.zeros(1, dtype=ENTRY_DTYPE)
+            self._match(batch.messages, places, chunks)
+        self._headers[rows] = np.zeros(1, dtype=HEADER_BYTES_DTYPE)
+        self._headers[present] = headers
+        self._headers[rows[~decided[rows]]] = np.zeros(1, dtype=HEADER_BYTES_DTYPE)
+        for column in self._columns:
+            column.covered[rows] = decided[rows]
+
+    def _note_entries(self, places: Int64Array, messages: EncodedMessages, shifts: Int64Array) -> None:
+        starts, sizes = messages.starts - ENTRY_HEAD_BYTES, messages.lengths + ENTRY_HEAD_BYTES
+        self._entries["position"][places] = starts + shifts
+        self._entries["crc"][places] = _checksums(messages.data, starts, sizes)
+
+    def _match(self, messages: EncodedMessages, places: Int64Array, chunks: Int64Array) -> None:
+        """Evaluate each filter over the messages of chunks that it does not cover."""
+        whole = [column for column in self._columns if not column.covered[chunks].any()]
+        if len(whole) >= _FEWEST_RULES:
+            found = _rules(tuple(column.wanted.expression for column in whole)).match(messages, now_ms=0)
+            matches = np.zeros((len(whole), len(messages)), dtype=np.bool_)
+            matches[found.rules, found.rows] = True
+            for column, row in zip(whole, matches, strict=True):
+                self._put(column, places, row)
+        else:
+            whole = []
+        for column in self._columns:
+            rows = np.flatnonzero(~column.covered[chunks])
+            if len(rows) and column not in whole:
+                part = messages if len(rows) == len(messages) else messages.take(rows)
+                # A registered filter does not depend on the time.
+                self._put(column, places[rows], column.wanted.expression.mask(part, now_ms=0))
+
+    def _put(self, column: _Column, places: Int64Array, matches: Mask) -> None:
+        if column.bits is not None:
+            put_bits(column.bits, places, matches)
+        elif self._arrays is not None:
+            set_positions(self._arrays, places[matches], column.positions)
+
+    # what is written
+
+    def blocks(self) -> list[BlockContent]:
+        """One block, or one for all filters that cover the same chunks; at least one."""
+        groups: dict[bytes, list[_Column]] = {}
+        for column in self._columns:
+            groups.setdefault((column.covered & self._user).tobytes(), []).append(column)
+        found = [self._block(columns) for columns in groups.values()]
+        return [block for block in found if block.decided] or found[:1]
+
+    def _block(self, columns: Sequence[_Column]) -> BlockContent:
+        covered = columns[0].covered & self._user
+        headers = self._headers.copy()
+        headers[~covered] = np.zeros(1, dtype=HEADER_BYTES_DTYPE)
+        bits = [column.bits for column in columns if column.bits is not None]
+        return BlockContent(
+            self._rows.start,
+            self._start,
+            int((self._next_ids - self._chunk_ids)[covered].sum()),
+            headers,
+            self._entries,
+            tuple(column.wanted.indexed for column in columns),
+            None if self._bit_map is not None else np.stack(bits),
+            self._arrays,
+            self.parameters,
+        )
+
+
+def _ranges(mask: Mask) -> list[tuple[int, int]]:
+    """The rows that are marked, as ranges."""
+    borders = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    return list(zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True))
+
+
+@functools.lru_cache(4)
+def _rules(filters: tuple[Filter, ...]) -> RuleSet:
+    """A rule set of some filters, cached: making it takes a while, and the filters seldom change."""
+    return RuleSet(filters)
+
+
+def _headers(reader: SegmentReader, first_row: int, stop_row: int) -> NDArray[np.void]:
+    """The headers of some chunks now, `(chunks,)` of HEADER_BYTES_DTYPE; zeros near a damaged one."""
+    found = np.zeros(stop_row - first_row, dtype=HEADER_BYTES_DTYPE)
+    for first in range(first_row, stop_row, _HEADER_ROWS):
+        stop = min(first + _HEADER_ROWS, stop_row)
+        try:
+            headers = reader.headers(first, stop).records.view(HEADER_BYTES_DTYPE)
+        except CorruptChunkError:
+            continue
+        found[first - first_row : stop - first_row] = headers
+    return found
+
+
+def _checksums(data: NDArray[np.uint8], starts: Int64Array, sizes: Int64Array) -> Int64Array:
+    """CRC-32 of byte ranges of `data`, `(ranges,)`."""
+    kernel, checksum = kernels.load("headgate.scan.answers.kernel"), kernels.load("headgate.kernels.checksum")
+    if kernel is not None and checksum is not None and checksum.HAS_CARRYLESS_MULTIPLY:
+        columns = [np.ascontiguousarray(column, dtype=np.int64) for column in (starts, sizes)]
+        found = np.empty(len(starts), dtype=np.int64)
+        addresses = [kernels.address_of(array) for array in (*columns, found)]
+        table = kernels.address_of(kernels.byte_table())
+        kernel.checksums(kernels.address_of(data), *addresses, len(starts), table)
+        return found
+    view = data.data
+    pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
+    return np.array([zlib.crc32(view[start : start + size]) for start, size in pairs], dtype=np.int64)

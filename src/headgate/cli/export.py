@@ -17,8 +17,7 @@ from headgate.cli.options import (
     chosen,
     places_of,
 )
-from headgate.cli.output import write_note
-from headgate.cli.progress import shown_progress
+from headgate.cli.output import shown_progress, write_note
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.cli.units import counted
 from headgate.clock import now_ms

@@ -5,12 +5,15 @@ Off a terminal a table is tab-separated with a head line, so that `cut`, `awk` a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+
+from headgate.cli.units import counted, shown_count
 
 
 def write_json(value: object) -> None:
@@ -113,3 +116,20 @@ def write_facts(facts: Mapping[str, object]) -> None:
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
         write_line(f"{visible(name):<{width}}  {'–' if value is None else visible(str(value))}")
+
+
+@contextlib.contextmanager
+def shown_progress(noun: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Gives a function to call with the number done, of `total` if known. Off a terminal it costs nothing."""
+    if not sys.stderr.isatty():
+        yield lambda _done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    bar = () if total is None else (BarColumn(),)
+    columns = (SpinnerColumn(), *bar, TextColumn("{task.description}"), TimeElapsedColumn())
+    behind = "" if total is None else f" of {shown_count(total)}"
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(counted(0, noun), total=total)
+        yield lambda done: shown.update(task, completed=done, description=counted(done, noun) + behind)

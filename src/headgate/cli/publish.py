@@ -14,8 +14,7 @@ import msgspec
 from cyclopts import Parameter
 
 from headgate.cli.options import LockTimeout, StreamText
-from headgate.cli.output import write_note
-from headgate.cli.progress import shown_progress
+from headgate.cli.output import shown_progress, write_note
 from headgate.cli.remote import DEFAULT_PLACE, Place
 from headgate.cli.units import counted, shown_count
 from headgate.clock import now_ms, patient

@@ -11,7 +11,6 @@ from headgate.client.address import ServerAddress, Tls
 from headgate.client.connection import Connection, StreamStatistics
 from headgate.client.consumer import Consumer
 from headgate.client.kept import KEPT, KeptConnections
-from headgate.client.places import resolve_by_reading
 from headgate.client.publisher import MOST_UNCONFIRMED, FilterValueOf, Publisher
 from headgate.client.refusals import refusal
 from headgate.client.retry import Retry
@@ -30,8 +29,11 @@ from headgate.log import OffsetKind, OffsetSpecification, parse_compression
 from headgate.message import Message
 from headgate.protocols.stream import ResponseCode
 from headgate.protocols.stream import frames as f
+from headgate.scan import ScanBatch
 
 T = TypeVar("T")
+
+_CHUNK_PATIENCE_S = 30.0
 
 
 class Client:
@@ -193,7 +195,7 @@ class Client:
         place = place.resolve(time.time_ns() // 1_000_000)
         if self.can_resolve_offsets:
             return self._do(lambda connection: connection.resolve_offset(stream, place))
-        return resolve_by_reading(self, stream, place)
+        return _resolved_by_reading(self, stream, place)
 
     def store_offset(self, stream: str, name: str, offset: int) -> None:
         """Keep the offset of the last message that was processed as the bookmark of a name."""
@@ -364,3 +366,33 @@ def _served(text: str | None, dialect: str | None) -> ServedFilter | None:
     # Parsed here too: the server says that it refuses a filter, but has no room to say where and why.
     parsed = Filter.parse(text, dialect or DEFAULT_DIALECT)
     return ServedFilter(text, parsed.dialect or DEFAULT_DIALECT)
+
+
+def _resolved_by_reading(client: Client, stream: str, place: OffsetSpecification) -> int:
+    """The offset that `place` (first, last, next or a time) is now; reads one chunk or two."""
+    first = client.statistics(stream).first_chunk_id
+    if first is None:
+        return 0
+    if place.kind is OffsetKind.FIRST:
+        return first
+    last, behind = _chunk_at(client, stream, OffsetSpecification.last())
+    if place.kind is OffsetKind.LAST:
+        return int(last.offsets[0])
+    if place.kind is OffsetKind.NEXT or place.value > int(last.timestamps_ms[0]):
+        return behind
+    return int(_chunk_at(client, stream, place)[0].offsets[0])
+
+
+def _chunk_at(client: Client, stream: str, place: OffsetSpecification) -> tuple[ScanBatch, int]:
+    """The messages of the first chunk from a place on, and the offset after them."""
+    subscription = client.subscription(SubscriptionOptions(stream, place, credit=1))
+    try:
+        batch = subscription.read(_CHUNK_PATIENCE_S)
+        if batch is None or not len(batch):
+            raise ConnectionLostError(
+                f"stream {stream!r}: no chunk came within {_CHUNK_PATIENCE_S} s", server=client.address.place
+            )
+        subscription.close()
+        return batch, int(batch.offsets[-1]) + 1
+    finally:
+        subscription.abandon()

@@ -21,6 +21,8 @@ DEFAULT_MAX_SEGMENT_SIZE_BYTES = 500_000_000
 DEFAULT_MAX_SEGMENT_CHUNKS = 256_000
 MAX_INITIAL_OFFSET = 2**62
 _LARGEST_SEGMENT_BYTES = 2**32 - 1
+_DECLARED_AHEAD = 1_000_000
+_MAX_DECLARED_RANGES = 1000
 
 _REMEDY = (
     "the file is damaged, or was changed by hand, which no reader accepts: the settings of a stream are those that it "
@@ -162,3 +164,32 @@ def save_settings(folder: Path, settings: StreamSettings, *, flushed: bool = Tru
         # A field that earlier versions do not know is written only where it is not 0.
         del fields["arguments"]["initial_offset"]
     replace_file(folder / SETTINGS_NAME, encode_checked(fields), flushed=flushed)
+
+
+def declared_covering(
+    settings: StreamSettings, filter_source: str | None, *, next_offset: int, stop: int
+) -> tuple[DeclaredRange, ...]:
+    """The declared ranges to keep before offsets `next_offset … stop` are written with values from `filter_source`.
+
+    If `filter_source` is the declared one, the last range covers these offsets, and some more, so that not every write
+    changes the file. Otherwise no range extends beyond `next_offset`.
+    """
+    declared = list(settings.declared)
+    last = declared[-1] if declared else None
+    if filter_source is None or filter_source != settings.filter_source:
+        return settings.declared if last is None or last.stop <= next_offset else declared_before(settings, next_offset)
+    start = next_offset
+    if last is not None and last.field == filter_source and last.stop >= next_offset:
+        if last.stop >= stop:
+            return settings.declared
+        declared.pop()
+        start = last.start
+    declared.append(DeclaredRange(filter_source, start, stop + _DECLARED_AHEAD))
+    # The oldest ranges may be dropped: without one a reader skips less, never too much.
+    return tuple(declared[-_MAX_DECLARED_RANGES:])
+
+
+def declared_before(settings: StreamSettings, next_offset: int) -> tuple[DeclaredRange, ...]:
+    """The declared ranges, cut to the written offsets."""
+    cut = (msgspec.structs.replace(declared, stop=min(declared.stop, next_offset)) for declared in settings.declared)
+    return tuple(declared for declared in cut if declared.start < declared.stop)

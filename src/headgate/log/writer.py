@@ -23,7 +23,6 @@ from headgate.errors import ConfigError, CorruptChunkError, LogError, StreamRead
 from headgate.log import format as f
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import BuiltChunks, pack_chunks
-from headgate.log.declaration import ranges_covering, trimmed
 from headgate.log.derived import DERIVED_FOLDER, sweep_folder
 from headgate.log.entries import SubBatch, chunk_groups, encode_chunk, encode_entry
 from headgate.log.files import DiskFile, OpenFile, opened, read_all, storage_error
@@ -37,7 +36,14 @@ from headgate.log.roll_forward import finish_pending
 from headgate.log.runs import Run, build_runs, only_message
 from headgate.log.seal import seal_if_missing
 from headgate.log.segment import Segment
-from headgate.log.settings import StreamArguments, StreamSettings, load_settings, save_settings
+from headgate.log.settings import (
+    StreamArguments,
+    StreamSettings,
+    declared_before,
+    declared_covering,
+    load_settings,
+    save_settings,
+)
 from headgate.log.stream import Stream
 from headgate.log.tracking import TrackingState, tracking_of_segment
 from headgate.log.tracking_records import (
@@ -718,11 +724,11 @@ class Writer:
         """Record in `stream.json`, before offsets up to `stop` are written, whether the declaration covers them."""
         if filter_source is not None or self._settings.declared:
             settings, next_offset = self._settings, self._next_offset
-            self._save(declared=ranges_covering(settings, filter_source, next_offset=next_offset, stop=stop))
+            self._save(declared=declared_covering(settings, filter_source, next_offset=next_offset, stop=stop))
 
     def _trim_declaration(self) -> None:
         """Cut declared ranges to the written offsets."""
-        self._save(declared=trimmed(self._settings, self._next_offset))
+        self._save(declared=declared_before(self._settings, self._next_offset))
 
 
 def _own_settings(folder: Path) -> StreamSettings:

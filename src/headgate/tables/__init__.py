@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from headgate.tables.export import write_table
     from headgate.tables.folder import WholeColumnFile, table_range
     from headgate.tables.mapping import ColumnMapping, MappedRows
-    from headgate.tables.places import DEFAULT_ROOT, ROOT_VARIABLE, default_root
     from headgate.tables.polars_files import rows_of_files
     from headgate.tables.row_files import TABLE_SUFFIXES, RowFile, json_rows, open_rows
     from headgate.tables.rows import place_columns
     from headgate.tables.served import read_served
-    from headgate.tables.stream_table import StreamTable, read
+    from headgate.tables.stream_table import DEFAULT_ROOT, ROOT_VARIABLE, StreamTable, default_root, read
     from headgate.tables.values import ANNOTATION, field_values
 else:
     from headgate.faces import lazy

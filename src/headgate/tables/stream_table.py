@@ -27,10 +27,12 @@ from headgate.language import DEFAULT_DIALECT
 from headgate.log import OffsetSpecification, Stream, resolve_stream
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest
 from headgate.tables.folder import Folder, WholeColumnFile, batches_of, table_range
-from headgate.tables.places import default_root
 from headgate.tables.rows import Columns
 from headgate.tables.served import read_served
 from headgate.tables.values import ANNOTATION
+
+DEFAULT_ROOT = "headgate-data"
+ROOT_VARIABLE = "HEADGATE_ROOT"
 
 Place = str | int | OffsetSpecification
 """Where a read begins or ends: `first`, `last`, `next`, an offset, an interval such as `10m`, an ISO time."""
@@ -236,3 +238,8 @@ def _of_server(
 
         end = behind if stop is None else offset_of(stop)
         return _Server(address, name, OffsetRange(min(offset_of(start), end), end))
+
+
+def default_root() -> Path:
+    """Where streams are looked for by name when no root is given."""
+    return Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT)

@@ -19,7 +19,7 @@ import rocketmq_strategies
 from examples import examples
 from headgate.errors import FilterError
 from headgate.evaluate import Filter, Verdict
-from headgate.evaluate.rules import Matches, RuleSet, build, plan
+from headgate.evaluate.rules import Matches, RuleSet, plan, rule_set
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.batch import EncodedMessages
 from strategies import constants, damaged_messages, encoded_messages, expressions, names, section, string
@@ -63,7 +63,7 @@ def alone(filters: dict[int, Filter], exact_errors: set[int], batch: EncodedMess
 
 def shared(filters: list[Filter], exact_errors: set[int], index_from: int) -> RuleSet:
     """A set that evaluates even few filters together, and has an index where `index_from` constants are demanded."""
-    with mock.patch.object(plan, "INDEX_FROM", index_from), mock.patch.object(build, "MOST_ALONE", 0):
+    with mock.patch.object(plan, "INDEX_FROM", index_from), mock.patch.object(rule_set, "_MOST_ALONE", 0):
         return RuleSet(filters, exact_errors=exact_errors)
 
 

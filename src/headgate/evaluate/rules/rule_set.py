@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -9,14 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.evaluate.filter import Filter
-from headgate.evaluate.rules.build import parts_of
-from headgate.evaluate.rules.parts import ROW_SHIFT, Found, Member, Part
+from headgate.evaluate.rules.engine import EnginePart
+from headgate.evaluate.rules.parts import ROW_SHIFT, AlonePart, Found, Member, Part, ReferencePart
+from headgate.evaluate.rules.plan import plan_of
+from headgate.language.tree import Field, Rules, ValueRules, walk
 from headgate.message import EncodedMessages
 
 MOST_FILTERS = 1 << ROW_SHIFT
 _SMALLEST_LEVEL = 24
 _LEVEL_FACTOR = 32
 """Factor from one level to the next of the most filters of a part. A larger part is joined with the next level's."""
+
+_MOST_ALONE = 3
+"""Limit: filters that are evaluated one after the other."""
 
 _MOST_DEAD = 64
 """Removed filters stay in their part until they are more than this, and more than half of the part."""
@@ -51,7 +57,7 @@ class RuleSet:
     def __init__(self, filters: Sequence[Filter], *, exact_errors: Collection[int] = ()) -> None:
         asked = frozenset(exact_errors)
         members = [Member(number, given, number in asked) for number, given in enumerate(filters)]
-        self._assign(len(members), parts_of(members), frozenset())
+        self._assign(len(members), _parts_of(members), frozenset())
 
     def _assign(self, count: int, parts: tuple[Part, ...], removed: frozenset[int]) -> None:
         if count > MOST_FILTERS:
@@ -115,7 +121,7 @@ class RuleSet:
     ) -> RuleSet:
         kept = [member for member in waiting if member.number not in removed]
         changed = RuleSet.__new__(RuleSet)
-        changed._assign(count, (*parts, *parts_of(kept)), removed)
+        changed._assign(count, (*parts, *_parts_of(kept)), removed)
         return changed
 
     def match(self, batch: EncodedMessages, *, now_ms: int) -> Matches:
@@ -136,3 +142,34 @@ class RuleSet:
             kept = in_force[rules]
             rows, rules = rows[kept], rules[kept]
         return rows, rules
+
+
+def _parts_of(members: Sequence[Member]) -> tuple[Part, ...]:
+    """Parts that have each filter once: one for each language, more where fields are too many for one program."""
+    if len(members) <= _MOST_ALONE:
+        return (AlonePart(members),) if members else ()
+    by_rules: defaultdict[Rules, list[Member]] = defaultdict(list)
+    anywhere: list[Member] = []
+    mixed: list[Member] = []
+    for member in members:
+        rules = {id(node.rules): node.rules for node in walk(member.filter.tree) if isinstance(node, Field)}
+        if member.filter.has_own_rules:
+            mixed.append(member)
+        elif len(rules) == 1:
+            by_rules[rules.popitem()[1]].append(member)
+        else:
+            (mixed if rules else anywhere).append(member)
+    if anywhere:
+        by_rules[next(iter(by_rules), ValueRules.RABBITMQ)] += anywhere
+    parts = [part for rules_, of_rules in by_rules.items() for part in _parts_of_language(of_rules, rules_)]
+    return (*parts, ReferencePart(mixed)) if mixed else tuple(parts)
+
+
+def _parts_of_language(members: Sequence[Member], rules: Rules) -> list[Part]:
+    if len(members) <= _MOST_ALONE:
+        return [AlonePart(members)]
+    plan = plan_of(members, rules)
+    if plan is not None:
+        return [EnginePart(members, plan)]
+    half = len(members) // 2
+    return [*_parts_of_language(members[:half], rules), *_parts_of_language(members[half:], rules)]

@@ -5,7 +5,7 @@ Source: servicebus_filters, section 4. There is no other operator.
 
 from __future__ import annotations
 
-from headgate.evaluate.semantics.lacking import lacking
+from headgate.evaluate.semantics.operators import lacking
 from headgate.evaluate.semantics.servicebus import field
 from headgate.language import Value
 from headgate.language.servicebus import equals

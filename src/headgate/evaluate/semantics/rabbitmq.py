@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headgate.evaluate.semantics.wildcards import wildcard_match
+from headgate.evaluate.semantics.operators import wildcard_match
 from headgate.language import Value, arithmetic, is_number, is_utf8, signed, value_of
 from headgate.language.tree import CompareOperator, LikePattern, LikeShape, SpecialNumber
 from headgate.message import AmqpType, FieldReference, Message

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headgate.evaluate.semantics.lacking import lacking
+from headgate.evaluate.semantics.operators import lacking
 from headgate.language import Value
 from headgate.language.rocketmq import NUMBERS, signed
 from headgate.language.rocketmq import compared as compare

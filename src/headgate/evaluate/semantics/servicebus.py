@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headgate.evaluate.semantics.wildcards import wildcard_match
+from headgate.evaluate.semantics.operators import wildcard_match
 from headgate.language import EvaluationFailed, LikeRefused, Value, compile_any_like
 from headgate.language.servicebus import (
     INTEGER_LIMIT,

@@ -1,16 +1,17 @@
-"""ReceiveMessage requests, checked.
+"""ReceiveMessage requests, checked, and answers to acknowledgements of what was received.
 
 Source: rocketmq_wire, A3; `ReceiveMessageActivity` of RocketMQ 5.5.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headgate.protocols.rocketmq import Status, check_group, check_invisible_time, check_topic, refused
 from headgate.protocols.rocketmq.grpc import messages as pb
 from headgate.protocols.rocketmq.grpc.fields import full_name, milliseconds
-from headgate.protocols.rocketmq.grpc.limits import GrpcLimits
+from headgate.protocols.rocketmq.grpc.settings import GrpcLimits
 
 _ATTEMPT_ID_CHARACTERS = 255
 
@@ -65,3 +66,15 @@ def receive_request(request: pb.ReceiveMessageRequest, limits: GrpcLimits) -> Re
         request.message_queue.id,
         request.attempt_id,
     )
+
+
+def ack_response(entries: Iterable[pb.AckMessageEntry], statuses: Sequence[pb.Status]) -> pb.AckMessageResponse:
+    """The answer with the status of each entry, in their order; the one for all is theirs if they have the same."""
+    results = [
+        pb.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
+        for entry, status in zip(entries, statuses, strict=True)
+    ]
+    overall = statuses[0]
+    if any(status.code != overall.code for status in statuses):
+        overall = pb.Status(code=Status.MULTIPLE_RESULTS, message="mixed results")
+    return pb.AckMessageResponse(status=overall, entries=results)

@@ -27,7 +27,7 @@ from headgate.protocols.rocketmq import (
 )
 from headgate.protocols.rocketmq.grpc import messages as pb
 from headgate.protocols.rocketmq.grpc.fields import OK, full_name, time_ms
-from headgate.protocols.rocketmq.grpc.limits import GrpcLimits
+from headgate.protocols.rocketmq.grpc.settings import GrpcLimits
 
 DUE = "TIMER_DELIVER_MS"
 """The system property that says when a delayed message is due, milliseconds since 1970."""

@@ -1,4 +1,4 @@
-"""Settings that a client sends over its stream, checked, and as they are sent back completed.
+"""The limits of requests, and the settings that a client sends over its stream: checked, and sent back completed.
 
 Source: rocketmq_wire, A3; `GrpcClientSettingsManager` of RocketMQ 5.5.
 """
@@ -6,16 +6,30 @@ Source: rocketmq_wire, A3; `GrpcClientSettingsManager` of RocketMQ 5.5.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from headgate.protocols.rocketmq import Status, check_group, check_topic, refused
+from headgate.protocols.rocketmq import Limits, Status, check_group, check_topic, refused
 from headgate.protocols.rocketmq.grpc import messages as pb
 from headgate.protocols.rocketmq.grpc.fields import duration, full_name
-from headgate.protocols.rocketmq.grpc.limits import GrpcLimits
 
 _CONSUMERS = (pb.ClientType.PUSH_CONSUMER, pb.ClientType.SIMPLE_CONSUMER)
 _PRODUCER_ATTEMPTS = 3
 _FIRST_BACKOFF_MS, _LAST_BACKOFF_MS, _BACKOFF_FACTOR = 10, 1_000, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcLimits:
+    """Limits of requests, with the defaults of RocketMQ's settings; `messages` are the limits of messages."""
+
+    messages: Limits = field(default_factory=Limits)
+    batch: int = 32
+    """Messages of one receive."""
+    polling_ms: int = 20_000
+    """How long a receive may wait for messages."""
+    renewed_ms: int = 60_000
+    """The invisible time of messages that the server renews."""
+    entries: int = 1_024
+    """Entries of one acknowledgement, and messages of one send."""
 
 
 @dataclass(frozen=True, slots=True)

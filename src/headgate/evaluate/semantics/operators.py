@@ -1,6 +1,8 @@
-"""LIKE over characters, shared by the languages that have it."""
+"""Operators that several languages share: LIKE over characters, and the stand-in for one that a language lacks."""
 
 from __future__ import annotations
+
+from typing import NoReturn
 
 from headgate.language.tree import LikePattern, LikeWildcard
 
@@ -31,3 +33,8 @@ def _matches(steps: list[str | LikeWildcard], text: str) -> bool:
         else:
             return False
     return all(rest is LikeWildcard.ANY for rest in steps[step:])
+
+
+def lacking(*_operands: object) -> NoReturn:
+    """No tree of the language has the operator."""
+    raise TypeError("the language has no such operator")

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from harness import Measurement, report
 
-from headgate.broker.consumer_groups import Members, Registering
+from headgate.broker.consumer_groups import ExpressionRegistry, Members
+from headgate.broker.environment import Environment, Workers
 from headgate.derived.match_index import Announcement, IndexSettings
+from headgate.scan.fetch import unmeasured
 
 GROUPS = 1_000
 TOPICS = 1_000
@@ -23,15 +25,24 @@ INTERVAL_S = 30
 
 def nobody() -> Members:
     """Groups without members; the worker does nothing: what is written into registries is written once."""
-    registering = Registering(
+    environment = Environment(
         Path("nowhere"),
+        now_ms=lambda: 0,
+        cpu_ns=unmeasured,
+        wake=_nothing,
+        workers=Workers(background=lambda _work, _ended: None),
+        find=lambda _name: None,
+        watch=lambda _stream: None,
+        know_ids=lambda _stream: True,
+    )
+    expressions = ExpressionRegistry(
+        environment,
         names=list,
         streams_of=lambda topic: (topic,),
-        now_ms=lambda: 0,
-        run_in_worker=lambda _work, _ended: None,
         settings=IndexSettings(),
+        registered=lambda _stream: None,
     )
-    return Members(registering)
+    return Members(expressions)
 
 
 def heartbeat(group: int, topics: int, version: int) -> Mapping[str, Announcement]:

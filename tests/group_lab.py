@@ -11,10 +11,10 @@ from headgate.broker import Broker, Session
 from headgate.broker.consumer_groups import (
     GroupSettings,
     GroupView,
+    PendingReceive,
     Received,
     ReceivedMessage,
     ReceiveRequest,
-    Receiving,
 )
 from headgate.broker.environment import RunInWorker
 from headgate.broker.settings import BrokerSettings
@@ -43,7 +43,7 @@ class Asked:
 
     request: ReceiveRequest
     answers: list[Received | HeadgateError] = field(default_factory=list)
-    receiving: Receiving = field(init=False)
+    receiving: PendingReceive = field(init=False)
     queues: tuple[int, ...] = (0,)
     """Which queues of the lab it is over."""
 

@@ -12,7 +12,7 @@ import pytest
 from brokers import START_MS, open_broker, open_session, publish, scan
 from headgate.broker.broker import Broker
 from headgate.broker.consumers import ConsumerOptions
-from headgate.broker.troubles import is_damage
+from headgate.broker.damage import is_damage
 from headgate.errors import CorruptChunkError, LogError, OffsetOutOfRangeError, StreamReadOnlyError
 from headgate.log import OffsetSpecification, Stream, Writer, stream_folder
 from headgate.log.lock import StreamLock

@@ -140,7 +140,7 @@ class RootLab(Lab):
     def ask_group(self, *queues: str, count: int = 100) -> list[tuple[int, int, int, bytes]]:
         """Queue, offset, attempt and message of each."""
         answers: list[object] = []
-        request = ReceiveRequest("billing", queues, None, None, count, INVISIBLE_MS, answers.append, takes_fresh=True)
+        request = ReceiveRequest("billing", queues, None, None, count, INVISIBLE_MS, answers.append, takes_new=True)
         receiving = self.broker.consumer_groups.receive(request)
         self.turn()
         receiving.end()

@@ -29,7 +29,8 @@ The same commands serve every protocol; time comes in as an argument or through 
     is_damage                          whether an error says that the files of a stream are wrong
 
 Hidden: the open streams and their writers, how queued batches become chunks and confirms, how consumers share reading,
-single active consumers, and how topics give out copies (`headgate.broker.topics`). The table of stream arguments is
+single active consumers, and how topics and consumer groups give out copies (`headgate.broker.topics`,
+`headgate.broker.delivery`). The table of stream arguments is
 `headgate.broker.arguments`.
 """
 
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
         GroupView,
     )
     from headgate.broker.consumers import LOST, ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
+    from headgate.broker.damage import is_damage
+    from headgate.broker.delivery import CopyState, Delivery, GivenCopies, ReadCopies, ReadCopy
     from headgate.broker.entities import (
         Answered,
         Entities,
@@ -65,8 +68,8 @@ if TYPE_CHECKING:
         to_emulator,
     )
     from headgate.broker.environment import run_here
-    from headgate.broker.indexing import IndexLag
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
+    from headgate.broker.match_indexes import IndexLag
     from headgate.broker.message_topics import MessageKind, MessageTopic, MessageTopics
     from headgate.broker.patterns import check_pattern, matches
     from headgate.broker.publishers import Publisher
@@ -78,13 +81,8 @@ if TYPE_CHECKING:
     from headgate.broker.targets import any_target
     from headgate.broker.topics import (
         BrokerTopic,
-        CopyState,
         DeadLetterReason,
-        Delivery,
-        GivenCopies,
         QueueDepth,
-        ReadCopies,
-        ReadCopy,
         Receiver,
         SessionReceiver,
         Settler,
@@ -95,7 +93,6 @@ if TYPE_CHECKING:
         is_deferred,
         sequence_number,
     )
-    from headgate.broker.troubles import is_damage
     from headgate.broker.users import EVERYTHING, NOTHING, Permission, Permissions, Users
 else:
     from headgate.faces import lazy

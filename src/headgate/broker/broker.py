@@ -22,16 +22,17 @@ from headgate.broker.catalogue import Catalogue, Declared
 from headgate.broker.consumer_groups import (
     ConsumerGroups,
     DeadLetterStreams,
+    ExpressionRegistry,
     Members,
-    Registering,
 )
 from headgate.broker.consumers import Consumers
+from headgate.broker.damage import is_damage
 from headgate.broker.duplicates import ReadIds
 from headgate.broker.entities import Entities
 from headgate.broker.environment import Environment, RunInWorker, Workers, run_here
 from headgate.broker.exchanges import Exchanges
-from headgate.broker.indexing import Indexing, IndexLag
 from headgate.broker.keys import KEYS_NAME, AccessKeys
+from headgate.broker.match_indexes import IndexLag, MatchIndexes
 from headgate.broker.message_topics import MessageTopics
 from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.publishing import WriteJob, refuse
@@ -43,7 +44,6 @@ from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
 from headgate.broker.targets import CheckTarget, any_target, check_targets
 from headgate.broker.timing import is_over
 from headgate.broker.topics import Changed, RuleChange, Topics
-from headgate.broker.troubles import is_damage
 from headgate.broker.users import Users
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import PRIVATE_FOLDER, Durability, StreamArguments
@@ -147,15 +147,15 @@ class Broker:
         environment = Environment(
             self.root, now_ms, cpu_ns, wake, self._workers, self.catalogue.find, self.watch, self._know_ids
         )
-        self._indexing = Indexing(environment)
-        self.registering = Registering(
+        self._indexing = MatchIndexes(environment)
+        self.expressions = ExpressionRegistry(
             environment,
             names=self.catalogue.names,
             streams_of=self._queues_of,
             settings=self.settings.match_index,
             registered=self._registered,
         )
-        self.members = Members(self.registering)
+        self.members = Members(self.expressions)
         self.topics = Topics(environment, functools.partial(self.change_topic, check_target=any_target))
         self.entities = Entities(self)
         self.message_topics = MessageTopics(self)
@@ -307,9 +307,9 @@ class Broker:
         stream.is_deleted = True
         deleted = ResourceNotFoundError("the stream was deleted", subject=stream.name)
         self.topics.forget(stream, deleted)
-        self.topics.scheduling.forget(stream, deleted)
+        self.topics.scheduler.forget(stream, deleted)
         self.consumer_groups.views.forget(stream, deleted)
-        self.consumer_groups.pulling.forget(stream.name)
+        self.consumer_groups.pull_consumers.forget(stream.name)
         self.queue_numbers.forget(stream)
         for key in [key for key in self.shared_names if key[0] == stream.name]:
             self.shared_names.pop(key).disband()
@@ -561,13 +561,13 @@ class Broker:
         self.topics.tick(now_ms)
         self.entities.tick(now_ms)
         self.consumer_groups.views.tick(now_ms)
-        self.consumer_groups.pulling.tick(now_ms)
+        self.consumer_groups.pull_consumers.tick(now_ms)
         flush_is_due = is_over(self._flushed_ms, FLUSH_MS, now_ms)
         if flush_is_due:
             self._flushed_ms = now_ms
             self._keep_declarations()
             self._indexing.tick(now_ms)
-            self.registering.tick(now_ms)
+            self.expressions.tick(now_ms)
             self.members.tick(now_ms)
         for stream in list(self._watched):
             if not stream.is_writing:
@@ -659,7 +659,7 @@ class Broker:
         finally:
             for session in list(self.sessions):
                 session.close()
-            self.consumer_groups.pulling.write()
+            self.consumer_groups.pull_consumers.write()
             self.consumer_groups.views.close()
             self.consumers.close()
             self._indexing.close()

@@ -9,8 +9,8 @@ from enum import Enum
 from pathlib import Path
 
 from headgate.broker.arguments import CHANGEABLE, COLUMNS, arguments_of, check_arguments, different_arguments
+from headgate.broker.damage import KnownDamage
 from headgate.broker.stream import BrokerStream, Storage
-from headgate.broker.troubles import Troubles
 from headgate.errors import (
     ConfigError,
     PreconditionFailedError,
@@ -50,7 +50,7 @@ class Catalogue:
         self.root = root
         self._storage = storage
         self._now_ms = now_ms
-        self.troubles = Troubles()
+        self.troubles = KnownDamage()
         self._opened: dict[str, BrokerStream] = {}
         shutil.rmtree(deleted_folder(root), ignore_errors=True)
 

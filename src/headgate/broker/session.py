@@ -27,8 +27,9 @@ import numpy as np
 
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Declared, arguments_declared, check_name, check_reserved, clean_name
-from headgate.broker.consumer_groups import GroupView, ReceiveRequest, Receiving
+from headgate.broker.consumer_groups import GroupView, PendingReceive, ReceiveRequest
 from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
+from headgate.broker.delivery import GivenCopies
 from headgate.broker.message_topics import MessageTopic
 from headgate.broker.publishers import Publisher
 from headgate.broker.replies import ReplyQueues
@@ -36,15 +37,7 @@ from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.single_active import SharedName
 from headgate.broker.stream import BrokerStream
 from headgate.broker.super_streams import create_super_stream, delete_super_stream
-from headgate.broker.topics import (
-    BrokerTopic,
-    Changed,
-    GivenCopies,
-    QueueDepth,
-    Receiver,
-    SessionReceiver,
-    WaitingMessages,
-)
+from headgate.broker.topics import BrokerTopic, Changed, QueueDepth, Receiver, ScheduledMessages, SessionReceiver
 from headgate.broker.users import Permission
 from headgate.errors import (
     AccessRefusedError,
@@ -136,7 +129,7 @@ class Session:
         self._publishers: dict[Publisher, BrokerStream] = {}
         self._consumers: dict[Consumer, BrokerStream] = {}
         self._receivers: list[Receiver] = []
-        self._receivings: WeakSet[Receiving] = WeakSet()
+        self._receivings: WeakSet[PendingReceive] = WeakSet()
         self._closed = False
         self._check = functools.partial(broker.users.check, user) if check is None else check
 
@@ -446,7 +439,7 @@ class Session:
 
     # consumer groups
 
-    def receive_from(self, topic: MessageTopic, request: ReceiveRequest) -> Receiving:
+    def receive_from(self, topic: MessageTopic, request: ReceiveRequest) -> PendingReceive:
         """Give messages of some queues of a topic to a member of a consumer group, as soon as there are some.
 
         Raises AccessRefusedError, ResourceNotFoundError for a missing queue or group, EntityDisabledError for the
@@ -699,8 +692,8 @@ class Session:
     ) -> None:
         """Publish an encoded message to a queue of a topic when its time comes, exactly once even across crashes.
 
-        `then` gets a handle for `recall_message` when it is on disk, or the error of `WaitingMessages.schedule`. Raises
-        ResourceNotFoundError, AccessRefusedError, LogError.
+        `then` gets a handle for `recall_message` when it is on disk, or the error of `ScheduledMessages.schedule`.
+        Raises ResourceNotFoundError, AccessRefusedError, LogError.
         """
         waiting, mark = self._scheduled(topic, queue)
 
@@ -731,13 +724,13 @@ class Session:
 
         waiting.cancel(numbers, told)
 
-    def _scheduled(self, topic: MessageTopic, queue: int) -> tuple[WaitingMessages, str]:
+    def _scheduled(self, topic: MessageTopic, queue: int) -> tuple[ScheduledMessages, str]:
         """The scheduled messages of a queue, and the mark of its stream in handles."""
         self._check(Permission.WRITE, topic.name)
         if not 0 <= queue < len(topic.streams):
             raise PreconditionFailedError(f"it has {len(topic.streams)} queues, none {queue}", subject=topic.name)
         stream = self._broker.catalogue.get(topic.streams[queue])
-        return self._broker.topics.scheduling.of(stream), stream.stream.identity[:_MARK_CHARACTERS]
+        return self._broker.topics.scheduler.of(stream), stream.stream.identity[:_MARK_CHARACTERS]
 
     # ending
 

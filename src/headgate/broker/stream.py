@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from headgate.broker.damage import KnownDamage
 from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.refusals import RefusedSequences
-from headgate.broker.troubles import Troubles
 from headgate.errors import (
     CorruptChunkError,
     HeadgateError,
@@ -143,7 +143,7 @@ class BrokerStream:
     name: str
     stream: Stream
     storage: Storage
-    troubles: Troubles
+    troubles: KnownDamage
     tail: StreamTail
     counters: StreamCounters = field(default_factory=StreamCounters)
     ended: ReadingCounters = field(default_factory=ReadingCounters)
@@ -186,7 +186,7 @@ class BrokerStream:
     _tracking: tuple[int, TrackingState] | None = None
 
     @staticmethod
-    def open(stream: Stream, *, storage: Storage, troubles: Troubles, now_ms: int) -> BrokerStream:
+    def open(stream: Stream, *, storage: Storage, troubles: KnownDamage, now_ms: int) -> BrokerStream:
         """The broker's side of a stream on disk, recovered before it is read. Raises LogError."""
         _recover(stream, now_ms=now_ms)
         folder_time_ns = _time_ns(stream.path)

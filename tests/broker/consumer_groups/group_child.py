@@ -28,10 +28,10 @@ from group_lab import number_of
 from headgate.broker import Broker
 from headgate.broker.consumer_groups import (
     GroupSettings,
+    PendingReceive,
     Received,
     ReceivedMessage,
     ReceiveRequest,
-    Receiving,
     view,
 )
 from headgate.broker.settings import BrokerSettings
@@ -84,7 +84,7 @@ class Member:
     def __init__(self, child: GroupChild, group: str) -> None:
         self.child = child
         self.group = group
-        self.receiving: Receiving | None = None
+        self.receiving: PendingReceive | None = None
         self.held: list[dict[int, bytes]] = [{} for _ in QUEUES]
 
     def ask(self, count: int) -> None:

@@ -38,7 +38,7 @@ def bodies(count: int) -> list[bytes]:
 
 
 def test_a_group_that_is_behind_reads_what_its_bits_allow_up_to_where_the_index_is(lab: GroupLab) -> None:
-    lab.broker.registering.announce("g", "client", {"q0": Announcement(TEXT, SQL, 1)})
+    lab.broker.expressions.announce("g", "client", {"q0": Announcement(TEXT, SQL, 1)})
     lab.turn(SECOND_MS)
     lab.publish(bodies(300))
     lab.turn(SECOND_MS)
@@ -58,7 +58,7 @@ def test_a_group_that_is_behind_reads_what_its_bits_allow_up_to_where_the_index_
 def test_an_expression_has_bits_for_what_was_there_before_it_though_nothing_comes(lab: GroupLab) -> None:
     lab.publish(bodies(100))
     lab.restart()
-    lab.broker.registering.announce("g", "client", {"q0": Announcement(TEXT, SQL, 1)})
+    lab.broker.expressions.announce("g", "client", {"q0": Announcement(TEXT, SQL, 1)})
     for _ in range(3):
         lab.turn(SECOND_MS)
     assert lab.receive(100, only=Filter.parse(TEXT, SQL)).offsets == [*range(20, 40)]
@@ -67,14 +67,14 @@ def test_an_expression_has_bits_for_what_was_there_before_it_though_nothing_come
 
 
 def test_a_late_expression_has_bits_for_new_messages_at_once(lab: GroupLab) -> None:
-    lab.broker.registering.announce("g", "client", {"q0": Announcement("bucket = '1'", SQL, 1)})
+    lab.broker.expressions.announce("g", "client", {"q0": Announcement("bucket = '1'", SQL, 1)})
     lab.turn(SECOND_MS)
     lab.publish(bodies(100))
     lab.turn(SECOND_MS)
     wanted = Filter.parse(TEXT, SQL)
     assert lab.receive(100, only=wanted).offsets == [*range(20, 40)]
     assert lab.view().scan_counters.messages_evaluated == 100
-    lab.broker.registering.subscribe("g", "client", "q0", Announcement(TEXT, SQL, 2))
+    lab.broker.expressions.subscribe("g", "client", "q0", Announcement(TEXT, SQL, 2))
     lab.turn(SECOND_MS)
     lab.publish(bodies(50))
     lab.turn(SECOND_MS)
@@ -83,7 +83,7 @@ def test_a_late_expression_has_bits_for_new_messages_at_once(lab: GroupLab) -> N
 
 
 def test_a_member_that_reads_for_itself_reads_what_its_bits_allow(lab: GroupLab) -> None:
-    lab.broker.registering.announce("g", "client", {"q0": Announcement(TEXT, SQL, 1)})
+    lab.broker.expressions.announce("g", "client", {"q0": Announcement(TEXT, SQL, 1)})
     lab.turn(SECOND_MS)
     lab.publish(bodies(200))
     lab.turn(SECOND_MS)

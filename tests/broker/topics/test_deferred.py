@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headgate.broker import BrokerTopic, DeadLetterReason, Delivery
-from headgate.broker.topics.copies import CopyState
-from headgate.broker.topics.queue import IDLE_MS
+from headgate.broker.delivery.copies import CopyState
+from headgate.broker.topics.subqueue import IDLE_MS
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.ledger import copy_number
 from headgate.message import AmqpType, AmqpValue, Message

@@ -195,7 +195,7 @@ def test_few_copies_wait_in_memory_for_a_target_that_cannot_be_written(
     paid = lab.broker.catalogue.get("paid")
     paid.is_writing = True
     monkeypatch.setattr("headgate.broker.topics.dispatcher.COPIES_A_TURN", 3)
-    monkeypatch.setattr("headgate.broker.topics.carrying.COPIES_A_TURN", 3)
+    monkeypatch.setattr("headgate.broker.topics.copy_mover.COPIES_A_TURN", 3)
     for _ in range(5):
         lab.publish(RED, RED)
     info = lab.broker.topics.get("orders").subscription("on")

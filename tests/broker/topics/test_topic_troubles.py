@@ -333,7 +333,7 @@ def test_a_search_that_begins_between_copies_of_one_message_misses_none(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
-    monkeypatch.setattr("headgate.broker.topics.sources._AHEAD", 1)
+    monkeypatch.setattr("headgate.broker.topics.subscription_source._AHEAD", 1)
     act = AddRule("red", RuleDefinition("Act", sql="color = 'red'", action="SET color = 'pink'"))
     lab.topic(*RED_ONLY, act)
     lab.publish(*[RED] * 20)

@@ -10,7 +10,7 @@ import pytest
 
 from brokers import Background, publish, stored
 from headgate.broker import DeadLetterReason
-from headgate.broker.topics.queue import IDLE_MS
+from headgate.broker.topics.subqueue import IDLE_MS
 from headgate.errors import PreconditionFailedError, ResourceNotFoundError, StreamFullError
 from headgate.ledger import offset_of, rule_of
 from headgate.log import Pin, Stream, read_pin, stream_folder
@@ -546,7 +546,7 @@ def test_dead_letters_are_deleted_by_the_time_at_which_their_messages_came(lab: 
 def test_files_of_dead_letters_that_are_settled_go(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, *, is_idle_first: bool
 ) -> None:
-    monkeypatch.setattr("headgate.broker.topics.queue._SEGMENT_BYTES", 1_000)
+    monkeypatch.setattr("headgate.broker.topics.subqueue._SEGMENT_BYTES", 1_000)
     lab.topic(*RED_ONLY)
     link = lab.link(want=20)
     for _ in range(6):
@@ -574,15 +574,15 @@ def test_a_worker_decides_fewer_messages_at_once_while_that_takes_long(lab: Lab)
     lab.broker.close()
     shutil.rmtree(postings_folder(Stream.open(stream_folder(lab.root, "orders"))))
     lab.opened()
-    following = lab.broker.topics.get("orders")._following
-    following.decide(lab.clock.now, has_new_rules=False)
+    decider = lab.broker.topics.get("orders")._topic_decider
+    decider.decide(lab.clock.now, has_new_rules=False)
     steps: list[int] = []
     for took_ms in (1_000, 1_000, 1_000, 100, 10, 10):
-        before = following.decided_until
+        before = decider.decided_until
         lab.clock.now += took_ms
         worker.run_one()
-        steps.append(following.decided_until - before)
-        following.decide(lab.clock.now, has_new_rules=False)
+        steps.append(decider.decided_until - before)
+        decider.decide(lab.clock.now, has_new_rules=False)
     assert steps == [16_384, 4_096, 1_024, 256, 256, 1_024]
 
 

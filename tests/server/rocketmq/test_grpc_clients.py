@@ -241,7 +241,7 @@ def test_consumers_are_members_of_their_groups_and_what_they_ask_for_is_known_wh
     site.topic("orders")
     site.topic("audit")
     members = site.running.context.broker.members
-    registering = site.running.context.broker.registering
+    registering = site.running.context.broker.expressions
     peer = site.peer(client_id="me")
 
     def asked(topic: str) -> str | None:

@@ -117,7 +117,7 @@ def test_lists_and_metrics_say_what_a_group_has_not_settled(running: RunningServ
     status, row = ask(running, "POST", f"{GROUPS}/billing/reset", {"topic": "orders", "to": "7", "queue": 1})
     assert (status, row["lag"], row["claimed"]) == (200, 3, 0)
     running.call(session.close)
-    running.call(partial(running.context.broker.consumer_groups.pulling.pulled, "orders-1", "billing", 7))
+    running.call(partial(running.context.broker.consumer_groups.pull_consumers.pulled, "orders-1", "billing", 7))
     status, answer = ask(running, "POST", f"{GROUPS}/billing/reset", {"topic": "orders", "to": "first"})
     assert status == 400 and "stop it first" in answer["error"]
 

@@ -2,18 +2,18 @@
 
 ConsumerGroups                     the groups of one broker (`Broker.consumer_groups`)
 GroupSettings, GroupStart          how the messages of a group are delivered; where a new one begins
-ReceiveRequest, Receiving          a request for messages over some queues; the same at work
+ReceiveRequest, PendingReceive     a request for messages over some queues; the same at work
 Received, ReceivedMessage          the answer to it
 GroupView, GroupCounts             the place of one group in one queue: settles, counts
 dead_letters_of                    the stream of a group's dead letters
 Members, Subscription              who is there, what a group asks for, who has queues for itself (`Broker.members`)
-Pulling, RetryQueue, Again         members that read queues for themselves (`ConsumerGroups.pulling`), and what comes
-                                   again for them
+PullConsumers                      members that read queues for themselves (`ConsumerGroups.pull_consumers`);
+                                   `RetryQueue`, `Again`: what comes again for them
 PulledQueue                        what such members do to the place of their group in one queue
-Registering                        the expressions that members announce (`Broker.registering`): an `Expression` each,
+ExpressionRegistry                 the expressions that members announce (`Broker.expressions`): an `Expression` each,
                                    kept up in the match indexes of streams; why one was refused: `Refusal`
 
-Hidden: how messages are found (`fresh`) and kept in the order of their message groups (`message_order`,
+Hidden: how messages are found (`new_messages`) and kept in the order of their message groups (`message_order`,
 `message_groups`), the ledger beside each stream (`stream_groups`), and how dead letters come to their stream
 (`dead_letters`).
 """
@@ -24,11 +24,16 @@ if TYPE_CHECKING:
     from headgate.broker.consumer_groups.consumer_groups import ConsumerGroups
     from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams, MessageIds
     from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
+    from headgate.broker.consumer_groups.expression_registry import Expression, ExpressionRegistry, Refusal
     from headgate.broker.consumer_groups.members import Members, Subscription
+    from headgate.broker.consumer_groups.pull_consumers import Again, PullConsumers, RetryQueue
     from headgate.broker.consumer_groups.pulled_queue import PulledQueue
-    from headgate.broker.consumer_groups.pulling import Again, Pulling, RetryQueue
-    from headgate.broker.consumer_groups.receiving import Received, ReceivedMessage, ReceiveRequest, Receiving
-    from headgate.broker.consumer_groups.registering import Expression, Refusal, Registering
+    from headgate.broker.consumer_groups.receive_requests import (
+        PendingReceive,
+        Received,
+        ReceivedMessage,
+        ReceiveRequest,
+    )
     from headgate.broker.consumer_groups.view import GroupCounters, GroupCounts, GroupView, dead_letters_of
     from headgate.broker.consumer_groups.views import GroupViews
 else:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
 from headgate.broker.consumer_groups.declarations import DEFAULT_GROUP, GroupDeclarations, GroupSettings, GroupStart
-from headgate.broker.consumer_groups.pulling import Pulling
-from headgate.broker.consumer_groups.receiving import ReceiveRequest, Receiving
+from headgate.broker.consumer_groups.pull_consumers import PullConsumers
+from headgate.broker.consumer_groups.receive_requests import PendingReceive, ReceiveRequest
 from headgate.broker.consumer_groups.view import GroupView
 from headgate.broker.consumer_groups.views import GroupViews
 from headgate.broker.consumers import Consumers
-from headgate.broker.consumption import Settled
+from headgate.broker.delivery import Settled
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.errors import PreconditionFailedError, ResourceNotFoundError
@@ -50,7 +50,7 @@ class ConsumerGroups:
             keep_pinned=keep_pinned,
         )
         """The places of groups in queues."""
-        self.pulling = Pulling(self.views, environment.now_ms)
+        self.pull_consumers = PullConsumers(self.views, environment.now_ms)
         """The places of members that read for themselves."""
 
     def find(self, name: str) -> GroupSettings | None:
@@ -99,7 +99,7 @@ class ConsumerGroups:
                 "stop it first",
                 subject=stream,
             )
-        self.pulling.forget_place(stream, group)
+        self.pull_consumers.forget_place(stream, group)
         self.views.reset(stream, group, offset, then)
 
     def settings_of(self, name: str) -> GroupSettings:
@@ -112,7 +112,7 @@ class ConsumerGroups:
 
     # consuming
 
-    def receive(self, request: ReceiveRequest) -> Receiving:
+    def receive(self, request: ReceiveRequest) -> PendingReceive:
         """Give messages to a member of a group, as soon as there are some; see `ReceiveRequest`.
 
         Streams that cannot be used are passed over if another one can. If none can, raises the error of the last one:

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.broker.delivery import TargetKind, append_to_stream
 from headgate.broker.environment import Environment
+from headgate.broker.repeated_failure import RepeatedFailure
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics import TargetKind, Trouble, append_to_stream
 from headgate.errors import CorruptChunkError, HeadgateError, MessageError, OffsetOutOfRangeError
 from headgate.ledger import Ledger, Move, offset_of
 from headgate.message import SYSTEM_PROPERTIES, AmqpType, AmqpValue, Change, FieldReference, Message, Section
@@ -63,7 +64,7 @@ class DeadLetters:
         self._reader = reader
         self._streams = streams
         self._environment = environment
-        self._held: dict[str, Trouble] = {}
+        self._held: dict[str, RepeatedFailure] = {}
         """Targets that could not take their moves."""
 
     def is_due(self, now_ms: int) -> bool:
@@ -87,7 +88,7 @@ class DeadLetters:
                 done += self._carry_to(target, now_ms)
                 self._held.pop(target, None)
             except HeadgateError as error:
-                held = self._held.setdefault(target, Trouble())
+                held = self._held.setdefault(target, RepeatedFailure())
                 held.note(f"stream {self._stream.name!r}: dead letters for {target} wait", error, now_ms)
         return done > 0
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from headgate.broker.consumer_groups.registering import Refusal, Registering
+from headgate.broker.consumer_groups.expression_registry import ExpressionRegistry, Refusal
 from headgate.derived.match_index import Announcement
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
@@ -58,8 +58,8 @@ class _Group:
 class Members:
     """The members of all consumer groups of a broker; in its thread only."""
 
-    def __init__(self, registering: Registering) -> None:
-        self._registering = registering
+    def __init__(self, expressions: ExpressionRegistry) -> None:
+        self._expressions = expressions
         self._groups: dict[str, _Group] = {}
         self._watching: dict[tuple[str, str], dict[Callable[[], None], None]] = {}
         """Group and topic → functions to call when the subscription changes."""
@@ -98,7 +98,7 @@ class Members:
         found = self._groups.get(group)
         if found is None or found.members.pop(member, None) is None:
             return
-        self._registering.leave(group, member)
+        self._expressions.leave(group, member)
         for stream in [stream for stream, lock in found.locks.items() if lock.member == member]:
             del found.locks[stream]
         if found.members:
@@ -194,7 +194,7 @@ class Members:
     # inside
 
     def _subscribe(self, group: str, found: _Group, member: str, subscriptions: Mapping[str, Announcement]) -> None:
-        refused = self._registering.announce(group, member, subscriptions)
+        refused = self._expressions.announce(group, member, subscriptions)
         found.members[member].topics = frozenset(subscriptions)
         for topic, announcement in subscriptions.items():
             known = found.subscriptions.get(topic)
@@ -229,7 +229,7 @@ class Members:
                 return Subscription(announcement, Filter.subscribed(announcement.text, TAGS))
             except FilterError as error:
                 return Subscription(announcement, None, error)
-        expression = self._registering.expression(group, topic)
+        expression = self._expressions.expression(group, topic)
         return Subscription(announcement, None if expression is None else expression.filter)
 
     def _forget_topics(self, group: str, found: _Group) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.broker.consumer_groups.message_groups import MessageGroups
-from headgate.broker.topics import ReadCopies, StreamSource
+from headgate.broker.delivery import ReadCopies, StreamSource
 from headgate.ledger import Standing, View
 from headgate.message import EncodedMessages, parse_field
 from headgate.message.lookup import locate_bytes

@@ -12,17 +12,16 @@ from numpy.typing import NDArray
 from headgate.broker.consumer_groups.message_order import drop_copies
 from headgate.broker.consumer_groups.view import LOOK_AHEAD, MAX_UNSETTLED, GroupView
 from headgate.broker.consumers import MessageConsumer
-from headgate.broker.consumption import Settled
-from headgate.broker.topics import nobody_asks
+from headgate.broker.delivery import Settled, nobody_asks
 from headgate.ledger import Standing, Tokens, copy_number, offset_of
 
 _NOTHING = np.empty(0, dtype=np.int64)
 
 
 class PulledQueue:
-    """Changes that members reading for themselves make to the place of their group in one queue; from `Pulling.pulled`.
+    """Changes that members reading for themselves make to the place of their group in one queue.
 
-    It has no state besides the place: make one for each use.
+    It comes from `PullConsumers.pulled`, and has no state besides the place: make one for each use.
     """
 
     __slots__ = ("_place",)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from headgate.broker.consumer_groups.dead_letters import DeadLetters
 from headgate.broker.consumer_groups.declarations import GroupSettings
-from headgate.broker.consumer_groups.fresh import FreshMessages
+from headgate.broker.consumer_groups.new_messages import NewMessages
 from headgate.broker.consumer_groups.view import GroupView
-from headgate.broker.consumption import Consumption
+from headgate.broker.delivery import Consumption, StreamSource
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics import Pinning, StreamSource
+from headgate.broker.topics import RetentionPin
 from headgate.errors import HeadgateError, LogError
 from headgate.ledger import NEVER, Ledger, View, copy_number, offset_of
 from headgate.log import Pin
@@ -43,7 +43,7 @@ class StreamGroups:
         self._reader = MessageReader(stream.stream)
         self._source = StreamSource(stream.stream, self._reader, lambda: stream.next_offset)
         self._views: dict[str, GroupView] = {}
-        self._pinning = Pinning(stream)
+        self._pinning = RetentionPin(stream)
         self._is_pinned = False
         self._used_ms = self._latest_ms = self._now_ms()
         self._is_closed = False
@@ -101,8 +101,8 @@ class StreamGroups:
         self.consumption.add(made)
         return made
 
-    def _fresh(self, view: GroupView) -> FreshMessages:
-        return FreshMessages(
+    def _fresh(self, view: GroupView) -> NewMessages:
+        return NewMessages(
             lambda options: self._owner.open_consumer(self.stream, options),
             offset_of(view.view.next_copy),
             group=view.group,

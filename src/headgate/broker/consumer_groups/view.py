@@ -15,14 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.broker.consumer_groups.declarations import GroupSettings
-from headgate.broker.consumer_groups.fresh import FreshMessages
 from headgate.broker.consumer_groups.message_order import INDEXED_BYTES, MessageOrder, drop_copies
-from headgate.broker.consumer_groups.receiving import RECEIVED_BYTES, Receiving
+from headgate.broker.consumer_groups.new_messages import NewMessages
+from headgate.broker.consumer_groups.receive_requests import RECEIVED_BYTES, PendingReceive
 from headgate.broker.consumers import MessageConsumer
-from headgate.broker.consumption import Consumption, Settled
+from headgate.broker.delivery import (
+    Consumption,
+    GivenCopies,
+    ReadCopies,
+    Settled,
+    StreamSource,
+    TargetKind,
+    nobody_asks,
+)
 from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
-from headgate.broker.topics import GivenCopies, ReadCopies, StreamSource, TargetKind, nobody_asks
 from headgate.columns import total
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
 from headgate.evaluate import Filter
@@ -106,7 +113,7 @@ class GroupView:
         consumption: Consumption,
         *,
         settings: Callable[[], GroupSettings],
-        fresh: Callable[[GroupView], FreshMessages],
+        fresh: Callable[[GroupView], NewMessages],
         offer: Callable[[GroupView], None],
         claimed: Callable[[GroupView], int],
         now_ms: Callable[[], int],
@@ -129,7 +136,7 @@ class GroupView:
         self._pulled_with: dict[MessageConsumer, None] = {}
         self._pulled = ScanCounters()
         """Counters of members that have stopped reading the queue for themselves."""
-        self.waiting: dict[Receiving, None] = {}
+        self.waiting: dict[PendingReceive, None] = {}
         """The requests that wait for messages, in order."""
         self._source = source
         self._consumption = consumption
@@ -137,7 +144,7 @@ class GroupView:
         self._offer = offer
         self._claimed = claimed
         self.now_ms = now_ms
-        self._given: list[tuple[Receiving, GivenCopies]] = []
+        self._given: list[tuple[PendingReceive, GivenCopies]] = []
         self._order: MessageOrder | None = None
         """The order of message groups, for a group that keeps it; made at the first use."""
         self.fresh = fresh(self)
@@ -198,14 +205,14 @@ class GroupView:
 
     # who waits
 
-    def add(self, receiving: Receiving) -> None:
+    def add(self, receiving: PendingReceive) -> None:
         """Add a waiting request."""
         self.used_ms = self.now_ms()
         self.waiting[receiving] = None
         self._consumption.receiving[self] = None
         self._consumption.ready(self)
 
-    def remove(self, receiving: Receiving) -> None:
+    def remove(self, receiving: PendingReceive) -> None:
         """Remove a request; again is harmless."""
         if self.waiting.pop(receiving, self) is self:
             return
@@ -294,7 +301,7 @@ class GroupView:
         else:
             self._order = None
         has_more = False
-        takers = [] if self.is_pulled else [each for each in self.waiting if each.request.takes_fresh]
+        takers = [] if self.is_pulled else [each for each in self.waiting if each.request.takes_new]
         if takers:
             count = sum(receiving.left for receiving in takers)
             wanted, order = takers[0].request.filter, self._order
@@ -372,7 +379,7 @@ class GroupView:
 
     @property
     def _has_fresh(self) -> bool:
-        taker = next((each for each in self.waiting if each.request.takes_fresh), None)
+        taker = next((each for each in self.waiting if each.request.takes_new), None)
         return taker is not None and self.fresh.has_some(taker.request.filter)
 
     def _came_back(self, limit: int) -> NDArray[np.int64]:
@@ -410,12 +417,12 @@ class GroupView:
         for receiving in list(self.waiting):
             if not self._may_give:
                 break
-            if receiving in self.waiting and not receiving.collect(now_ms) and receiving.request.takes_fresh:
+            if receiving in self.waiting and not receiving.collect(now_ms) and receiving.request.takes_new:
                 break
         if not self._may_give:
             self.wake()
 
-    def give(self, receiving: Receiving, now_ms: int) -> None:
+    def give(self, receiving: PendingReceive, now_ms: int) -> None:
         """Claim messages for a request. Raises LogError where the messages are damaged."""
         if not self._is_ordered:
             self.wake()
@@ -426,12 +433,12 @@ class GroupView:
                 else:
                     self._give_in_order(self._order, receiving, now_ms)
 
-    def _give_any(self, receiving: Receiving, now_ms: int) -> None:
+    def _give_any(self, receiving: PendingReceive, now_ms: int) -> None:
         request, left_bytes = receiving.request, RECEIVED_BYTES
         while receiving.left > 0 and left_bytes > 0 and len(copies := self._came_back(receiving.left)):
             left_bytes -= self._claim(receiving, self._again(copies, request.filter_again), now_ms)
-        takes_fresh = request.takes_fresh and not self.is_pulled
-        while takes_fresh and receiving.left > 0 and left_bytes > 0 and (room := self._room) > 0:
+        takes_new = request.takes_new and not self.is_pulled
+        while takes_new and receiving.left > 0 and left_bytes > 0 and (room := self._room) > 0:
             batch = self.fresh.take(request.filter, min(receiving.left, room), left_bytes)
             if batch is None:
                 break
@@ -445,7 +452,7 @@ class GroupView:
             return found
         return found.take(self.view.unseen(found.copies))
 
-    def _give_in_order(self, order: MessageOrder, receiving: Receiving, now_ms: int) -> None:
+    def _give_in_order(self, order: MessageOrder, receiving: PendingReceive, now_ms: int) -> None:
         left_bytes = RECEIVED_BYTES
         while left_bytes > 0 and (wanted := min(receiving.left, self._room)) > 0:
             copies = order.take(wanted)
@@ -459,7 +466,7 @@ class GroupView:
             left_bytes -= self._claim(receiving, found, now_ms)
 
     def _claim(
-        self, receiving: Receiving, found: ReadCopies, now_ms: int, *, covered: Sequence[tuple[int, int]] = ()
+        self, receiving: PendingReceive, found: ReadCopies, now_ms: int, *, covered: Sequence[tuple[int, int]] = ()
     ) -> int:
         """Claim messages for a request; gives their size in bytes."""
         if not len(found):

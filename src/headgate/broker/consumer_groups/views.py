@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
 from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
-from headgate.broker.consumer_groups.receiving import ReceiveRequest, Receiving
+from headgate.broker.consumer_groups.receive_requests import PendingReceive, ReceiveRequest
 from headgate.broker.consumer_groups.stream_groups import FOLDER, StreamGroups
 from headgate.broker.consumer_groups.view import GroupView
 from headgate.broker.consumers import ConsumerOptions, Consumers, MessageConsumer
-from headgate.broker.consumption import Settled
+from headgate.broker.delivery import Settled
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
@@ -63,13 +63,13 @@ class GroupViews:
 
     # for who consumes
 
-    def receive(self, request: ReceiveRequest) -> Receiving:
+    def receive(self, request: ReceiveRequest) -> PendingReceive:
         """Give messages to a member of a group, as soon as there are some; see `ReceiveRequest`.
 
         Streams that cannot be used are passed over if another one can. If none can, raises the error of the last one:
         ResourceNotFoundError, StreamLockedError, other LogErrors.
         """
-        receiving = Receiving(request)
+        receiving = PendingReceive(request)
         views: list[tuple[int, GroupView]] = []
         error: HeadgateError = ResourceNotFoundError("no queue to receive from", subject=request.group)
         for queue, name in enumerate(request.streams):

@@ -19,12 +19,19 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.consumption import Consumption, Settled
-from headgate.broker.topics.copies import CopyState, Delivery, ReadCopies, ReadCopy
+from headgate.broker.delivery import (
+    NO_PROPERTIES,
+    Consumption,
+    CopySource,
+    CopyState,
+    Delivery,
+    Movement,
+    Properties,
+    ReadCopies,
+    ReadCopy,
+    Settled,
+)
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN, Dispatcher, Targets
-from headgate.broker.topics.moving import Movement
-from headgate.broker.topics.receiver import NO_PROPERTIES, Properties
-from headgate.broker.topics.sources import CopySource
 from headgate.errors import HeadgateError, LogError, MessageError, MessageGivenUpError
 from headgate.ledger import NO_COPY, Expired, Move, Standing, Tokens, View
 from headgate.message import FieldReference, Message, Section

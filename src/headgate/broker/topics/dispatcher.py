@@ -12,18 +12,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.consumption import Consumption, Settled
-from headgate.broker.topics.copies import GivenCopies, ReadCopies, ReadCopy
-from headgate.broker.topics.lifetimes import outlived
-from headgate.broker.topics.moving import Movement, noted, with_note
-from headgate.broker.topics.receiver import (
+from headgate.broker.delivery import (
     NO_PROPERTIES,
-    DeadLetterReason,
+    Consumption,
+    CopySource,
+    GivenCopies,
+    Movement,
     Properties,
-    Receiver,
+    ReadCopies,
+    ReadCopy,
+    Settled,
     nobody_asks,
+    noted,
+    with_note,
 )
-from headgate.broker.topics.sources import CopySource
+from headgate.broker.topics.expiry import outlived
+from headgate.broker.topics.receiver import DeadLetterReason, Receiver
 from headgate.columns import total
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError
 from headgate.ledger import NO_COPY, Claim, Expired, Tokens, View

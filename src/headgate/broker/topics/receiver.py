@@ -6,27 +6,16 @@ A receiver says how many copies its peer takes; it is given them when their clai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from headgate.broker.consumption import Settled
-from headgate.broker.topics.copies import GivenCopies
+from headgate.broker.delivery import NO_PROPERTIES, GivenCopies, Properties, Settled, nobody_asks
 from headgate.errors import HeadgateError
 from headgate.topic import SubscriptionName
 
 if TYPE_CHECKING:
     from headgate.broker.topics.dispatcher import Dispatcher
-
-Properties = Mapping[str, object]
-"""Application properties that a copy gets, plain or typed JSON."""
-
-NO_PROPERTIES: Properties = MappingProxyType({})
-
-
-def nobody_asks(_result: list[bool] | HeadgateError) -> None:
-    """For callers that do not wait for the answer."""
 
 
 def nobody_waits() -> None:

@@ -74,7 +74,7 @@ class SessionIndex:
         return np.array(taken, dtype=np.int64)
 
     def put_back(self, copies: Int64Array) -> None:
-        """Queue again copies that were taken and not claimed."""
+        """Subqueue again copies that were taken and not claimed."""
         for copy in copies.tolist():
             self._put(copy, self._out.pop(copy))
 

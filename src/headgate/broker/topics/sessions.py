@@ -16,13 +16,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.consumption import Consumption, Settled
-from headgate.broker.topics.copies import GivenCopies, ReadCopy
+from headgate.broker.delivery import Consumption, GivenCopies, Movement, ReadCopy, Settled, nobody_asks
 from headgate.broker.topics.dispatcher import COPIES_A_TURN, Dispatcher, Targets
-from headgate.broker.topics.moving import Movement
-from headgate.broker.topics.receiver import Receiver, nobody_asks
+from headgate.broker.topics.receiver import Receiver
 from headgate.broker.topics.session_index import SessionIndex
-from headgate.broker.topics.sources import SubscriptionSource
+from headgate.broker.topics.subscription_source import SubscriptionSource
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError, SessionLockedError, SessionLockLostError
 from headgate.ledger import Expired, Tokens, View
 from headgate.topic import SubscriptionSettings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headgate.broker.delivery import TargetKind
 from headgate.broker.topics.dispatcher import CopyCounts, Dispatcher, Targets, ViewCounters
-from headgate.broker.topics.moving import TargetKind
-from headgate.broker.topics.sources import SubscriptionSource
+from headgate.broker.topics.subscription_source import SubscriptionSource
 from headgate.errors import PreconditionFailedError
 from headgate.ledger import offset_of
 from headgate.topic import SubscriptionSettings, SubscriptionVersion
@@ -41,7 +41,7 @@ class QueueDepth:
 
 
 @dataclass(slots=True)
-class ServedSubscription:
+class BrokerSubscription:
     """A subscription with the source and the dispatcher of its copies."""
 
     version: SubscriptionVersion

@@ -15,31 +15,31 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.consumption import Consumption
+from headgate.broker.damage import is_damage
+from headgate.broker.delivery import Consumption, GivenCopies, MovedCopies, Movement, ReadCopy, TargetKind
+from headgate.broker.duplicates import RecentIds
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.carrying import Carrier, TopicCopies
-from headgate.broker.topics.changing import Changed, ChangeTopic, RuleChange
-from headgate.broker.topics.copies import GivenCopies, ReadCopy
+from headgate.broker.topics.auto_delete import AutoDelete, IdleSubscription
+from headgate.broker.topics.copy_mover import CopyMover, TopicCopies
 from headgate.broker.topics.deferred import AskedCopies, ReceivedDeferred
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, Dispatcher
-from headgate.broker.topics.following import Following
-from headgate.broker.topics.idling import Idler, Idling
-from headgate.broker.topics.lifetimes import Sweep, first_not_before
-from headgate.broker.topics.moving import MovedCopies, Movement, TargetKind
-from headgate.broker.topics.obeying import obey
-from headgate.broker.topics.pinning import Pinning, needed_at_opening, wanted_pin
-from headgate.broker.topics.queue import Queue
-from headgate.broker.topics.queues import Queues
+from headgate.broker.topics.expiry import first_not_before
+from headgate.broker.topics.expiry_sweep import ExpirySweep
 from headgate.broker.topics.receiver import Receiver, Settler, nobody_waits
-from headgate.broker.topics.scheduling import Scheduling
-from headgate.broker.topics.served import ServedSubscriptions
+from headgate.broker.topics.retention_pin import RetentionPin, needed_at_opening, wanted_pin
+from headgate.broker.topics.rule_change import Changed, ChangeTopic, RuleChange
+from headgate.broker.topics.scheduled_messages import Canceled, Scheduled
+from headgate.broker.topics.scheduler import Scheduler
 from headgate.broker.topics.sessions import Found, SessionDispatcher, SessionReceiver
-from headgate.broker.topics.sources import FAILED_RULES
-from headgate.broker.topics.subscription import QueueDepth, ServedSubscription, SubscriptionInfo
-from headgate.broker.topics.waiting import Canceled, Scheduled
-from headgate.broker.troubles import is_damage
+from headgate.broker.topics.subqueue import Subqueue
+from headgate.broker.topics.subqueues import Subqueues
+from headgate.broker.topics.subscription import BrokerSubscription, QueueDepth, SubscriptionInfo
+from headgate.broker.topics.subscription_source import FAILED_RULES
+from headgate.broker.topics.subscriptions import BrokerSubscriptions
+from headgate.broker.topics.topic_decider import TopicDecider
 from headgate.errors import (
+    EntityDisabledError,
     HeadgateError,
     LogError,
     PreconditionFailedError,
@@ -57,6 +57,7 @@ from headgate.topic import (
     SubscriptionName,
     SubscriptionSettings,
     TopicEditor,
+    TopicSettings,
     failure_at,
 )
 from headgate.topic.deciding import Decider, RuleCounts, Step
@@ -87,7 +88,7 @@ class BrokerTopic:
         ledger: Ledger,
         decider: Decider,
         environment: Environment,
-        scheduling: Scheduling,
+        scheduler: Scheduler,
         change: ChangeTopic,
     ) -> None:
         self.stream = stream
@@ -100,7 +101,7 @@ class BrokerTopic:
         self._environment = environment
         self._now_ms = environment.now_ms
         self._touch = environment.wake
-        self._following = Following(
+        self._topic_decider = TopicDecider(
             stream,
             decider,
             environment,
@@ -108,41 +109,43 @@ class BrokerTopic:
             taken=self._take,
             failed=self._stopped,
         )
-        self._scheduling = scheduling
-        self._carrier = self._carrier_of(ledger, TopicCopies(stream, self._following))
-        self._queues = Queues(
+        self._scheduler = scheduler
+        self._mover = self._mover_of(ledger, TopicCopies(stream, self._topic_decider))
+        self._subqueues = Subqueues(
             stream,
             environment,
             settings_of=lambda number: self._subscriptions[number].settings,
             targets_of=lambda number: self._subscriptions[number].targets(),
-            carrier_of=self._carrier_of,
+            mover_of=self._mover_of,
         )
-        self._subscriptions = ServedSubscriptions(stream, self.consumption, self._following, self._queues, environment)
+        self._subscriptions = BrokerSubscriptions(
+            stream, self.consumption, self._topic_decider, self._subqueues, environment
+        )
         self._asked_deferred: list[tuple[int, AskedCopies]] = []
         """Requests for deferred copies, with the number of the subscription."""
         self._editor: TopicEditor | None = None
         self._changed: list[tuple[Changed, int]] = []
         """Changes that are written, and that the decider does not know yet."""
         self._is_closed = False
-        self._pinning = Pinning(stream)
+        self._pin = RetentionPin(stream)
         self._needless_below = 0
         """No subscription needs an offset below this, even where the floor of a view without copies there is lower."""
         self._failing: dict[int, int] = {}
         """Subscriptions whose rules failed, with the first offset whose dead letters are not in the ledger yet."""
-        self._sweep = Sweep(stream, self._receivable, environment.wake)
-        self._idling = Idling(self._idlers, lambda name, then: change(stream.name, [RemoveSubscription(name)], then))
+        self._sweep = ExpirySweep(stream, self._receivable, environment.wake)
+        self._auto_delete = AutoDelete(
+            self._idle_subscriptions, lambda name, then: change(stream.name, [RemoveSubscription(name)], then)
+        )
         self._follow_rules()
         self._subscriptions.sweep_removed()
         self._sweep_failures()
 
     @staticmethod
-    def open(
-        stream: BrokerStream, environment: Environment, scheduling: Scheduling, change: ChangeTopic
-    ) -> BrokerTopic:
+    def open(stream: BrokerStream, environment: Environment, scheduler: Scheduler, change: ChangeTopic) -> BrokerTopic:
         """Open the ledger and the postings of a topic; moves that were begun go on.
 
         The background worker decides messages. Streams that `environment` finds know whether they take messages;
-        `scheduling` has the scheduled messages of all streams.
+        `scheduler` has the scheduled messages of all streams.
 
         Raises RuleNotFoundError for a stream that is no topic, StreamLockedError that names the holder, LogError.
         """
@@ -162,7 +165,7 @@ class BrokerTopic:
                 ledger.close()
                 raise
             try:
-                return BrokerTopic(stream, ledger, decider, environment, scheduling, change)
+                return BrokerTopic(stream, ledger, decider, environment, scheduler, change)
             except BaseException:
                 decider.close()
                 ledger.close()
@@ -257,7 +260,7 @@ class BrokerTopic:
             try:
                 if isinstance(result, HeadgateError):
                     raise result
-                deferred = self._queues.get(TargetKind.DEFERRED, found.version).deferred()
+                deferred = self._subqueues.get(TargetKind.DEFERRED, found.version).deferred()
                 parts = [result] if deferred is None else [result, deferred.peek(from_copy, limit, session)]
                 copies = _in_order(parts)[:limit]
             except HeadgateError as error:
@@ -267,18 +270,18 @@ class BrokerTopic:
 
         self._by_session(found).peek_session(session, from_copy, limit, told)
 
-    def _by_session(self, found: ServedSubscription) -> SessionDispatcher:
+    def _by_session(self, found: BrokerSubscription) -> SessionDispatcher:
         """The dispatcher that gives out its copies by session. Raises PreconditionFailedError."""
         if not isinstance(found.dispatcher, SessionDispatcher):
             raise PreconditionFailedError("the copies are not received by session", subject=found.dispatcher.name)
         return found.dispatcher
 
-    def _enabled(self, name: str) -> ServedSubscription:
+    def _enabled(self, name: str) -> BrokerSubscription:
         """The subscription for a new receiver. Raises ResourceNotFoundError, EntityDisabledError."""
         self.used_ms = self._now_ms()
         return self._subscriptions.enabled(name)
 
-    def _check_receivable(self, found: ServedSubscription) -> None:
+    def _check_receivable(self, found: BrokerSubscription) -> None:
         if found.version.forward_to is not None:
             raise found.refusal()
 
@@ -288,7 +291,7 @@ class BrokerTopic:
 
     def known_subscriptions(self) -> list[SubscriptionInfo]:
         """The same without opening a file; counts that are unknown after a start are known some ticks later."""
-        known = self._queues.known_count
+        known = self._subqueues.known_count
         return [
             self._info(each, known(TargetKind.DEAD_LETTERS, number), known(TargetKind.DEFERRED, number))
             for number, each in self._subscriptions.items()
@@ -298,15 +301,15 @@ class BrokerTopic:
         """One subscription; ResourceNotFoundError, LogError."""
         return self._counted(self._subscriptions.find(name))
 
-    def _counted(self, found: ServedSubscription) -> SubscriptionInfo:
-        count, number = self._queues.count, found.version.number
+    def _counted(self, found: BrokerSubscription) -> SubscriptionInfo:
+        count, number = self._subqueues.count, found.version.number
         return self._info(found, count(TargetKind.DEAD_LETTERS, number), count(TargetKind.DEFERRED, number))
 
-    def _dispatcher(self, found: ServedSubscription, *, dead_letters: bool) -> Dispatcher:
+    def _dispatcher(self, found: BrokerSubscription, *, dead_letters: bool) -> Dispatcher:
         """The dispatcher of a subscription's copies, or of its dead letters. Raises LogError."""
         if not dead_letters:
             return found.dispatcher
-        return self._queues.get(TargetKind.DEAD_LETTERS, found.version).dispatcher()
+        return self._subqueues.get(TargetKind.DEAD_LETTERS, found.version).dispatcher()
 
     @property
     def is_used(self) -> bool:
@@ -315,7 +318,7 @@ class BrokerTopic:
             self.stream.publishers
             or self.stream.readers
             or any(
-                each.dispatcher.receivers or self._queues.is_received(number)
+                each.dispatcher.receivers or self._subqueues.is_received(number)
                 for number, each in self._subscriptions.items()
             )
         )
@@ -336,15 +339,15 @@ class BrokerTopic:
     def depth(self, name: str, *, dead_letters: bool = False) -> QueueDepth:
         """A subscription, or its dead letters, as a queue; ResourceNotFoundError, LogError."""
         found = self._subscriptions.find(name)
-        if dead_letters and not self._queues.exists(TargetKind.DEAD_LETTERS, found.version.number):
+        if dead_letters and not self._subqueues.exists(TargetKind.DEAD_LETTERS, found.version.number):
             return QueueDepth(0, 0)
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
         counts = dispatcher.counts()
         return QueueDepth(counts.active + counts.waiting, len(dispatcher.receivers))
 
-    def _info(self, found: ServedSubscription, dead_lettered: int | None, deferred: int | None) -> SubscriptionInfo:
+    def _info(self, found: BrokerSubscription, dead_lettered: int | None, deferred: int | None) -> SubscriptionInfo:
         dispatcher = found.dispatcher
-        needed_from = found.needed_from(self._following.decided_until)
+        needed_from = found.needed_from(self._topic_decider.decided_until)
         return SubscriptionInfo(
             found.version.name,
             found.version.number,
@@ -353,7 +356,7 @@ class BrokerTopic:
             dead_lettered=dead_lettered,
             deferred=deferred,
             receivers=len(dispatcher.receivers),
-            forwarding=self._carrier.transfers(dispatcher.view.number),
+            forwarding=self._mover.transfers(dispatcher.view.number),
             pins=needed_from if needed_from < self.stream.next_offset else None,
             counters=dispatcher.counters,
         )
@@ -379,17 +382,17 @@ class BrokerTopic:
         return copies
 
     def _peek(
-        self, found: ServedSubscription, from_copy: int, limit: int, *, dead_letters: bool
+        self, found: BrokerSubscription, from_copy: int, limit: int, *, dead_letters: bool
     ) -> tuple[list[ReadCopy], int]:
         """The copies that `peek` gives, and the copy before which there are no others."""
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
-        with self._following.step_lock:
+        with self._topic_decider.step_lock:
             parts = [dispatcher.peek(from_copy, limit)]
         if not dead_letters:
-            deferred = self._queues.get(TargetKind.DEFERRED, found.version).deferred()
+            deferred = self._subqueues.get(TargetKind.DEFERRED, found.version).deferred()
             parts += [] if deferred is None else [deferred.peek(from_copy, limit)]
         if found.version.name == QUEUE_SUBSCRIPTION and not dead_letters:
-            parts.append(self._scheduling.of(self.stream).peek(from_copy, limit))
+            parts.append(self._scheduler.of(self.stream).peek(from_copy, limit))
         return _in_order(parts)[:limit], min(stop for _, stop in parts)
 
     def copies(self, subscription: str, from_copy: int, limit: int) -> tuple[Sequence[ReadCopy], int]:
@@ -398,7 +401,7 @@ class BrokerTopic:
         Also the copy up to which there are no others. Raises ResourceNotFoundError, LogError.
         """
         source = self._subscriptions.find(subscription).source
-        with self.stream.guarded(), self._following.step_lock:
+        with self.stream.guarded(), self._topic_decider.step_lock:
             found = source.find(from_copy, source.end, limit)
             if not len(found.copies):
                 return [], found.searched
@@ -412,7 +415,7 @@ class BrokerTopic:
         """Settle all current copies, claimed or not; `then` gets how many."""
         found = self._subscriptions.find(subscription)
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
-        with self.stream.guarded(), self._following.step_lock:
+        with self.stream.guarded(), self._topic_decider.step_lock:
             dispatcher.purge(then)
 
     def delete(
@@ -431,7 +434,7 @@ class BrokerTopic:
         """
         found = self._enabled(subscription)
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
-        with self._following.step_lock:
+        with self._topic_decider.step_lock:
             if dead_letters or before_ms is None:
                 dispatcher.delete(limit, NO_COPY, then, before_ms=before_ms)
             else:
@@ -470,13 +473,13 @@ class BrokerTopic:
             moves = self.consumption.ledger.moves().get(TargetKind.DEFERRED.named(number), ())
             if (
                 found is not None
-                and self._following.is_busy
+                and self._topic_decider.is_busy
                 and not {move.copy for move in moves}.isdisjoint(each.copies)
             ):
                 self._asked_deferred.append((number, each))
                 continue
             try:
-                queue = None if found is None else self._queues.get(TargetKind.DEFERRED, found.version)
+                queue = None if found is None else self._subqueues.get(TargetKind.DEFERRED, found.version)
                 dispatcher = None if queue is None else queue.deferred()
             except LogError as error:
                 each.then(error)
@@ -494,7 +497,7 @@ class BrokerTopic:
         """
         found = self._enabled(subscription)
         if deferred and not dead_letters:
-            return Settler(self._queues.get(TargetKind.DEFERRED, found.version).dispatcher())
+            return Settler(self._subqueues.get(TargetKind.DEFERRED, found.version).dispatcher())
         if not dead_letters and found.version.settings.requires_session:
             raise PreconditionFailedError("the copies are received by session", subject=found.dispatcher.name)
         return Settler(self._dispatcher(found, dead_letters=dead_letters))
@@ -502,17 +505,17 @@ class BrokerTopic:
     # messages whose time has not come
 
     def schedule(self, messages: Sequence[bytes], due_ms: Sequence[int], then: Scheduled) -> None:
-        """See `WaitingMessages.schedule`."""
-        self._scheduling.of(self.stream).schedule(messages, due_ms, then)
+        """See `ScheduledMessages.schedule`."""
+        self._scheduler.of(self.stream).schedule(messages, due_ms, then)
 
     def cancel(self, numbers: Sequence[int], then: Canceled) -> None:
-        """See `WaitingMessages.cancel`."""
-        self._scheduling.of(self.stream).cancel(numbers, then)
+        """See `ScheduledMessages.cancel`."""
+        self._scheduler.of(self.stream).cancel(numbers, then)
 
     @property
     def waiting_count(self) -> int:
         """How many scheduled messages wait for their time. Raises LogError."""
-        return self._scheduling.count(self.stream)
+        return self._scheduler.count(self.stream)
 
     # rules
 
@@ -527,7 +530,7 @@ class BrokerTopic:
         A rule that was replaced counts anew. Raises ResourceNotFoundError.
         """
         found = self._subscriptions.find(subscription).version
-        counts = self._following.decider.counts(found.number)
+        counts = self._topic_decider.decider.counts(found.number)
         return {rule.number: counts.get(rule.number, RuleCounts()) for rule in self.history.rules(found.name)}
 
     def failure_reason(self, subscription: str, rule: RuleVersion, offset: int) -> str:
@@ -548,10 +551,10 @@ class BrokerTopic:
 
     def _tell_first_failures(self) -> None:
         """Log the rules that failed for the first time since the topic was opened, or since they were changed."""
-        failed = self._following.decider.first_failures()
+        failed = self._topic_decider.decider.first_failures()
         for (number, _), rule in list(failed.items())[:_FAILURES_TOLD]:
             served = self._subscriptions.get(number)
-            last = self._following.decider.counts(number).get(rule.number, RuleCounts()).last_failure
+            last = self._topic_decider.decider.counts(number).get(rule.number, RuleCounts()).last_failure
             if served is not None and last is not None:
                 logger.warning(
                     "rule %r of subscription %r of topic %r gives no copy of the message at offset %d: %s; this is "
@@ -569,7 +572,7 @@ class BrokerTopic:
     @property
     def next_offset(self) -> int:
         """The first offset that is not decided."""
-        return self._following.decided_until
+        return self._topic_decider.decided_until
 
     def begin_change(self, changes: Sequence[Change], then: Changed) -> RuleChange:
         """A change of subscriptions and rules, to be run while nothing else uses the writer.
@@ -594,15 +597,15 @@ class BrokerTopic:
 
     def _follow_rules(self) -> None:
         if self._subscriptions.follow():
-            obey(self.stream, self.history.settings)
-            self._pinning.look_soon()
+            restrict_publishers(self.stream, self.history.settings)
+            self._pin.look_soon()
 
     # the turn
 
     def appended(self, chunks: AppendedChunks | None) -> None:
-        """The stream has new messages; `chunks` is as for `Following.appended`."""
+        """The stream has new messages; `chunks` is as for `TopicDecider.appended`."""
         self.used_ms = self._now_ms()
-        self._following.appended(chunks)
+        self._topic_decider.appended(chunks)
 
     def turn(self, now_ms: int) -> None:
         """Take back expired claims, decide messages, give out, commit, answer, move; then serve the small streams."""
@@ -610,7 +613,7 @@ class BrokerTopic:
             return
         self.consumption.expire(now_ms)
         self._decide(now_ms)
-        if not self._following.is_busy:
+        if not self._topic_decider.is_busy:
             self._follow_decider()
             if self.consumption.takes_more:
                 self._forward_available(now_ms)
@@ -619,11 +622,11 @@ class BrokerTopic:
         self.consumption.commit(now_ms)
         self.stream.stopped_by = self._damage
         # What is committed goes on while a worker writes the next commit: in a busy ledger there is always one.
-        if self.consumption.trouble is None and not self._following.is_busy and self._carrier.carry_out(now_ms):
+        if self.consumption.trouble is None and not self._topic_decider.is_busy and self._mover.carry_out(now_ms):
             self._touch()
             self.consumption.commit(now_ms)
         self._give_deferred(now_ms)
-        self._queues.turn(now_ms)
+        self._subqueues.turn(now_ms)
 
     @property
     def broken_by(self) -> HeadgateError | None:
@@ -631,12 +634,12 @@ class BrokerTopic:
         return self.consumption.trouble if self.consumption.ledger.is_broken else None
 
     def _decide(self, now_ms: int) -> None:
-        self._following.decide(now_ms, has_new_rules=bool(self._changed))
+        self._topic_decider.decide(now_ms, has_new_rules=bool(self._changed))
 
     def _stopped(self) -> None:
         """Deciding stopped: at damage, end the receivers that were given all copies decided before it."""
         self._answer_changes()
-        error = self._following.stopped_by
+        error = self._topic_decider.stopped_by
         if error is not None and is_damage(error):
             for dispatcher in list(self.consumption.receiving):
                 assert isinstance(dispatcher, Dispatcher)
@@ -645,7 +648,7 @@ class BrokerTopic:
     @property
     def _damage(self) -> LogError | None:
         """The damage that stops giving out copies; None without damage, or without subscriptions."""
-        error = self._following.stopped_by or self.consumption.stuck_by
+        error = self._topic_decider.stopped_by or self.consumption.stuck_by
         return error if error is not None and is_damage(error) and len(self._subscriptions) else None
 
     def _answer_changes(self) -> None:
@@ -656,7 +659,7 @@ class BrokerTopic:
     def _take(self, step: Step) -> None:
         """Count the decided copies, wake the dispatchers that have some, note the subscriptions whose rules failed."""
         self.counters.messages_decided += step.stop - step.start
-        self.counters.cpu_ns = self._following.took_ns
+        self.counters.cpu_ns = self._topic_decider.took_ns
         arrived: Counter[int] = Counter()
         for selected in step.selected:
             arrived.update(selected.copies.per_subscription())
@@ -698,9 +701,11 @@ class BrokerTopic:
         if found is None:
             return
         view = found.dispatcher.view
-        start = max(offset, self._following.decider.first_offset)
+        start = max(offset, self._topic_decider.decider.first_offset)
         offsets = {
-            failed for runs in self._following.decider.postings.failures(number, start) for failed, _ in runs.pairs()
+            failed
+            for runs in self._topic_decider.decider.postings.failures(number, start)
+            for failed, _ in runs.pairs()
         }
         copies = np.array(sorted(copy_number(each, FAILED_RULES) for each in offsets), dtype=np.int64)
         copies = copies[view.unseen(copies)]
@@ -718,7 +723,7 @@ class BrokerTopic:
         for found in self._subscriptions.forwarding:
             assert found.version.forward_to is not None
             target = TargetKind.STREAM.named(found.version.forward_to)
-            if found.dispatcher.counts().active and self._carrier.takes_more(target):
+            if found.dispatcher.counts().active and self._mover.takes_more(target):
                 movement = Movement(subscription=found.version.number, is_forward=True)
                 if found.dispatcher.forward(target, movement, now_ms):
                     self._touch()
@@ -727,35 +732,35 @@ class BrokerTopic:
         """The dispatchers of subscriptions that do not forward."""
         return [each.dispatcher for each in self._subscriptions if each.version.forward_to is None]
 
-    def _idlers(self) -> list[Idler]:
+    def _idle_subscriptions(self) -> list[IdleSubscription]:
         return [
-            Idler(
+            IdleSubscription(
                 number,
                 each.version.name,
                 each.dispatcher,
-                is_used=each.version.forward_to is not None or self._queues.is_received(number),
+                is_used=each.version.forward_to is not None or self._subqueues.is_received(number),
             )
             for number, each in self._subscriptions.items()
             if each.version.settings.auto_delete_on_idle_ms is not None
         ]
 
-    def _carrier_of(self, ledger: Ledger, copies: MovedCopies) -> Carrier:
-        """The carrier for the moves of one of its ledgers."""
-        return Carrier(
+    def _mover_of(self, ledger: Ledger, copies: MovedCopies) -> CopyMover:
+        """The mover for the moves of one of its ledgers."""
+        return CopyMover(
             f"topic {self.stream.name!r}",
             ledger,
             copies,
             self._environment,
-            self._scheduling,
-            queue_of=self._queue_of,
+            self._scheduler,
+            subqueue_of=self._subqueue_of,
             name_of=self._name_of,
         )
 
-    def _queue_of(self, kind: TargetKind, number: int) -> Queue | None:
+    def _subqueue_of(self, kind: TargetKind, number: int) -> Subqueue | None:
         found = self._subscriptions.get(number)
         if found is None:
             return None
-        return self._queues.get(kind, found.version)
+        return self._subqueues.get(kind, found.version)
 
     def _name_of(self, number: int) -> str:
         """The name of a subscription for users; the topic's name where it was removed."""
@@ -765,33 +770,33 @@ class BrokerTopic:
     @property
     def moved(self) -> int:
         """How many copies were moved to their targets since the topic was opened."""
-        return self._carrier.moved
+        return self._mover.moved
 
     # time
 
     @property
     def is_decided(self) -> bool:
         """Whether all messages are decided, and all rules in force are known."""
-        return not (self._following.is_busy or self._following.is_behind or self._changed)
+        return not (self._topic_decider.is_busy or self._topic_decider.is_behind or self._changed)
 
     def tick(self, now_ms: int) -> None:
         """Do the timed work, or ask for a turn for it; called about every 100 ms."""
         if (
             self.consumption.ledger.next_due_ms <= now_ms
             or self.consumption.trouble is not None
-            or self._carrier.is_due(now_ms)
-            or self._following.is_behind
+            or self._mover.is_due(now_ms)
+            or self._topic_decider.is_behind
         ):
             self._touch()
         self._sweep.tick(now_ms)
         if not self._changed and not self.stream.is_writing:
-            self._idling.tick(now_ms)
+            self._auto_delete.tick(now_ms)
         self._keep_pinned_in_time(now_ms)
-        self._queues.tick(now_ms)
+        self._subqueues.tick(now_ms)
 
     def keep_pinned(self, now_ms: int) -> None:
         """Tell the stream's retention which messages are needed, if that changed. Takes the writer for it."""
-        self._pinning.keep(self._wanted_pin, now_ms)
+        self._pin.keep(self._wanted_pin, now_ms)
 
     def _wanted_pin(self, now_ms: int) -> Pin | None:
         needed = self.pin if self._subscriptions else None
@@ -801,25 +806,25 @@ class BrokerTopic:
 
     def _keep_pinned_in_time(self, now_ms: int) -> None:
         """Keep the pin: at once after a change of subscriptions, else from time to time; a late pin costs only room."""
-        if self._pinning.is_due(now_ms):
+        if self._pin.is_due(now_ms):
             self.keep_pinned(now_ms)
-            if not self._following.is_busy:
+            if not self._topic_decider.is_busy:
                 self._needless_below = self.pin
-                self._following.decider.move_floor(self._needless_below)
+                self._topic_decider.decider.move_floor(self._needless_below)
 
     @property
     def pin(self) -> int:
         """The lowest offset that a subscription, or a move on its way, needs; the next one if none is needed."""
-        needed = [each.needed_from(self._following.decided_until) for each in self._subscriptions]
+        needed = [each.needed_from(self._topic_decider.decided_until) for each in self._subscriptions]
         needed += [offset_of(move.copy) for moves in self.consumption.ledger.moves().values() for move in moves]
-        return max(min(needed, default=self._following.decided_until), self._needless_below)
+        return max(min(needed, default=self._topic_decider.decided_until), self._needless_below)
 
     # ending
 
     def end(self, error: HeadgateError) -> None:
         """The stream is gone: end the receivers, close the files."""
         self.consumption.end(error)
-        self._queues.end(error)
+        self._subqueues.end(error)
         self.close()
 
     def close(self) -> None:
@@ -828,10 +833,26 @@ class BrokerTopic:
             return
         self.consumption.stop()
         self.consumption.commit(self._now_ms())
-        self._queues.close()
+        self._subqueues.close()
         self.consumption.close()
         self._is_closed = True
-        self._following.close()
+        self._topic_decider.close()
+
+
+def restrict_publishers(stream: BrokerStream, settings: TopicSettings) -> None:
+    """Let a stream take messages, and find duplicates, as the settings of its topic say."""
+    status = settings.status
+    stream.refusal = None
+    if not status.takes_messages:
+        stream.refusal = EntityDisabledError(
+            f"the topic takes no messages: its status is {status}", subject=stream.name
+        )
+    if not settings.requires_duplicate_detection:
+        stream.recent_ids = None
+    elif stream.recent_ids is None:
+        stream.recent_ids = RecentIds(settings.duplicate_detection_window_ms)
+    else:
+        stream.recent_ids.set_window(settings.duplicate_detection_window_ms)
 
 
 def _in_order(parts: Sequence[tuple[list[ReadCopy], int]]) -> list[ReadCopy]:

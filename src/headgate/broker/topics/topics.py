@@ -6,13 +6,12 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
+from headgate.broker.damage import is_damage
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.changing import ChangeTopic
-from headgate.broker.topics.obeying import obey
-from headgate.broker.topics.scheduling import Scheduling
-from headgate.broker.topics.topic import BrokerTopic
-from headgate.broker.troubles import is_damage
+from headgate.broker.topics.rule_change import ChangeTopic
+from headgate.broker.topics.scheduler import Scheduler
+from headgate.broker.topics.topic import BrokerTopic, restrict_publishers
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import STREAMS_FOLDER, name_of_folder
 from headgate.topic import JOURNAL_NAME, RuleHistory
@@ -30,7 +29,7 @@ class Topics:
         self._environment = environment
         self._now_ms = environment.now_ms
         self._change = change
-        self.scheduling = Scheduling(environment, self.know_status)
+        self.scheduler = Scheduler(environment, self.know_status)
         """The scheduled messages of all streams."""
         self._topics: dict[BrokerStream, BrokerTopic] = {}
         self._touched: dict[BrokerStream, None] = {}
@@ -69,7 +68,7 @@ class Topics:
 
             try:
                 around = replace(self._environment, wake=touch, find=self._target)
-                topic = BrokerTopic.open(stream, around, self.scheduling, self._change)
+                topic = BrokerTopic.open(stream, around, self.scheduler, self._change)
             except LogError as error:
                 # A topic with a damaged ledger gives out no copies, so it takes no messages.
                 stream.stopped_by = error if is_damage(error) else None
@@ -103,7 +102,7 @@ class Topics:
             self._open_safely(stream.name)
             if stream not in self._topics:
                 # Another process has it; its settings count all the same.
-                obey(stream, RuleHistory.load(stream.stream).settings)
+                restrict_publishers(stream, RuleHistory.load(stream.stream).settings)
 
     def writing(self, stream: BrokerStream) -> None:
         """A publisher comes: renew the pin, as the topic may need fewer messages than the stream's writer knows."""
@@ -120,7 +119,7 @@ class Topics:
 
     def turn(self) -> None:
         """Give a turn to each topic with work; at the end of the loop's turn, before output is sent."""
-        self.scheduling.turn()
+        self.scheduler.turn()
         if not self._touched:
             return
         touched, self._touched = self._touched, {}
@@ -144,7 +143,7 @@ class Topics:
         """Look after the open topics; opens the unused ones, one at a time."""
         for topic in self:
             topic.tick(now_ms)
-        self.scheduling.tick(now_ms)
+        self.scheduler.tick(now_ms)
         if self._to_open is None:
             self._to_open = self.names()
         for _ in range(min(_OPENED_A_TICK, len(self._to_open))):
@@ -178,5 +177,5 @@ class Topics:
         for stream, topic in list(self._topics.items()):
             stream.on_appended = None
             topic.close()
-        self.scheduling.close()
+        self.scheduler.close()
         self._topics.clear()

@@ -232,7 +232,7 @@ def queue_row(broker: Broker, number: int, name: str) -> Row:
         "next_offset": stream.next_offset,
         "messages": stream.messages_from(0),
         "size_bytes": stream.size_bytes(),
-        "scheduled": broker.topics.scheduling.count(stream),
+        "scheduled": broker.topics.scheduler.count(stream),
         **error_of(stream),
     }
 

@@ -12,8 +12,8 @@ import functools
 from collections.abc import AsyncGenerator, Iterator
 
 from headgate.broker import MessageTopic
+from headgate.broker.consumer_groups import PendingReceive as Held
 from headgate.broker.consumer_groups import Received, ReceiveRequest
-from headgate.broker.consumer_groups import Receiving as Held
 from headgate.protocols.rocketmq import Limits, Status, receipt_handles, refused
 from headgate.protocols.rocketmq.grpc import (
     OK,

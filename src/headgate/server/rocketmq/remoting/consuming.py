@@ -55,7 +55,7 @@ class Consuming:
         self._context = context
         self._broker = context.broker
         self._members = context.broker.members
-        self._pulling = context.broker.consumer_groups.pulling
+        self._pulling = context.broker.consumer_groups.pull_consumers
         self._answer = answer
         self._tell = tell
         self._replying = replying

@@ -26,7 +26,7 @@ class Places:
     ) -> None:
         """`pulling` are the pulls of the connection; `is_member` says whether the client is in a group."""
         self._broker = context.broker
-        self._places = context.broker.consumer_groups.pulling
+        self._places = context.broker.consumer_groups.pull_consumers
         self._answer = answer
         self._pulling = pulling
         self._is_member = is_member

@@ -87,7 +87,7 @@ class Pulling:
         self._context = context
         self._broker = context.broker
         self._members = context.broker.members
-        self._places = context.broker.consumer_groups.pulling
+        self._places = context.broker.consumer_groups.pull_consumers
         self._answer = answer
         self._store_host = store_host
         self._pump = Pump(transport)

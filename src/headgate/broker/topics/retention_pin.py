@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headgate.broker.repeated_failure import RepeatedFailure
 from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
-from headgate.broker.topics.trouble import Trouble
 from headgate.errors import BrokerError, LogError
 from headgate.ledger import Ledger
 from headgate.log import OffsetSpecification, Pin, pinned_bytes, read_pin
@@ -19,14 +19,14 @@ _PIN_MS = 1_000
 _PIN_WITHOUT_WRITER_MS = 10_000
 
 
-class Pinning:
+class RetentionPin:
     """The pin of one stream, as last written."""
 
     def __init__(self, stream: BrokerStream) -> None:
         self._stream = stream
         self._pinned = read_pin(stream.stream.path)
         self._pinned_ms = 0
-        self._trouble = Trouble()
+        self._trouble = RepeatedFailure()
 
     def is_due(self, now_ms: int) -> bool:
         """Whether it is time to check the pin again."""

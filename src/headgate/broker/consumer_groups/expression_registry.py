@@ -81,7 +81,7 @@ class _Changes:
         self.announced = {**earlier.announced, **self.announced}
 
 
-class Registering:
+class ExpressionRegistry:
     """The expressions of all consumer groups of a broker. All calls are made in its thread, and wait for no file.
 
     `streams_of` gives the streams that a topic has now, none for a missing topic. `settings` are for streams that have

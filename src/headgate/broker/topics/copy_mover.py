@@ -15,18 +15,24 @@ from typing import TypeVar
 
 import numpy as np
 
+from headgate.broker.delivery import (
+    MovedCopies,
+    Movement,
+    ReadCopy,
+    Refused,
+    TargetKind,
+    append_to_stream,
+)
 from headgate.broker.environment import Environment
+from headgate.broker.repeated_failure import RepeatedFailure
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.copies import ReadCopy
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN
-from headgate.broker.topics.following import Following
-from headgate.broker.topics.moving import MovedCopies, Movement, Refused, TargetKind, append_to_stream
-from headgate.broker.topics.numbers import sequence_number
-from headgate.broker.topics.queue import Queue
-from headgate.broker.topics.scheduling import Scheduling
-from headgate.broker.topics.sources import FAILED_RULES, SubscriptionSource
-from headgate.broker.topics.trouble import Trouble
-from headgate.broker.topics.waiting import due_of
+from headgate.broker.topics.scheduled_messages import due_of
+from headgate.broker.topics.scheduler import Scheduler
+from headgate.broker.topics.sequence_numbers import sequence_number
+from headgate.broker.topics.subqueue import Subqueue
+from headgate.broker.topics.subscription_source import FAILED_RULES, SubscriptionSource
+from headgate.broker.topics.topic_decider import TopicDecider
 from headgate.errors import HeadgateError, LogError, MessageGivenUpError, StreamFullError
 from headgate.ledger import Elsewhere, Ledger, Move, offset_of, redirect_moves, rule_of
 from headgate.topic import Origin, forwarded, with_origin
@@ -36,11 +42,11 @@ Message = TypeVar("Message", bound=bytes | Elsewhere)
 logger = logging.getLogger("headgate.broker")
 
 
-class Carrier:
+class CopyMover:
     """Appends moved copies to their targets.
 
     `name` is for logs; `copies` gives the moved copies; streams that `environment` finds know whether they take
-    messages. `queue_of` gives a small stream by kind and number of the subscription, None where that was removed;
+    messages. `subqueue_of` gives a small stream by kind and number of the subscription, None where that was removed;
     `name_of` gives the name of a subscription for users.
     """
 
@@ -50,9 +56,9 @@ class Carrier:
         ledger: Ledger,
         copies: MovedCopies,
         environment: Environment,
-        scheduling: Scheduling,
+        scheduler: Scheduler,
         *,
-        queue_of: Callable[[TargetKind, int], Queue | None],
+        subqueue_of: Callable[[TargetKind, int], Subqueue | None],
         name_of: Callable[[int], str],
     ) -> None:
         self.moved = 0
@@ -60,11 +66,11 @@ class Carrier:
         self._name = name
         self._ledger = ledger
         self._copies = copies
-        self._queue_of = queue_of
+        self._subqueue_of = subqueue_of
         self._name_of = name_of
         self._environment = environment
-        self._scheduling = scheduling
-        self._held: dict[str, Trouble] = {}
+        self._scheduler = scheduler
+        self._held: dict[str, RepeatedFailure] = {}
         """Targets that could not take their moves."""
 
     def is_due(self, now_ms: int) -> bool:
@@ -102,7 +108,7 @@ class Carrier:
                 self.moved += self._carry_to(target)
                 self._held.pop(target, None)
             except HeadgateError as error:
-                held = self._held.setdefault(target, Trouble())
+                held = self._held.setdefault(target, RepeatedFailure())
                 held.note(f"{self._name}: moves to {target} wait", error, now_ms)
             finally:
                 self._copies.forget()
@@ -115,7 +121,7 @@ class Carrier:
             return self._forward(name, target)
         if kind is TargetKind.WAITING:
             return self._forward_later(name, target)
-        queue = self._queue_of(kind, int(name))
+        queue = self._subqueue_of(kind, int(name))
         if queue is None:
             # Its subscription was removed with all its copies.
             ledger.moved(target, ledger.moves()[target][-1].sequence)
@@ -165,7 +171,7 @@ class Carrier:
         found = self._environment.find(name)
         if found is None:
             return self._redirect(target, Refused.MISSING, lambda _publisher: None)
-        waiting = self._scheduling.of(found)
+        waiting = self._scheduler.of(found)
         if found.refusal is not None:
             return self._redirect(target, Refused.DISABLED, waiting.last_sequence)
         self._copies.read_ahead(self._ledger.moves()[target])
@@ -202,9 +208,9 @@ class Carrier:
 class TopicCopies:
     """The copies that moves take from the subscriptions of a topic; see `MovedCopies`."""
 
-    def __init__(self, stream: BrokerStream, following: Following) -> None:
+    def __init__(self, stream: BrokerStream, decider: TopicDecider) -> None:
         self._path = stream.stream.path
-        self._following = following
+        self._topic_decider = decider
         self._read: dict[tuple[int, int], ReadCopy] = {}
         """Copies read ahead, by subscription and copy."""
 
@@ -215,7 +221,7 @@ class TopicCopies:
             if rule_of(move.copy) != FAILED_RULES:
                 copies[_subscription(move, Movement.decode(move.change))].append(move.copy)
         for number, own in copies.items():
-            source = SubscriptionSource(number, self._following.decider, self._following.reader)
+            source = SubscriptionSource(number, self._topic_decider.decider, self._topic_decider.reader)
             with contextlib.suppress(LogError):
                 for each in source.read(np.array(sorted(own), dtype=np.int64), max_bytes=BYTES_A_TURN):
                     self._read[number, each.copy] = each
@@ -227,7 +233,7 @@ class TopicCopies:
     def moved(self, move: Move, movement: Movement) -> tuple[bytes, Origin]:
         """The message of a move, and its origin. Raises LogError."""
         number = _subscription(move, movement)
-        decider, reader, offset = self._following.decider, self._following.reader, offset_of(move.copy)
+        decider, reader, offset = self._topic_decider.decider, self._topic_decider.reader, offset_of(move.copy)
         if rule_of(move.copy) == FAILED_RULES:
             if offset >= decider.next_offset:
                 raise LogError(f"offset {offset} is to be decided again", path=self._path)

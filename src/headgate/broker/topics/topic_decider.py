@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 
 from headgate.broker.environment import Environment, RunInWorker
+from headgate.broker.repeated_failure import RepeatedFailure
 from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
-from headgate.broker.topics.trouble import Trouble
 from headgate.errors import HeadgateError, LogError
 from headgate.scan.fetch import AppendedChunks
 from headgate.topic.deciding import CopyReader, Decider, Step
@@ -34,7 +34,7 @@ _MOST_REST_MS = 500
 that a burst is published undisturbed. The first step after a change of many rules takes seconds, and is no measure."""
 
 
-class Following:
+class TopicDecider:
     """The decider of a topic, and the reader of its copies, at work; in the broker's thread but for a worker's steps.
 
     `is_awaited` says whether a receiver waits for copies; `taken` is called after every step, `failed` after a failed
@@ -79,7 +79,7 @@ class Following:
         """The rest before a first step: it may be a whole one."""
         self._rest_until_ms = 0
         self._is_closed = False
-        self._trouble = Trouble()
+        self._trouble = RepeatedFailure()
 
     @property
     def is_behind(self) -> bool:

@@ -7,15 +7,15 @@ scheduled messages of that stream. Copies that a stream does not take become dea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, StrEnum
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
 
 from headgate.broker.duplicates import RecentIds
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.receiver import Properties
 from headgate.ledger import Elsewhere, Ledger, Made, Move, append_moves
 from headgate.message import (
     AmqpType,
@@ -28,6 +28,11 @@ from headgate.message import (
 )
 from headgate.message.lookup import locate_bytes
 from headgate.topic import DESCRIPTION_PROPERTY, REASON_PROPERTY, Origin, with_properties
+
+Properties = Mapping[str, object]
+"""Application properties that a copy gets, plain or typed JSON."""
+
+NO_PROPERTIES: Properties = MappingProxyType({})
 
 
 class TargetKind(StrEnum):

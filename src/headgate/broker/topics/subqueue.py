@@ -8,13 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.broker.consumption import Consumption
+from headgate.broker.delivery import Consumption, MovedCopies, StreamSource
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream, Storage
 from headgate.broker.topics.deferred import DeferredDispatcher, DeferredIndex
 from headgate.broker.topics.dispatcher import Dispatcher, Targets
-from headgate.broker.topics.moving import MovedCopies
-from headgate.broker.topics.sources import StreamSource
 from headgate.errors import HeadgateError, LogError
 from headgate.ledger import NEVER, Ledger, Move, append_moves, offset_of
 from headgate.log import Stream, StreamArguments, Writer, read_tail
@@ -22,7 +20,7 @@ from headgate.scan import MessageReader
 from headgate.topic import QUEUE_VIEW, SubscriptionSettings
 
 if TYPE_CHECKING:
-    from headgate.broker.topics.carrying import Carrier
+    from headgate.broker.topics.copy_mover import CopyMover
 
 IDLE_MS = 10_000
 """After this time without use the files of a small stream are closed; the next use opens them again."""
@@ -30,7 +28,7 @@ IDLE_MS = 10_000
 _SEGMENT_BYTES = 16 << 20
 
 
-class Queue:
+class Subqueue:
     """A small stream in a folder, made when the first message comes; its files are open while it is used."""
 
     def __init__(
@@ -41,16 +39,16 @@ class Queue:
         environment: Environment,
         *,
         settings: Callable[[], SubscriptionSettings],
-        carrier_of: Callable[[Ledger, MovedCopies], Carrier] | None = None,
+        mover_of: Callable[[Ledger, MovedCopies], CopyMover] | None = None,
         targets: Callable[[], Targets] = Targets,
-        touched: Callable[[Queue], None],
+        touched: Callable[[Subqueue], None],
     ) -> None:
-        """With `carrier_of` it holds deferred copies, which may go to `targets`; `carrier_of` gives their carrier."""
+        """With `mover_of` it holds deferred copies, which may go to `targets`; `mover_of` gives their mover."""
         self.name = name
         self._folder = folder
         self._storage = topic.storage
         self._settings = settings
-        self._carrier_of = carrier_of
+        self._mover_of = mover_of
         self._targets = targets
         self._now_ms = environment.now_ms
         self._touched = touched
@@ -59,7 +57,7 @@ class Queue:
         self._writer: Writer | None = None
         self._consumption: Consumption | None = None
         self._dispatcher: Dispatcher | None = None
-        self._carrier: Carrier | None = None
+        self._mover: CopyMover | None = None
         self._index = DeferredIndex()
         self._reader: MessageReader | None = None
         self._next_offset = 0
@@ -142,7 +140,7 @@ class Queue:
         self._reader = MessageReader(stream)
         self._next_offset = read_tail(stream).next_offset
         source = StreamSource(stream, self._reader, lambda: self._next_offset)
-        made = Dispatcher if self._carrier_of is None else functools.partial(DeferredDispatcher, index=self._index)
+        made = Dispatcher if self._mover_of is None else functools.partial(DeferredDispatcher, index=self._index)
         dispatcher = made(
             self.name,
             ledger.view(QUEUE_VIEW, 0),
@@ -152,9 +150,9 @@ class Queue:
             targets=self._targets,
             now_ms=self._now_ms,
         )
-        if self._carrier_of is not None:
+        if self._mover_of is not None:
             assert isinstance(dispatcher, DeferredDispatcher)
-            self._carrier = self._carrier_of(ledger, dispatcher)
+            self._mover = self._mover_of(ledger, dispatcher)
         dispatcher.count_unseen()
         self._consumption.add(dispatcher)
         self._consumption.expire(now_ms)
@@ -176,7 +174,7 @@ class Queue:
             self._consumption.expire(now_ms)
             self._consumption.dispatch(now_ms)
             self._consumption.commit(now_ms)
-            if self._consumption.trouble is None and self._carrier is not None and self._carrier.carry_out(now_ms):
+            if self._consumption.trouble is None and self._mover is not None and self._mover.carry_out(now_ms):
                 self._consumption.commit(now_ms)
             if self._consumption.ledger.is_broken and self._consumption.trouble is not None:
                 self.end(self._consumption.trouble)
@@ -189,7 +187,7 @@ class Queue:
         if consumption is not None and (
             consumption.trouble is not None
             or consumption.ledger.next_due_ms <= now_ms
-            or (self._carrier is not None and self._carrier.is_due(now_ms))
+            or (self._mover is not None and self._mover.is_due(now_ms))
         ):
             self._touched(self)
         is_waiting = consumption is not None and (consumption.ledger.next_due_ms < NEVER or consumption.ledger.moves())
@@ -228,7 +226,7 @@ class Queue:
             self._consumption.close()
         if self._reader is not None:
             self._reader.close()
-        self._consumption = self._dispatcher = self._carrier = self._reader = None
+        self._consumption = self._dispatcher = self._mover = self._reader = None
 
     def end_receivers(self, error: HeadgateError) -> None:
         """End the receivers; others may come later."""

@@ -13,7 +13,7 @@ logger = logging.getLogger("headgate.broker")
 
 
 @dataclass(slots=True)
-class Trouble:
+class RepeatedFailure:
     """The last failure, and when it happened."""
 
     text: str = ""

@@ -54,7 +54,7 @@ class _Indexed:
     trouble: str = ""
 
 
-class Indexing:
+class MatchIndexes:
     """The match indexes of the streams that a broker writes; all calls are made in the broker's thread."""
 
     def __init__(self, environment: Environment) -> None:

@@ -7,15 +7,15 @@ from collections.abc import ItemsView, Iterator
 
 import msgspec
 
-from headgate.broker.consumption import Consumption
+from headgate.broker.delivery import Consumption
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.dispatcher import Dispatcher
-from headgate.broker.topics.following import Following
-from headgate.broker.topics.queues import Queues
 from headgate.broker.topics.sessions import SessionDispatcher
-from headgate.broker.topics.sources import SubscriptionSource
-from headgate.broker.topics.subscription import ServedSubscription
+from headgate.broker.topics.subqueues import Subqueues
+from headgate.broker.topics.subscription import BrokerSubscription
+from headgate.broker.topics.subscription_source import SubscriptionSource
+from headgate.broker.topics.topic_decider import TopicDecider
 from headgate.errors import EntityDisabledError, HeadgateError, ResourceNotFoundError, did_you_mean
 from headgate.ledger import copy_number
 from headgate.topic import (
@@ -32,27 +32,27 @@ from headgate.topic import (
 )
 
 
-class ServedSubscriptions:
+class BrokerSubscriptions:
     """The subscriptions of one topic, in order of creation; in the broker's thread only."""
 
     def __init__(
         self,
         stream: BrokerStream,
         consumption: Consumption,
-        following: Following,
-        queues: Queues,
+        decider: TopicDecider,
+        subqueues: Subqueues,
         environment: Environment,
     ) -> None:
-        self.forwarding: list[ServedSubscription] = []
+        self.forwarding: list[BrokerSubscription] = []
         """The subscriptions that now forward their copies to other streams."""
         self._stream = stream
         self._consumption = consumption
-        self._following = following
-        self._queues = queues
+        self._topic_decider = decider
+        self._subqueues = subqueues
         self._now_ms = environment.now_ms
         self._history: RuleHistory | None = None
-        self._by_number: dict[int, ServedSubscription] = {}
-        self._by_name: dict[str, ServedSubscription] = {}
+        self._by_number: dict[int, BrokerSubscription] = {}
+        self._by_name: dict[str, BrokerSubscription] = {}
 
     @property
     def history(self) -> RuleHistory:
@@ -62,24 +62,24 @@ class ServedSubscriptions:
 
     # which there are
 
-    def __iter__(self) -> Iterator[ServedSubscription]:
+    def __iter__(self) -> Iterator[BrokerSubscription]:
         return iter(self._by_number.values())
 
     def __len__(self) -> int:
         return len(self._by_number)
 
-    def __getitem__(self, number: int) -> ServedSubscription:
+    def __getitem__(self, number: int) -> BrokerSubscription:
         return self._by_number[number]
 
-    def get(self, number: int) -> ServedSubscription | None:
+    def get(self, number: int) -> BrokerSubscription | None:
         """The subscription with a number; None where it was removed."""
         return self._by_number.get(number)
 
-    def items(self) -> ItemsView[int, ServedSubscription]:
+    def items(self) -> ItemsView[int, BrokerSubscription]:
         """All with their numbers."""
         return self._by_number.items()
 
-    def find(self, name: str) -> ServedSubscription:
+    def find(self, name: str) -> BrokerSubscription:
         """The subscription of that name, in any case of letters; ResourceNotFoundError."""
         found = self._by_name.get(folded(name))
         if found is None:
@@ -89,7 +89,7 @@ class ServedSubscriptions:
             )
         return found
 
-    def enabled(self, name: str) -> ServedSubscription:
+    def enabled(self, name: str) -> BrokerSubscription:
         """The same, for a new receiver. Raises ResourceNotFoundError, EntityDisabledError."""
         found = self.find(name)
         disabled = self._disabled(found)
@@ -101,7 +101,7 @@ class ServedSubscriptions:
 
     def follow(self) -> bool:
         """Open the views of new subscriptions, end those of removed ones; whether the rules have changed."""
-        history = self._following.decider.postings.history
+        history = self._topic_decider.decider.postings.history
         if history is self._history:
             return False
         self._history = history
@@ -119,14 +119,14 @@ class ServedSubscriptions:
                 found.version, found.settings = version, self._settings(version)
             if (disabled := self._disabled(self._by_number[number])) is not None:
                 self._by_number[number].dispatcher.end(disabled)
-                self._queues.end_receivers(number, disabled)
+                self._subqueues.end_receivers(number, disabled)
             elif version.forward_to is not None:
                 self._by_number[number].dispatcher.end(self._by_number[number].refusal())
         self._by_name = {folded(each.version.name): each for each in self._by_number.values()}
         self.forwarding = [each for each in self._by_number.values() if self._forwards_now(each)]
         return True
 
-    def _disabled(self, found: ServedSubscription) -> HeadgateError | None:
+    def _disabled(self, found: BrokerSubscription) -> HeadgateError | None:
         """The error for receivers of a subscription, or of its dead letters; None where they are accepted."""
         for what, status in (("topic", self.history.settings.status), ("subscription", found.version.settings.status)):
             if not status.gives_copies:
@@ -140,12 +140,12 @@ class ServedSubscriptions:
             return of_subscription
         return msgspec.structs.replace(of_subscription, default_time_to_live_ms=of_topic)
 
-    def _add(self, version: SubscriptionVersion, created_at: int) -> ServedSubscription:
+    def _add(self, version: SubscriptionVersion, created_at: int) -> BrokerSubscription:
         number = version.number
         view = self._consumption.ledger.view(view_key(number), copy_number(created_at))
         name = str(SubscriptionName(self._stream.name, version.name))
-        source = SubscriptionSource(number, self._following.decider, self._following.reader)
-        subscription = ServedSubscription(version, self._settings(version), source)
+        source = SubscriptionSource(number, self._topic_decider.decider, self._topic_decider.reader)
+        subscription = BrokerSubscription(version, self._settings(version), source)
         dispatcher = subscription.dispatcher = (
             SessionDispatcher(
                 name,
@@ -169,18 +169,18 @@ class ServedSubscriptions:
                 outlives=True,
             )
         )
-        self._queues.find(version)
+        self._subqueues.find(version)
         dispatcher.count_unseen()
         self._consumption.add(dispatcher)
         dispatcher.wake()
         return subscription
 
-    def _remove(self, found: ServedSubscription) -> None:
+    def _remove(self, found: BrokerSubscription) -> None:
         gone = ResourceNotFoundError("the subscription was removed", subject=found.dispatcher.name)
         found.dispatcher.end(gone)
         self._consumption.remove(found.dispatcher.view)
         self._consumption.ledger.drop(found.dispatcher.view.key)
-        self._queues.remove(found.version.number, gone)
+        self._subqueues.remove(found.version.number, gone)
         shutil.rmtree(subscription_folder(self._stream.stream, found.version.number), ignore_errors=True)
 
     def sweep_removed(self) -> None:
@@ -194,7 +194,7 @@ class ServedSubscriptions:
             if view_key(folder.name) not in known:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _forwards_now(self, found: ServedSubscription) -> bool:
+    def _forwards_now(self, found: BrokerSubscription) -> bool:
         return (
             found.version.forward_to is not None
             and found.settings.status is not SubscriptionStatus.DISABLED

@@ -1,33 +1,22 @@
 """Expiry of copies: the time to live of their subscription or that of their message, whichever is shorter.
 
-A copy is checked by itself before it is given out. Copies that are not received are swept once a second, oldest first:
-as messages lie in order of time, the sweep reads none of them, and knows only the time to live in the settings.
+A copy is checked by itself before it is given out. Copies that are not received are swept (`expiry_sweep`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.broker.delivery import ReadCopies
 from headgate.broker.stream import BrokerStream
-from headgate.broker.timing import is_over
-from headgate.broker.topics.copies import ReadCopies
-from headgate.broker.topics.trouble import Trouble
 from headgate.columns import FEW_ROWS
-from headgate.errors import HeadgateError, MessageError
-from headgate.ledger import copy_number
+from headgate.errors import MessageError
 from headgate.log import OffsetSpecification
 from headgate.log.format import windows
 from headgate.message import AmqpType, EncodedMessages, FieldReference, Message, Section
-
-if TYPE_CHECKING:
-    from headgate.broker.topics.dispatcher import Dispatcher
-
-SWEEP_MS = 1_000
 
 _TTL = FieldReference(Section.HEADER, position=2)
 _WITHOUT_HEADER = tuple(bytes((0x00, 0x53, each)) for each in Section if each > Section.HEADER)
@@ -96,56 +85,7 @@ _said_in_header = functools.lru_cache(maxsize=1024)(_decoded_ms)
 """Messages have few different headers."""
 
 
-class Sweep:
-    """Gives up the expired copies of one topic; `touch` asks for a turn."""
-
-    def __init__(
-        self, stream: BrokerStream, dispatchers: Callable[[], Iterable[Dispatcher]], touch: Callable[[], None]
-    ) -> None:
-        self._stream = stream
-        self._dispatchers = dispatchers
-        self._touch = touch
-        self._looked_ms = -SWEEP_MS
-        self._is_asked_for = False
-        self._trouble = Trouble()
-
-    def tick(self, now_ms: int) -> None:
-        """Once a second, ask for a turn if copies may have expired."""
-        if is_over(self._looked_ms, SWEEP_MS, now_ms):
-            self._looked_ms = now_ms
-            self._is_asked_for = any(map(_may_be_outlived, self._dispatchers()))
-            if self._is_asked_for:
-                self._touch()
-
-    def turn(self, now_ms: int) -> None:
-        """Give up some expired copies; asks for another turn if there may be more."""
-        if not self._is_asked_for:
-            return
-        try:
-            self._is_asked_for = self._run(now_ms)
-        except HeadgateError as error:
-            self._is_asked_for = False
-            self._trouble.note(f"topic {self._stream.name!r}: old copies stay", error, now_ms)
-        if self._is_asked_for:
-            self._touch()
-
-    def _run(self, now_ms: int) -> bool:
-        stops: dict[int, int] = {}
-        has_more = False
-        for dispatcher in filter(_may_be_outlived, self._dispatchers()):
-            lifetime_ms = dispatcher.settings().default_time_to_live_ms
-            assert lifetime_ms is not None
-            if lifetime_ms not in stops:
-                stops[lifetime_ms] = first_not_before(self._stream, now_ms - lifetime_ms + 1)
-            has_more |= dispatcher.outlive(copy_number(stops[lifetime_ms]))
-        return has_more
-
-
 def first_not_before(stream: BrokerStream, timestamp_ms: int) -> int:
     """The first offset of a stream at or after a time. Raises LogError."""
     with stream.guarded():
         return stream.stream.attach(OffsetSpecification.timestamp(timestamp_ms), now_ms=0).offset
-
-
-def _may_be_outlived(dispatcher: Dispatcher) -> bool:
-    return dispatcher.settings().default_time_to_live_ms is not None and dispatcher.counts().active > 0

@@ -1,22 +1,14 @@
-"""Where the copies of a view come from: the postings of a topic, or all messages of a stream without rules."""
+"""The copies of a subscription, from the postings of its topic."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.topics.copies import ReadCopies
+from headgate.broker.delivery import NO_COPIES, READ_FIRST, RULE_BITS, Found, ReadCopies, read_some
 from headgate.columns import total
-from headgate.errors import LogError, MessageGivenUpError, OffsetOutOfRangeError
 from headgate.ledger import MAX_RULE, copy_number, offset_of, rule_of
-from headgate.log import MessageCounts, Stream
 from headgate.message import EncodedMessages
-from headgate.message.lookup import MessageCollector
-from headgate.scan import MessageReader
 from headgate.topic.deciding import CopyReader, Decider
 
 Int64Array = NDArray[np.int64]
@@ -24,42 +16,10 @@ Int64Array = NDArray[np.int64]
 FAILED_RULES = MAX_RULE
 """The rule in the copy number of a dead letter whose message made rules of the subscription fail."""
 
-_RULE_BITS = MAX_RULE.bit_length()
-_READ_FIRST = 8
 _MOST_READ_FIRST = 256
-_READ_FACTOR = 4
 _AHEAD = 1024
 _KEPT_BYTES = 64 << 10
 _NOTHING = np.empty(0, dtype=np.int64)
-_NO_COPIES = ReadCopies(_NOTHING, _NOTHING, EncodedMessages.of([]))
-
-
-@dataclass(slots=True)
-class Found:
-    """Copies of a view, ascending; up to copy `searched` there are no others."""
-
-    copies: Int64Array
-    searched: int
-
-
-class CopySource(Protocol):
-    """Finds and reads copies for a dispatcher; not for several threads at once."""
-
-    def find(self, start: int, stop: int, limit: int) -> Found:
-        """At most `limit` copies at or above `start` and below `stop`, as far as they are decided."""
-
-    def read(self, copies: Int64Array, *, max_bytes: int) -> ReadCopies:
-        """The first of these copies, up to `max_bytes` but at least one if any is left; deleted ones are left out.
-
-        The last one shows how far the read went; it stops before damage. Raises LogError where damage comes first.
-        """
-
-    def count(self, start: int, stop: int) -> int:
-        """The number of decided copies at or above `start` and below `stop`."""
-
-    @property
-    def end(self) -> int:
-        """The copy behind all decided ones."""
 
 
 class SubscriptionSource:
@@ -76,10 +36,10 @@ class SubscriptionSource:
         self._reader = reader
         self._ahead_start = 0
         self._ahead = Found(_NOTHING, 0)
-        self._read_ahead = _NO_COPIES
+        self._read_ahead = NO_COPIES
         self._given_ahead = 0
         """How many of the copies read ahead were given."""
-        self._read_first = _READ_FIRST
+        self._read_first = READ_FIRST
         """How many copies the next read begins with, by the size of the last ones."""
 
     def find(self, start: int, stop: int, limit: int) -> Found:
@@ -119,12 +79,12 @@ class SubscriptionSource:
         left = limit
         for runs in self._postings.runs(self._number, offset_of(start)):
             # Of the message at `start` some copies may lie before it.
-            firsts = np.maximum(runs.firsts, start - runs.rules + MAX_RULE >> _RULE_BITS)
+            firsts = np.maximum(runs.firsts, start - runs.rules + MAX_RULE >> RULE_BITS)
             lengths = np.clip(runs.stops - firsts, 0, left)
             enough = int(np.searchsorted(np.cumsum(lengths), left)) + 1
             firsts, lengths, rules = firsts[:enough], lengths[:enough], runs.rules[:enough]
             within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            copies = (np.repeat(firsts, lengths) + within << _RULE_BITS) | np.repeat(rules, lengths)
+            copies = (np.repeat(firsts, lengths) + within << RULE_BITS) | np.repeat(rules, lengths)
             parts.append(copies[:left])
             left -= len(parts[-1])
             if not left:
@@ -141,10 +101,10 @@ class SubscriptionSource:
         wanted = copies if len(copies) >= self._read_first else self._with_next(copies)
 
         def read_part(part: Int64Array) -> tuple[Int64Array, EncodedMessages]:
-            batch = self._reader.read(self._number, part >> _RULE_BITS, part & MAX_RULE)
+            batch = self._reader.read(self._number, part >> RULE_BITS, part & MAX_RULE)
             return batch.timestamps_ms, batch.messages
 
-        read = _read_some(
+        read = read_some(
             wanted,
             read_part,
             first=self._read_first,
@@ -153,7 +113,7 @@ class SubscriptionSource:
             behind=known,
         )
         size_bytes = total(read.messages.lengths)
-        self._read_first = max(_READ_FIRST, min(_KEPT_BYTES * len(read) // (size_bytes + 1), _MOST_READ_FIRST))
+        self._read_first = max(READ_FIRST, min(_KEPT_BYTES * len(read) // (size_bytes + 1), _MOST_READ_FIRST))
         asked = int(read.copies.searchsorted(copies[-1], side="right"))
         if asked == len(read):
             self._forget_ahead()
@@ -162,13 +122,13 @@ class SubscriptionSource:
         return read.take(slice(asked))
 
     def _forget_ahead(self) -> None:
-        self._read_ahead, self._given_ahead = _NO_COPIES, 0
+        self._read_ahead, self._given_ahead = NO_COPIES, 0
 
     def _known(self, copies: Int64Array, max_bytes: int) -> tuple[ReadCopies, Int64Array]:
         """The first of some copies that were read ahead, up to `max_bytes`, and the copies still to be read."""
         ahead, first = self._read_ahead, self._given_ahead
         if first == len(ahead):
-            return _NO_COPIES, copies
+            return NO_COPIES, copies
         if ahead.copies[first] != copies[0]:
             first = int(ahead.copies.searchsorted(copies[0]))
         known = ahead.take(slice(first, first + len(copies)))
@@ -178,7 +138,7 @@ class SubscriptionSource:
             count = min(count, int(np.cumsum(known.messages.lengths[:count]).searchsorted(max_bytes)) + 1)
             known = known.take(slice(count))
         elif len(known) and known.copies[0] != copies[0]:
-            known = _NO_COPIES
+            known = NO_COPIES
         # The next request goes on behind the copies given now.
         self._given_ahead = first + len(known)
         if self._given_ahead == len(ahead):
@@ -200,7 +160,7 @@ class SubscriptionSource:
         """
         deleted = int(copies.searchsorted(copy_number(self._decider.first_offset)))
         kept = copies[deleted:]
-        return deleted, self._postings.session_ids(self._number, kept >> _RULE_BITS, kept & MAX_RULE)
+        return deleted, self._postings.session_ids(self._number, kept >> RULE_BITS, kept & MAX_RULE)
 
     def count(self, start: int, stop: int) -> int:
         """See `CopySource`."""
@@ -229,105 +189,3 @@ class SubscriptionSource:
     def end(self) -> int:
         """See `CopySource`."""
         return copy_number(self._decider.next_offset)
-
-
-class StreamSource:
-    """The messages of a stream that has no rules; each is one plain copy."""
-
-    def __init__(self, stream: Stream, reader: MessageReader, next_offset: Callable[[], int]) -> None:
-        """`next_offset` gives the offset behind the last message."""
-        self._stream = stream
-        self._reader = reader
-        self._counts = MessageCounts()
-        self._next_offset = next_offset
-
-    def find(self, start: int, stop: int, limit: int) -> Found:
-        """See `CopySource`."""
-        first, behind = self._offsets(start, stop)
-        # Tracking chunks, few among the messages, are searched with them.
-        searched = min(first + limit, behind)
-        offsets = self._counts.messages(self._stream, first, searched)
-        while len(offsets) < limit and searched < behind:
-            more = min(searched + limit, behind)
-            offsets = np.append(offsets, self._counts.messages(self._stream, searched, more))[:limit]
-            searched = more if len(offsets) < limit else int(offsets[-1]) + 1
-        return Found(offsets << _RULE_BITS, max(start, copy_number(searched)))
-
-    def read(self, copies: Int64Array, *, max_bytes: int) -> ReadCopies:
-        """See `CopySource`."""
-
-        def read(part: Int64Array) -> tuple[Int64Array, EncodedMessages]:
-            batch = self._reader.read(part >> _RULE_BITS)
-            return batch.timestamps_ms, batch.messages
-
-        first_offset = self._stream.first_offset
-        return _read_some(copies, read, first=_READ_FIRST, max_bytes=max_bytes, first_offset=first_offset)
-
-    def count(self, start: int, stop: int) -> int:
-        """See `CopySource`."""
-        return self._counts.between(self._stream, *self._offsets(start, stop))
-
-    def _offsets(self, start: int, stop: int) -> tuple[int, int]:
-        """The range of offsets whose plain copies lie between two copies."""
-        first = offset_of(start) + (1 if rule_of(start) else 0)
-        behind = offset_of(stop) + (1 if rule_of(stop) else 0)
-        first = max(first, self._stream.first_offset())
-        return first, max(first, min(behind, self._next_offset()))
-
-    @property
-    def end(self) -> int:
-        """See `CopySource`."""
-        return copy_number(self._next_offset())
-
-
-def _read_some(
-    copies: Int64Array,
-    read: Callable[[Int64Array], tuple[Int64Array, EncodedMessages]],
-    *,
-    first: int,
-    max_bytes: int,
-    first_offset: Callable[[], int],
-    behind: ReadCopies = _NO_COPIES,
-) -> ReadCopies:
-    """Read the first of some copies: `first` of them, then more at a time, as their sizes are not known.
-
-    The result begins with the copies in `behind`, which precede them.
-    """
-    collector = MessageCollector()
-    found, times = [], []
-    if len(behind):
-        collector.add(behind.messages)
-        found.append(behind.copies)
-        times.append(behind.timestamps_ms)
-    stop_bytes = collector.size_bytes + max_bytes
-    begin, count = 0, first
-    while begin < len(copies) and collector.size_bytes < stop_bytes:
-        part = kept = copies[begin : begin + count]
-        try:
-            timestamps_ms, messages = read(part)
-        except MessageGivenUpError:
-            # Read the remaining ones one by one.
-            if len(part) > 1:
-                count = 1
-                continue
-            kept, timestamps_ms, messages = part[:0], _NOTHING, EncodedMessages.of([])
-        except OffsetOutOfRangeError:
-            kept = part[part >= copy_number(first_offset())]
-            timestamps_ms, messages = read(kept) if len(kept) else (_NOTHING, EncodedMessages.of([]))
-        except LogError:
-            # Read the copies before the damage one by one.
-            if len(part) == 1 and not found:
-                raise
-            if len(part) == 1:
-                break
-            count = 1
-            continue
-        collector.add(messages)
-        found.append(kept)
-        times.append(timestamps_ms)
-        begin += len(part)
-        if count > 1:
-            count *= _READ_FACTOR
-    if len(found) == 1:
-        return ReadCopies(found[0], times[0], collector.take())
-    return ReadCopies(np.concatenate(found), np.concatenate(times), collector.take()) if found else _NO_COPIES

@@ -26,6 +26,10 @@ Settled = Callable[[list[bool] | HeadgateError], None]
 """
 
 
+def nobody_asks(_result: list[bool] | HeadgateError) -> None:
+    """For callers that do not wait for the answer."""
+
+
 class ViewDispatcher(Protocol):
     """The dispatcher of one view: of a subscription, of a small stream, or of a consumer group."""
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.waiting import WaitingMessages
+from headgate.broker.topics.scheduled_messages import ScheduledMessages
 from headgate.errors import BrokerError, HeadgateError, LogError
 from headgate.log import STREAMS_FOLDER, name_of_folder
 from headgate.topic import WAITING_NAME, waiting_folder
@@ -19,18 +19,18 @@ _OPENED_A_TICK = 4
 logger = logging.getLogger("headgate.broker")
 
 
-class Scheduling:
+class Scheduler:
     """The scheduled messages of one broker's streams; in its thread only."""
 
     def __init__(self, environment: Environment, know_status: Callable[[BrokerStream], None]) -> None:
         """`know_status` lets a stream know whether its topic takes messages."""
         self._environment = environment
         self._know_status = know_status
-        self._waiting: dict[BrokerStream, WaitingMessages] = {}
+        self._waiting: dict[BrokerStream, ScheduledMessages] = {}
         self._touched: dict[BrokerStream, None] = {}
         self._to_open: list[str] | None = None
 
-    def of(self, stream: BrokerStream) -> WaitingMessages:
+    def of(self, stream: BrokerStream) -> ScheduledMessages:
         """The scheduled messages of a stream. Raises LogError for a topic that cannot be read."""
         self._know_status(stream)
         waiting = self._waiting.get(stream)
@@ -39,7 +39,7 @@ class Scheduling:
             def touched() -> None:
                 self._touch(stream)
 
-            waiting = self._waiting[stream] = WaitingMessages(stream, replace(self._environment, wake=touched))
+            waiting = self._waiting[stream] = ScheduledMessages(stream, replace(self._environment, wake=touched))
         return waiting
 
     def count(self, stream: BrokerStream) -> int:

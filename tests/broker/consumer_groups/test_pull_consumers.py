@@ -12,8 +12,8 @@ from hypothesis import given
 
 from examples import examples
 from group_lab import INVISIBLE_MS, GroupLab, message
-from headgate.broker.consumer_groups import PulledQueue, Pulling, RetryQueue
-from headgate.broker.consumer_groups.pulling import HELD_MS, WRITTEN_MS
+from headgate.broker.consumer_groups import PullConsumers, PulledQueue, RetryQueue
+from headgate.broker.consumer_groups.pull_consumers import HELD_MS, WRITTEN_MS
 from headgate.broker.consumer_groups.view import PULLED_MS
 from headgate.errors import HeadgateError, PreconditionFailedError
 
@@ -28,8 +28,8 @@ def lab(tmp_path: Path) -> Iterator[GroupLab]:
     lab.broker.close()
 
 
-def pulling(lab: GroupLab) -> Pulling:
-    return lab.broker.consumer_groups.pulling
+def pulling(lab: GroupLab) -> PullConsumers:
+    return lab.broker.consumer_groups.pull_consumers
 
 
 def pull(lab: GroupLab, offset: int = 0, *, queue: int = 0) -> None:

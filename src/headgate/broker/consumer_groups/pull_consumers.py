@@ -14,11 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headgate.broker.consumer_groups.pulled_queue import PulledQueue
-from headgate.broker.consumer_groups.receiving import Received, ReceivedMessage, ReceiveRequest, Receiving
+from headgate.broker.consumer_groups.receive_requests import PendingReceive, Received, ReceivedMessage, ReceiveRequest
 from headgate.broker.consumer_groups.view import GroupView
 from headgate.broker.consumer_groups.views import GroupViews
-from headgate.broker.consumption import Settled
-from headgate.broker.topics import nobody_asks
+from headgate.broker.delivery import Settled, nobody_asks
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError
 
 WRITTEN_MS = 500
@@ -59,7 +58,7 @@ class RetryQueue:
         self._now_ms = now_ms
         self._held: OrderedDict[int, Again] = OrderedDict()
         self._held_bytes = 0
-        self._receiving: Receiving | None = None
+        self._receiving: PendingReceive | None = None
         self._streams: list[str] = []
         """The streams that it receives from."""
         self._waiting: dict[Callable[[], None], None] = {}
@@ -123,8 +122,8 @@ class RetryQueue:
                 return
             self._hold(used, result.messages)
 
-        request = ReceiveRequest(self.group, used, None, None, min(room, 32), HELD_MS, received, takes_fresh=False)
-        receiving: Receiving | None = None
+        request = ReceiveRequest(self.group, used, None, None, min(room, 32), HELD_MS, received, takes_new=False)
+        receiving: PendingReceive | None = None
         try:
             receiving = self._receiving = self._views.receive(request)
         except (BrokerError, LogError) as error:
@@ -228,7 +227,7 @@ class RetryQueue:
         self._waiting.clear()
 
 
-class Pulling:
+class PullConsumers:
     """The places of members that read for themselves, in the queues of all streams; in the broker's thread only."""
 
     def __init__(self, views: GroupViews, now_ms: Callable[[], int]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from brokers import SetClock, open_broker, open_session, publish
-from headgate.broker import IndexLag, indexing
+from headgate.broker import IndexLag, match_indexes
 from headgate.broker.broker import FLUSH_MS, Broker
 from headgate.broker.session import Session
 from headgate.derived.match_index import growing
@@ -33,7 +33,7 @@ class Worker:
         self.given.append((work, ended))
 
     def run(self) -> None:
-        indexing.run_here(*self.given.pop(0))
+        match_indexes.run_here(*self.given.pop(0))
 
 
 def register(root: Path, *, switched_on: bool = True) -> None:
@@ -140,7 +140,7 @@ def test_filters_that_come_late_are_filled_in_where_nothing_is_written(tmp_path:
 
 
 def test_registries_of_many_streams_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexing, "_LOOKED_AT", 1)
+    monkeypatch.setattr(match_indexes, "_LOOKED_AT", 1)
     clock, worker = SetClock(), Worker()
     broker, session = opened(tmp_path, clock, worker)
     for name in ("orders", "other", "third"):
@@ -245,7 +245,7 @@ def test_a_registry_that_is_damaged_is_told_once_and_keeps_nobody_from_publishin
     registry.unlink()
     register(tmp_path)
     publish(broker, publisher, orders(1))
-    tick(broker, clock, indexing.RETRY_MS)
+    tick(broker, clock, match_indexes.RETRY_MS)
     assert indexed_messages(tmp_path) == 4
     broker.close()
 
@@ -276,7 +276,7 @@ def test_an_index_that_is_behind_for_long_is_told_to_be_behind_for_long(tmp_path
     publish(broker, publisher, orders(1))
     tick(broker, clock)
     worker.run()
-    for _ in range(indexing._MARKS):
+    for _ in range(match_indexes._MARKS):
         publish(broker, publisher, orders(1))
         tick(broker, clock)
     worker.given.pop()

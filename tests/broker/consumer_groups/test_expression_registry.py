@@ -9,7 +9,7 @@ import pytest
 
 from brokers import Background, SetClock, open_broker, open_session
 from headgate.broker.broker import Broker
-from headgate.broker.consumer_groups.registering import CLEAN_MS, LOOK_MS, RETRY_MS
+from headgate.broker.consumer_groups.expression_registry import CLEAN_MS, LOOK_MS, RETRY_MS
 from headgate.broker.settings import BrokerSettings
 from headgate.derived.match_index.registry import KEPT_DEAD_MS, REGISTRY_NAME, Announcement, FilterRegistry
 from headgate.derived.match_index.settings import IndexSettings
@@ -41,7 +41,7 @@ class Lab:
 
     def announce(self, client: str, **topics: Announcement) -> list[str]:
         """A heartbeat of the group `billing`; gives the topics whose expressions were refused."""
-        return sorted(self.broker.registering.announce("billing", client, topics))
+        return sorted(self.broker.expressions.announce("billing", client, topics))
 
     def tick(self, delay_ms: int = SECOND_MS) -> int:
         """Time passes, and the worker does what it is given; gives how many jobs that were."""
@@ -71,9 +71,9 @@ def sql(text: str, version: int = 1) -> Announcement:
 
 def test_what_a_member_announces_is_in_force_at_once_and_registered_soon_with_every_queue(lab: Lab) -> None:
     assert lab.announce("a", orders=sql("x = 1"), events=sql("y > 2", 7)) == []
-    in_force = lab.broker.registering.expression("billing", "events")
+    in_force = lab.broker.expressions.expression("billing", "events")
     assert in_force is not None and in_force.filter.text == "y > 2"
-    assert lab.broker.registering.expression("other", "events") is None
+    assert lab.broker.expressions.expression("other", "events") is None
     assert lab.registered("orders") == {}
     assert lab.tick() == 1
     assert lab.registered("orders") == {"billing#orders": ("x = 1", 1, True)}
@@ -99,16 +99,16 @@ def test_a_heartbeat_that_says_the_same_brings_no_work(lab: Lab) -> None:
 def test_tags_and_empty_expressions_are_nothing_to_register(lab: Lab) -> None:
     assert lab.announce("a", orders=Announcement("A || B", "tags", 1), audit=sql("")) == []
     assert lab.tick() == 0
-    assert lab.broker.registering.expression("billing", "orders") is None
+    assert lab.broker.expressions.expression("billing", "orders") is None
 
 
 def test_an_illegal_expression_comes_back_with_the_reason_each_time_and_ends_the_old_one(lab: Lab) -> None:
     lab.announce("a", orders=sql("x = 1"), audit=sql("x = 1"))
     lab.tick()
     for _ in range(2):
-        refused = lab.broker.registering.announce("billing", "a", {"orders": sql("x =", 2), "audit": sql("x = 1")})
+        refused = lab.broker.expressions.announce("billing", "a", {"orders": sql("x =", 2), "audit": sql("x = 1")})
         assert list(refused) == ["orders"] and "x =" in str(refused["orders"])
-    assert lab.broker.registering.expression("billing", "orders") is None
+    assert lab.broker.expressions.expression("billing", "orders") is None
     lab.tick()
     assert lab.registered("orders") == {}
     assert lab.registered("audit") == {"billing#audit": ("x = 1", 1, True)}
@@ -121,12 +121,12 @@ def test_an_expression_is_alive_while_a_member_lists_its_topic(lab: Lab) -> None
     lab.tick()
     lab.announce("a", audit=sql("x = 1"))
     assert lab.tick() == 0
-    lab.broker.registering.leave("billing", "b")
-    lab.broker.registering.leave("billing", "b")
+    lab.broker.expressions.leave("billing", "b")
+    lab.broker.expressions.leave("billing", "b")
     lab.tick()
     assert lab.registered("orders") == {"billing#orders": ("x = 1", 1, False)}
     assert lab.registered("audit") == {"billing#audit": ("x = 1", 1, True)}
-    lab.broker.registering.leave("billing", "a")
+    lab.broker.expressions.leave("billing", "a")
     lab.announce("c", orders=sql("x = 1"))
     lab.tick()
     assert lab.registered("orders") == {"billing#orders": ("x = 1", 1, True)}
@@ -134,7 +134,7 @@ def test_an_expression_is_alive_while_a_member_lists_its_topic(lab: Lab) -> None
 
 
 def test_a_request_says_what_a_member_asks_of_one_topic(lab: Lab) -> None:
-    registering = lab.broker.registering
+    registering = lab.broker.expressions
     assert registering.subscribe("billing", "a", "orders", sql("x = 1", 10)) is None
     assert registering.subscribe("billing", "a", "audit", sql("x =", 10)) is not None
     lab.tick()
@@ -210,7 +210,7 @@ def test_a_stream_that_is_gone_is_forgotten(lab: Lab, caplog: pytest.LogCaptureF
 
 def test_an_id_that_cannot_be_shown_is_left_out(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="headgate.broker"):
-        lab.broker.registering.announce("a\nb", "client", {"orders": sql("x = 1")})
+        lab.broker.expressions.announce("a\nb", "client", {"orders": sql("x = 1")})
         lab.announce("a", orders=sql("x = 1"))
         lab.tick()
     assert [record.getMessage().count("filter id") for record in caplog.records] == [1]

@@ -23,16 +23,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.consumption import Consumption
+from headgate.broker.delivery import (
+    Consumption,
+    CopyState,
+    ReadCopy,
+    StreamSource,
+    TargetKind,
+    append_to_stream,
+)
 from headgate.broker.duplicates import RecentIds, digests_of
 from headgate.broker.environment import Environment
+from headgate.broker.repeated_failure import RepeatedFailure
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.copies import CopyState, ReadCopy
 from headgate.broker.topics.dispatcher import BYTES_A_TURN
-from headgate.broker.topics.moving import TargetKind, append_to_stream
-from headgate.broker.topics.queue import IDLE_MS, small_stream
-from headgate.broker.topics.sources import StreamSource
-from headgate.broker.topics.trouble import Trouble
+from headgate.broker.topics.subqueue import IDLE_MS, small_stream
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError, StreamReadOnlyError
 from headgate.ledger import NO_COPY, Elsewhere, Ledger, Made, Move, append_moves, copy_number, offset_of
 from headgate.log import MAX_MESSAGES, Entries, Run, Writer, decode_headers
@@ -68,7 +72,7 @@ class _Asked:
     then: Scheduled
 
 
-class WaitingMessages:
+class ScheduledMessages:
     """The scheduled messages of one stream, in the broker's thread only; files are open while some wait."""
 
     def __init__(self, stream: BrokerStream, environment: Environment) -> None:
@@ -82,7 +86,7 @@ class WaitingMessages:
         self._asked: list[_Asked] = []
         self._open: _Waiting | None = None
         self._used_ms = self._now_ms()
-        self._trouble = Trouble()
+        self._trouble = RepeatedFailure()
 
     # what users ask
 
@@ -363,7 +367,7 @@ class _Waiting:
         ids: RecentIds | None,
         now_ms: int,
     ) -> int:
-        """See `WaitingMessages`."""
+        """See `ScheduledMessages`."""
         if self.consumption.trouble is not None:
             raise self.consumption.trouble
         new_ids = None if ids is None else ids.about_to_write(now_ms)
@@ -384,7 +388,7 @@ class _Waiting:
         return taken
 
     def last_sequence(self, publisher: str) -> int | None:
-        """See `WaitingMessages`."""
+        """See `ScheduledMessages`."""
         return self._writer.last_sequence(publisher)
 
     def _next_number(self) -> int:
@@ -409,7 +413,7 @@ class _Waiting:
         return copy_number(min(first, self._writer.next_offset))
 
     def peek(self, from_number: int, limit: int) -> tuple[list[ReadCopy], int]:
-        """See `WaitingMessages`."""
+        """See `ScheduledMessages`."""
         copies = self._view.unsettled(self._first_from(from_number), limit)
         read = self._source.read(copies, max_bytes=BYTES_A_TURN) if len(copies) else []
         found = [

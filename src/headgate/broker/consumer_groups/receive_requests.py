@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headgate.broker.topics import GivenCopies
+from headgate.broker.delivery import GivenCopies
 from headgate.errors import HeadgateError
 from headgate.evaluate import Filter
 from headgate.ledger import offset_of
@@ -52,7 +52,7 @@ class ReceiveRequest:
     """A request of one group member for at most `count` messages of some queues, for `invisible_ms`.
 
     `filter` is for fresh messages, `filter_again` for messages that come again; a message for which its filter is not
-    true counts as consumed. Without `takes_fresh` only messages that come again are given. `then` is called once, in
+    true counts as consumed. Without `takes_new` only messages that come again are given. `then` is called once, in
     the broker's thread.
     """
 
@@ -63,10 +63,10 @@ class ReceiveRequest:
     count: int
     invisible_ms: int
     then: Callable[[Received | HeadgateError], None]
-    takes_fresh: bool = True
+    takes_new: bool = True
 
 
-class Receiving:
+class PendingReceive:
     """A request at work; made by `ConsumerGroups.receive`."""
 
     __slots__ = (

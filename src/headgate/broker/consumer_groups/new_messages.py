@@ -16,7 +16,7 @@ from headgate.scan import ScanBatch, ScanCounters
 from headgate.scan.engine import Scan
 
 
-class FreshMessages:
+class NewMessages:
     """Reads on from a position of one stream, with one filter at a time; in the broker's thread but for long scans."""
 
     def __init__(

@@ -61,7 +61,7 @@ class _Damage:
         return is_same_file and (before.st_mtime_ns == now.st_mtime_ns or now.st_size > before.st_size)
 
 
-class Troubles:
+class KnownDamage:
     """The known damage of streams; for several threads."""
 
     def __init__(self) -> None:

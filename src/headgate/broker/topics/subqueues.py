@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from headgate.broker.delivery import MovedCopies, TargetKind
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.carrying import Carrier
+from headgate.broker.topics.copy_mover import CopyMover
 from headgate.broker.topics.dispatcher import Targets
-from headgate.broker.topics.moving import MovedCopies, TargetKind
-from headgate.broker.topics.queue import Queue
+from headgate.broker.topics.subqueue import Subqueue
 from headgate.errors import HeadgateError, LogError
 from headgate.ledger import Ledger
 from headgate.topic import (
@@ -24,7 +24,7 @@ from headgate.topic import (
 )
 
 
-class Queues:
+class Subqueues:
     """The small streams of one topic, by kind and number of the subscription; without any they cost nothing."""
 
     def __init__(
@@ -34,20 +34,20 @@ class Queues:
         *,
         settings_of: Callable[[int], SubscriptionSettings],
         targets_of: Callable[[int], Targets],
-        carrier_of: Callable[[Ledger, MovedCopies], Carrier],
+        mover_of: Callable[[Ledger, MovedCopies], CopyMover],
     ) -> None:
-        """`settings_of` and `targets_of` give those in force for a subscription, by its number; `carrier_of` gives the
-        carrier of deferred copies to its dead letters.
+        """`settings_of` and `targets_of` give those in force for a subscription, by its number; `mover_of` gives the
+        mover of deferred copies to its dead letters.
         """
         self._stream = stream
         self._environment = environment
         self._settings_of = settings_of
         self._targets_of = targets_of
-        self._carrier_of = carrier_of
-        self._queues: dict[tuple[TargetKind, int], Queue] = {}
-        self._open: dict[Queue, None] = {}
-        self._touched: dict[Queue, None] = {}
-        self._uncounted: list[Queue] = []
+        self._mover_of = mover_of
+        self._queues: dict[tuple[TargetKind, int], Subqueue] = {}
+        self._open: dict[Subqueue, None] = {}
+        self._touched: dict[Subqueue, None] = {}
+        self._uncounted: list[Subqueue] = []
 
     def find(self, version: SubscriptionVersion) -> None:
         """Note the small streams that a subscription has on disk. Cost: one `stat` where it has none."""
@@ -55,17 +55,17 @@ class Queues:
             found = [self.get(kind, version) for kind in (TargetKind.DEAD_LETTERS, TargetKind.DEFERRED)]
             self._uncounted += [queue for queue in found if queue.known_count is None]
 
-    def get(self, kind: TargetKind, version: SubscriptionVersion) -> Queue:
+    def get(self, kind: TargetKind, version: SubscriptionVersion) -> Subqueue:
         """A small stream of a subscription; its files are made when the first message comes."""
         queue = self._queues.get((kind, version.number))
         if queue is None:
             queue = self._queues[kind, version.number] = self._made(kind, version)
         return queue
 
-    def _made(self, kind: TargetKind, version: SubscriptionVersion) -> Queue:
+    def _made(self, kind: TargetKind, version: SubscriptionVersion) -> Subqueue:
         topic, stream, number = self._stream.name, self._stream.stream, version.number
         if kind is TargetKind.DEAD_LETTERS:
-            return Queue(
+            return Subqueue(
                 str(SubscriptionName(topic, version.name, is_dead_letter=True)),
                 dead_letters_folder(stream, number),
                 self._stream,
@@ -73,18 +73,18 @@ class Queues:
                 settings=_settings,
                 touched=self._was_touched,
             )
-        return Queue(
+        return Subqueue(
             f"{SubscriptionName(topic, version.name)}/$Deferred",
             deferred_folder(stream, number),
             self._stream,
             self._environment,
             settings=lambda: self._settings_of(number),
             targets=lambda: self._targets_of(number),
-            carrier_of=self._carrier_of,
+            mover_of=self._mover_of,
             touched=self._was_touched,
         )
 
-    def _was_touched(self, queue: Queue) -> None:
+    def _was_touched(self, queue: Subqueue) -> None:
         self._open[queue] = self._touched[queue] = None
         self._environment.wake()
 

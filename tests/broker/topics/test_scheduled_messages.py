@@ -12,7 +12,7 @@ import pytest
 from brokers import START_MS, scan
 from failing_disk import Disk
 from headgate.broker import BrokerTopic, ConsumerOptions, ReadCopy
-from headgate.broker.topics import WaitingMessages
+from headgate.broker.topics import ScheduledMessages
 from headgate.errors import (
     EntityDisabledError,
     MessageError,
@@ -72,12 +72,12 @@ class Schedule:
         return [_color(message) for _, message in read_messages(stream)]
 
     @property
-    def messages(self) -> WaitingMessages:
-        return self.lab.broker.topics.scheduling.of(self.lab.broker.catalogue.get(self.stream))
+    def messages(self) -> ScheduledMessages:
+        return self.lab.broker.topics.scheduler.of(self.lab.broker.catalogue.get(self.stream))
 
     @property
     def waiting(self) -> int:
-        return self.lab.broker.topics.scheduling.count(self.lab.broker.catalogue.get(self.stream))
+        return self.lab.broker.topics.scheduler.count(self.lab.broker.catalogue.get(self.stream))
 
 
 def _color(message: bytes) -> object:
@@ -142,8 +142,8 @@ def test_messages_of_one_call_may_be_due_at_several_times(schedule: Schedule) ->
 def test_more_messages_than_one_turn_moves_are_all_published(
     schedule: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.broker.topics.waiting._MOVED_A_TURN", 3)
-    monkeypatch.setattr("headgate.broker.topics.waiting._READ_BYTES", 50)
+    monkeypatch.setattr("headgate.broker.topics.scheduled_messages._MOVED_A_TURN", 3)
+    monkeypatch.setattr("headgate.broker.topics.scheduled_messages._READ_BYTES", 50)
     colors = [f"c{number}" for number in range(10)]
     schedule.later(*map(colored, colors))
     schedule.lab.turn(after_ms=5_000)

@@ -3,8 +3,7 @@
     RocketMessage, to_amqp, from_amqp    a message, and the AMQP 1.0 message that it is stored as
     amqp_of_sent                         what is stored, of a property text and a body
     read_properties, property_text       property texts; `write_properties`: of bytes
-    stable_id                            the id of a message that has none; `identity_digits`: what it begins with
-    system_names, widths                 tables for kernels
+    stable_id                            the id of a message that has none
     Status, refused                      status codes, and refusals with one
     check_…, Limits, delay_ms            what clients may send; delay levels
     ReceiptHandle, receipt_handles       what settles a delivery
@@ -64,11 +63,9 @@ if TYPE_CHECKING:
         RocketMessage,
         amqp_of_sent,
         from_amqp,
-        identity_digits,
         stable_id,
         to_amqp,
     )
-    from headgate.protocols.rocketmq.names import system_names, widths
     from headgate.protocols.rocketmq.properties import (
         MAX_PROPERTIES_BYTES,
         property_text,

@@ -24,9 +24,9 @@ from headgate.log.offsets import OffsetSpecification
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.client import ClientConnection, ClientEvent, Opened
 from headgate.protocols.stream.codes import Command
-from headgate.protocols.stream.delivery import DELIVER_HEAD_BYTES
+from headgate.protocols.stream.deliver_frames import DELIVER_HEAD_BYTES
 from headgate.protocols.stream.framing import ProtocolViolation
-from headgate.protocols.stream.publishing import PublishConfirm, PublishError, encode_publish
+from headgate.protocols.stream.publish_frames import PublishConfirm, PublishError, encode_publish
 
 ORIGINAL = "HEADGATE_RABBITMQ"
 MESSAGES = int(os.environ.get("HEADGATE_BENCH_MESSAGES", "1000000"))

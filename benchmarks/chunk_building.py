@@ -10,8 +10,8 @@ from harness import Measurement, measure, report
 
 from headgate import kernels
 from headgate.log.build import BuiltChunks, ChunkBuilder, ChunkLimits, FilterValues, build_chunks
+from headgate.log.entry_positions import walk_entries
 from headgate.log.format import CHUNK_HEADER_BYTES, decode_headers
-from headgate.log.walk import walk_entries
 
 MESSAGES = 1_000_000
 FALLBACK_MESSAGES = 50_000

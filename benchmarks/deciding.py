@@ -24,8 +24,8 @@ from headgate.log import Stream, Writer, stream_folder
 from headgate.log.build import ChunkLimits, FilterValues, build_chunks
 from headgate.message.batch import EncodedMessages
 from headgate.topic import Rule, Subscription, Topic, TopicEditor, create_topic
-from headgate.topic.deciding import Decider, Postings
-from headgate.topic.deciding.block import BLOCK_OFFSETS
+from headgate.topic.decisions import Decider, Postings
+from headgate.topic.decisions.block import BLOCK_OFFSETS
 
 MESSAGES = 1_000_000
 SUBSCRIPTIONS = 2_000

@@ -26,7 +26,7 @@ from headgate.protocols.amqp091.properties import BasicProperties, encode_conten
 from headgate.protocols.amqp10.performatives import UNSETTLED
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import Command
-from headgate.protocols.stream.delivery import DELIVER_HEAD_BYTES
+from headgate.protocols.stream.deliver_frames import DELIVER_HEAD_BYTES
 
 Address = tuple[str, int]
 PREFETCH = 200

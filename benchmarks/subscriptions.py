@@ -23,7 +23,7 @@ from headgate.log import Stream, Writer
 from headgate.log.build import ChunkLimits, FilterValues, build_chunks
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest, plan, read_range
 from headgate.topic import Rule, Subscription, Topic, TopicEditor, create_topic
-from headgate.topic.deciding import CopyReader, Decider, Postings
+from headgate.topic.decisions import CopyReader, Decider, Postings
 
 MESSAGES = 1_000_000
 LONE = 2_000

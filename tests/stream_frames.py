@@ -16,7 +16,7 @@ from headgate.protocols.stream import wire
 from headgate.protocols.stream.client import ClientConnection, ClientEvent
 from headgate.protocols.stream.codec import encode
 from headgate.protocols.stream.framing import ProtocolViolation
-from headgate.protocols.stream.publishing import Publish, encode_publish
+from headgate.protocols.stream.publish_frames import Publish, encode_publish
 from headgate.protocols.stream.server import ServerConnection, ServerEvent, ServerLimits
 
 U8, U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32, 64))

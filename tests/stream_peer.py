@@ -14,9 +14,9 @@ from headgate.log.format import ChunkHeader
 from headgate.log.offsets import OffsetSpecification
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.client import ClientConnection, ClientEvent, Opened
-from headgate.protocols.stream.delivery import Deliver
+from headgate.protocols.stream.deliver_frames import Deliver
 from headgate.protocols.stream.framing import ProtocolViolation
-from headgate.protocols.stream.publishing import PublishConfirm, PublishError
+from headgate.protocols.stream.publish_frames import PublishConfirm, PublishError
 from stream_frames import publish
 from waiting import LIMIT_S
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from headgate.spark.declarations import COLUMNS
+from headgate.spark.option_declarations import COLUMNS
 from headgate.spark.option_reader import FLAG, Option
 from headgate.spark.pipeline.configuration import check
 

@@ -11,7 +11,7 @@ from headgate.errors import MessageError
 from headgate.evaluate import copies_of
 from headgate.message import Message, parse_field
 from headgate.topic import Topic
-from headgate.topic.deciding import Postings
+from headgate.topic.decisions import Postings
 
 NO_MESSAGE = b"\x00\x53\x99 no message"
 

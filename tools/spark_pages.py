@@ -24,7 +24,7 @@ from headgate.message.arrow.encode.inputs import StructInput, inputs_of
 from headgate.message.batch import EncodedMessages
 from headgate.message.constructors import AmqpType
 from headgate.message.types import AmqpValue
-from headgate.spark.declarations import COLUMNS, SINK_OPTIONS, SOURCE_OPTIONS
+from headgate.spark.option_declarations import COLUMNS, SINK_OPTIONS, SOURCE_OPTIONS
 from headgate.spark.option_reader import Option
 from headgate.spark.pipeline.configuration import PipelineFile, Sink, Source
 from headgate.spark.pipeline.topics import SubscriptionEntry

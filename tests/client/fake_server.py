@@ -19,7 +19,7 @@ from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, ChunkType
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import SERVER_VERSIONS, Command, ResponseCode
 from headgate.protocols.stream.framing import ProtocolViolation
-from headgate.protocols.stream.publishing import Publish
+from headgate.protocols.stream.publish_frames import Publish
 from headgate.protocols.stream.server import ServerConnection, ServerState
 from waiting import LIMIT_S
 

@@ -23,7 +23,7 @@ from headgate.log.format import Compression
 from headgate.message import EncodedMessages
 from headgate.protocols.stream.codes import SERVER_VERSIONS, ResponseCode
 from headgate.protocols.stream.frames import DeletePublisher
-from headgate.protocols.stream.publishing import Publish
+from headgate.protocols.stream.publish_frames import Publish
 
 from .conftest import SOON
 from .fake_server import FakeServer

@@ -17,7 +17,7 @@ import pytest
 from headgate import kernels
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.program import KERNEL_MODULE
-from headgate.kernels import cache, child, compiler, linking, load, loading, precompile
+from headgate.kernels import cache, child, compiler, linker, load, loader, precompile
 from headgate.message.batch import EncodedMessages
 
 pytestmark = pytest.mark.skipif(load("headgate.evaluate.kernel") is None, reason="kernels cannot be compiled here")
@@ -30,7 +30,7 @@ LOOKUP = "headgate.message.lookup.kernel"
 @pytest.fixture
 def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process has loaded no kernels, and finds none in the cache."""
-    monkeypatch.setattr(loading, "_modules", {})
+    monkeypatch.setattr(loader, "_modules", {})
     monkeypatch.setattr(cache, "is_missing", lambda source: bool(cache.kernel_count(source)))
 
 
@@ -250,6 +250,6 @@ def test_a_helper_is_compiled_once_for_all_integers_and_once_for_each_truth(
         "    return add(x, 1) + add(2, x) + add(3, 4) + double(5) + double(x) + signed(x, True) + signed(1, False)\n"
     )
     exec(compile(source, __file__, "exec"), made.__dict__)
-    linked = linking.link("made", compiler.compile_kernels("made"))
+    linked = linker.link("made", compiler.compile_kernels("made"))
     assert linked.run(10) == 11 + 12 + 7 + 10 + 20 - 10 + 1
     assert [len(made.__dict__[name].overloads) for name in ("add", "double", "signed")] == [1, 1, 2]

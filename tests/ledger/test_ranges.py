@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.ledger.copies import NO_COPY
+from headgate.ledger.copy_numbers import NO_COPY
 from headgate.ledger.ranges import Ranges
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 6)), max_size=20)

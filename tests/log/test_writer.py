@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headgate.columns import side_by_side
+from headgate.arrays import side_by_side
 from headgate.errors import ConfigError, CorruptChunkError, LogError
 from headgate.log import BloomMatcher, ChunkType, Durability, Stream, StreamArguments, Writer
 from headgate.log.build import FilterValues

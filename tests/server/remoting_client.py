@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from headgate.protocols.rocketmq import decode_stored
 from headgate.protocols.rocketmq.remoting import Command, Flag, ProtocolViolation, RemotingConnection, RequestCode, sign
-from headgate.protocols.rocketmq.stored import StoredMessage
+from headgate.protocols.rocketmq.stored_messages import StoredMessage
 from server.running import RunningServer
 from waiting import LIMIT_S
 

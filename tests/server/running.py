@@ -15,7 +15,7 @@ import msgspec
 from headgate.log import unflushed
 from headgate.server.context import HandlerFactory, ServerContext
 from headgate.server.listening_sockets import ENCRYPTED, PLAIN, protocol_of
-from headgate.server.serving import HANDLERS, OVER_GRPC, Server
+from headgate.server.server import HANDLERS, OVER_GRPC, Server
 from headgate.server.settings import ServerSettings
 from headgate.testing import ServerInThread, served
 from waiting import LIMIT_S, eventually

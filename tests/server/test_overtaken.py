@@ -13,7 +13,7 @@ from headgate import Message
 from headgate.protocols.amqp091 import long, long_string
 from headgate.protocols.amqp091 import methods as m
 from server import amqp091_client, stomp_client
-from server.amqp10.test_consuming import _offset
+from server.amqp10.test_consumer_link import _offset
 from server.amqp10_client import client_of
 from server.running import RunningServer, running_server
 from server.test_http import listed, metrics

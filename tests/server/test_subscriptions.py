@@ -17,7 +17,7 @@ from headgate.ledger import Tokens
 from headgate.message import EncodedMessages
 from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp10.terminus import Accepted
-from headgate.server.holding import HOLD_LIMIT_MS, Holding, Verdict
+from headgate.server.unsettled_copies import HOLD_LIMIT_MS, Settlement, UnsettledCopies
 from server import amqp091_client, amqp10_client
 from server.running import RunningServer, running_server
 from server.subscriptions import ServedTopic, address, served_topic
@@ -73,77 +73,77 @@ def token(number: int) -> bytes:
     return Tokens.of([(number, 1)]).pack()[0]
 
 
-def holding_of(
+def unsettled_of(
     receiver: FakeReceiver, failed: Callable[[HeadgateError], None], *, is_dead_letter: bool = False
-) -> Holding:
-    return Holding(receiver, failed, receiver.calls.append, is_dead_letter=is_dead_letter)  # type: ignore[arg-type]
+) -> UnsettledCopies:
+    return UnsettledCopies(receiver, failed, receiver.calls.append, is_dead_letter=is_dead_letter)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("verdict", "is_dead_letter", "expected"),
+    ("settlement", "is_dead_letter", "expected"),
     [
-        (Verdict.COMPLETE, False, "complete"),
-        (Verdict.RELEASE, False, "release"),
-        (Verdict.FAIL, True, "fail"),
-        (Verdict.DEAD_LETTER, False, "dead letter: rejected"),
-        (Verdict.DEAD_LETTER, True, "complete"),
+        (Settlement.COMPLETE, False, "complete"),
+        (Settlement.RELEASE, False, "release"),
+        (Settlement.FAIL, True, "fail"),
+        (Settlement.DEAD_LETTER, False, "dead letter: rejected"),
+        (Settlement.DEAD_LETTER, True, "complete"),
     ],
 )
-def test_what_is_settled_is_settled_once_and_by_one_call(verdict, is_dead_letter, expected):
+def test_what_is_settled_is_settled_once_and_by_one_call(settlement, is_dead_letter, expected):
     receiver = FakeReceiver()
-    holding = holding_of(receiver, pytest.fail, is_dead_letter=is_dead_letter)
+    unsettled = unsettled_of(receiver, pytest.fail, is_dead_letter=is_dead_letter)
     for number in range(3):
-        holding.add([number], receiver.given(number))
+        unsettled.add([number], receiver.given(number))
     answers: list[int] = []
-    holding.settle([0, 2, 7], verdict, then=lambda: answers.append(1))
+    unsettled.settle([0, 2, 7], settlement, then=lambda: answers.append(1))
     receiver.turn()
-    holding.settle([0], verdict, then=lambda: answers.append(2))
+    unsettled.settle([0], settlement, then=lambda: answers.append(2))
     receiver.turn()
     assert receiver.settled == [(expected, [token(0), token(2)])]
-    assert (answers, len(holding)) == ([1, 2], 1)
-    holding.give_back(Verdict.FAIL)
+    assert (answers, len(unsettled)) == ([1, 2], 1)
+    unsettled.give_back(Settlement.FAIL)
     assert receiver.settled[1:] == [("fail", [token(1)])]
 
 
 def test_what_is_completed_in_one_turn_is_completed_together_also_where_the_client_goes_then():
     receiver = FakeReceiver()
-    holding = holding_of(receiver, pytest.fail)
+    unsettled = unsettled_of(receiver, pytest.fail)
     answers: list[int] = []
     for number in range(4):
-        holding.add([number], receiver.given(number))
+        unsettled.add([number], receiver.given(number))
     for number in range(2):
-        holding.settle([number], Verdict.COMPLETE, then=lambda number=number: answers.append(number))
+        unsettled.settle([number], Settlement.COMPLETE, then=lambda number=number: answers.append(number))
     assert receiver.settled == []
     receiver.turn()
     assert receiver.settled == [("complete", [token(0), token(1)])]
     assert answers == [0, 1]
-    holding.settle([2], Verdict.COMPLETE)
-    holding.give_back(Verdict.FAIL)
+    unsettled.settle([2], Settlement.COMPLETE)
+    unsettled.give_back(Settlement.FAIL)
     receiver.turn()
     assert receiver.settled[1:] == [("complete", [token(2)]), ("fail", [token(3)])]
 
 
-@pytest.mark.parametrize("verdict", [Verdict.COMPLETE, Verdict.RELEASE])
-def test_a_settlement_that_is_not_on_disk_is_told(verdict):
+@pytest.mark.parametrize("settlement", [Settlement.COMPLETE, Settlement.RELEASE])
+def test_a_settlement_that_is_not_on_disk_is_told(settlement):
     receiver = FakeReceiver(error=LogError("no space left", path=Path("ledger")))
     failures: list[HeadgateError] = []
-    holding = holding_of(receiver, failures.append)
-    holding.add([1], receiver.given(1))
-    holding.settle([1], verdict, then=pytest.fail)
+    unsettled = unsettled_of(receiver, failures.append)
+    unsettled.add([1], receiver.given(1))
+    unsettled.settle([1], settlement, then=pytest.fail)
     receiver.turn()
     assert failures == [receiver.error]
 
 
 def test_what_is_held_is_renewed_half_way_for_half_an_hour():
     receiver = FakeReceiver()
-    holding = holding_of(receiver, pytest.fail)
-    holding.add([1], receiver.given(1))
+    unsettled = unsettled_of(receiver, pytest.fail)
+    unsettled.add([1], receiver.given(1))
     renewed_ms = []
     for receiver.now_ms in range(0, 2 * HOLD_LIMIT_MS, 500):
         if receiver.now_ms == 600_000:
-            holding.add([2], receiver.given(2))
+            unsettled.add([2], receiver.given(2))
         before = len(receiver.settled)
-        holding.tick(receiver.now_ms)
+        unsettled.tick(receiver.now_ms)
         renewed_ms += [(receiver.now_ms, tokens) for _, tokens in receiver.settled[before:]]
     assert renewed_ms[0] == (LOCK_MS // 2, [token(1)])
     assert all(later - earlier == LOCK_MS // 2 for (earlier, _), (later, _) in itertools.pairwise(renewed_ms))

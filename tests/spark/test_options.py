@@ -10,7 +10,7 @@ import pytest
 from headgate.errors import ConfigError, FilterError, FilterSyntaxError
 from headgate.log import OffsetSpecification
 from headgate.message.arrow import SparkType
-from headgate.spark.declarations import DEFAULT_COLUMNS, SINK_OPTIONS, SOURCE_OPTIONS, time_ms
+from headgate.spark.option_declarations import DEFAULT_COLUMNS, SINK_OPTIONS, SOURCE_OPTIONS, time_ms
 from headgate.spark.option_reader import Option
 from headgate.spark.options import SinkOptions, SourceOptions
 

@@ -17,7 +17,7 @@ from headgate.message import EncodedMessages, Message
 from headgate.spark import copy_stream, stream_schema
 from headgate.spark.source import BatchReader, PushdownReader, StreamReader
 from headgate.topic import RoutersInForce, Rule, Subscription, Topic, TopicEditor, create_topic
-from headgate.topic.deciding import Decider, Postings, block
+from headgate.topic.decisions import Decider, Postings, block
 from log_streams import quick_folder, read_messages
 
 from .conftest import NOW_MS, order, write_stream

@@ -23,7 +23,7 @@ from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.arrow import declared_columns
 from headgate.polars import scan
 from headgate.polars.predicates import Between, Needed, needed_by
-from headgate.polars.scanning import _Source
+from headgate.polars.source import _Source
 from headgate.server.stream import StreamHandler
 from log_streams import quick_folder
 from server.running import running_server

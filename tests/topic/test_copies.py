@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from headgate.errors import MessageError
 from headgate.evaluate import Filter
-from headgate.evaluate.copies import copies_of
 from headgate.evaluate.rules import RuleSet
+from headgate.evaluate.topic_reference import copies_of
 from headgate.message import EncodedMessages, Message
 from headgate.topic import Copies, Router, Rule, RuleDefinition, Subscription, Topic, copy_identity
 from headgate.topic.copies import PLAIN

@@ -21,6 +21,7 @@ from headgate.errors import (
     StreamReadOnlyError,
 )
 from headgate.log import Pin, Stream, Writer, read_pin, stream_folder
+from headgate.log.lock import LOCK_NAME
 from headgate.message import EncodedMessages, Message
 from headgate.topic import (
     Router,
@@ -368,8 +369,8 @@ def test_a_name_that_is_no_topics_makes_no_stream(tmp_path: Path) -> None:
 
 def test_a_folder_of_rabbitmq_is_no_topic_until_it_is_adopted(tmp_path: Path) -> None:
     stream = new_topic(tmp_path)
-    (stream.path / "stream.json").unlink()
-    (stream.path / JOURNAL_NAME).unlink()
+    for name in ("stream.json", JOURNAL_NAME, LOCK_NAME):
+        (stream.path / name).unlink()
     with pytest.raises(StreamReadOnlyError, match="adopt"):
         create_topic(tmp_path, "orders", now_ms=0)
 

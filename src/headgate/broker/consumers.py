@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headgate.arrays import total
 from headgate.broker.batches import ChunkBatch
-from headgate.columns import total
 from headgate.derived import sources_of
 from headgate.errors import HeadgateError, LogError
 from headgate.evaluate import Filter

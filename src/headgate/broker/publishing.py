@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.arrays import total
 from headgate.broker.publishers import Queued
 from headgate.broker.sources import fill_from_source
 from headgate.broker.stream import BrokerStream
-from headgate.columns import total
 from headgate.errors import (
     BrokerError,
     HeadgateError,

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from headgate.cli.copies import peek, purge, receive, settle
 from headgate.cli.options import AsJson, LockTimeout, SubscriptionName, TopicName, json_of, naming_settings
 from headgate.cli.output import write_facts, write_json, write_note
 from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.subscription_copies import peek, purge, receive, settle
 from headgate.cli.topic import rule_failures, shown, subscription_rows, told, write_subscriptions
 from headgate.cli.units import duration_ms
 from headgate.errors import ConfigError

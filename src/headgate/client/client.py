@@ -8,11 +8,11 @@ from functools import partial
 from typing import TypeVar
 
 from headgate.client.address import ServerAddress, Tls
+from headgate.client.codes import refusal
 from headgate.client.connection import Connection, StreamStatistics
+from headgate.client.connection_pool import KEPT, ConnectionPool
 from headgate.client.consumer import Consumer
-from headgate.client.kept import KEPT, KeptConnections
 from headgate.client.publisher import MOST_UNCONFIRMED, FilterValueOf, Publisher
-from headgate.client.refusals import refusal
 from headgate.client.retry import Retry
 from headgate.client.subscription import DEFAULT_CREDIT, ServedFilter, Subscription, SubscriptionOptions
 from headgate.errors import (
@@ -51,7 +51,7 @@ class Client:
         timeout_s: float,
         heartbeat_s: int,
         retry: Retry,
-        kept: KeptConnections | None = None,
+        kept: ConnectionPool | None = None,
     ) -> None:
         self.address = address
         self.retry = retry
@@ -80,8 +80,8 @@ class Client:
 
         `timeout_s` is the longest wait for an answer, `heartbeat_s` the interval of heartbeats while a side waits,
         `retry` how a lost connection is made again. With `keep` connections stay open for the next client of this
-        process that has the same address and `keep`: see `headgate.client.kept`. Raises ConnectionLostError where no
-        server answers, AuthenticationError, ConfigError for the address.
+        process that has the same address and `keep`: see `headgate.client.connection_pool`. Raises ConnectionLostError
+        where no server answers, AuthenticationError, ConfigError for the address.
         """
         if isinstance(server, str):
             server = ServerAddress.parse(server, user=user, password=password, tls=tls)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.client.address import SCHEME, TLS_SCHEME, ServerAddress
-from headgate.client.refusals import refusal
+from headgate.client.codes import refusal
 from headgate.errors import ConnectionLostError, HeadgateError, RemoteProtocolError
 from headgate.log import FilterValues, OffsetSpecification
 from headgate.message import EncodedMessages

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.client.refusals import refusal
+from headgate.client.codes import refusal
 from headgate.errors import ConfigError, ConnectionLostError, HeadgateError, RemoteProtocolError, UnsupportedError
 from headgate.log import MAX_BYTES, ChunkLimits, FilterValues, build_chunks
 from headgate.log.format import CHUNK_HEADER_BYTES, Compression, decode_headers

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.evaluate.actions import Action, changed_copies
-    from headgate.evaluate.copies import copies_of
     from headgate.evaluate.explain import Clause, Explanation
     from headgate.evaluate.explain import explain as explain_message
     from headgate.evaluate.filter import Engine, Filter
-    from headgate.evaluate.malformed import malformed_rows
     from headgate.evaluate.prune import (
         Every,
         FieldAmong,
@@ -34,6 +32,8 @@ if TYPE_CHECKING:
     )
     from headgate.evaluate.reference import evaluate
     from headgate.evaluate.semantics.servicebus import field as servicebus_value
+    from headgate.evaluate.topic_reference import copies_of
+    from headgate.evaluate.validity import malformed_rows
     from headgate.evaluate.verdict import EVALUATOR_REVISION, UNDECIDED, Verdict
 else:
     from headgate.faces import lazy

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.columns import largest
+from headgate.arrays import largest
 from headgate.errors import ConfigError
 from headgate.evaluate import reference
 from headgate.evaluate.program import Program, compile_program

@@ -1,7 +1,7 @@
 """Compiled kernels: how they are declared, cached and guarded, and the raw loads and stores they are made of.
 
 Hides numba and its traps (`compiler.py`), where compiled code is kept (`cache.py`) and how it is called without numba
-(`linking.py`), and the memory intrinsics (`memory.py`). Kernels themselves live in the
+(`linker.py`), and the memory intrinsics (`memory.py`). Kernels themselves live in the
 module `kernel.py` of the package they belong to, take integers only (addresses, counts) and are reached through `load`,
 so that importing a package neither imports numba nor fails where numba cannot be used.
 
@@ -11,7 +11,7 @@ so that importing a package neither imports numba nor fails where numba cannot b
 """
 
 from headgate.kernels.byte_table import byte_table
-from headgate.kernels.loading import (
+from headgate.kernels.loader import (
     KernelUnavailableWarning,
     address_of,
     is_compiled,

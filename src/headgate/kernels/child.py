@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from headgate.kernels.loading import load
+from headgate.kernels.loader import load
 from headgate.kernels.precompile import missing, source_of
 
 _NICENESS = 10

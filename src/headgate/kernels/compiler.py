@@ -4,7 +4,7 @@ Traps guarded here (each met in practice, see docs/design/kernels.md):
 
 * Array objects inside kernels cost a factor of ten: signatures with anything but integers are refused.
 * numba's own disk cache needs numba to be imported where kernels are only used, and does not look at changed callees
-  nor constants in other files: what is compiled here is kept by `cache.py`, and `linking.py` makes functions of it.
+  nor constants in other files: what is compiled here is kept by `cache.py`, and `linker.py` makes functions of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numba
 
 from headgate.errors import HeadgateError
 from headgate.kernels.cache import CompiledKernels
-from headgate.kernels.linking import symbol_of, target_machine
+from headgate.kernels.linker import symbol_of, target_machine
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,11 +1,11 @@
 """The ledger of a stream: the durable state of its copies. A view is a subscription or a consumer group.
 
     open       Ledger, read_ledger                                                  ledger, replay
-    take       View: claim, postpone; Claim, Standing, Tokens, RowCounts            view, copies, table
+    take       View: claim, postpone; Claim, Standing, Tokens, RowCounts            view, copy_numbers, table
     settle     View: complete, release, renew, move; Ledger.commit, LedgerWrite     view, ledger
     time       Ledger.due, Expired, NEVER                                           state, table
-    carry out  Move, append_moves; Elsewhere, redirect_moves (target takes none)    state, moving
-    copies     copy_number, offset_of, rule_of, NO_COPY                             copies
+    carry out  Move, append_moves; Elsewhere, redirect_moves (target takes none)    state, moves
+    copies     copy_number, offset_of, rule_of, NO_COPY                             copy_numbers
 
 Hidden: the state of a view's copies (`ranges`, `table`), the records of each change (`records`), snapshots that are cut
 while the ledger goes on (`snapshot`), and reading it all back (`replay`). No clock, no threads.
@@ -14,9 +14,9 @@ while the ledger goes on (`snapshot`), and reading it all back (`replay`). No cl
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.ledger.copies import MAX_OFFSET, MAX_RULE, NO_COPY, Tokens, copy_number, offset_of, rule_of
+    from headgate.ledger.copy_numbers import MAX_OFFSET, MAX_RULE, NO_COPY, Tokens, copy_number, offset_of, rule_of
     from headgate.ledger.ledger import Ledger, LedgerWrite
-    from headgate.ledger.moving import Elsewhere, Made, append_moves, redirect_moves
+    from headgate.ledger.moves import Elsewhere, Made, append_moves, redirect_moves
     from headgate.ledger.replay import ledger_folder, read_ledger
     from headgate.ledger.state import Expired, LedgerState, Move, Session, ViewState
     from headgate.ledger.table import NEVER, RowCounts

@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from headgate.ledger.copies import NO_COPY, Int64Array
+from headgate.ledger.copy_numbers import NO_COPY, Int64Array
 
 
 class Ranges:

@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 
 from headgate.errors import LogError
-from headgate.ledger.copies import Int64Array
+from headgate.ledger.copy_numbers import Int64Array
 
 FORMAT = 1
 MAX_ROWS = 1 << 20

@@ -16,7 +16,7 @@ from operator import attrgetter
 import numpy as np
 
 from headgate.ledger import records as r
-from headgate.ledger.copies import NO_COPY
+from headgate.ledger.copy_numbers import NO_COPY
 from headgate.ledger.state import LedgerState, ViewState
 from headgate.ledger.table import IN_SESSION, Rows
 

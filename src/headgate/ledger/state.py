@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from headgate.ledger import records as r
-from headgate.ledger.copies import NO_COPY, Int64Array, offset_of
+from headgate.ledger.copy_numbers import NO_COPY, Int64Array, offset_of
 from headgate.ledger.ranges import Ranges
 from headgate.ledger.table import NEVER, CopyTable, RowCounts, Rows
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.ledger.copies import NO_COPY, Int64Array
+from headgate.ledger.copy_numbers import NO_COPY, Int64Array
 
 IN_SESSION = 1 << 62
 """In `until` of a claimed copy: it stays claimed as long as the lock of its session."""

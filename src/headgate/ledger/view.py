@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.ledger import records as r
-from headgate.ledger.copies import NO_COPY, Int64Array, Tokens
+from headgate.ledger.copy_numbers import NO_COPY, Int64Array, Tokens
 from headgate.ledger.state import MOVES_AT_ONCE, LedgerState, Session, ViewState
 from headgate.ledger.table import IN_SESSION, RowCounts, Rows
 

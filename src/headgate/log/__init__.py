@@ -4,17 +4,17 @@ A reader never needs the writer, the writer never waits for a reader. The public
 
     find       resolve_stream, list_streams, stream_folder, lock_root                                   root
     read       Stream, Segment, SegmentReader, ChunkTable, OffsetSpecification          stream, segment, offsets
-    decode     ChunkHeader, decode_headers; walk_entries, unpack_chunk, SubBatch           format, walk, entries
+    decode     ChunkHeader, decode_headers; walk_entries, unpack_chunk, SubBatch   format, entry_positions, entries
     write      Writer, Appended, Durability; StreamLock; Run, build_runs                      writer, lock, runs
     pin        Pin, read_pin: what retention must keep, and up to how much; `pinned_bytes`         pin, retention
     build      build_chunks, ChunkLimits, FilterValues; parse_compression                     build, compression
     commit     StagingFile, StagedChunks, BatchManifest, commit_batch: exactly once    staging, manifest, commit
-    track      read_tracking, TrackingState, MessageCounts: offsets, sequences, counts        tracking, counting
+    track      read_tracking, TrackingState, MessageCounts: offsets, sequences, counts  tracking, message_counts
     skip       BloomMatcher, bloom_bytes; Sidecar, write_sidecar, append_block: match index       bloom, sidecar
     derive     Area, AreaParts, read_area: bytes with checksums for parts of a derived file                areas
                derived_folder, sweep_derived, headers_digest: files derived of segments                  derived
     look       stream_info, dump_chunks, verify_stream; recover, repair_stream         inspect, recovery, repair
-               given_up_offsets: what repairs gave up, by an operator's decision              giving_up, pairs
+               given_up_offsets: what repairs gave up, by an operator's decision              salvage, pairs
     store      DiskFile, replace_file, remove_file, storage_error: files as all of Headgate writes them    files
                encode_checked, decode_checked_if_noted: small files of JSON with a checksum     checked_json
     in tests   unflushed                                                                                   files
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from headgate.log.checksums import crcs_of_ranges, first_mismatch
     from headgate.log.commit import abort_batch, commit_batch, output_of
     from headgate.log.compression import COMPRESSION_NAMES, EXPANSION_LIMIT_BYTES, parse_compression
-    from headgate.log.counting import MessageCounts
     from headgate.log.crash_points import BuildStep, CommitStep, PublishStep, reached
     from headgate.log.derived import (
         GRACE_MS,
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
         sweep_derived,
     )
     from headgate.log.entries import SubBatch, entries_of, unpack_chunk, unpack_entries
+    from headgate.log.entry_positions import StopReason, WalkedEntries, walk_entries
     from headgate.log.files import (
         NEW_SUFFIX,
         DiskFile,
@@ -87,7 +87,6 @@ if TYPE_CHECKING:
         unflushed,
     )
     from headgate.log.format import ChunkHeader, ChunkHeaders, ChunkType, decode_headers
-    from headgate.log.giving_up import GivenUp
     from headgate.log.inspect import (
         ChunkDump,
         CrcState,
@@ -101,6 +100,7 @@ if TYPE_CHECKING:
     )
     from headgate.log.lock import StreamLock, Wait, lock_note, no_wait
     from headgate.log.manifest import ONE_TIME_PREFIX, BatchManifest, ManifestFolder, Output, root_of
+    from headgate.log.message_counts import MessageCounts
     from headgate.log.offsets import OffsetKind, OffsetSpecification
     from headgate.log.pairs import MATCH_SUFFIX, given_up_offsets
     from headgate.log.pin import Pin, read_pin
@@ -122,6 +122,7 @@ if TYPE_CHECKING:
         stream_names,
     )
     from headgate.log.runs import Entries, Run, build_runs
+    from headgate.log.salvage import GivenUp
     from headgate.log.segment import Segment, SegmentReader, memory_of
     from headgate.log.settings import (
         DEFAULT_MAX_SEGMENT_SIZE_BYTES,
@@ -148,7 +149,6 @@ if TYPE_CHECKING:
     from headgate.log.tail import StreamTail, read_tail
     from headgate.log.tracking import TrackingState, read_tracking
     from headgate.log.tracking_records import MAX_REFERENCE_BYTES, encode_offsets
-    from headgate.log.walk import StopReason, WalkedEntries, walk_entries
     from headgate.log.writer import Appended, Durability, Writer
 else:
     from headgate.faces import lazy

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.columns import FEW_ROWS, largest, side_by_side, smallest, total
+from headgate.arrays import FEW_ROWS, largest, side_by_side, smallest, total
 from headgate.errors import ConfigError
 from headgate.log import format as f
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES, bloom_bytes, check_filter_size

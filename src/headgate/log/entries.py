@@ -15,7 +15,7 @@ from headgate.log import format as f
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import MAX_BYTES, MAX_MESSAGES
 from headgate.log.compression import EXPANSION_LIMIT_BYTES, compress, decompress
-from headgate.log.walk import walk_entries
+from headgate.log.entry_positions import walk_entries
 
 _SUB_BATCH = 0x80
 _U32 = struct.Struct(">I")

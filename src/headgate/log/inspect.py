@@ -24,7 +24,6 @@ from headgate.log.bloom import MIN_FILTER_SIZE_BYTES, bloom_bytes, fill_ratio
 from headgate.log.checksums import has_checksum
 from headgate.log.compression import EXPANSION_LIMIT_BYTES
 from headgate.log.derived import derived_bytes
-from headgate.log.ending import OpenPair, find_ending, rolled_forward
 from headgate.log.entries import SubBatch, entries_of
 from headgate.log.files import opened
 from headgate.log.lock import is_held
@@ -33,6 +32,7 @@ from headgate.log.pin import Pin, read_pin
 from headgate.log.retention import pinned_bytes
 from headgate.log.seal import load_seal
 from headgate.log.segment import Segment
+from headgate.log.segment_end import OpenPair, find_ending, rolled_forward
 from headgate.log.stream import Stream
 from headgate.log.table import ChunkTable
 from headgate.log.tracking import TrackingState, read_tracking

@@ -29,7 +29,7 @@ _DELETED_SUFFIX = ".deleted"
 """Suffix of an index that readers do not see any more, while its pair is being deleted."""
 
 DAMAGED_FOLDER = "damaged"
-"""The folder in a stream folder with damaged bytes that were given up (`giving_up.py`)."""
+"""The folder in a stream folder with damaged bytes that were given up (`salvage.py`)."""
 
 _FILE = re.compile(r"([0-9]{20})\.(index|segment)")
 _GIVEN_UP = re.compile(r"([0-9]{20})-([0-9]{20})\.bytes")

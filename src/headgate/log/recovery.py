@@ -3,7 +3,7 @@
 Only the last pair is examined. Whole chunks behind the last index record get their records again: a crash leaves
 unconfirmed chunks there, a damaged index confirmed ones, and the two look alike. Bytes that are no whole chunk are cut
 off and logged with their size: they were never confirmed, because a confirm follows the index record, or a power loss
-damaged them. Damage that no crash leaves is not cut off but refused (`ending.py`): readers would not see chunks
+damaged them. Damage that no crash leaves is not cut off but refused (`segment_end.py`): readers would not see chunks
 appended after it. The caller holds the stream's lock.
 """
 
@@ -18,10 +18,10 @@ import numpy as np
 
 from headgate.errors import CorruptChunkError
 from headgate.log import format as f
-from headgate.log.ending import OpenPair, find_ending
 from headgate.log.entries import entries_of
 from headgate.log.files import NEW_SUFFIX, read_all, storage_error, write_all
 from headgate.log.pairs import delete_pair, find_missing, finish_deletions, ids_among, seal_path
+from headgate.log.segment_end import OpenPair, find_ending
 from headgate.log.table import ChunkTable
 
 logger = logging.getLogger("headgate.log")

@@ -1,7 +1,7 @@
 """Rebuilding an index from its segment, which holds all data of the index.
 
 Chunks are in a segment without gaps, and each header gives the length of its chunk. Repair cannot restore damaged
-bytes of a segment: it reports them and leaves them unchanged, or gives them up on request (`giving_up`).
+bytes of a segment: it reports them and leaves them unchanged, or gives them up on request (`salvage`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from headgate.errors import CorruptChunkError, CorruptSidecarError, StreamReadOn
 from headgate.log import format as f
 from headgate.log.checksums import has_checksum
 from headgate.log.files import file_size, opened, replace_by_start, replace_file
-from headgate.log.giving_up import GivenUp, give_up, survey
 from headgate.log.inspect import Damage
 from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.pairs import SETTINGS_NAME, finish_deletions, ids_among, seal_path
+from headgate.log.salvage import GivenUp, give_up, survey
 from headgate.log.seal import Seal, load_seal, write_seal
 from headgate.log.segment import Segment
 from headgate.log.stream import Stream
@@ -58,7 +58,7 @@ def repair_stream(
 
     Yields a Repair for each file made again, and a Damage for each fault that remains, with an Offer of the part that
     would be given up. Two options give up chunks: `cut` drops everything behind a damaged chunk of the last segment, in
-    a new file; `skip_damaged` drops only the damaged parts, in any segment, see `giving_up`, and yields a GivenUp for
+    a new file; `skip_damaged` drops only the damaged parts, in any segment, see `salvage`, and yields a GivenUp for
     each. Holds the locks of all these streams. Reads every chunk. Raises StreamLockedError, StreamReadOnlyError for a
     foreign folder, StorageFullError and LogError.
     """

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.columns import largest, side_by_side, total
+from headgate.arrays import largest, side_by_side, total
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import (
     BuiltChunks,

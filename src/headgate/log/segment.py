@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from headgate.errors import CorruptChunkError, LogError, OffsetOutOfRangeError
 from headgate.log import format as f
 from headgate.log.checksums import crcs_of_ranges, first_mismatch, has_checksum
-from headgate.log.ending import HELP, Ending, OpenPair, find_ending
 from headgate.log.files import file_size, read_all
 from headgate.log.mappings import MAPPINGS
 from headgate.log.pairs import seal_path
 from headgate.log.seal import Seal, read_seal
+from headgate.log.segment_end import HELP, Ending, OpenPair, find_ending
 from headgate.log.settings import check_identity
 from headgate.log.table import ChunkTable, GrowingTable
 
@@ -262,8 +262,8 @@ class SegmentReader:
         """The table of the chunks that exist, read once; with `refresh`, chunks written since are added.
 
         At the end of a segment that may still grow, records without a chunk are ignored: a crash may leave them
-        (`ending.py`). Raises CorruptChunkError for an index that contradicts itself, its segment, its seal, or where
-        the next segment begins.
+        (`segment_end.py`). Raises CorruptChunkError for an index that contradicts itself, its segment, its seal, or
+        where the next segment begins.
         """
         if self._loaded and not (refresh and not self.segment.mappable):
             return self._rows.table

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import msgspec
 import numpy as np
 
-from headgate.columns import totals
+from headgate.arrays import totals
 from headgate.errors import ConfigError, LogError
 from headgate.log.build import (
     MAX_BYTES,

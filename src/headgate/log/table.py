@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError
-from headgate.log.ending import HELP
 from headgate.log.format import CHUNK_HEADER_BYTES, FILE_HEAD_BYTES, INDEX_RECORD_BYTES, ChunkType, IndexRecord
+from headgate.log.segment_end import HELP
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.errors import OffsetOutOfRangeError, StreamNotFoundError
-from headgate.log.ending import OpenPair, find_ending
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, ChunkHeader, IndexRecord
 from headgate.log.segment import Segment
+from headgate.log.segment_end import OpenPair, find_ending
 from headgate.log.stream import Stream
 
 NO_CHUNK = -1

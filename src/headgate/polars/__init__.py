@@ -9,7 +9,7 @@ package imports nothing; `scan` imports polars, which the extra `headgate[polars
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.polars.scanning import scan
+    from headgate.polars.source import scan
 else:
     from headgate.faces import lazy
 

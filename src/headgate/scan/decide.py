@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.columns import total
+from headgate.arrays import total
 from headgate.evaluate import UNDECIDED, Verdict, layout, malformed_rows
 from headgate.log import ChunkHeaders, StopReason, WalkedEntries, first_mismatch, walk_entries
 from headgate.message import EncodedMessages

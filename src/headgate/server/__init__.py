@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headgate.server.listings import UserChange, change_user, stored_rows, user_rows
     from headgate.server.logs import escaped
     from headgate.server.process import KERNELS_WITHIN_S, new_loop, serve
-    from headgate.server.serving import Server
+    from headgate.server.server import Server
     from headgate.server.settings import Authentication, ServerSettings
     from headgate.server.topics import Answer, TopicRequest, TopicRequests
 else:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 from headgate.server.connections import ConnectionRecord, ip_address
 from headgate.server.context import HandlerFactory
 from headgate.server.listening_sockets import protocol_of
-from headgate.server.misdirected import Spoken, refused, spoken_by
-from headgate.server.sending import Sender
+from headgate.server.socket_writer import Sender
 from headgate.server.transport import Buffer, Handler, Peer, T
+from headgate.server.wrong_protocol import Spoken, refused, spoken_by
 
 if TYPE_CHECKING:
     from headgate.server.driver import Driver

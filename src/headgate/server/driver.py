@@ -25,9 +25,9 @@ from headgate.server.connection import Connection
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import HandlerFactory, ServerContext
 from headgate.server.listener_watch import Listener, SocketListener
-from headgate.server.misdirected import MisdirectedClient
 from headgate.server.mixed_listener import MixedListener
 from headgate.server.transport import T
+from headgate.server.wrong_protocol import WrongProtocolClient
 
 RECEIVE_BUFFER_BYTES = 1 << 20
 WORKERS = 2
@@ -95,7 +95,7 @@ class Driver:
                 lambda: self.connection(name, factory),
                 tls,
                 settings.timeouts.handshake_s,
-                make_plain=None if takes_plain else lambda: MisdirectedClient(name, self.context.ports),
+                make_plain=None if takes_plain else lambda: WrongProtocolClient(name, self.context.ports),
                 most=settings.limits.connections,
             )
             self._listeners.append(mixed)

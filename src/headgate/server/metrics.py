@@ -36,7 +36,7 @@ from headgate.server.listening_sockets import protocol_of
 from headgate.server.listings import consumer_counts, consumers, largest_lags, open_streams, shown
 from headgate.server.topics import subscription_infos
 from headgate.topic import ERRORS_COUNTED
-from headgate.topic.deciding import RuleCounts
+from headgate.topic.decisions import RuleCounts
 from headgate.version import __version__
 
 S = TypeVar("S")

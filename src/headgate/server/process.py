@@ -15,7 +15,7 @@ from collections.abc import Callable
 from headgate import kernels
 from headgate.server.listening_sockets import protocol_of
 from headgate.server.logs import configure_logs
-from headgate.server.serving import Server
+from headgate.server.server import Server
 from headgate.server.settings import ServerSettings
 
 KERNELS_WITHIN_S = 4.0

@@ -5,8 +5,8 @@ and the settings of a session. `session()` makes a session, `register` adds to o
 `spark.read.format("headgate")`, and `headgate_match` in SQL. `column` makes a filter a Column of any DataFrame,
 `last_scan` has the counts of a read. `read` and `create_view` take sealed segments from their column files.
 `copy_stream`, `build_match_index`, `build_column_files` and `back_test` are jobs of their own; pipelines are in
-`headgate.spark.pipeline`. Options are declared in `declarations`, columns of a stream in `schema`. No other package
-imports pyspark.
+`headgate.spark.pipeline`. Options are declared in `option_declarations`, columns of a stream in `schema`. No other
+package imports pyspark.
 """
 
 from typing import TYPE_CHECKING
@@ -23,8 +23,8 @@ from headgate.spark.transfer import TransferResult
 if TYPE_CHECKING:
     from headgate.spark.backtest import back_test
     from headgate.spark.column_files import build_column_files
-    from headgate.spark.declarations import time_ms
     from headgate.spark.index import build_match_index
+    from headgate.spark.option_declarations import time_ms
     from headgate.spark.source import HeadgateSource
     from headgate.spark.table import create_view, read
 else:

@@ -1,7 +1,7 @@
 """The options of source, sink and copy, read and checked before any work; no Spark is needed for it.
 
-Each option is declared in `headgate.spark.declarations`. Every one that is unknown, malformed or contradicts another is
-a ConfigError that names it.
+Each option is declared in `headgate.spark.option_declarations`. Every one that is unknown, malformed or
+contradicts another is a ConfigError that names it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.client import ServerAddress
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
 from headgate.message.arrow import DeclaredColumn, DeclaredProperty
-from headgate.spark import declarations as declared
+from headgate.spark import option_declarations as declared
 from headgate.spark.option_reader import Option, OptionReader
 from headgate.tables import default_root
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from headgate.errors import ConfigError
 from headgate.message.arrow import DeclaredColumn, DeclaredProperty, column_type, declared_properties
-from headgate.spark.declarations import COLUMNS
+from headgate.spark.option_declarations import COLUMNS
 
 _OPTIONS = "headgate.options"
 

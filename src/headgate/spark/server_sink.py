@@ -16,8 +16,8 @@ import numpy as np
 from headgate.client import Client, ServerAddress
 from headgate.errors import ConfigError, PreconditionFailedError
 from headgate.spark.counters import record_counters
-from headgate.spark.declarations import NO_VALUES_COMPRESSED
 from headgate.spark.interpreter import keep_imports
+from headgate.spark.option_declarations import NO_VALUES_COMPRESSED
 from headgate.spark.options import SinkOptions
 from headgate.spark.server_staging import (
     Decision,

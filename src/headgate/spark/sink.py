@@ -20,8 +20,8 @@ from headgate import clock
 from headgate.errors import ConfigError, HeadgateError
 from headgate.log import ONE_TIME_PREFIX, StagedChunks, abort_batch, commit_batch
 from headgate.spark.counters import record_counters
-from headgate.spark.declarations import COLUMNS
 from headgate.spark.interpreter import keep_imports
+from headgate.spark.option_declarations import COLUMNS
 from headgate.spark.options import SinkOptions
 from headgate.spark.target import WAIT, Target, open_target
 from headgate.spark.values import ValueSource, value_source

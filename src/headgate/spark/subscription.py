@@ -18,7 +18,7 @@ from headgate.log import Stream, check_identity
 from headgate.message import EncodedMessages
 from headgate.scan import ChunkRange, OffsetRange, OnCorrupt, ScanBatch, ScanCounters, ScanRequest, read_range
 from headgate.topic import RoutersInForce, postings_folder
-from headgate.topic.deciding import CopyReader, CopyRuns, Postings
+from headgate.topic.decisions import CopyReader, CopyRuns, Postings
 
 _COPIES_AT_ONCE = 4096
 

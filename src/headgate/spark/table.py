@@ -46,7 +46,7 @@ from headgate.log import OffsetSpecification, Stream, resolve_stream
 from headgate.message.arrow import DeclaredColumn, SparkType
 from headgate.scan import OffsetRange, check_start
 from headgate.spark.columns import decided, matching
-from headgate.spark.declarations import COLUMN_NAMES, DEFAULT_COLUMNS
+from headgate.spark.option_declarations import COLUMN_NAMES, DEFAULT_COLUMNS
 from headgate.spark.schema import stream_schema
 from headgate.tables import default_root, table_range
 

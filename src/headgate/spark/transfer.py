@@ -33,7 +33,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headgate import clock
-from headgate.columns import totals
+from headgate.arrays import totals
 from headgate.errors import OffsetOutOfRangeError, StreamNotFoundError
 from headgate.log import (
     ONE_TIME_PREFIX,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headgate.tables.polars_files import rows_of_files
     from headgate.tables.row_files import TABLE_SUFFIXES, RowFile, json_rows, open_rows
     from headgate.tables.rows import place_columns
-    from headgate.tables.served import read_served
+    from headgate.tables.server_messages import read_served
     from headgate.tables.stream_table import DEFAULT_ROOT, ROOT_VARIABLE, StreamTable, default_root, read
     from headgate.tables.values import ANNOTATION, field_values
 else:

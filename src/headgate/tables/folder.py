@@ -38,7 +38,7 @@ from headgate.scan import (
     resolve_range,
     spans_left,
 )
-from headgate.tables.over_columns import FileRows, whole
+from headgate.tables.column_file_rows import FileRows, whole
 from headgate.tables.rows import MOST_ROWS, Columns, pieces
 from headgate.tables.values import ANNOTATION
 

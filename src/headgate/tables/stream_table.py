@@ -28,7 +28,7 @@ from headgate.log import OffsetSpecification, Stream, resolve_stream
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest
 from headgate.tables.folder import Folder, WholeColumnFile, batches_of, table_range
 from headgate.tables.rows import Columns
-from headgate.tables.served import read_served
+from headgate.tables.server_messages import read_served
 from headgate.tables.values import ANNOTATION
 
 DEFAULT_ROOT = "headgate-data"

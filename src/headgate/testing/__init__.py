@@ -10,8 +10,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.testing.running import HeadgateServer, running_server
-    from headgate.testing.threads import ServerInThread, served
+    from headgate.testing.server import HeadgateServer, running_server
+    from headgate.testing.server_thread import ServerInThread, served
 else:
     from headgate.faces import lazy
 

@@ -1,8 +1,8 @@
 """Topics: streams whose subscriptions are views made by rules, and the copies that a message gives each subscription.
 
 Hides how rules are written down (`rule`), when a topic is valid (`model`, `limits`, `settings`, `forwarding`), from
-which offset each rule is in force and how that survives a crash (`history`, `journal`, `editor`, `in_force`), how a
-batch of messages becomes copies (`router`, `copies`), and the folders of all of it (`places`).
+which offset each rule is in force and how that survives a crash (`history`, `journal`, `editor`, `rules_in_force`), how
+a batch of messages becomes copies (`router`, `copies`), and the folders of all of it (`places`).
 """
 
 from typing import TYPE_CHECKING
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     )
     from headgate.topic.forwarding import forward_order
     from headgate.topic.history import RuleHistory, RulesInForce
-    from headgate.topic.in_force import RoutersInForce
     from headgate.topic.journal import JOURNAL_NAME
     from headgate.topic.limits import TopicLimits
     from headgate.topic.model import DEFAULT_RULES, Subscription, Topic, folded
-    from headgate.topic.moved import (
+    from headgate.topic.origin import (
         ARRIVED_ANNOTATION,
         ATTEMPTS_ANNOTATION,
         COPY_ANNOTATION,
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     )
     from headgate.topic.router import ERRORS_COUNTED, Router
     from headgate.topic.rule import DEFAULT_RULE_DIALECT, Rule, RuleDefinition
+    from headgate.topic.rules_in_force import RoutersInForce
     from headgate.topic.settings import (
         DEFAULT_SETTINGS,
         DEFAULT_TOPIC_SETTINGS,

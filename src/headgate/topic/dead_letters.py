@@ -13,7 +13,7 @@ from headgate.log import Stream
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.scan import MessageReader
 from headgate.topic.copies import copy_identity
-from headgate.topic.moved import DESCRIPTION_PROPERTY, REASON_PROPERTY, with_properties
+from headgate.topic.origin import DESCRIPTION_PROPERTY, REASON_PROPERTY, with_properties
 from headgate.topic.rule import Rule
 
 REASON = "FilterEvaluationException"

@@ -1,7 +1,7 @@
 """The folders of a topic, all inside the folder of its stream, and the names of its subscriptions.
 
     streams/<topic>/                                      segments, stream.json, topic.journal, pin (the log's)
-    streams/<topic>/postings/                             which copies each subscription has (`topic.deciding`)
+    streams/<topic>/postings/                             which copies each subscription has (`topic.decisions`)
     streams/<topic>/ledger/                               the state of these copies; a view for each subscription
     streams/<topic>/subscriptions/<number>/dead-letters/  a stream with a ledger of its own
     streams/<topic>/subscriptions/<number>/deferred/      a stream with a ledger of its own

@@ -18,7 +18,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.columns import order_of
+from headgate.arrays import order_of
 from headgate.evaluate import Filter, Verdict, changed_copies, malformed_rows
 from headgate.evaluate.rules import RuleSet
 from headgate.message import EncodedMessages

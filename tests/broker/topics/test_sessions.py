@@ -335,7 +335,7 @@ def test_the_session_of_a_copy_is_what_its_action_leaves_and_without_one_it_is_a
 
 def test_sessions_over_many_turns_restarts_and_a_purge(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.broker.topics.sessions.COPIES_A_TURN", 3)
-    monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+    monkeypatch.setattr("headgate.topic.decisions.block.BLOCK_OFFSETS", 8)
     lab.topic(*subscription())
     lab.publish(*[of(f"s{number % 4}") for number in range(20)])
     lab.restart()
@@ -354,7 +354,7 @@ def test_sessions_over_many_turns_restarts_and_a_purge(lab: Lab, monkeypatch: py
 
 
 def test_session_ids_are_decided_again_where_they_are_damaged(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+    monkeypatch.setattr("headgate.topic.decisions.block.BLOCK_OFFSETS", 8)
     lab.topic(*subscription())
     lab.publish(*[of(f"s{number // 8}-{number % 2}") for number in range(40)])
     lab.broker.close()
@@ -372,7 +372,7 @@ def test_session_ids_are_decided_again_where_they_are_damaged(lab: Lab, monkeypa
 
 
 def test_copies_whose_messages_were_deleted_are_in_no_session(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+    monkeypatch.setattr("headgate.topic.decisions.block.BLOCK_OFFSETS", 8)
     lab.topic(*subscription())
     lab.publish(*[of(f"s{number // 8}") for number in range(20)])
     lab.broker.close()

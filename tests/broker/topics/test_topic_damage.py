@@ -15,7 +15,7 @@ from headgate.ledger import offset_of
 from headgate.log import Damage, GivenUp, Stream, repair_stream, stream_folder
 from headgate.message import Message
 from headgate.topic import AddRule, CreateSubscription, RuleDefinition, SubscriptionName, SubscriptionSettings
-from headgate.topic.deciding import Decider
+from headgate.topic.decisions import Decider
 from log_streams import chunk_ids, damage_chunk, quick_folder
 from topic_lab import BLUE, RED, RED_ONLY, Lab
 

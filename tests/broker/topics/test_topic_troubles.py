@@ -33,7 +33,7 @@ from headgate.topic import (
     TopicEditor,
     forwarded,
 )
-from headgate.topic.deciding import Decider
+from headgate.topic.decisions import Decider
 from log_streams import quick_folder
 from topic_lab import BLUE, NO_MESSAGE, RED, RED_ONLY, Lab
 
@@ -301,7 +301,7 @@ def test_dead_letters_are_settled_when_there_is_room_again(lab: Lab, disk: Disk)
 
 
 def test_a_block_that_cannot_be_written_forgets_nothing(lab: Lab, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+    monkeypatch.setattr("headgate.topic.decisions.block.BLOCK_OFFSETS", 8)
     lab.topic(*RED_ONLY, *STRICT)
     link = lab.link(want=100)
     lab.publish(*[RED] * 5)
@@ -316,7 +316,7 @@ def test_a_block_that_cannot_be_written_forgets_nothing(lab: Lab, disk: Disk, mo
 
 
 def test_what_is_appended_over_the_end_of_a_block_is_decided_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+    monkeypatch.setattr("headgate.topic.decisions.block.BLOCK_OFFSETS", 8)
     lab.topic(*RED_ONLY)
     told: list[HeadgateError | None] = []
     for first in range(0, 40, 5):
@@ -332,7 +332,7 @@ def test_what_is_appended_over_the_end_of_a_block_is_decided_once(lab: Lab, monk
 def test_a_search_that_begins_between_copies_of_one_message_misses_none(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+    monkeypatch.setattr("headgate.topic.decisions.block.BLOCK_OFFSETS", 8)
     monkeypatch.setattr("headgate.broker.topics.subscription_source._AHEAD", 1)
     act = AddRule("red", RuleDefinition("Act", sql="color = 'red'", action="SET color = 'pink'"))
     lab.topic(*RED_ONLY, act)

@@ -312,7 +312,7 @@ def test_nothing_is_decided_for_nobody_and_postings_of_what_is_settled_are_forgo
 def test_what_was_for_nobody_is_not_decided_again_for_who_gets_something_later(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+    monkeypatch.setattr("headgate.topic.decisions.block.BLOCK_OFFSETS", 8)
     lab.topic(*RED_ONLY)
     lab.publish(*[BLUE] * 8)
     lab.restart()

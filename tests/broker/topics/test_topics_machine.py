@@ -130,7 +130,7 @@ class TopicMachine(RuleBasedStateMachine):
         super().__init__()
         self.folder = quick_folder()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("headgate.topic.deciding.block.BLOCK_OFFSETS", 8)
+        self.patch.setattr("headgate.topic.decisions.block.BLOCK_OFFSETS", 8)
         self.patch.setattr("headgate.broker.topics.subscription_source._AHEAD", 2)
         self.models = {name: Model() for name in NAMES}
         self.tokens: dict[str, list[bytes]] = {name: [] for name in NAMES}

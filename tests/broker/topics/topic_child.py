@@ -48,7 +48,7 @@ from headgate.topic import (
     TopicSettings,
     TopicStatus,
 )
-from headgate.topic.deciding import block
+from headgate.topic.decisions import block
 from log_streams import quick_folder
 from nursery import dying, say, serve_lives, silence
 

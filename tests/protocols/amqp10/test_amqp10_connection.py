@@ -567,7 +567,7 @@ def test_sending_without_credit_or_link_is_our_own_error() -> None:
 # Any order of bytes
 
 
-def _conversation() -> bytes:
+def _flow() -> bytes:
     """What a client says in a session with messages large and small, settled and not, and dispositions."""
     pair = Pair(server=ConnectionSettings(max_frame_size=512, incoming_window=50))
     said = bytearray(SASL_HEADER + encode_frame(0, SaslInit("PLAIN", b"\0a\0b").encode(), kind=1) + AMQP_HEADER)
@@ -607,7 +607,7 @@ def _heard(pieces: list[bytes]) -> tuple[list[object], list[object], bytes]:
 
 
 def test_byte_at_a_time_is_all_at_once() -> None:
-    said = _conversation()
+    said = _flow()
     whole = _heard([said])
     events, messages, _ = _heard([said[at : at + 1] for at in range(len(said))])
     # A disposition that only settles is passed over inside of a run.
@@ -620,7 +620,7 @@ def test_byte_at_a_time_is_all_at_once() -> None:
 
 @given(st.lists(st.integers(0, 5000), max_size=8))
 def test_any_pieces_are_all_at_once(cuts: list[int]) -> None:
-    said = _conversation()
+    said = _flow()
     places = sorted({min(cut, len(said)) for cut in cuts} | {0, len(said)})
     pieces = [said[first:last] for first, last in itertools.pairwise(places)]
     whole, cut = _heard([said]), _heard(pieces)
@@ -629,7 +629,7 @@ def test_any_pieces_are_all_at_once(cuts: list[int]) -> None:
 
 @given(st.data())
 def test_damaged_bytes_are_understood_or_refused(data: st.DataObject) -> None:
-    said = bytearray(_conversation())
+    said = bytearray(_flow())
     for _ in range(data.draw(st.integers(1, 5))):
         said[data.draw(st.integers(8, len(said) - 1))] = data.draw(st.integers(0, 255))
     side = Side(

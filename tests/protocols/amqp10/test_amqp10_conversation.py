@@ -68,7 +68,7 @@ class Way:
         return bool(some)
 
 
-class ConversationMachine(RuleBasedStateMachine):
+class FlowControlMachine(RuleBasedStateMachine):
     """Both sides do whatever their states allow; frames cross on their way."""
 
     def __init__(self) -> None:
@@ -265,4 +265,4 @@ class ConversationMachine(RuleBasedStateMachine):
             assert (len(side.events), side.output()) == (events, b"")
 
 
-TestConversationMachine = ConversationMachine.TestCase
+TestFlowControlMachine = FlowControlMachine.TestCase

@@ -14,9 +14,9 @@ from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.client import ClientConnection, ClientState, Opened
 from headgate.protocols.stream.codec import encode
 from headgate.protocols.stream.codes import Command, ResponseCode
-from headgate.protocols.stream.delivery import Deliver
+from headgate.protocols.stream.deliver_frames import Deliver
 from headgate.protocols.stream.framing import ProtocolViolation
-from headgate.protocols.stream.publishing import PublishConfirm, PublishError, encode_confirms
+from headgate.protocols.stream.publish_frames import PublishConfirm, PublishError, encode_confirms
 from headgate.protocols.stream.server import ServerState
 from stream_frames import Served, connected, exchanged, flat, frames_of
 

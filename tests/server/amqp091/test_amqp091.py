@@ -15,7 +15,7 @@ from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp091.codec import encode_method
 from headgate.protocols.amqp091.fields import Field, FieldType, Table, boolean, long, long_string
 from headgate.protocols.amqp091.frames import HEARTBEAT, FrameType, encode_frame
-from headgate.server import conversation
+from headgate.server import flow_control
 from headgate.server.amqp091 import Amqp091Handler
 from server.amqp091_client import STREAM, Client
 from server.running import RunningServer, running_server
@@ -739,7 +739,7 @@ def test_a_client_may_send_a_lot_before_it_reads(client, stream):
 
 @pytest.mark.slow
 def test_a_client_that_takes_no_answers_is_not_asked_for_more(server, stream, monkeypatch):
-    monkeypatch.setattr(conversation, "MAX_UNTAKEN_BYTES", 50_000)
+    monkeypatch.setattr(flow_control, "MAX_UNTAKEN_BYTES", 50_000)
     connected = socket.socket()
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 10_000)
     connected.connect(("127.0.0.1", server.ports["amqp"]))

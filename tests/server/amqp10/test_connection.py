@@ -13,7 +13,7 @@ from headgate.protocols.amqp10.events import Ended, Opened, OutcomeReceived
 from headgate.protocols.amqp10.frames import AMQP_HEADER, HEARTBEAT, SASL_HEADER, encode_frame
 from headgate.protocols.amqp10.performatives import SENDER, Attach, Begin, Close, Flow, Open, SaslInit
 from headgate.protocols.amqp10.terminus import Error, Source, Target
-from headgate.server import conversation
+from headgate.server import flow_control
 from headgate.server.amqp10 import Amqp10Handler
 from headgate.server.transport import Peer
 from server.amqp10_client import Management, client_of
@@ -294,7 +294,7 @@ def test_both_sides_show_that_they_live(server: RunningServer) -> None:
 def test_a_client_that_does_not_take_its_answers_is_asked_for_no_more(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "MAX_UNTAKEN_BYTES", 50_000)
+    monkeypatch.setattr(flow_control, "MAX_UNTAKEN_BYTES", 50_000)
 
     def run() -> None:
         handler, link, _ = _opened(server)

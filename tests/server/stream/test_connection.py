@@ -16,7 +16,7 @@ from headgate.protocols.sasl import Credentials
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codec import decode_from_server, encode
 from headgate.protocols.stream.codes import ResponseCode
-from headgate.server import conversation
+from headgate.server import flow_control
 from headgate.server.context import ServerContext
 from headgate.server.settings import ServerSettings
 from headgate.server.stream import StreamHandler
@@ -199,7 +199,7 @@ def test_reading_stops_while_too_much_is_unconfirmed(opened: Connected) -> None:
 def test_a_client_that_does_not_take_its_answers_is_asked_for_no_more(
     opened: Connected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "MAX_UNTAKEN_BYTES", 50_000)
+    monkeypatch.setattr(flow_control, "MAX_UNTAKEN_BYTES", 50_000)
     asked = memoryview(encode(f.QueryPublisherSequence("p", "s", correlation_id=1)) * 1000)
     opened.transport.is_writable = False
     while opened.transport.reads:

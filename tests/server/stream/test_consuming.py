@@ -13,7 +13,7 @@ from headgate.log.entries import SimpleEntry
 from headgate.log.offsets import OffsetSpecification
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode
-from headgate.protocols.stream.delivery import Deliver
+from headgate.protocols.stream.deliver_frames import Deliver
 from headgate.server.stream import StreamHandler
 from server.running import RunningServer, running_server
 from stream_peer import StreamPeer, opened_peer

@@ -13,7 +13,7 @@ from brokers import open_broker, open_session, stored
 from headgate.broker.broker import Broker
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode
-from headgate.protocols.stream.publishing import Publish, parse_publish_run
+from headgate.protocols.stream.publish_frames import Publish, parse_publish_run
 from headgate.server.settings import Limits
 from headgate.server.stream.outlet import Outlet
 from headgate.server.stream.publishers import Publishers

@@ -11,7 +11,7 @@ import pytest
 from headgate.log.entries import SubBatch
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import ResponseCode
-from headgate.protocols.stream.publishing import PublishConfirm
+from headgate.protocols.stream.publish_frames import PublishConfirm
 from headgate.server.stream import StreamHandler
 from server.running import RunningServer, running_server
 from stream_frames import publish, sub_batch

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headgate import kernels
 from headgate.errors import ConfigError, MessageError
-from headgate.evaluate.copies import copies_of
 from headgate.evaluate.filter import Filter
+from headgate.evaluate.topic_reference import copies_of
 from headgate.evaluate.verdict import Verdict
 from headgate.message import EncodedMessages, Message
 from headgate.topic import Rule, Subscription, Topic, copy_identity

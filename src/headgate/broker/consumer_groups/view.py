@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.arrays import total
 from headgate.broker.consumer_groups.declarations import GroupSettings
 from headgate.broker.consumer_groups.message_order import INDEXED_BYTES, MessageOrder, drop_copies
 from headgate.broker.consumer_groups.new_messages import NewMessages
@@ -30,7 +31,6 @@ from headgate.broker.delivery import (
 )
 from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
-from headgate.columns import total
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
 from headgate.evaluate import Filter
 from headgate.ledger import Expired, Tokens, View, copy_number, offset_of

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.arrays import total
 from headgate.broker.delivery import (
     NO_PROPERTIES,
     Consumption,
@@ -28,7 +29,6 @@ from headgate.broker.delivery import (
 )
 from headgate.broker.topics.expiry import outlived
 from headgate.broker.topics.receiver import DeadLetterReason, Receiver
-from headgate.columns import total
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError
 from headgate.ledger import NO_COPY, Claim, Expired, Tokens, View
 from headgate.message import EncodedMessages

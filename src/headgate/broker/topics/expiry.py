@@ -10,9 +10,9 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.arrays import FEW_ROWS
 from headgate.broker.delivery import ReadCopies
 from headgate.broker.stream import BrokerStream
-from headgate.columns import FEW_ROWS
 from headgate.errors import MessageError
 from headgate.log import OffsetSpecification
 from headgate.log.format import windows

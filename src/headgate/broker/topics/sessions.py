@@ -24,7 +24,7 @@ from headgate.broker.topics.subscription_source import SubscriptionSource
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError, SessionLockedError, SessionLockLostError
 from headgate.ledger import Expired, Tokens, View
 from headgate.topic import SubscriptionSettings
-from headgate.topic.deciding import MAX_SESSION_ID_BYTES
+from headgate.topic.decisions import MAX_SESSION_ID_BYTES
 
 NO_SESSION = "Session id is null"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.arrays import total
 from headgate.broker.delivery import NO_COPIES, READ_FIRST, RULE_BITS, Found, ReadCopies, read_some
-from headgate.columns import total
 from headgate.ledger import MAX_RULE, copy_number, offset_of, rule_of
 from headgate.message import EncodedMessages
-from headgate.topic.deciding import CopyReader, Decider
+from headgate.topic.decisions import CopyReader, Decider
 
 Int64Array = NDArray[np.int64]
 

@@ -60,7 +60,7 @@ from headgate.topic import (
     TopicSettings,
     failure_at,
 )
-from headgate.topic.deciding import Decider, RuleCounts, Step
+from headgate.topic.decisions import Decider, RuleCounts, Step
 
 logger = logging.getLogger("headgate.broker")
 

@@ -15,7 +15,7 @@ from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
 from headgate.errors import HeadgateError, LogError
 from headgate.scan.fetch import AppendedChunks
-from headgate.topic.deciding import CopyReader, Decider, Step
+from headgate.topic.decisions import CopyReader, Decider, Step
 
 DECIDED_HERE = 512
 """Limit: messages decided in the loop's own turn."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.columns import largest, rows_of, total
+from headgate.arrays import largest, rows_of, total
 from headgate.errors import AccessRefusedError, HeadgateError, MessageError, PreconditionFailedError
 from headgate.log import FilterValues
 from headgate.message import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headgate.columns import largest
+from headgate.arrays import largest
 from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.protocols.amqp10.codes import Condition
 from headgate.protocols.amqp10.composites import Composite

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.columns import total
+from headgate.arrays import total
 from headgate.message import EncodedMessages
 from headgate.protocols.amqp10.frames import FRAME_HEAD_BYTES, encode_frame
 from headgate.protocols.amqp10.messages import KERNEL, OFFSET, delivered_message, names, symbol, widths

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from headgate.protocols.rocketmq.checks import (
         AUTOMATIC_TOPIC,
         DEAD_LETTER_PREFIX,
-        DELAY_LEVELS_MS,
         RETRY_PREFIX,
         Limits,
         check_body,
@@ -43,9 +42,9 @@ if TYPE_CHECKING:
         check_property_text,
         check_tag,
         check_topic,
-        delay_ms,
     )
     from headgate.protocols.rocketmq.codes import Status, refused
+    from headgate.protocols.rocketmq.delay_levels import DELAY_LEVELS_MS, delay_ms
     from headgate.protocols.rocketmq.identifiers import (
         MAX_QUEUES,
         NOWHERE,
@@ -72,7 +71,7 @@ if TYPE_CHECKING:
         read_properties,
         write_properties,
     )
-    from headgate.protocols.rocketmq.stored import (
+    from headgate.protocols.rocketmq.stored_messages import (
         BatchedMessage,
         StoredFrom,
         StoredMessage,

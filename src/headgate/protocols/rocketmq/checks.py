@@ -1,4 +1,4 @@
-"""Checks of client input: names, tags, keys, properties, message groups, bodies, times; and the delay levels.
+"""Checks of client input: names, tags, keys, properties, message groups, bodies, times.
 
 Each check raises RemoteProtocolError with the status of gRPC and the original's text. Names are measured in UTF-16
 units, as in Java; sizes are bytes of UTF-8. Source: `GrpcValidator`, `SendMessageActivity`, `TopicValidator` and
@@ -45,13 +45,9 @@ _SYSTEM_TOPICS = frozenset(
         "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
     }
 )
-_MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
-DELAY_LEVELS_MS = (
-    *(1_000, 5_000, 10_000, 30_000),
-    *(minutes * _MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
-    *(1 * _HOUR_MS, 2 * _HOUR_MS),
-)
-"""How long a message of delay level 1, 2 … waits."""
+
+
+_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +192,3 @@ def check_invisible_time(invisible_ms: int, limits: Limits, *, is_changed: bool)
         raise refused(
             Status.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too large. max is {limits.max_invisible_ms}"
         )
-
-
-def delay_ms(level: int) -> int:
-    """How long a message of a delay level waits: 0 for 0 and less; levels above the last are the last."""
-    return 0 if level <= 0 else DELAY_LEVELS_MS[min(level, len(DELAY_LEVELS_MS)) - 1]

@@ -1,9 +1,9 @@
 """Compiled reading of many stored messages as RocketMQ's clients see them, writing of them as answers to pulls, and
 what precedes the body of a message that is stored as a classic client sent it.
 
-What the kernel is not sure of it leaves open, and Python looks at that alone (`messages.py`, `stored.py`): values of
-types that are written with more than digits, keys that come twice, texts with control characters or bytes that are not
-UTF-8, hosts that are no IPv4 address. Layouts: the heads of those modules.
+What the kernel is not sure of it leaves open, and Python looks at that alone (`messages.py`, `stored_messages.py`):
+values of types that are written with more than digits, keys that come twice, texts with control characters or bytes
+that are not UTF-8, hosts that are no IPv4 address. Layouts: the heads of those modules.
 
 A message that was read is a block of scratch: `BODY` … `ID_LENGTH`, then entries of four words (name, its length,
 value, its length; a value of length 0 is none): system properties first, those of users from `USER_ENTRIES` on. Texts

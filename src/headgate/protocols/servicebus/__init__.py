@@ -28,6 +28,17 @@ if TYPE_CHECKING:
     from headgate.protocols.servicebus.addresses import Address, Part, covers, is_cbs, parse_address, relative
     from headgate.protocols.servicebus.atom import Entry, error_document, feed, parse_entry
     from headgate.protocols.servicebus.batches import BATCH_FORMAT, MAX_BATCH_MESSAGES, unbatched
+    from headgate.protocols.servicebus.codes import (
+        LOCK_LOST,
+        MESSAGE_NOT_FOUND,
+        NO_SESSION,
+        SESSION_LOCK_LOST,
+        Refusal,
+        ServiceBusCondition,
+        not_found,
+        not_implemented,
+        refusal_of,
+    )
     from headgate.protocols.servicebus.descriptions import (
         AuthorizationDescription,
         DescriptionKind,
@@ -48,17 +59,6 @@ if TYPE_CHECKING:
         delivered_messages,
         stored,
         without_session,
-    )
-    from headgate.protocols.servicebus.refusals import (
-        LOCK_LOST,
-        MESSAGE_NOT_FOUND,
-        NO_SESSION,
-        SESSION_LOCK_LOST,
-        Refusal,
-        ServiceBusCondition,
-        not_found,
-        not_implemented,
-        refusal_of,
     )
     from headgate.protocols.servicebus.requests import (
         RequestMessage,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.columns import rows_of, smallest, total
+from headgate.arrays import rows_of, smallest, total
 from headgate.errors import HeadgateError, MessageError, PreconditionFailedError
 from headgate.language.servicebus import Limits
 from headgate.message import (

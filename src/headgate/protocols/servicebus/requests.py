@@ -17,8 +17,8 @@ from headgate.errors import ConfigError
 from headgate.message import NULL, AmqpArray, AmqpType, AmqpValue, Body, Message, Section
 from headgate.protocols.amqp10 import in_standard_order
 from headgate.protocols.servicebus.arguments import INTEGERS, TEXTS, Arguments, entries, integer, optional_text, text
+from headgate.protocols.servicebus.codes import Refusal
 from headgate.protocols.servicebus.locks import TOKEN_BYTES, guid_of, token_of
-from headgate.protocols.servicebus.refusals import Refusal
 from headgate.protocols.servicebus.rules import RuleDescription, read_rule
 
 _VENDOR = "com.microsoft:"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.protocols.stream.client import ClientConnection, ClientEvent, ClientState, Opened
     from headgate.protocols.stream.codes import SERVER_VERSIONS, Command, ResponseCode, name_of_code, response_code
-    from headgate.protocols.stream.delivery import Deliver
+    from headgate.protocols.stream.deliver_frames import Deliver
     from headgate.protocols.stream.framing import ProtocolViolation
-    from headgate.protocols.stream.publishing import Publish, PublishConfirm, PublishError
+    from headgate.protocols.stream.publish_frames import Publish, PublishConfirm, PublishError
     from headgate.protocols.stream.server import ServerConnection, ServerEvent, ServerLimits, ServerState
 else:
     from headgate.faces import lazy

@@ -24,9 +24,9 @@ from headgate.protocols.sasl import plain_response
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codec import decode_from_server, encode
 from headgate.protocols.stream.codes import CLIENT_VERSIONS, REPLY_BIT, Command, ResponseCode, name_of_code
-from headgate.protocols.stream.delivery import Deliver, decode_deliver
+from headgate.protocols.stream.deliver_frames import Deliver, decode_deliver
 from headgate.protocols.stream.framing import FrameAssembler, ProtocolViolation, lower_limit
-from headgate.protocols.stream.publishing import (
+from headgate.protocols.stream.publish_frames import (
     PublishConfirm,
     PublishError,
     decode_confirm,

@@ -2,7 +2,7 @@
 
 A class is a frame, its fields in the order of the wire (stream_protocol.md section 2). `Request` and `Reply` carry a
 correlation id, a reply a response code too. A field with a default may be absent at the end of a frame. Publish,
-PublishConfirm, PublishError and Deliver, which carry many things each, are in `publishing` and `delivery`.
+PublishConfirm, PublishError and Deliver, which carry many things each, are in `publish_frames` and `deliver_frames`.
 """
 
 from __future__ import annotations

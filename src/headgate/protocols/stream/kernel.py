@@ -1,8 +1,8 @@
 """Kernels of the stream protocol: reading runs of Publish frames, writing Publish and Deliver frames.
 
 All arguments are addresses of arrays (int64 unless said otherwise), places in them, and counts. Nothing is allocated
-here: the callers in `publishing.py` and `delivery.py` size the arrays, and hold the same work in plain Python. Layouts:
-stream_protocol.md sections 5 (Publish) and 6 (Deliver).
+here: the callers in `publish_frames.py` and `deliver_frames.py` size the arrays, and hold the same work in plain
+Python. Layouts: stream_protocol.md sections 5 (Publish) and 6 (Deliver).
 """
 
 from __future__ import annotations

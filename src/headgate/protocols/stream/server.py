@@ -15,9 +15,9 @@ from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codec import decode_from_client, encode
 from headgate.protocols.stream.codes import Command, ResponseCode
-from headgate.protocols.stream.delivery import Buffer, encode_deliver
+from headgate.protocols.stream.deliver_frames import Buffer, encode_deliver
 from headgate.protocols.stream.framing import FrameAssembler, ProtocolViolation, lower_limit
-from headgate.protocols.stream.publishing import (
+from headgate.protocols.stream.publish_frames import (
     DEFAULT_EXPANSION_LIMIT_BYTES,
     PUBLISH_HEAD_BYTES,
     Publish,

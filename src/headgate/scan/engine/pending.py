@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.columns import total
+from headgate.arrays import total
 from headgate.log import memory_of
 from headgate.scan.fetch import ChunkColumns, ChunkPortion, Portion
 from headgate.scan.reading import ScanBatch

@@ -10,7 +10,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.columns import order_of, total
+from headgate.arrays import order_of, total
 from headgate.errors import CorruptChunkError
 from headgate.evaluate import Filter, malformed_rows
 from headgate.log import gather, memory_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.columns import total
+from headgate.arrays import total
 from headgate.errors import CorruptChunkError
 from headgate.evaluate import Filter
 from headgate.log import ChunkHeaders, ChunkType, gather, memory_of

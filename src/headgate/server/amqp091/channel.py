@@ -33,10 +33,10 @@ from headgate.protocols.amqp091 import (
 from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp091.events import Published
 from headgate.server.amqp091.consumer import ChannelConsumer, StreamConsumer
-from headgate.server.amqp091.copies import CopyConsumer, CopyGetter, check_arguments
 from headgate.server.amqp091.options import consumer_options
 from headgate.server.amqp091.replies import ReplyConsumer
-from headgate.server.holding import NOT_DELETED, Verdict, check_subscription_declared, refused_queue
+from headgate.server.amqp091.subscription_queue import CopyConsumer, CopyGetter, check_arguments
+from headgate.server.unsettled_copies import NOT_DELETED, Settlement, check_subscription_declared, refused_queue
 from headgate.topic import SubscriptionName
 
 if TYPE_CHECKING:
@@ -409,21 +409,21 @@ class Channel:
         self._answer(method, m.BasicCancelOk(method.consumer_tag))
 
     def _ack(self, method: m.BasicAck) -> None:
-        self._settle(method.delivery_tag, Verdict.COMPLETE, multiple=method.multiple)
+        self._settle(method.delivery_tag, Settlement.COMPLETE, multiple=method.multiple)
 
     def _nack(self, method: m.BasicNack) -> None:
-        verdict = Verdict.FAIL if method.requeue else Verdict.DEAD_LETTER
-        self._settle(method.delivery_tag, verdict, multiple=method.multiple)
+        settlement = Settlement.FAIL if method.requeue else Settlement.DEAD_LETTER
+        self._settle(method.delivery_tag, settlement, multiple=method.multiple)
 
     def _reject(self, method: m.BasicReject) -> None:
-        self._settle(method.delivery_tag, Verdict.FAIL if method.requeue else Verdict.DEAD_LETTER, multiple=False)
+        self._settle(method.delivery_tag, Settlement.FAIL if method.requeue else Settlement.DEAD_LETTER, multiple=False)
 
-    def _settle(self, delivery_tag: int, verdict: Verdict, *, multiple: bool) -> None:
+    def _settle(self, delivery_tag: int, settlement: Settlement, *, multiple: bool) -> None:
         settled = self._unacknowledged.settle(delivery_tag, multiple=multiple)
         if settled is None:
             raise PreconditionFailedError(f"unknown delivery tag {delivery_tag}")
         for consumer, tags in settled.items():
-            consumer.settled(tags, verdict)
+            consumer.settled(tags, settlement)
 
     def _recover(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
         """Redeliver the unacknowledged copies of subscriptions; streams do not support that."""
@@ -432,7 +432,7 @@ class Channel:
         if not method.requeue:
             raise UnsupportedError("requeue=false")
         for consumer in list(self._copies):
-            consumer.settled(self._unacknowledged.take(consumer), Verdict.FAIL)
+            consumer.settled(self._unacknowledged.take(consumer), Settlement.FAIL)
         if isinstance(method, m.BasicRecover):
             self._send(m.BasicRecoverOk())
 

@@ -1,4 +1,4 @@
-"""Consumers of AMQP 0.9.1: messages of a stream become deliveries of a channel. `copies` is for subscriptions."""
+"""Consumers of AMQP 0.9.1: messages of a stream become deliveries of a channel; see `subscription_queue`, too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headgate.broker import LOST, ConsumerOptions
 from headgate.protocols.amqp091 import OFFSET_HEADER, Unacknowledged, encode_short_string, long, read_deliveries
 from headgate.protocols.amqp091.methods import BasicDeliver
-from headgate.server.holding import Verdict
+from headgate.server.unsettled_copies import Settlement
 
 if TYPE_CHECKING:
     from headgate.server.amqp091.handler import Amqp091Handler
@@ -35,7 +35,7 @@ class ChannelConsumer(abc.ABC):
         """Deliver from now on."""
 
     @abc.abstractmethod
-    def settled(self, tags: list[int], verdict: Verdict) -> None:
+    def settled(self, tags: list[int], settlement: Settlement) -> None:
         """The client settled some of its messages."""
 
     @abc.abstractmethod
@@ -106,8 +106,8 @@ class StreamConsumer(ChannelConsumer):
         self._handler.flush()
         return size
 
-    def settled(self, tags: list[int], verdict: Verdict) -> None:
-        """Give credit back; the verdict does not matter, as a stream keeps its messages."""
+    def settled(self, tags: list[int], settlement: Settlement) -> None:
+        """Give credit back; the settlement does not matter, as a stream keeps its messages."""
         if self.is_open:
             self._consumer.want_more(len(tags))
 

@@ -43,7 +43,7 @@ from headgate.server.amqp091.channel import Channel
 from headgate.server.amqp091.consumer import ChannelConsumer
 from headgate.server.amqp091.options import shown_refusal
 from headgate.server.context import ServerContext
-from headgate.server.conversation import Conversation, Waiting
+from headgate.server.flow_control import FlowControl, Waiting
 from headgate.server.identity import PROPERTIES
 from headgate.server.outbox import Outbox
 from headgate.server.pump import Pump
@@ -94,14 +94,14 @@ class Amqp091Handler:
         self._message_number = 0
         self._logged_in_s = 0.0
         self._confirming: dict[Channel, None] = {}
-        self._conversation = Conversation(transport, context.clock)
+        self._flow = FlowControl(transport, context.clock)
         self._outbox: Outbox[tuple[Channel, int, int]] = Outbox(context.clock, self.settings.limits, self._published)
 
     # what the transport calls
 
     def received(self, data: memoryview) -> None:
         """Bytes of the client."""
-        self._conversation.heard()
+        self._flow.heard()
         self._receive(data)
 
     def _receive(self, data: bytes | memoryview) -> None:
@@ -110,7 +110,7 @@ class Amqp091Handler:
         self._outbox.flush()
         self._send_confirms()
         self.flush()
-        self._conversation.limit_answers()
+        self._flow.limit_answers()
         if self.core.state is ConnectionState.FINISHED:
             self._end()
             self._transport.close()
@@ -126,7 +126,7 @@ class Amqp091Handler:
 
     def writable(self) -> None:
         """The transport takes more."""
-        self._conversation.taken()
+        self._flow.taken()
         self.pump.wake()
         for channel in list(self._channels.values()):
             channel.go_on()
@@ -144,10 +144,10 @@ class Amqp091Handler:
             self._tick_open(self.core.heartbeat_s)
 
     def _tick_open(self, interval_s: int) -> None:
-        if self._conversation.is_silent(2 * interval_s):
+        if self._flow.is_silent(2 * interval_s):
             logger.info("missed heartbeats from client, timeout: %ds", interval_s)
             self._transport.abort()
-        elif self._conversation.is_due(interval_s / 2):
+        elif self._flow.is_due(interval_s / 2):
             self.core.send_heartbeat()
             self.flush()
 
@@ -223,7 +223,7 @@ class Amqp091Handler:
         except RemoteProtocolError as error:
             self._refuse(0, RemoteProtocolError(error.reason, code=ReplyCode.SYNTAX_ERROR), None)
             return
-        self._conversation.wait(Waiting.LOGIN)
+        self._flow.wait(Waiting.LOGIN)
         self._context.authenticator.authenticate(
             self._transport, credentials, lambda result: self._authenticated(event.mechanism, result)
         )
@@ -231,7 +231,7 @@ class Amqp091Handler:
     def _authenticated(self, mechanism: str, result: str | AuthenticationError) -> None:
         if self.core.state is not ConnectionState.AUTHENTICATING:
             return
-        self._conversation.go_on(Waiting.LOGIN)
+        self._flow.go_on(Waiting.LOGIN)
         if isinstance(result, AuthenticationError):
             if self.core.client_can("authentication_failure_close"):
                 self.core.refuse(0, ReplyCode.ACCESS_REFUSED, _LOGIN_REFUSED.format(mechanism))
@@ -245,7 +245,7 @@ class Amqp091Handler:
         self.session.on_stream_deleted = self._stream_deleted
         self._logged_in_s = self._context.clock.monotonic_s()
         self._outbox.open(self.session)
-        self._conversation.limit_backlog(self.session.backlog, self.settings.limits)
+        self._flow.limit_backlog(self.session.backlog, self.settings.limits)
         self.core.authenticated()
         self._receive(b"")
 
@@ -364,7 +364,7 @@ class Amqp091Handler:
     def _closing(self) -> None:
         """Close was sent; the client has `linger_s` to answer."""
         self._end()
-        self._conversation.only_listen()
+        self._flow.only_listen()
         self._transport.call_later(self.settings.timeouts.linger_s, self._transport.close)
 
     def _drop_channel(self, number: int) -> None:
@@ -380,7 +380,7 @@ class Amqp091Handler:
 
     def flush(self) -> None:
         """Send the queued frames."""
-        self._conversation.say(self.core.take_output())
+        self._flow.say(self.core.take_output())
 
 
 def _server_properties() -> Table:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headgate.protocols.amqp091 import Unacknowledged, read_delivery
 from headgate.server.amqp091.consumer import ChannelConsumer
-from headgate.server.holding import Verdict
+from headgate.server.unsettled_copies import Settlement
 
 if TYPE_CHECKING:
     from headgate.server.amqp091.handler import Amqp091Handler
@@ -42,7 +42,7 @@ class ReplyConsumer(ChannelConsumer):
             core.send_content(self.channel, method, message.plain_header({}, len(body)), body)
             self._handler.flush()
 
-    def settled(self, tags: list[int], verdict: Verdict) -> None:
+    def settled(self, tags: list[int], settlement: Settlement) -> None:
         """Nothing to do: replies are never unsettled."""
 
     def has_lost(self, stream: str) -> bool:

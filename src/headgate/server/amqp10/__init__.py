@@ -9,17 +9,17 @@
     RequestNode, Request                a node that answers requests, now or in a later turn
     RabbitService                       RabbitMQ's
 
-Hidden: RabbitMQ's service (`rabbitmq`), its links (`publishing`, `consuming`, `subscribing`, `management`), its
-addresses (`addresses`) and its filter maps (`filters`).
+Hidden: RabbitMQ's service (`rabbitmq`), its links (`publisher_link`, `consumer_link`, `subscription_link`,
+`management`), its addresses (`addresses`) and its filter maps (`filters`).
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.server.amqp10.browsing import BrowsingLink, is_browsing
+    from headgate.server.amqp10.browser_link import BrowsingLink, is_browsing
+    from headgate.server.amqp10.copy_link import ReceiverLink
     from headgate.server.amqp10.handler import Amqp10Handler
     from headgate.server.amqp10.rabbitmq import RabbitService
-    from headgate.server.amqp10.receiving import ReceiverLink
     from headgate.server.amqp10.requests import Request, RequestNode
     from headgate.server.amqp10.service import (
         RefusedAttachError,

@@ -52,7 +52,7 @@ from headgate.protocols.amqp10.performatives import SENDER, Attach, Open
 from headgate.server.amqp10.rabbitmq import RabbitService
 from headgate.server.amqp10.service import RefusedAttachError, ServedLink, Service, ServiceFactory, address_of
 from headgate.server.context import ServerContext
-from headgate.server.conversation import Conversation, Waiting
+from headgate.server.flow_control import FlowControl, Waiting
 from headgate.server.identity import NODE, PROPERTIES
 from headgate.server.pump import Pump
 from headgate.server.transport import Peer, Transport
@@ -98,7 +98,7 @@ class Amqp10Handler:
         self._links: dict[Link, ServedLink] = {}
         self._is_ended = False
         self._logged_in_s: float | None = None
-        self._conversation = Conversation(transport, context.clock)
+        self._flow = FlowControl(transport, context.clock)
         self._services = [service(self) for service in services]
 
     @property
@@ -129,12 +129,12 @@ class Amqp10Handler:
 
     def received(self, data: memoryview) -> None:
         """Bytes from the peer; `data` is valid only during the call."""
-        self._conversation.heard()
+        self._flow.heard()
         self._process(data)
 
     def writable(self) -> None:
         """The transport takes more again."""
-        self._conversation.taken()
+        self._flow.taken()
         self._go_on()
 
     def _go_on(self) -> None:
@@ -147,9 +147,9 @@ class Amqp10Handler:
         heartbeat_s = self.context.settings.timeouts.heartbeat_s
         if self._connection.is_opened:
             asked_ms = self._connection.remote_idle_time_out
-            if asked_ms and self._conversation.is_due(asked_ms / 2000 - 0.5):
+            if asked_ms and self._flow.is_due(asked_ms / 2000 - 0.5):
                 self._connection.heartbeat()
-            if self._conversation.is_silent(heartbeat_s):
+            if self._flow.is_silent(heartbeat_s):
                 error = Error(Condition.RESOURCE_LIMIT_EXCEEDED, f"nothing was heard for {heartbeat_s} seconds")
                 self._close(error)
             for served in list(self._links.values()):
@@ -184,7 +184,7 @@ class Amqp10Handler:
         """Send the pending output."""
         output = self._connection.take_output()
         if output:
-            self._conversation.say(output)
+            self._flow.say(output)
 
     def answer_attach(self, link: Link, answer: Attach) -> None:
         """Answer an attach in a later turn, if the link still exists."""
@@ -220,7 +220,7 @@ class Amqp10Handler:
             logger.info("%s: %s", self.name, error.reason)
             self._close(Error(str(error.code), error.reason))
         self.flush()
-        self._conversation.limit_answers()
+        self._flow.limit_answers()
 
     @property
     def name(self) -> str:
@@ -278,7 +278,7 @@ class Amqp10Handler:
             logger.info("%s: %s", self.name, error.reason)
             self._refuse_login()
             return
-        self._conversation.wait(Waiting.LOGIN)
+        self._flow.wait(Waiting.LOGIN)
         authenticator = self.context.authenticator
         knowing = [service for service in self._services if service.knows(credentials)]
         is_user = isinstance(credentials, sasl.Anonymous) and authenticator.takes_anonymous(self._transport)
@@ -297,7 +297,7 @@ class Amqp10Handler:
         self.user = self.context.connections.of(self._transport).user = user
         self._logged_in_s = self.context.clock.monotonic_s()
         self._connection.send_outcome(SaslCode.OK)
-        self._conversation.go_on(Waiting.LOGIN)
+        self._flow.go_on(Waiting.LOGIN)
         self._process(b"")
 
     def _refuse_login(self) -> None:
@@ -317,7 +317,7 @@ class Amqp10Handler:
             return
         self._broker = self.context.broker.open_session(self.user, protocol=_PROTOCOL, connection=record.name)
         self._broker.on_stream_deleted = self._stream_deleted
-        self._conversation.limit_backlog(self._broker.backlog, self.context.settings.limits)
+        self._flow.limit_backlog(self._broker.backlog, self.context.settings.limits)
         self._connection.open(
             Open(
                 container_id=NODE,

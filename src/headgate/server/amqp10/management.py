@@ -24,7 +24,7 @@ from headgate.errors import (
 from headgate.message import AmqpArray, AmqpType, AmqpValue, Body, Message, Section, amqp_value
 from headgate.protocols.amqp10 import in_standard_order, status_of
 from headgate.server.amqp10.addresses import decoded, encoded
-from headgate.server.holding import NOT_DELETED, check_subscription_declared, refused_queue
+from headgate.server.unsettled_copies import NOT_DELETED, check_subscription_declared, refused_queue
 
 _MAP = AmqpType.MAP
 _TEXTS = (AmqpType.STRING, AmqpType.SYMBOL)

@@ -15,16 +15,16 @@ from headgate.protocols.amqp10 import Condition, Link, Source, address_text
 from headgate.protocols.amqp10.performatives import RECEIVER, SENDER, SETTLED, Attach
 from headgate.protocols.sasl import Credentials
 from headgate.server.amqp10.addresses import MANAGEMENT, parse_queue, parse_route
-from headgate.server.amqp10.browsing import COPY, BrowsingLink, is_browsing
-from headgate.server.amqp10.consuming import ConsumingLink, confirmed_attach
+from headgate.server.amqp10.browser_link import COPY, BrowsingLink, is_browsing
+from headgate.server.amqp10.consumer_link import ConsumingLink, confirmed_attach
 from headgate.server.amqp10.filters import read_filters
 from headgate.server.amqp10.management import respond
-from headgate.server.amqp10.publishing import PublishingLink
+from headgate.server.amqp10.publisher_link import PublishingLink
 from headgate.server.amqp10.replies import ReplyLink, is_requester
 from headgate.server.amqp10.requests import Request, RequestNode
 from headgate.server.amqp10.service import RefusedAttachError, ServedLink, our_terminus
-from headgate.server.amqp10.subscribing import SubscribingLink, shown_message
-from headgate.server.amqp10.subscribing import confirmed_attach as confirmed_subscribing
+from headgate.server.amqp10.subscription_link import SubscribingLink, shown_message
+from headgate.server.amqp10.subscription_link import confirmed_attach as confirmed_subscribing
 from headgate.server.identity import NODE
 from headgate.topic import SubscriptionName
 

@@ -6,7 +6,7 @@
     check_key                              whether a key gives a right
     rule_definition, rule_description      rules as the broker keeps them, and as clients describe them
 
-Hidden: links that send (`sending`) and receive (`receiving`), requests (`management`).
+Hidden: links that send (`sender_link`) and receive (`receiver_link`), requests (`management`).
 """
 
 from typing import TYPE_CHECKING

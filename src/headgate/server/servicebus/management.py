@@ -64,9 +64,9 @@ from headgate.protocols.servicebus.requests import (
 )
 from headgate.server.amqp10 import Request, RequestNode
 from headgate.server.servicebus.descriptions import rule_definition, rule_description
-from headgate.server.servicebus.links import Place, RefusedError
-from headgate.server.servicebus.receiving import given_message, reason_of
-from headgate.server.servicebus.sending import Outgoing
+from headgate.server.servicebus.entity_link import Place, RefusedError
+from headgate.server.servicebus.receiver_link import given_message, reason_of
+from headgate.server.servicebus.sender_link import Outgoing
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler

@@ -29,10 +29,10 @@ from headgate.protocols.servicebus import (
 )
 from headgate.server.amqp10 import BrowsingLink, RefusedAttachError, ServedLink, address_of, is_browsing, our_terminus
 from headgate.server.servicebus.access import ConnectionAccess
-from headgate.server.servicebus.links import EmptyLink, Place, RefusedError, place_of
+from headgate.server.servicebus.entity_link import EmptyLink, Place, RefusedError, place_of
 from headgate.server.servicebus.management import ClaimsNode, ManagementNode
-from headgate.server.servicebus.receiving import ReceivingLink, SessionLink, given_message
-from headgate.server.servicebus.sending import SendingLink
+from headgate.server.servicebus.receiver_link import ReceivingLink, SessionLink, given_message
+from headgate.server.servicebus.sender_link import SendingLink
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler

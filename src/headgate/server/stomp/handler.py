@@ -40,8 +40,7 @@ from headgate.protocols.stomp.events import (
 )
 from headgate.server.amqp091 import consumer_options
 from headgate.server.context import ServerContext
-from headgate.server.conversation import Conversation, Waiting
-from headgate.server.holding import refused_queue
+from headgate.server.flow_control import FlowControl, Waiting
 from headgate.server.identity import PRODUCT, VERSION
 from headgate.server.outbox import Outbox
 from headgate.server.pump import Pump
@@ -54,6 +53,7 @@ from headgate.server.stomp.options import (
 )
 from headgate.server.stomp.subscription import Subscription
 from headgate.server.transport import Transport
+from headgate.server.unsettled_copies import refused_queue
 
 VIRTUAL_HOST = "/"
 MIN_HEART_BEAT_MS = 1000
@@ -83,14 +83,14 @@ class StompHandler:
         self._numbers = itertools.count(1)
         self._leaving: Disconnect | None = None
         self._heart_beat_ms = (0, 0)
-        self._conversation = Conversation(transport, context.clock)
+        self._flow = FlowControl(transport, context.clock)
         self._outbox: Outbox[Ticket] = Outbox(context.clock, self.settings.limits, self._published)
 
     # what the transport calls
 
     def received(self, data: memoryview) -> None:
         """Bytes of the client."""
-        self._conversation.heard()
+        self._flow.heard()
         self._receive(data)
 
     def _receive(self, data: bytes | memoryview) -> None:
@@ -106,14 +106,14 @@ class StompHandler:
         self._outbox.flush()
         self._leave()
         self.flush()
-        self._conversation.limit_answers()
+        self._flow.limit_answers()
         if self.core.state is ConnectionState.CLOSED:
             self._end()
             self._transport.close()
 
     def writable(self) -> None:
         """The transport takes more."""
-        self._conversation.taken()
+        self._flow.taken()
         self._pump.wake()
 
     def tick(self, now_ms: int) -> None:
@@ -122,10 +122,10 @@ class StompHandler:
         if self.core.state is not ConnectionState.OPEN:
             return
         send_ms, receive_ms = self._heart_beat_ms
-        if receive_ms and self._conversation.is_silent((2 * receive_ms + MIN_HEART_BEAT_MS) / 1000):
+        if receive_ms and self._flow.is_silent((2 * receive_ms + MIN_HEART_BEAT_MS) / 1000):
             logger.info("no heart-beat within twice %d ms", receive_ms)
             self._transport.abort()
-        elif send_ms and self._conversation.is_due(send_ms / 2000):
+        elif send_ms and self._flow.is_due(send_ms / 2000):
             self.core.heart_beat()
             self.flush()
 
@@ -163,7 +163,7 @@ class StompHandler:
         record.protocol = f"STOMP {self.core.version}"
         if event.host != VIRTUAL_HOST:
             raise RemoteProtocolError(f"Virtual host '{event.host[:200]}' access denied", code="Bad CONNECT")
-        self._conversation.wait(Waiting.LOGIN)
+        self._flow.wait(Waiting.LOGIN)
         self._context.authenticator.authenticate(
             self._transport, self._credentials(event), lambda result: self._authenticated(event, result)
         )
@@ -177,7 +177,7 @@ class StompHandler:
     def _authenticated(self, event: Connect, result: str | AuthenticationError) -> None:
         if self.core.state is not ConnectionState.AUTHENTICATING:
             return
-        self._conversation.go_on(Waiting.LOGIN)
+        self._flow.go_on(Waiting.LOGIN)
         if isinstance(result, AuthenticationError):
             self._fail(RemoteProtocolError(f"Access refused for user '{event.login or ''}'", code="Bad CONNECT"))
             self.flush()
@@ -187,7 +187,7 @@ class StompHandler:
         self.session = self._context.broker.open_session(result, protocol="STOMP", connection=name)
         self.session.on_stream_deleted = self._stream_deleted
         self._outbox.open(self.session)
-        self._conversation.limit_backlog(self.session.backlog, self.settings.limits)
+        self._flow.limit_backlog(self.session.backlog, self.settings.limits)
         client_sends_ms, client_wants_ms = (
             interval and max(interval, MIN_HEART_BEAT_MS) for interval in event.heart_beat_ms
         )
@@ -371,7 +371,7 @@ class StompHandler:
 
     def flush(self) -> None:
         """Send the queued frames."""
-        self._conversation.say(self.core.take_output())
+        self._flow.say(self.core.take_output())
 
 
 def _cancelled(stream: str, reason: str) -> RemoteProtocolError:

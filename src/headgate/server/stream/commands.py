@@ -13,7 +13,7 @@ from headgate.errors import HeadgateError
 from headgate.protocols.stream import Publish, ResponseCode, ServerConnection, response_code
 from headgate.protocols.stream import frames as f
 from headgate.server.context import ServerContext
-from headgate.server.conversation import Conversation, Waiting
+from headgate.server.flow_control import FlowControl, Waiting
 from headgate.server.pump import Pump
 from headgate.server.stream.administration import Administration
 from headgate.server.stream.outlet import Outlet
@@ -35,14 +35,14 @@ class Commands:
         session: Session,
         transport: Transport,
         context: ServerContext,
-        conversation: Conversation,
+        flow: FlowControl,
         connection: ServerConnection,
         outlet: Outlet,
     ) -> None:
         settings = context.settings
         self._session = session
         self._transport = transport
-        self._conversation = conversation
+        self._flow = flow
         self._connection = connection
         self._outlet = outlet
         self._when_confirmed: Callable[[], None] | None = None
@@ -58,7 +58,7 @@ class Commands:
         )
         self._administration = Administration(session, context, transport.peer)
         session.on_stream_deleted = self._stream_deleted
-        conversation.limit_backlog(session.backlog, settings.limits)
+        flow.limit_backlog(session.backlog, settings.limits)
         self._handlers: dict[type, Callable[[Any], None]] = {
             Publish: self._publishers.publish,
             f.Credit: self._subscriptions.credit,
@@ -89,7 +89,7 @@ class Commands:
 
     def when_confirmed(self, call: Callable[[], None]) -> None:
         """Read nothing more from the client, and make a call as soon as all its messages are answered."""
-        self._conversation.wait(Waiting.LEAVING)
+        self._flow.wait(Waiting.LEAVING)
         if self._session.backlog.entries:
             self._when_confirmed = call
         else:

@@ -19,7 +19,7 @@ from headgate.protocols.stream import (
 )
 from headgate.protocols.stream import frames as f
 from headgate.server.context import ServerContext
-from headgate.server.conversation import Conversation
+from headgate.server.flow_control import FlowControl
 from headgate.server.identity import PROPERTIES
 from headgate.server.stream.commands import Commands
 from headgate.server.stream.outlet import Outlet
@@ -51,8 +51,8 @@ class StreamHandler:
                 expansion_limit_bytes=settings.limits.sub_batch_expansion_bytes,
             )
         )
-        self._conversation = Conversation(transport, context.clock)
-        self._outlet = Outlet(transport, self._conversation, self._connection)
+        self._flow = FlowControl(transport, context.clock)
+        self._outlet = Outlet(transport, self._flow, self._connection)
         self._commands: Commands | None = None
         self._user = ""
         self._mechanism = ""
@@ -73,12 +73,12 @@ class StreamHandler:
 
     def received(self, data: memoryview) -> None:
         """Bytes from the client."""
-        self._conversation.heard()
+        self._flow.heard()
         self._handle(self._connection.receive(data))
 
     def writable(self) -> None:
         """The transport takes more: go on delivering."""
-        self._conversation.taken()
+        self._flow.taken()
         if self._commands is not None:
             self._commands.writable()
 
@@ -118,7 +118,7 @@ class StreamHandler:
                     self._commands.handle(event)
             events = self._connection.go_on()
         self._outlet.flush()
-        self._conversation.limit_answers()
+        self._flow.limit_answers()
         if self._connection.state is ServerState.CLOSED:
             self._end_commands()
             if self._is_left:
@@ -184,9 +184,7 @@ class StreamHandler:
             self._transport.call_later(delay_s, lambda: self._refuse_virtual_host(request))
             return
         session = self._context.broker.open_session(self._user, protocol=PROTOCOL, connection=self._record.name)
-        self._commands = Commands(
-            session, self._transport, self._context, self._conversation, self._connection, self._outlet
-        )
+        self._commands = Commands(session, self._transport, self._context, self._flow, self._connection, self._outlet)
         host, port = self._context.advertised_address(self._transport.peer)
         properties = {"advertised_host": host, "advertised_port": str(port)}
         self._connection.send(f.OpenReply(properties, correlation_id=request.correlation_id))
@@ -211,16 +209,16 @@ class StreamHandler:
         if self._commands is not None and self._commands.is_overdue:
             logger.info("%s: a consumer update was not answered in time", self._record.name)
             self._close(ResponseCode.INTERNAL_ERROR, "a consumer update was not answered")
-        elif interval_s and self._conversation.is_silent(2 * interval_s):
+        elif interval_s and self._flow.is_silent(2 * interval_s):
             logger.info("%s: two heartbeats were missed", self._record.name)
             self._transport.abort()
-        elif interval_s and self._conversation.is_due(interval_s / 2) and self._transport.is_writable:
+        elif interval_s and self._flow.is_due(interval_s / 2) and self._transport.is_writable:
             self._outlet.send(f.Heartbeat())
 
     def _say_good_bye(self) -> None:
         if self._connection.state is ServerState.OPENED:
             self._close(ResponseCode.OK, "the server stops")
-        self._conversation.only_listen()
+        self._flow.only_listen()
 
     def _close(self, code: ResponseCode, reason: str) -> None:
         self._connection.close(code, reason)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from headgate.broker import ChunkBatch
 from headgate.protocols.stream import ResponseCode, ServerConnection, ServerState
 from headgate.protocols.stream.frames import Frame
-from headgate.server.conversation import Conversation
+from headgate.server.flow_control import FlowControl
 from headgate.server.transport import Transport
 
 UInt64Array = NDArray[np.uint64]
@@ -20,9 +20,9 @@ class Outlet:
     Frames leave together at the end of the loop's turn, chunks after the frames that were sent before them.
     """
 
-    def __init__(self, transport: Transport, conversation: Conversation, connection: ServerConnection) -> None:
+    def __init__(self, transport: Transport, flow: FlowControl, connection: ServerConnection) -> None:
         self._transport = transport
-        self._conversation = conversation
+        self._flow = flow
         self._connection = connection
         self._flush_is_due = False
 
@@ -67,14 +67,14 @@ class Outlet:
             committed_chunk_id=chunks.committed_chunk_id,
         )
         self.flush()
-        self._conversation.say(frames)
+        self._flow.say(frames)
         return sum(map(len, frames))
 
     def flush(self) -> None:
         """Write the queued frames."""
         output = self._connection.take_output()
         if output:
-            self._conversation.say(output)
+            self._flow.say(output)
 
     def flush_later(self) -> None:
         """Write the queued frames at the end of this turn of the loop."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.arrays import largest
 from headgate.broker import PublishBatch, Publisher, Session
-from headgate.columns import largest
 from headgate.errors import HeadgateError, LimitExceededError, PreconditionFailedError, ResourceNotFoundError
 from headgate.log import Entries
 from headgate.protocols.stream import Publish, ResponseCode, response_code

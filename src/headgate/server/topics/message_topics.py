@@ -47,9 +47,9 @@ from headgate.log import OffsetSpecification
 from headgate.protocols.rocketmq import check_group, check_topic
 from headgate.scan import ScanCounters
 from headgate.server.listings import count_messages, error_of, may_read, open_streams, shown
-from headgate.server.topics.asking import Answer, Asked, Route
 from headgate.server.topics.bodies import decoded
-from headgate.server.topics.receiving import told
+from headgate.server.topics.broker_answers import told
+from headgate.server.topics.routes import Answer, Asked, Route
 
 Row = dict[str, Any]
 

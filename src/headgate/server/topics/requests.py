@@ -51,9 +51,9 @@ from headgate.errors import (
 from headgate.ledger import offset_of, rule_of
 from headgate.server.listings import may_read, near_names
 from headgate.server.topics import bodies, rows
-from headgate.server.topics.asking import MOST_COPIES, Answer, Asked, Route, TopicRequest
+from headgate.server.topics.broker_answers import received, told
 from headgate.server.topics.message_topics import MessageTopicRequests
-from headgate.server.topics.receiving import received, told
+from headgate.server.topics.routes import MOST_COPIES, Answer, Asked, Route, TopicRequest
 from headgate.topic import (
     AddRule,
     Change,

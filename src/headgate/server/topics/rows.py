@@ -16,7 +16,7 @@ from headgate.ledger import offset_of, rule_of
 from headgate.message import Message
 from headgate.server.listings import error_of, may_read
 from headgate.topic import RuleHistory, RuleVersion
-from headgate.topic.deciding import RuleCounts
+from headgate.topic.decisions import RuleCounts
 
 Row = dict[str, Any]
 

@@ -1,7 +1,7 @@
 """A pipeline as a TOML file: read, checked and put in order here, before Spark starts.
 
 `docs/reference/pipeline-files.md` lists all keys. `make docs` writes it from the structures below, whose texts after
-the fields are Markdown, and from `headgate.spark.declarations` for keys that are options of a stream.
+the fields are Markdown, and from `headgate.spark.option_declarations` for keys that are options of a stream.
 
 The streams, files and columns of sources must exist when a run begins, or be written by it (`inputs`). A run reads what
 exists and does not wait for more. Topics and sinks that write streams run one after the other, sinks first, in the
@@ -24,7 +24,7 @@ import msgspec
 import msgspec.inspect
 
 from headgate.errors import ConfigError, HeadgateError, did_you_mean
-from headgate.spark.declarations import interval_ms
+from headgate.spark.option_declarations import interval_ms
 from headgate.spark.options import SinkOptions, SourceOptions
 from headgate.spark.pipeline.sinks import DELTA, HEADGATE, JDBC, check_delta_sink, check_jdbc_options
 from headgate.spark.pipeline.topics import RoutedTopic, TopicEntry, WrittenStream, check_topics

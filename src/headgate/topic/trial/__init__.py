@@ -2,14 +2,14 @@
 
 Hides how a batch is tried (`trial`), how two versions are compared message by message (`comparison`), the counts and
 samples, bounded and mergeable (`findings`), and their report under the names of the rules (`report`). One rule is tried
-on the last messages by `dry_run` (`preview`), and explained for one message by `explain_rule` (`explaining`). Nothing
+on the last messages by `dry_run` (`preview`), and explained for one message by `explain_rule` (`explanation`). Nothing
 is written and no rule is put in force.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.topic.trial.explaining import RuleExplanation, explain_rule
+    from headgate.topic.trial.explanation import RuleExplanation, explain_rule
     from headgate.topic.trial.findings import Findings, Sample, SampleKind
     from headgate.topic.trial.preview import ChangeSample, DryRun, FieldChange, dry_run
     from headgate.topic.trial.report import OverlapFindings, TrialReport

@@ -3,7 +3,8 @@
     Servicer      the calls of one server; `connection` makes the handler of a connection
 
 Hidden: the identity and rights of a client (`access`, `clients`), calls on connections (`calls`), the calls themselves
-(`servicer`, `sending`, `receiving`, `settling`, `telemetry`), renewal of invisible times (`renewing`).
+(`servicer`, `send_calls`, `receive_calls`, `settlement_calls`, `telemetry`), renewal of invisible times
+(`lease_renewal`).
 """
 
 from typing import TYPE_CHECKING

@@ -20,9 +20,9 @@ from headgate.protocols.rocketmq.grpc import messages as pb
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
 from headgate.server.rocketmq.grpc.access import PROTOCOL, Identity, open_session
-from headgate.server.rocketmq.grpc.attempts import Attempts
 from headgate.server.rocketmq.grpc.filters import DIALECT
-from headgate.server.rocketmq.grpc.renewing import Renewals
+from headgate.server.rocketmq.grpc.lease_renewal import Renewals
+from headgate.server.rocketmq.grpc.receive_attempts import Attempts
 from headgate.server.transport import Peer
 
 PUBLISHER_IDLE_MS = 60_000

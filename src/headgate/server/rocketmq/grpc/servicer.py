@@ -23,10 +23,10 @@ from headgate.server.rocketmq.grpc.access import identify
 from headgate.server.rocketmq.grpc.calls import CallRefusedError, GrpcCall, GrpcHandler
 from headgate.server.rocketmq.grpc.clients import Clients, GrpcClient
 from headgate.server.rocketmq.grpc.filters import GroupFilters
-from headgate.server.rocketmq.grpc.receiving import Receiving
-from headgate.server.rocketmq.grpc.routing import Routing
-from headgate.server.rocketmq.grpc.sending import Sending
-from headgate.server.rocketmq.grpc.settling import Settling
+from headgate.server.rocketmq.grpc.receive_calls import ReceiveCalls
+from headgate.server.rocketmq.grpc.resources import Resources
+from headgate.server.rocketmq.grpc.send_calls import SendCalls
+from headgate.server.rocketmq.grpc.settlement_calls import SettlementCalls
 from headgate.server.rocketmq.grpc.telemetry import Telemetry
 from headgate.server.transport import Transport
 
@@ -47,21 +47,21 @@ class Servicer:
         self._driver = driver
         self._calls = 0
         self.clients = Clients(context)
-        routing, filters = Routing(context), GroupFilters(context.settings)
-        self._sending = Sending(context, driver, routing)
-        self._receiving = Receiving(context, routing, filters)
-        self._settling = Settling(context, routing)
-        self._telemetry = Telemetry(context, routing, filters, self.clients)
+        resources, filters = Resources(context), GroupFilters(context.settings)
+        self._send_calls = SendCalls(context, driver, resources)
+        self._receive_calls = ReceiveCalls(context, resources, filters)
+        self._settlement_calls = SettlementCalls(context, resources)
+        self._telemetry = Telemetry(context, resources, filters, self.clients)
         served: Mapping[str, Serve] = {
             "QueryRoute": self._telemetry.query_route,
             "QueryAssignment": self._telemetry.query_assignment,
             "Heartbeat": self._telemetry.heartbeat,
             "NotifyClientTermination": self._telemetry.end_client,
-            "SendMessage": self._sending.send,
-            "RecallMessage": self._sending.recall,
-            "AckMessage": self._settling.acknowledge,
-            "ChangeInvisibleDuration": self._settling.change_invisible,
-            "ForwardMessageToDeadLetterQueue": self._settling.dead_letter,
+            "SendMessage": self._send_calls.send,
+            "RecallMessage": self._send_calls.recall,
+            "AckMessage": self._settlement_calls.acknowledge,
+            "ChangeInvisibleDuration": self._settlement_calls.change_invisible,
+            "ForwardMessageToDeadLetterQueue": self._settlement_calls.dead_letter,
         }
         self._methods: dict[str, Callable[[GrpcCall], Awaitable[bytes | None]]] = {}
         for method in pb.METHODS:
@@ -82,7 +82,7 @@ class Servicer:
 
     def stop(self) -> None:
         """Answer waiting receives and end streams, so that no call lasts longer than its answer takes."""
-        self._receiving.stop()
+        self._receive_calls.stop()
         for client in self.clients:
             for stream in client.streams:
                 stream.set()
@@ -109,7 +109,7 @@ class Servicer:
         self._calls += 1
         try:
             client = self._client(call)
-            if serve == self._sending.send:
+            if serve == self._send_calls.send:
                 await client.room_to_send()
                 try:
                     request = await _request(method, client, call)
@@ -133,14 +133,14 @@ class Servicer:
         try:
             client = self._client(call)
             request = await _request(_RECEIVE, client, call)
-            pieces = self._receiving.receive(client, request, call.time_remaining())
+            pieces = self._receive_calls.receive(client, request, call.time_remaining())
             async with contextlib.aclosing(pieces):
                 async for answer in pieces:
                     client.record.bytes_sent += len(answer)
                     await call.write(answer)
         except Exception as error:
             status = _status(error, _RECEIVE.name, client)
-            for response in self._receiving.refusal(status):
+            for response in self._receive_calls.refusal(status):
                 await call.write(response)
         finally:
             self._over(client)

@@ -24,7 +24,7 @@ from headgate.server.context import ServerContext
 from headgate.server.rocketmq.grpc.calls import GrpcCall
 from headgate.server.rocketmq.grpc.clients import Clients, GrpcClient
 from headgate.server.rocketmq.grpc.filters import GroupFilters
-from headgate.server.rocketmq.grpc.routing import Routing, accepted_types
+from headgate.server.rocketmq.grpc.resources import Resources, accepted_types
 
 BROKER_NAME = "headgate"
 """The server's name for clients; there is one broker."""
@@ -33,9 +33,9 @@ BROKER_NAME = "headgate"
 class Telemetry:
     """Serves calls about the client itself, and about the routes of topics."""
 
-    def __init__(self, context: ServerContext, routing: Routing, filters: GroupFilters, clients: Clients) -> None:
+    def __init__(self, context: ServerContext, resources: Resources, filters: GroupFilters, clients: Clients) -> None:
         self._context = context
-        self._routing = routing
+        self._resources = resources
         self._filters = filters
         self._clients = clients
         self._limits = GrpcLimits(Limits(body_bytes=context.settings.rocketmq.message_size_bytes))
@@ -43,15 +43,15 @@ class Telemetry:
     async def query_route(self, client: GrpcClient, request: pb.QueryRouteRequest) -> pb.QueryRouteResponse:
         """The queues of a topic."""
         is_producer = client.settings is not None and client.settings.is_producer
-        topic = self._routing.topic(client, full_name(request.topic), for_producer=is_producer)
+        topic = self._resources.topic(client, full_name(request.topic), for_producer=is_producer)
         return route_response(self._route(client, topic, request.topic, request.endpoints), OK)
 
     async def query_assignment(
         self, client: GrpcClient, request: pb.QueryAssignmentRequest
     ) -> pb.QueryAssignmentResponse:
         """The queues that a push consumer receives from."""
-        topic = self._routing.topic(client, full_name(request.topic), for_producer=False)
-        group = self._routing.group(full_name(request.group))
+        topic = self._resources.topic(client, full_name(request.topic), for_producer=False)
+        group = self._resources.group(full_name(request.group))
         route = self._route(client, topic, request.topic, request.endpoints)
         return assignment_response(route, OK, is_fifo=group.fifo)
 
@@ -60,7 +60,7 @@ class Telemetry:
         if client.settings is None:
             raise refused(Status.UNRECOGNIZED_CLIENT_TYPE, "the client has not sent its settings")
         if not client.settings.is_producer:
-            self._routing.group(full_name(request.group))
+            self._resources.group(full_name(request.group))
         client.is_heard()
         return pb.HeartbeatResponse(status=OK)
 
@@ -117,7 +117,7 @@ class Telemetry:
         if settings.group is None:
             answer = settings_answer(command.settings, fifo=False, max_attempts=0, backoff_ms=(), limits=self._limits)
         else:
-            group = self._routing.group(settings.group)
+            group = self._resources.group(settings.group)
             answer = settings_answer(
                 command.settings,
                 fifo=group.fifo,

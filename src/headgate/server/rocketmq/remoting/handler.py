@@ -27,16 +27,16 @@ from headgate.protocols.rocketmq.remoting import (
 )
 from headgate.protocols.rocketmq.remoting import headers as h
 from headgate.server.context import ServerContext
-from headgate.server.conversation import Conversation
+from headgate.server.flow_control import FlowControl
 from headgate.server.rocketmq.remoting.access import Access
 from headgate.server.rocketmq.remoting.answers import refusal
-from headgate.server.rocketmq.remoting.consuming import Consuming
-from headgate.server.rocketmq.remoting.places import Places
-from headgate.server.rocketmq.remoting.pulling import Pulling
+from headgate.server.rocketmq.remoting.group_members import GroupMembers
+from headgate.server.rocketmq.remoting.producers import Producers
+from headgate.server.rocketmq.remoting.pulls import Pulls
 from headgate.server.rocketmq.remoting.queries import Queries
-from headgate.server.rocketmq.remoting.replying import Replying
+from headgate.server.rocketmq.remoting.queue_offsets import QueueOffsets
+from headgate.server.rocketmq.remoting.request_reply import RequestReply
 from headgate.server.rocketmq.remoting.routes import cluster_of, route_of
-from headgate.server.rocketmq.remoting.sending import Sending
 from headgate.server.transport import Buffer, Transport
 
 PROTOCOL = "RocketMQ"
@@ -62,7 +62,7 @@ class RemotingHandler:
         self._record.protocol = PROTOCOL
         limit = context.settings.rocketmq.message_size_bytes
         self._connection = RemotingConnection(max_frame_bytes=max(2 * limit, 16 << 20) + _FRAME_ROOM_BYTES)
-        self._conversation = Conversation(transport, context.clock)
+        self._flow = FlowControl(transport, context.clock)
         self._opaques = itertools.count(1)
         self._answers: dict[int, Callable[[Command | None], None]] = {}
         """The server's requests by number: the callback for the client's answer, or for None if there is none."""
@@ -71,13 +71,13 @@ class RemotingHandler:
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         store_host = host_bytes(transport.peer.local_host or "127.0.0.1", port)
         born_host = _born_host(transport.peer.host, transport.peer.port)
-        self._sending = Sending(context, self._answer, born_host=born_host, store_host=store_host)
-        self._replying = Replying(
+        self._producers = Producers(context, self._answer, born_host=born_host, store_host=store_host)
+        self._request_reply = RequestReply(
             transport, context, self._answer, self._tell, born_host=born_host, store_host=self._address
         )
-        self._consuming = Consuming(transport, context, self._answer, self._tell, self._replying)
-        self._pulling = Pulling(transport, context, self._answer, self._consuming.refresh, store_host=store_host)
-        self._places = Places(context, self._answer, self._pulling, self._consuming.is_member)
+        self._members = GroupMembers(transport, context, self._answer, self._tell, self._request_reply)
+        self._pulls = Pulls(transport, context, self._answer, self._members.refresh, store_host=store_host)
+        self._queue_offsets = QueueOffsets(context, self._answer, self._pulls, self._members.is_member)
         self._queries = Queries(transport, context, self._answer, store_host=store_host)
         self._is_open = True
         self._flush_is_due = False
@@ -87,17 +87,17 @@ class RemotingHandler:
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
             RequestCode.END_TRANSACTION: self._end_transaction,
             **{
-                code: self._with_session(self._sending.send)
+                code: self._with_session(self._producers.send)
                 for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
             },
-            RequestCode.RECALL_MESSAGE: self._with_session(self._sending.recall),
+            RequestCode.RECALL_MESSAGE: self._with_session(self._producers.recall),
             **{
-                code: self._with_session(self._pulling.pull)
+                code: self._with_session(self._pulls.pull)
                 for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
             },
-            **{code: self._with_session(call) for code, call in self._replying.requests.items()},
-            **{code: self._with_session(call) for code, call in self._consuming.requests.items()},
-            **{code: self._with_session(call) for code, call in self._places.requests.items()},
+            **{code: self._with_session(call) for code, call in self._request_reply.requests.items()},
+            **{code: self._with_session(call) for code, call in self._members.requests.items()},
+            **{code: self._with_session(call) for code, call in self._queue_offsets.requests.items()},
             **{code: self._with_session(call) for code, call in self._queries.requests.items()},
         }
 
@@ -105,7 +105,7 @@ class RemotingHandler:
 
     def received(self, data: memoryview) -> None:
         """Bytes of the client."""
-        self._conversation.heard()
+        self._flow.heard()
         self._flush_is_due = True
         for event in self._connection.receive(data):
             if isinstance(event, ProtocolViolation):
@@ -117,25 +117,25 @@ class RemotingHandler:
                 self._answered(event)
             else:
                 self._handle(event)
-        self._sending.flush()
+        self._producers.flush()
         self._flush()
-        self._conversation.limit_answers()
+        self._flow.limit_answers()
 
     def writable(self) -> None:
         """The transport takes more."""
-        self._conversation.taken()
-        self._pulling.wake()
+        self._flow.taken()
+        self._pulls.wake()
         self._queries.wake()
 
     def tick(self, now_ms: int) -> None:
         """Time passes: end held requests, close unused publishers, cut off a silent client."""
         if not self._is_open:
             return
-        self._sending.tick(now_ms)
-        self._pulling.tick(now_ms)
+        self._producers.tick(now_ms)
+        self._pulls.tick(now_ms)
         self._queries.tick(now_ms)
         self._flush()
-        if self._conversation.is_silent(SILENCE_S):
+        if self._flow.is_silent(SILENCE_S):
             logger.info("%s: silent for %d seconds", self._record.name, SILENCE_S)
             self._transport.abort()
 
@@ -168,13 +168,13 @@ class RemotingHandler:
         return lambda command: call(self._access.session_of(command), command)
 
     def _opened(self, session: Session) -> None:
-        self._conversation.limit_backlog(session.backlog, self._context.settings.limits)
+        self._flow.limit_backlog(session.backlog, self._context.settings.limits)
 
     def _route(self, command: Command) -> None:
         self._access.session_of(command)
         topic = read_header(command, h.RouteRequest).topic
         group = topic.removeprefix(RETRY_PREFIX) if topic.startswith(RETRY_PREFIX) else None
-        is_retry = group is not None and self._consuming.has_retries(group)
+        is_retry = group is not None and self._members.has_retries(group)
         try:
             route = route_of(self._context.broker.message_topics, topic, self._address, is_retry=is_retry)
         except ResourceNotFoundError:
@@ -216,7 +216,7 @@ class RemotingHandler:
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        self._conversation.say(self._connection.take_output())
+        self._flow.say(self._connection.take_output())
 
     # requests to the client
 
@@ -251,10 +251,10 @@ class RemotingHandler:
         if not self._is_open:
             return
         self._is_open = False
-        self._sending.flush()
-        self._pulling.end()
-        self._consuming.end()
-        self._replying.end()
+        self._producers.flush()
+        self._pulls.end()
+        self._members.end()
+        self._request_reply.end()
         self._queries.end()
         self._access.end()
         answers, self._answers = self._answers, {}

@@ -19,7 +19,7 @@ from messages import event_batch
 from streams import event_stream
 
 from headgate.derived import sources_of
-from headgate.derived.columns import answers, build_columns, declare_columns, drop_column_files
+from headgate.derived.columns import COLUMN_FILES, answers, declare_columns
 from headgate.evaluate import Filter
 from headgate.log import Stream
 from headgate.message.arrow import DeclaredColumn, declared_columns, fields_of
@@ -102,9 +102,9 @@ def main() -> None:
             start = time.process_time()
             fields_of(batch, columns)
             decoding.append(time.process_time() - start)
-            drop_column_files(stream)
+            COLUMN_FILES.drop_files(stream)
             start = time.process_time()
-            done = list(build_columns(stream, now_ms=0))
+            done = list(COLUMN_FILES.build(stream, now_ms=0))
             building.append(time.process_time() - start)
             messages = sum(each.messages for each in done)
             files = sum(each.size_bytes for each in done)

@@ -20,7 +20,7 @@ from harness import Measurement, measure, report
 from messages import event_batch
 
 from headgate.derived import sources_of
-from headgate.derived.lookup import build_lookup, declare_lookup, drop_lookup_files
+from headgate.derived.lookup import LOOKUP_FILES, declare_lookup
 from headgate.derived.lookup.table import BLOCK_MESSAGES
 from headgate.evaluate import Filter
 from headgate.language import tree
@@ -93,9 +93,9 @@ def one_size(folder: Path, messages: int, per_chunk: int) -> None:
     declare_lookup(stream, [FIELD])
     building = []
     for _ in range(BUILD_ROUNDS + 1):
-        drop_lookup_files(stream)
+        LOOKUP_FILES.drop_files(stream)
         start = time.process_time()
-        done = list(build_lookup(stream, now_ms=0))
+        done = list(LOOKUP_FILES.build(stream, now_ms=0))
         building.append(time.process_time() - start)
     size, built = sum(each.size_bytes for each in done), sum(each.messages for each in done)
     keys = iter(np.random.default_rng(2).integers(0, KEYS, 100_000).tolist())

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from harness import Measurement, report
 
-from headgate.derived import sources_of
+from headgate.derived import MATCH_INDEX, sources_of
 from headgate.derived.match_index import GrowingIndex
-from headgate.derived.match_index.build import build_index
 from headgate.derived.match_index.registry import FilterRegistry
 from headgate.derived.match_index.settings import IndexSettings, Layout
 from headgate.evaluate.filter import Filter
@@ -109,7 +108,7 @@ def measure_reading(root: Path, built: BuiltChunks) -> None:
     without = [ScanRequest(filter=each, sources=sources_of(match_index=False)) for each in filters]
     for layout in Layout:
         register(stream, layout)
-        build_index(stream, now_ms=0)
+        list(MATCH_INDEX.build(stream, now_ms=0))
         seconds: tuple[list[float], list[float]] = ([], [])
         for _ in range(ROUNDS + 1):
             for wanted, found in zip((without, with_index), seconds, strict=True):

@@ -24,8 +24,8 @@ from messages import event_batch
 from streams import event_stream
 
 import headgate
-from headgate.derived.columns import build_columns, column_files, declare_columns
-from headgate.derived.lookup import build_lookup, declare_lookup
+from headgate.derived.columns import COLUMN_FILES, column_files, declare_columns
+from headgate.derived.lookup import LOOKUP_FILES, declare_lookup
 from headgate.log import Stream
 from headgate.message.arrow import DeclaredColumn, columns_of, declared_columns, fields_of
 
@@ -206,9 +206,9 @@ def main() -> None:
                 for name in ("plain", "filed")
             ]
             declare_columns(made[1], COLUMNS)
-            list(build_columns(made[1], now_ms=0))
+            list(COLUMN_FILES.build(made[1], now_ms=0))
             declare_lookup(made[1], ["application_properties.session"])
-            list(build_lookup(made[1], now_ms=0))
+            list(LOOKUP_FILES.build(made[1], now_ms=0))
             streams[in_runs] = made[0], made[1]
         lines, measured = [], []
         for asked in ASKED:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.derived.columns import build_columns, column_files, declare_columns
+from headgate.derived.columns import COLUMN_FILES, column_files, declare_columns
 from headgate.log import Stream, stream_folder
 from headgate.tables.iceberg import CatalogPlace, PublishReport, publish_table
 from match_indexes import Write, create
@@ -30,7 +30,7 @@ def stream_with_files(root: Path, *, identity: str | None = None) -> Stream:
 
 def build(stream: Stream) -> None:
     """The files that are missing."""
-    for report in build_columns(stream, now_ms=1):
+    for report in COLUMN_FILES.build(stream, now_ms=1):
         assert not report.trouble
 
 

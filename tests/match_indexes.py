@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from headgate.derived import sources_of
+from headgate.derived import MATCH_INDEX, sources_of
+from headgate.derived.match_index import BuildCounters
 from headgate.derived.match_index.registry import FilterRegistry
 from headgate.derived.match_index.settings import IndexSettings, Layout
 from headgate.evaluate.filter import Filter
@@ -91,6 +92,11 @@ def followed(stream: Stream, request: ScanRequest, start: int = 0) -> tuple[list
                 )
             )
         return found, cursor.counters
+
+
+def build_index(stream: Stream, *, now_ms: int, full: bool = False) -> BuildCounters:
+    """Bring the index of a stream up to date; what was counted for all segments."""
+    return BuildCounters.total(MATCH_INDEX.build(stream, now_ms=now_ms, distrust=full))
 
 
 def planned(stream: Stream, request: ScanRequest, within: OffsetRange) -> tuple[list[int], ScanCounters]:

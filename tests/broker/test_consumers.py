@@ -29,7 +29,6 @@ from headgate.broker.consumers import (
 from headgate.broker.publishers import Publisher
 from headgate.broker.session import Session
 from headgate.broker.settings import BrokerSettings
-from headgate.derived.match_index.build import build_index
 from headgate.derived.match_index.registry import FilterRegistry
 from headgate.errors import CorruptChunkError, LimitExceededError
 from headgate.evaluate.filter import Filter
@@ -37,6 +36,7 @@ from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, s
 from headgate.log.format import CHUNK_HEADER_BYTES, INDEX_RECORD_BYTES
 from headgate.scan.fetch import Fetcher, SharedLog, SharedReads
 from log_streams import PART, FailingFiles, write_with_a_pair_given_up
+from match_indexes import build_index
 from shared_streams import FILTERS, body
 
 FIRST = OffsetSpecification.first()

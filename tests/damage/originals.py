@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headgate.derived.match_index.build import build_index
 from headgate.derived.match_index.registry import FilterRegistry
 from headgate.log import Stream, StreamArguments, Writer, stream_folder
 from headgate.log.entries import SubBatch
@@ -16,6 +15,7 @@ from headgate.log.format import Compression
 from headgate.message import Message
 from headgate.topic import Subscription, TopicEditor, create_topic
 from headgate.topic.history import RuleHistory
+from match_indexes import build_index
 from topic_streams import shape, sql_rule
 
 from .plain_log import FILE_HEAD_BYTES, INDEX_RECORD, PlainChunk, read_chunks, stems

@@ -18,7 +18,6 @@ from headgate.broker.consumers import ConsumerOptions
 from headgate.broker.session import Session
 from headgate.client import Client, ServedFilter, SubscriptionOptions
 from headgate.derived import sources_of
-from headgate.derived.match_index.build import build_index
 from headgate.errors import CorruptChunkError, HeadgateError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, Writer
@@ -30,6 +29,7 @@ from headgate.scan import Cursor, ScanBatch, ScanRequest, count_matches, resolve
 from headgate.spark.schema import stream_schema
 from headgate.spark.source import BatchReader, StreamReader
 from headgate.topic.history import RuleHistory
+from match_indexes import build_index
 from topic_streams import shape
 from waiting import LIMIT_S
 

@@ -25,9 +25,8 @@ from headgate.broker.keys import KeyRights
 from headgate.broker.message_topics import MessageKind
 from headgate.broker.users import Permissions
 from headgate.derived import sources_of
-from headgate.derived.columns import build_columns, declaration_of, declare_columns
-from headgate.derived.lookup import build_lookup, declare_lookup, lookup_fields
-from headgate.derived.match_index.build import build_index
+from headgate.derived.columns import COLUMN_FILES, declaration_of, declare_columns
+from headgate.derived.lookup import LOOKUP_FILES, declare_lookup, lookup_fields
 from headgate.derived.match_index.registry import FilterRegistry
 from headgate.errors import HeadgateError
 from headgate.evaluate import Filter
@@ -46,6 +45,7 @@ from headgate.topic import (
     TopicKind,
     TopicSettings,
 )
+from match_indexes import build_index
 from topic_lab import Lab, Link
 
 from .originals import Original, files_of
@@ -228,9 +228,9 @@ class RootLab(Lab):
         declare_columns(stream, "n long, color string")
         declare_lookup(stream, ["application_properties.color"])
         FilterRegistry(stream).register("red", "color = 'red'", "amqp", now_ms=NOW_MS)
-        for _ in build_columns(stream, now_ms=NOW_MS):
+        for _ in COLUMN_FILES.build(stream, now_ms=NOW_MS):
             pass
-        for _ in build_lookup(stream, now_ms=NOW_MS):
+        for _ in LOOKUP_FILES.build(stream, now_ms=NOW_MS):
             pass
         build_index(stream, now_ms=NOW_MS)
 

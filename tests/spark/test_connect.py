@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.derived.columns import build_columns, declare_columns
+from headgate.derived.columns import COLUMN_FILES, declare_columns
 from headgate.log import StreamArguments, stream_folder
 
 from .conftest import order, write_stream
@@ -47,7 +47,7 @@ def test_a_client_of_spark_connect_reads_filters_and_writes(root: Path, connect_
     write_stream(root, "in", [order(n) for n in range(99)])
     filed = write_stream(root, "filed", [order(n) for n in range(99)], chunk_messages=6, arguments=SMALL)
     declare_columns(filed, "region string")
-    assert all(report.file for report in build_columns(filed, now_ms=1))
+    assert all(report.built for report in COLUMN_FILES.build(filed, now_ms=1))
     printed = run_client(CLIENT, str(root), address=connect_address, folder=root)
     assert printed[:5] == ["read 23", "scan {'in': (30, 99)} 1 23", "column 1", "match 2", "copied 99"]
     assert printed[5] == "table True True"

@@ -8,13 +8,14 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headgate.derived.match_index.build import BuildCounters, build_index
+from headgate.derived.match_index.build import BuildCounters
 from headgate.derived.match_index.registry import REGISTRY_NAME, FilterRegistry
 from headgate.errors import LogError
 from headgate.log import Stream, StreamArguments
 from headgate.log.sidecar import sidecar_path
 from headgate.spark import copy_stream, counters
-from headgate.spark.index import build_match_index
+from headgate.spark.derived import build_match_index
+from match_indexes import build_index
 
 from .conftest import order, write_stream
 

@@ -14,14 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headgate
 from examples import examples
-from headgate.derived.columns import (
-    ColumnFileWarning,
-    build_columns,
-    column_files,
-    declare_columns,
-    drop_columns,
-    sweep_columns,
-)
+from headgate.derived.columns import COLUMN_FILES, ColumnFileWarning, column_files, declare_columns, drop_columns
 from headgate.errors import ConfigError, FilterError, OffsetOutOfRangeError
 from headgate.evaluate import Filter
 from headgate.log import Stream, StreamArguments, Writer, pairs
@@ -45,7 +38,7 @@ def built(root: Path, name: str = "orders", count: int = COUNT, **declaration: s
         root, name, [order(n) for n in range(count)], arguments=arguments, filter_source="properties.subject"
     )
     declare_columns(made, DECLARED, **declaration)  # type: ignore[arg-type]
-    assert len(list(build_columns(made, now_ms=1))) > 3
+    assert len(list(COLUMN_FILES.build(made, now_ms=1))) > 3
     return made
 
 
@@ -121,9 +114,8 @@ def test_the_rows_are_those_of_the_source(
         next(roots), "in", found, chunk_messages=6, arguments=SMALL, filter_source="application_properties.region"
     )
     declare_columns(stream, DECLARED)
-    files = [report.file for report in build_columns(stream, now_ms=1)]
-    for file in files[unbuilt : unbuilt + 1]:
-        assert file is not None
+    list(COLUMN_FILES.build(stream, now_ms=1))
+    for file in column_files(stream)[unbuilt : unbuilt + 1]:
         file.path.unlink()
     options = {} if filter is None else {"filter": filter}
     frame = read(spark, stream.path, columns=COLUMNS, filter=filter)
@@ -222,7 +214,7 @@ def test_a_frame_outlives_the_segment_and_a_kept_table_the_log(spark: SparkSessi
     first, second = stream.segments()[:2]
     for segment in (first, second):
         pairs.delete_pair(stream.path, segment.first_chunk_id)
-    sweep_columns(stream, now_ms=2)
+    COLUMN_FILES.sweep(stream, now_ms=2)
     assert shown(frame) == before
     left = Stream.open(stream.path)
     assert left.first_offset() == second.stop_offset
@@ -254,7 +246,7 @@ def test_times_of_kept_files_mean_the_offsets_that_they_mean_without_spark(spark
             # The clock goes back now and then.
             writer.append([(order(number), None)], now_ms=(number ^ 5) * 1000)
     declare_columns(stream, "region string", keep="forever")
-    list(build_columns(stream, now_ms=1))
+    list(COLUMN_FILES.build(stream, now_ms=1))
     for segment in stream.segments()[:2]:
         pairs.delete_pair(stream.path, segment.first_chunk_id)
     first = Stream.open(stream.path).first_offset()

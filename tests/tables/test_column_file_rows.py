@@ -14,15 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headgate
-from headgate.derived.columns import (
-    ColumnFileWarning,
-    build,
-    build_columns,
-    column_files,
-    declare_columns,
-    drop_column_files,
-    drop_columns,
-)
+from headgate.derived.columns import COLUMN_FILES, ColumnFileWarning, build, column_files, declare_columns, drop_columns
 from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
 from headgate.log import Stream, StreamArguments, Writer, pairs
 from headgate.message import AmqpType, AmqpValue, Message
@@ -92,7 +84,7 @@ def write(folder: Path, odd: list[int], *, per_chunk: int = 7, keep: str = "segm
 
 
 def built(stream: Stream) -> Stream:
-    list(build_columns(stream, now_ms=2))
+    list(COLUMN_FILES.build(stream, now_ms=2))
     assert column_files(stream)
     return stream
 
@@ -210,7 +202,7 @@ def test_a_file_that_goes_while_it_is_read_is_made_up_for(stream: Stream) -> Non
         warnings.simplefilter("ignore", ColumnFileWarning)
         batches = headgate.read(stream.path, columns=TEXT, threads=1).batches()
         first = next(batches)
-        drop_column_files(stream)
+        COLUMN_FILES.drop_files(stream)
         assert pa.Table.from_batches([first, *batches]) == expected
 
 

@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 
 import headgate
 from examples import examples
-from headgate.derived.columns import build_columns, declare_columns, drop_columns
+from headgate.derived.columns import COLUMN_FILES, declare_columns, drop_columns
 from headgate.errors import StreamNotFoundError
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.message import AmqpType, AmqpValue, Message
@@ -174,7 +174,7 @@ def test_a_predicate_gives_the_rows_that_it_gives_of_all(
         everything = headgate.read(stream.path, columns=COLUMNS, filter=given_filter).to_polars()
         if declared is not None:
             declare_columns(stream, declared)
-            assert [each.trouble for each in build_columns(stream, now_ms=0) if each.trouble] == []
+            assert [each.trouble for each in COLUMN_FILES.build(stream, now_ms=0) if each.trouble] == []
         lazy = scan(stream.path, columns=COLUMNS, filter=given_filter)
         assert_frame_equal(lazy.filter(predicate).select(names).collect(), everything.filter(predicate).select(names))
 
@@ -234,7 +234,7 @@ def test_times_of_history_without_its_log_are_not_left_out(tmp_path: Path) -> No
     stream = written(tmp_path, parts, segment_bytes=3_000)
     everything = headgate.read(stream.path, columns="timestamp, n bigint").to_polars()
     declare_columns(stream, "n bigint", keep="forever")
-    list(build_columns(stream, now_ms=0))
+    list(COLUMN_FILES.build(stream, now_ms=0))
     with Writer.open(stream, now_ms=0) as writer:
         assert writer.drop_first_below(200)
     first = stream.first_offset()

@@ -14,7 +14,7 @@ from pyiceberg.io.pyarrow import expression_to_pyarrow
 
 import headgate
 from float_questions import NAN, PRICES, different_in_duckdb, different_in_polars
-from headgate.derived.columns import build, build_columns, column_files, declare_columns
+from headgate.derived.columns import COLUMN_FILES, build, column_files, declare_columns
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.tables import write_table
@@ -53,7 +53,7 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
             messages = (Message(b"", application_properties=each).encode() for each in properties)
             writer.append([(message, None) for message in messages], now_ms=0)
     declare_columns(made, DECLARED)
-    assert all(not report.trouble for report in build_columns(made, now_ms=1))
+    assert all(not report.trouble for report in COLUMN_FILES.build(made, now_ms=1))
     assert len(column_files(made)) > 2
     return made
 

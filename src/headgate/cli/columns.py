@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from headgate.cli.derived import note_troubles, rows_of_streams
+from headgate.cli.derived import build_here, check_place, declared_streams, rows_of_streams, tell_reports
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Master, Root, StreamText
-from headgate.cli.output import write_json, write_line, write_note, write_rows
+from headgate.cli.output import write_line, write_note, write_rows
 from headgate.cli.units import counted, shown_count, shown_share, shown_size
-from headgate.clock import now_ms
-from headgate.errors import ConfigError, PreconditionFailedError
+from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from headgate.derived.columns import BuildReport, ColumnDeclaration
+    from headgate.derived import BuildReport
+    from headgate.derived.columns import ColumnDeclaration
     from headgate.log import Stream
 
 commands = App(name="columns", help="Column files: declared columns of sealed segments, as Parquet.")
@@ -99,36 +97,25 @@ def build(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Make the column files that are missing, and remove those whose segment is gone."""
-    from headgate.derived.columns import build_columns, declaration_of
-    from headgate.log import list_streams, resolve_stream
+    from headgate.derived import COLUMN_FILES
 
-    if local and master is not None:
-        raise ConfigError("--local and --master: found both, expected one of them")
+    check_place("--local", is_here=local, master=master)
     if check and not local:
         raise ConfigError("--check reads files in this process; give --local, too")
-    chosen = [resolve_stream(text, root) for text in streams] if streams else list_streams(root)
-    declared = [each for each in chosen if declaration_of(each) is not None]
-    for each in chosen if streams else []:
-        if each not in declared:
-            raise PreconditionFailedError(
-                f"it has no declared columns; `headgate columns infer {each.name}` shows what it could have",
-                subject=each.name,
-            )
-    if not declared:
-        write_note("headgate: no stream has declared columns; `headgate columns declare` makes some")
-    elif local:
-        done = {each.path.absolute(): list(build_columns(each, now_ms=now_ms(), check=check)) for each in declared}
+    declared = declared_streams(
+        COLUMN_FILES,
+        streams,
+        root,
+        undeclared="it has no declared columns; `headgate columns infer {}` shows what it could have",
+        nothing="no stream has declared columns; `headgate columns declare` makes some",
+    )
+    if local or not declared:
+        done = build_here(COLUMN_FILES, declared, distrust=check)
     else:
-        done = _build_on_spark(declared, master=master)
-    for each in declared:
-        _write_report(each, done[each.path.absolute()], as_json=as_json)
-    return note_troubles(report.trouble for each in declared for report in done[each.path.absolute()])
+        from headgate.spark import build_column_files, session
 
-
-def _build_on_spark(streams: list[Stream], *, master: str | None) -> dict[Path, list[BuildReport]]:
-    from headgate.spark import build_column_files, session
-
-    return build_column_files(session("headgate columns", master=master), streams)
+        done = build_column_files(session("headgate columns", master=master), declared)
+    return tell_reports(declared, done, _facts, _text, as_json=as_json)
 
 
 @commands.command
@@ -154,7 +141,8 @@ def drop(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Declare columns no more. Files have them until they are built anew; without columns the files are deleted."""
-    from headgate.derived.columns import drop_column_files, drop_columns
+    from headgate.derived import COLUMN_FILES
+    from headgate.derived.columns import drop_columns
     from headgate.log import resolve_stream
 
     chosen = resolve_stream(stream, root)
@@ -162,7 +150,7 @@ def drop(
     if left is not None:
         _write_declaration(left)
         return 0
-    write_line(f"{chosen.name}: no columns; {counted(drop_column_files(chosen), 'file')} deleted")
+    write_line(f"{chosen.name}: no columns; {counted(COLUMN_FILES.drop_files(chosen), 'file')} deleted")
     return 0
 
 
@@ -178,19 +166,19 @@ def _write_declaration(declared: ColumnDeclaration) -> None:
         write_note("files are kept for ever: they stay when retention deletes their segment")
 
 
-def _write_report(stream: Stream, done: list[BuildReport], *, as_json: bool) -> None:
-    new = [report for report in done if report.is_new]
-    messages = sum(report.messages for report in new)
-    size = sum(report.size_bytes for report in new)
-    if as_json:
-        inexact = sum(report.inexact for report in new)
-        facts = {"segments": len(done), "built": len(new), "messages": messages, "inexact": inexact, "bytes": size}
-        write_json({"stream": stream.name, **facts})
-        return
-    write_line(
-        f"{stream.name}: {shown_count(len(new))} of {counted(len(done), 'file')} built, "
-        f"{counted(messages, 'message')} ({shown_size(size)})"
-    )
+def _facts(done: list[BuildReport]) -> dict[str, object]:
+    return {
+        "built": sum(report.built for report in done),
+        "messages": sum(report.messages for report in done),
+        "inexact": sum(report.inexact for report in done),
+        "bytes": sum(report.size_bytes for report in done),
+    }
+
+
+def _text(done: list[BuildReport]) -> str:
+    built, messages = sum(report.built for report in done), sum(report.messages for report in done)
+    size = shown_size(sum(report.size_bytes for report in done))
+    return f"{shown_count(built)} of {counted(len(done), 'file')} built, {counted(messages, 'message')} ({size})"
 
 
 def _rows(stream: Stream, *, as_json: bool) -> list[dict[str, object]]:

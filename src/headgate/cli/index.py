@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from headgate.cli.derived import build_here, check_place, declared_streams
 from headgate.cli.options import (
     DEFAULT_ROOT,
     AsJson,
@@ -133,15 +133,12 @@ def ls(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """The registered filters, whether they are alive, and how much of the stream has their results."""
-    from headgate.derived.match_index import FilterRegistry, registered_streams
+    from headgate.derived import MATCH_INDEX
     from headgate.log import list_streams, resolve_stream
 
-    if stream is None:
-        found = registered_streams(list_streams(root))
-    else:
-        one = resolve_stream(stream, root)
-        found = [(one, FilterRegistry(one).read())]
-    rows = [row for each, registration in found for row in _rows(each, registration)]
+    chosen = list_streams(root) if stream is None else [resolve_stream(stream, root)]
+    found = [(each, MATCH_INDEX.declared(each)) for each in chosen]
+    rows = [row for each, registration in found if registration is not None for row in _rows(each, registration)]
     if not as_json:
         shown = ((row, shown_time(row["born_ms"]), shown_share(row["indexed"])) for row in rows)
         rows = [{**row, "born": born, "indexed": indexed} for row, born, indexed in shown]
@@ -187,33 +184,22 @@ def build(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Calculate what is missing: results of new chunks, and of new filters over old ones."""
-    from headgate.derived.match_index import registered_streams
-    from headgate.log import list_streams, resolve_stream
+    from headgate.derived import MATCH_INDEX
+    from headgate.derived.match_index import BuildCounters
 
-    if here and master is not None:
-        raise ConfigError("--here and --master: found both, expected one of them")
-    if streams:
-        chosen = [resolve_stream(text, root) for text in streams]
+    check_place("--here", is_here=here, master=master)
+    nothing = "no stream has registered filters; `headgate index register` makes one"
+    chosen = declared_streams(MATCH_INDEX, streams, root, undeclared=None, nothing=nothing)
+    if here or not chosen:
+        reports = build_here(MATCH_INDEX, chosen, distrust=full)
+        done = {path: BuildCounters.total(each) for path, each in reports.items()}
     else:
-        chosen = [stream for stream, _ in registered_streams(list_streams(root))]
-    done = _build_here(chosen, full=full) if here else _build_on_spark(chosen, full=full, master=master)
+        from headgate.spark import build_match_index, session
+
+        done = build_match_index(session("headgate index", master=master), chosen, full=full)
     for stream in chosen:
         _write_report(stream, done[stream.path.absolute()], as_json=as_json)
-    if not chosen:
-        write_note("headgate: no stream has registered filters; `headgate index register` makes one")
     return 0
-
-
-def _build_here(streams: list[Stream], *, full: bool) -> dict[Path, BuildCounters]:
-    from headgate.derived.match_index import build_index
-
-    return {stream.path.absolute(): build_index(stream, now_ms=now_ms(), full=full) for stream in streams}
-
-
-def _build_on_spark(streams: list[Stream], *, full: bool, master: str | None) -> dict[Path, BuildCounters]:
-    from headgate.spark import build_match_index, session
-
-    return build_match_index(session("headgate index", master=master), streams, full=full) if streams else {}
 
 
 def _write_report(stream: Stream, done: BuildCounters, *, as_json: bool) -> None:

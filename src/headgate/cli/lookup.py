@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from headgate.cli.derived import note_troubles, rows_of_streams
+from headgate.cli.derived import build_here, declared_streams, rows_of_streams, tell_reports
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Root, StreamText
-from headgate.cli.output import write_json, write_line, write_note, write_rows
+from headgate.cli.output import write_line, write_note, write_rows
 from headgate.cli.units import counted, shown_count, shown_size
-from headgate.clock import now_ms
-from headgate.errors import ConfigError, LogError, PreconditionFailedError
+from headgate.errors import ConfigError, LogError
 
 if TYPE_CHECKING:
-    from headgate.derived.lookup import LookupReport
+    from headgate.derived import BuildReport
     from headgate.log import Stream
 
 commands = App(name="lookup", help="Lookup files: find the messages with one value of a field, among any number.")
@@ -52,24 +51,16 @@ def build(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Make the lookup files that are missing, and remove those whose segment is gone."""
-    from headgate.derived.lookup import build_lookup, lookup_fields
-    from headgate.log import list_streams, resolve_stream
+    from headgate.derived import LOOKUP_FILES
 
-    chosen = [resolve_stream(text, root) for text in streams] if streams else list_streams(root)
-    declared = [each for each in chosen if lookup_fields(each)]
-    for each in chosen if streams else []:
-        if each not in declared:
-            raise PreconditionFailedError(
-                f"it has no lookup fields; `headgate lookup declare {each.name} FIELD` makes some", subject=each.name
-            )
-    if not declared:
-        write_note("headgate: no stream has lookup fields; `headgate lookup declare` makes some")
-    troubles: list[str] = []
-    for each in declared:
-        done = list(build_lookup(each, now_ms=now_ms(), check=check))
-        _write_report(each, done, as_json=as_json)
-        troubles += [report.trouble for report in done]
-    return note_troubles(troubles)
+    declared = declared_streams(
+        LOOKUP_FILES,
+        streams,
+        root,
+        undeclared="it has no lookup fields; `headgate lookup declare {} FIELD` makes some",
+        nothing="no stream has lookup fields; `headgate lookup declare` makes some",
+    )
+    return tell_reports(declared, build_here(LOOKUP_FILES, declared, distrust=check), _facts, _text, as_json=as_json)
 
 
 @commands.command
@@ -95,7 +86,8 @@ def drop(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Declare lookup fields no more. The files of a field go with the next build, those of all at once."""
-    from headgate.derived.lookup import drop_lookup, drop_lookup_files
+    from headgate.derived import LOOKUP_FILES
+    from headgate.derived.lookup import drop_lookup
     from headgate.log import resolve_stream
 
     chosen = resolve_stream(stream, root)
@@ -103,21 +95,23 @@ def drop(
     for field in left:
         write_line(field)
     if not left:
-        write_line(f"{chosen.name}: no lookup fields; {counted(drop_lookup_files(chosen), 'file')} deleted")
+        write_line(f"{chosen.name}: no lookup fields; {counted(LOOKUP_FILES.drop_files(chosen), 'file')} deleted")
     return 0
 
 
-def _write_report(stream: Stream, done: list[LookupReport], *, as_json: bool) -> None:
-    built, size = sum(report.built for report in done), sum(report.size_bytes for report in done)
-    messages = sum(report.messages for report in done)
-    if as_json:
-        facts = {"segments": len(done), "built": built, "messages": messages, "bytes": size}
-        write_json({"stream": stream.name, **facts})
-        return
-    write_line(
-        f"{stream.name}: {counted(built, 'file')} built for {counted(len(done), 'sealed segment')}, "
-        f"{counted(messages, 'message')} read ({shown_size(size)})"
-    )
+def _facts(done: list[BuildReport]) -> dict[str, object]:
+    return {
+        "built": sum(report.built for report in done),
+        "messages": sum(report.messages for report in done),
+        "bytes": sum(report.size_bytes for report in done),
+    }
+
+
+def _text(done: list[BuildReport]) -> str:
+    built, messages = sum(report.built for report in done), sum(report.messages for report in done)
+    size = shown_size(sum(report.size_bytes for report in done))
+    segments = counted(len(done), "sealed segment")
+    return f"{counted(built, 'file')} built for {segments}, {counted(messages, 'message')} read ({size})"
 
 
 def _rows(stream: Stream, *, as_json: bool) -> list[dict[str, object]]:

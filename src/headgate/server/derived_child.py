@@ -10,12 +10,13 @@ import os
 import select
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headgate.clock import now_ms
+from headgate.derived import COLUMN_FILES, LOOKUP_FILES, SealedKind
 from headgate.errors import HeadgateError
-from headgate.log import Segment, Stream, streams_with_derived
+from headgate.log import Stream, streams_with_derived
 
 _NICENESS = 15
 _LOOK_EVERY_S = 5.0
@@ -23,17 +24,8 @@ _SWEEP_EVERY_MS = 60_000
 
 logger = logging.getLogger("headgate.server")
 
-Missing = list[tuple[Segment, Callable[[], int]]]
-"""Segments that lack files, each with the function that makes them and returns how many it made."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of derived files: how to find the missing files of a stream, and how to remove unneeded ones."""
-
-    files: str
-    missing: Callable[[Stream], Missing]
-    sweep: Callable[[Stream, int], int]
+KINDS: dict[str, SealedKind[Any]] = {kind.name: kind for kind in (COLUMN_FILES, LOOKUP_FILES)}
+"""The kinds that are built as segments seal."""
 
 
 def main(root: Path, kinds: Sequence[str]) -> None:
@@ -68,66 +60,26 @@ class Builder:
             self._swept_ms = now_ms
         return built
 
-    def _build(self, stream: Stream, kind: Kind, sweep_ms: int | None, is_over: Callable[[], bool]) -> int:
+    def _build(self, stream: Stream, kind: SealedKind[Any], sweep_ms: int | None, is_over: Callable[[], bool]) -> int:
         built, trouble = 0, ""
         try:
-            for _, make in kind.missing(stream):
+            declared = kind.declared(stream)
+            for segment in [] if declared is None else kind.missing(stream, declared):
                 if is_over():
                     break
                 try:
-                    built += make()
+                    built += kind.build_segment(stream, segment, declared).built
                 except HeadgateError as error:
                     # A damaged segment keeps no other from its file.
                     trouble = trouble or str(error)
             if sweep_ms is not None:
-                kind.sweep(stream, sweep_ms)
+                kind.sweep(stream, now_ms=sweep_ms)
         except (HeadgateError, OSError) as error:
             trouble = trouble or str(error)
         if trouble and self._troubles.get((stream.path, kind.files)) != trouble:
             logger.warning("%s of stream %r are not built: %s", kind.files, stream.name, trouble)
         self._troubles[stream.path, kind.files] = trouble
         return built
-
-
-def _missing_columns(stream: Stream) -> Missing:
-    # Imports pyarrow.
-    from headgate.derived.columns import build_segment, declaration_of, missing_segments
-
-    declaration = declaration_of(stream)
-    if declaration is None:
-        return []
-    return [
-        (segment, lambda segment=segment: int(build_segment(stream, segment, declaration).is_new))  # type: ignore[misc]
-        for segment in missing_segments(stream, declaration)
-    ]
-
-
-def _sweep_columns(stream: Stream, now_ms: int) -> int:
-    from headgate.derived.columns import sweep_columns
-
-    return sweep_columns(stream, now_ms=now_ms)
-
-
-def _missing_lookup(stream: Stream) -> Missing:
-    from headgate.derived.lookup import build_segment, lookup_fields, missing_segments
-
-    fields = lookup_fields(stream)
-    return [
-        (segment, lambda segment=segment: build_segment(stream, segment, fields).built)  # type: ignore[misc]
-        for segment in (missing_segments(stream, fields) if fields else [])
-    ]
-
-
-def _sweep_lookup(stream: Stream, now_ms: int) -> int:
-    from headgate.derived.lookup import sweep_lookup
-
-    return sweep_lookup(stream, now_ms=now_ms)
-
-
-KINDS = {
-    "columns": Kind("column files", _missing_columns, _sweep_columns),
-    "lookup": Kind("lookup files", _missing_lookup, _sweep_lookup),
-}
 
 
 def _has_ended(within_s: float) -> bool:

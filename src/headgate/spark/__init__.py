@@ -22,8 +22,7 @@ from headgate.spark.transfer import TransferResult
 
 if TYPE_CHECKING:
     from headgate.spark.backtest import back_test
-    from headgate.spark.column_files import build_column_files
-    from headgate.spark.index import build_match_index
+    from headgate.spark.derived import build_column_files, build_match_index
     from headgate.spark.option_declarations import time_ms
     from headgate.spark.source import HeadgateSource
     from headgate.spark.table import create_view, read

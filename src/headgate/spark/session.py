@@ -86,10 +86,9 @@ def register(spark: SparkSession) -> None:
     under a Python without Headgate.
     """
     from headgate.spark.backtest import HeadgateBackTest
-    from headgate.spark.column_files import HeadgateColumnFiles
     from headgate.spark.columns import register_match
     from headgate.spark.copy import HeadgateCopy
-    from headgate.spark.index import HeadgateIndex
+    from headgate.spark.derived import HeadgateDerived
     from headgate.spark.route import HeadgateRoute
     from headgate.spark.source import HeadgateSource, HeadgateSourceWithPushdown
 
@@ -98,7 +97,7 @@ def register(spark: SparkSession) -> None:
     with this_interpreter(spark):
         source = HeadgateSourceWithPushdown if pushes else HeadgateSource
         recording = source.recording(scans_folder(spark))
-        for each in (recording, HeadgateCopy, HeadgateIndex, HeadgateColumnFiles, HeadgateRoute, HeadgateBackTest):
+        for each in (recording, HeadgateCopy, HeadgateDerived, HeadgateRoute, HeadgateBackTest):
             spark.dataSource.register(each)
     register_match(spark)
 

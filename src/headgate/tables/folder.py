@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headgate.derived import COLUMNS
+from headgate.derived import COLUMN_FILES
 from headgate.derived.columns import ColumnDeclaration, ColumnFile, ColumnFileWarning, ColumnFilter, column_files
 from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
 from headgate.log import OffsetKind, OffsetSpecification, Segment, Stream
@@ -215,7 +215,7 @@ class Folder:
         self, segment: Segment, request: ScanRequest, within: OffsetRange, counters: ScanCounters
     ) -> NDArray[np.int64]:
         """The spans of offsets that are left without asking column files, which are read themselves."""
-        others = tuple(kind for kind in request.sources if kind != COLUMNS)
+        others = tuple(kind for kind in request.sources if kind != COLUMN_FILES)
         return spans_left(self.stream, segment, replace(request, sources=others), within, counters)
 
     def whole_files(self, columns: Columns, request: ScanRequest) -> Iterator[WholeColumnFile | OffsetRange]:

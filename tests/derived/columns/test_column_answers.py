@@ -15,16 +15,15 @@ from examples import examples
 from headgate import kernels
 from headgate.derived import sources_of
 from headgate.derived.columns import (
+    COLUMN_FILES,
     ColumnFile,
     ColumnFileWarning,
     answers,
     build,
-    build_columns,
     column_files,
     declare_columns,
     files,
 )
-from headgate.derived.match_index.build import build_index
 from headgate.evaluate import Filter
 from headgate.log import Stream
 from headgate.log.format import CHUNK_HEADER_BYTES
@@ -41,7 +40,7 @@ from headgate.scan import (
     rows,
     savings,
 )
-from match_indexes import WRITES, Write, append, create, followed, register
+from match_indexes import WRITES, Write, append, build_index, create, followed, register
 
 TEXTS = (
     "region = 'AMER'",
@@ -128,7 +127,7 @@ def test_a_read_by_columns_gives_the_messages_of_a_full_read(
             patch.setattr(kernels, "load", lambda _module: None)
         stream = create(Path(folder) / "s", writes, segment_bytes=600)
         declare_columns(stream, "region string, price bigint")
-        list(build_columns(stream, now_ms=2))
+        list(COLUMN_FILES.build(stream, now_ms=2))
         assert_same(stream, text, min(start, stream.next_offset() - 1))
         append(stream, later, now_ms=3)
         if indexed:
@@ -143,7 +142,7 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
     monkeypatch.setattr(rows, "_DENSE_SHARE", ONE_BY_ONE)
     made = create(tmp_path / "s", MANY)
     declare_columns(made, "region string, price bigint")
-    list(build_columns(made, now_ms=2))
+    list(COLUMN_FILES.build(made, now_ms=2))
     assert len(column_files(made)) > 3
     return made
 
@@ -202,7 +201,7 @@ def test_inexact_rows_are_decided_by_their_messages(tmp_path: Path) -> None:
             writer.append([(message if number % 11 else b"\xff", None)], now_ms=0)
     made = Stream.open(made.path)
     declare_columns(made, "region string, price bigint")
-    list(build_columns(made, now_ms=2))
+    list(COLUMN_FILES.build(made, now_ms=2))
     assert any(file.inexact_rows(0) for file in column_files(made))
     counters = assert_same(made, "price = 5 AND region = 'AMER'")
     assert counters.messages_evaluated == made.next_offset() - sealed_messages(made)
@@ -221,7 +220,7 @@ def test_offsets_that_bookkeeping_takes_leave_gaps_between_rows(
             writer.flush_offsets(now_ms=0)
     made = Stream.open(made.path)
     declare_columns(made, "price bigint")
-    list(build_columns(made, now_ms=2))
+    list(COLUMN_FILES.build(made, now_ms=2))
     assert all(file.rows < file.next_offset - file.first_offset for file in column_files(made)[1:])
     for dense_share in (ONE_BY_ONE, WHOLE):
         monkeypatch.setattr(rows, "_DENSE_SHARE", dense_share)

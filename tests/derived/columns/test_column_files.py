@@ -22,21 +22,18 @@ import pytest
 from hypothesis import given
 
 from examples import examples
+from headgate.derived import BuildReport
 from headgate.derived.columns import (
+    COLUMN_FILES,
     ColumnFile,
     ColumnFileWarning,
     build,
-    build_columns,
-    build_segment,
     column_files,
     column_rows,
     declaration_of,
     declare_columns,
-    drop_column_files,
     drop_columns,
     files,
-    missing_segments,
-    sweep_columns,
 )
 from headgate.derived.columns.files import COLUMN_SUFFIX
 from headgate.errors import ConfigError, CorruptSidecarError, LogError
@@ -70,7 +67,7 @@ def stream(tmp_path: Path) -> Stream:
 
 
 def built(stream: Stream) -> list[ColumnFile]:
-    list(build_columns(stream, now_ms=2))
+    list(COLUMN_FILES.build(stream, now_ms=2))
     return column_files(stream)
 
 
@@ -149,13 +146,13 @@ def test_inexact_rows_keep_their_message(stream: Stream) -> None:
 def test_what_is_there_is_not_built_again(stream: Stream) -> None:
     declaration = declaration_of(stream)
     assert declaration is not None
-    assert len(missing_segments(stream, declaration)) == len(stream.segments()) - 1
-    assert all(report.is_new for report in build_columns(stream, now_ms=2))
-    assert not any(report.is_new for report in build_columns(stream, now_ms=2, check=True))
-    assert missing_segments(stream, declaration) == []
+    assert len(COLUMN_FILES.missing(stream, declaration)) == len(stream.segments()) - 1
+    assert all(report.built for report in COLUMN_FILES.build(stream, now_ms=2))
+    assert not any(report.built for report in COLUMN_FILES.build(stream, now_ms=2, distrust=True))
+    assert COLUMN_FILES.missing(stream, declaration) == []
     append(stream, MANY)
-    new = missing_segments(stream, declaration)
-    assert [report.segment for report in build_columns(stream, now_ms=2) if report.is_new] == [
+    new = COLUMN_FILES.missing(stream, declaration)
+    assert [report.segment for report in COLUMN_FILES.build(stream, now_ms=2) if report.built] == [
         segment.first_chunk_id for segment in new
     ]
     assert_holds(stream, column_files(stream))
@@ -163,8 +160,8 @@ def test_what_is_there_is_not_built_again(stream: Stream) -> None:
 
 def run_build(stream: Stream, crash_at: str = "", *, count: int = 1) -> list[subprocess.Popen[bytes]]:
     program = (
-        "import sys; from headgate.log import Stream; from headgate.derived.columns import build_columns\n"
-        "print(sum(each.is_new for each in build_columns(Stream.open(sys.argv[1]), now_ms=2)))"
+        "import sys; from headgate.log import Stream; from headgate.derived.columns import COLUMN_FILES\n"
+        "print(sum(each.built for each in COLUMN_FILES.build(Stream.open(sys.argv[1]), now_ms=2)))"
     )
     environment = dict(os.environ, HEADGATE_CRASH_AT=crash_at, HEADGATE_KERNELS="off")
     command = [sys.executable, "-c", program, str(stream.path)]
@@ -190,9 +187,9 @@ def test_on_a_full_disk_nothing_is_left_and_the_stream_is_unharmed(tmp_path: Pat
     declare_columns(stream, TEXT)
     program = (
         "import resource, signal, sys; from headgate.errors import StorageFullError; from headgate.log import Stream\n"
-        "from headgate.derived.columns import build_columns\n"
+        "from headgate.derived.columns import COLUMN_FILES\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n"
-        "try: list(build_columns(Stream.open(sys.argv[1]), now_ms=2))\n"
+        "try: list(COLUMN_FILES.build(Stream.open(sys.argv[1]), now_ms=2))\n"
         "except StorageFullError: sys.exit(7)"
     )
     command = [sys.executable, "-c", program, str(stream.path)]
@@ -269,7 +266,7 @@ def test_files_of_other_streams_and_earlier_states_are_left_out(stream: Stream, 
         shutil.copy(file.path, derived_folder(stream) / file.path.name)
     with pytest.warns(ColumnFileWarning, match="a column file of another stream; read without it; and 3 more"):
         assert column_files(stream) == []
-    assert all(report.is_new for report in build_columns(stream, now_ms=2))
+    assert all(report.built for report in COLUMN_FILES.build(stream, now_ms=2))
     for file in column_files(other):
         (derived_folder(stream) / file.path.name).unlink()
     (derived_folder(stream) / "notes.txt").write_text("not ours")
@@ -302,10 +299,10 @@ def test_files_go_after_their_segment_and_a_grace_time_unless_they_are_kept(stre
     found = built(stream)
     pairs.delete_pair(stream.path, stream.segments()[0].first_chunk_id)
     for now_ms in (20, 20 + GRACE_MS):
-        sweep_columns(stream, now_ms=now_ms)
+        COLUMN_FILES.sweep(stream, now_ms=now_ms)
     assert [file.segment for file in column_files(stream)] == [file.segment for file in found]
     assert derived_bytes(stream) > sum(file.size_bytes for file in found)
-    assert drop_column_files(stream) >= len(found)
+    assert COLUMN_FILES.drop_files(stream) >= len(found)
     assert column_files(stream) == []
 
 
@@ -315,7 +312,7 @@ def test_a_file_that_a_newer_one_stands_for_goes_after_a_grace_time(stream: Stre
     newer = built(stream)
     assert len(list(derived_folder(stream).glob("*.parquet"))) == 2 * len(newer)
     assert {len(file.columns) for file in newer} == {3}
-    sweep_columns(stream, now_ms=2 + GRACE_MS)
+    COLUMN_FILES.sweep(stream, now_ms=2 + GRACE_MS)
     assert {path.name for path in derived_folder(stream).glob("*.parquet")} == {file.path.name for file in newer}
 
 
@@ -328,7 +325,7 @@ def test_of_two_declarations_the_newer_one_counts_also_with_fewer_columns(stream
     assert {(len(file.columns), file.declaration.body) for file in newer} == {(2, False)}
     # A writer's sweep knows nothing of columns, and leaves the marks of files that newer ones stand for.
     sweep_derived(stream, now_ms=3)
-    sweep_columns(stream, now_ms=2 + GRACE_MS)
+    COLUMN_FILES.sweep(stream, now_ms=2 + GRACE_MS)
     kept = derived_folder(stream) / "kept"
     assert {path.name for path in kept.glob("*.parquet")} == {file.path.name for file in newer}
     assert not list(kept.glob("*.gone"))
@@ -337,7 +334,7 @@ def test_of_two_declarations_the_newer_one_counts_also_with_fewer_columns(stream
 def test_row_groups_end_by_their_rows_and_by_their_bytes(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [len(file.row_groups) for file in built(stream)]
     for limit, value in (("GROUP_ROWS", 4), ("GROUP_BYTES", 200)):
-        drop_column_files(stream)
+        COLUMN_FILES.drop_files(stream)
         with monkeypatch.context() as patched:
             patched.setattr(build, limit, value)
             found = built(stream)
@@ -398,9 +395,9 @@ def test_a_damaged_segment_gets_no_file(stream: Stream) -> None:
     declaration = declaration_of(stream)
     assert declaration is not None
     with pytest.raises(LogError, match="checksum"):
-        build_segment(stream, segment, declaration)
-    reports = list(build_columns(stream, now_ms=1))
-    assert [(bool(report.trouble), report.is_new) for report in reports] == [(True, False)] + [(False, True)] * (
+        COLUMN_FILES.build_segment(stream, segment, declaration)
+    reports = list(COLUMN_FILES.build(stream, now_ms=1))
+    assert [(bool(report.trouble), report.built) for report in reports] == [(True, False)] + [(False, True)] * (
         len(stream.segments()) - 2
     )
     assert [file.segment for file in column_files(stream)] == [report.segment for report in reports[1:]]
@@ -422,8 +419,8 @@ def test_a_segment_that_is_another_one_when_it_was_read_gets_no_file_in_this_pas
             os.replace(tmp_path / "new", stream.path / path.name)
 
     monkeypatch.setattr(build, "_rows_of", restoring)
-    report = build_segment(stream, stream.segments()[0], msgspec.structs.replace(declaration, keep=keep))
-    assert (report.file, report.is_new, report.trouble) == (None, False, "")
+    report = COLUMN_FILES.build_segment(stream, stream.segments()[0], msgspec.structs.replace(declaration, keep=keep))
+    assert report == BuildReport(0)
     assert not [path for path in derived_folder(stream).rglob("*") if COLUMN_SUFFIX in path.name]
 
 
@@ -454,5 +451,5 @@ def test_flipped_bits_are_detected(stream: Stream, count: int, seed: int) -> Non
     found[0].path.write_bytes(flip(original, chance))
     # What is in place of a file within one tick of the clock looks the same; only a test writes into one.
     files._opened.clear()
-    assert sum(report.is_new for report in build_columns(stream, now_ms=3, check=True)) == 1
+    assert sum(report.built for report in COLUMN_FILES.build(stream, now_ms=3, distrust=True)) == 1
     assert_holds(stream, column_files(stream), "region string, price bigint, p.subject, p.message_id, x double")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from headgate.derived import sources_of
-from headgate.derived.lookup import build_lookup, declare_lookup, table
+from headgate.derived.lookup import LOOKUP_FILES, declare_lookup, table
 from headgate.log import Stream, StreamArguments, Writer, unflushed
 from headgate.message import Message
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest
@@ -52,7 +52,7 @@ def create(folder: Path, chunks: list[Chunk]) -> Stream:
     stream = Stream.create(folder, name="s", now_ms=0, arguments=arguments, filter_source=FIELD)
     append(stream, chunks)
     declare_lookup(stream, [FIELD])
-    list(build_lookup(stream, now_ms=0))
+    list(LOOKUP_FILES.build(stream, now_ms=0))
     return Stream.open(folder)
 
 
@@ -109,5 +109,5 @@ def test_values_that_publishers_chose_are_left_to_bloom_filters(tmp_path: Path) 
     stream = create(tmp_path / "s", [VALUES[:20]] * 3)
     append(stream, [VALUES[20:40]] * 3, source=None, sent="chosen")
     append(stream, [VALUES[:40]] * 3)
-    list(build_lookup(stream, now_ms=0))
+    list(LOOKUP_FILES.build(stream, now_ms=0))
     assert delivered(Stream.open(stream.path), "chosen")[0] == list(range(60, 120))

@@ -19,20 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from headgate.derived import sources_of
+from headgate.derived import BuildReport, sources_of
 from headgate.derived.lookup import (
+    LOOKUP_FILES,
     LookupWarning,
     build,
-    build_lookup,
-    build_segment,
     declare_lookup,
     drop_lookup,
-    drop_lookup_files,
     lookup_fields,
     lookup_file_of,
-    missing_segments,
     source,
-    sweep_lookup,
     table,
     tail,
 )
@@ -88,7 +84,7 @@ def stream(tmp_path: Path) -> Stream:
 
 
 def built(stream: Stream) -> int:
-    return sum(report.built for report in build_lookup(stream, now_ms=2))
+    return sum(report.built for report in LOOKUP_FILES.build(stream, now_ms=2))
 
 
 def files_of(stream: Stream) -> list[Path]:
@@ -289,7 +285,7 @@ def test_a_segment_that_is_another_one_when_it_was_read_gets_no_file_in_this_pas
         return found
 
     monkeypatch.setattr(build, "_tables_of", restoring)
-    assert next(build_lookup(stream, now_ms=2)) == build.LookupReport(0)
+    assert next(LOOKUP_FILES.build(stream, now_ms=2)) == BuildReport(0)
     assert files_of(stream) == []
     monkeypatch.undo()
     assert built(stream) > 0
@@ -298,9 +294,9 @@ def test_a_segment_that_is_another_one_when_it_was_read_gets_no_file_in_this_pas
 
 def run_build(stream: Stream, crash_at: str = "", *, count: int = 1) -> list[subprocess.Popen[bytes]]:
     program = (
-        "import sys; from headgate.log import Stream; from headgate.derived.lookup import build_lookup, table\n"
+        "import sys; from headgate.log import Stream; from headgate.derived.lookup import LOOKUP_FILES, table\n"
         "table.BLOCK_MESSAGES = 4\n"
-        "print(sum(each.built for each in build_lookup(Stream.open(sys.argv[1]), now_ms=2)))"
+        "print(sum(each.built for each in LOOKUP_FILES.build(Stream.open(sys.argv[1]), now_ms=2)))"
     )
     environment = dict(os.environ, HEADGATE_CRASH_AT=crash_at, HEADGATE_KERNELS="off")
     command = [sys.executable, "-c", program, str(stream.path)]
@@ -331,7 +327,7 @@ def test_with_kernels_and_without_the_files_are_the_same(stream: Stream) -> None
     (child,) = run_build(stream)
     child.communicate()
     before = {path: path.read_bytes() for path in files_of(stream)}
-    drop_lookup_files(stream)
+    LOOKUP_FILES.drop_files(stream)
     built(stream)
     assert {path: path.read_bytes() for path in files_of(stream)} == before
 
@@ -374,7 +370,7 @@ def test_flipped_bits_and_torn_files_are_told_or_harmless(stream: Stream) -> Non
     victim = files_of(stream)[0]
     whole = victim.read_bytes()
     victim.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert sum(report.built for report in build_lookup(stream, now_ms=2, check=True)) == 1
+    assert sum(report.built for report in LOOKUP_FILES.build(stream, now_ms=2, distrust=True)) == 1
     assert victim.read_bytes() == whole
 
 
@@ -406,7 +402,7 @@ def test_files_of_other_streams_fields_and_earlier_states_are_not_believed(strea
     ]
     restored = create(tmp_path / "restored", swapped, identity=stream.identity)
     shutil.copytree(derived_folder(stream), derived_folder(restored))
-    assert len(missing_segments(restored, lookup_fields(restored))) == sealed(restored)
+    assert len(LOOKUP_FILES.missing(restored, lookup_fields(restored))) == sealed(restored)
     assert_same(restored, "region = 'AMER' AND price = 2")
     assert built(restored) == 2 * sealed(restored)
     assert assert_same(restored, "region = 'EMEA' AND price = 6").messages_decided_by_lookup > 0
@@ -421,13 +417,13 @@ def test_a_damaged_segment_gets_no_file_and_keeps_no_other_from_its_file(stream:
     damaged = stream.segments()[0].segment_path
     raw = damaged.read_bytes()
     damaged.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-    reports = list(build_lookup(stream, now_ms=2))
+    reports = list(LOOKUP_FILES.build(stream, now_ms=2))
     assert [bool(report.trouble) for report in reports] == [True, *([False] * (len(reports) - 1))]
     assert sum(report.built for report in reports) == 2 * (sealed(stream) - 1)
     damaged.write_bytes(raw)
     assert built(stream) == 2
     with pytest.raises(LogError, match="only sealed ones"):
-        build_segment(stream, stream.segments()[-1], [REGION])
+        LOOKUP_FILES.build_segment(stream, stream.segments()[-1], [REGION])
 
 
 def test_files_go_after_their_segment_their_field_and_a_grace_time(stream: Stream) -> None:
@@ -435,17 +431,17 @@ def test_files_go_after_their_segment_their_field_and_a_grace_time(stream: Strea
     count = len(files_of(stream))
     before = derived_bytes(stream)
     assert before > sum(path.stat().st_size for path in files_of(stream))
-    assert sweep_lookup(stream, now_ms=3) == 0
+    assert LOOKUP_FILES.sweep(stream, now_ms=3) == 0
     pairs.delete_pair(stream.path, 0)
     assert drop_lookup(stream, [PRICE]) == (REGION,)
     for now_ms in (10, 9 + GRACE_MS):
-        assert sweep_lookup(stream, now_ms=now_ms) == 0
+        assert LOOKUP_FILES.sweep(stream, now_ms=now_ms) == 0
         assert len(files_of(stream)) == count
-    assert sweep_lookup(stream, now_ms=10 + GRACE_MS) == count // 2 + 1
+    assert LOOKUP_FILES.sweep(stream, now_ms=10 + GRACE_MS) == count // 2 + 1
     assert len(files_of(stream)) == sealed(stream)
     assert_same(stream, "region = 'EMEA' AND price = 2", stream.segments()[0].first_chunk_id)
     assert drop_lookup(stream) == ()
-    assert drop_lookup_files(stream) == sealed(stream)
+    assert LOOKUP_FILES.drop_files(stream) == sealed(stream)
     assert files_of(stream) == []
 
 

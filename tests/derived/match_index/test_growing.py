@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.derived.match_index import growing
-from headgate.derived.match_index.build import build_index
 from headgate.derived.match_index.growing import GrowingIndex
 from headgate.derived.match_index.identity import key_of
 from headgate.derived.match_index.lookup import MatchIndex, SegmentIndex
@@ -26,7 +25,7 @@ from headgate.log import Stream
 from headgate.log.pairs import delete_pair
 from headgate.log.sidecar import Sidecar, sidecar_path
 from headgate.scan import OffsetRange
-from match_indexes import DIALECT, TEXTS, WRITES, Write, append, assert_same, create, register, requests
+from match_indexes import DIALECT, TEXTS, WRITES, Write, append, assert_same, build_index, create, register, requests
 
 MANY = [Write((("AMER", number % 7), ("EMEA", number % 5), (None, 2)), packed=False) for number in range(20)]
 LARGE = 10**6

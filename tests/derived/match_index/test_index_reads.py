@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from headgate import kernels
 from headgate.derived import MATCH_INDEX, sources_of
 from headgate.derived.match_index import build
-from headgate.derived.match_index.build import build_index
 from headgate.derived.match_index.lookup import MatchIndex, MatchIndexWarning
 from headgate.derived.match_index.registry import FilterRegistry
 from headgate.derived.match_index.settings import IndexSettings, Layout
@@ -41,6 +40,7 @@ from match_indexes import (
     Write,
     append,
     assert_same,
+    build_index,
     create,
     followed,
     message,
@@ -487,9 +487,9 @@ def test_a_segment_that_retention_deletes_during_a_build_keeps_no_sidecar(
         return write(*arguments, **options)
 
     monkeypatch.setattr(build, "write_sidecar", deleted_meanwhile)
-    build.build_segment(segment, registration, full=True)
+    build.bring_up_to_date(segment, registration, full=True)
     assert not sidecar_path(segment.segment_path).exists()
-    assert build.build_segment(segment, registration) == build.BuildCounters(segments=1)
+    assert build.bring_up_to_date(segment, registration) == build.BuildCounters(segments=1)
 
 
 def test_a_writer_that_starts_during_a_build_does_not_fail_it(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from headgate.derived.match_index.build import build_index
 from headgate.derived.match_index.identity import EVALUATOR, FilterKey, check_registrable, key_of, text_hash
 from headgate.derived.match_index.registry import (
     KEPT_DEAD_MS,
@@ -28,6 +27,7 @@ from headgate.evaluate.filter import Filter
 from headgate.language.tree import Field, IsNull, OwnRules
 from headgate.log import Stream
 from headgate.message.fields import parse_field
+from match_indexes import build_index
 
 ID = "group#orders"
 SQL = "rocketmq"

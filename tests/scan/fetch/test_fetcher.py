@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import match_indexes
-from headgate.derived.match_index.build import build_index
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream
 from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest
@@ -194,7 +193,7 @@ def test_of_a_window_that_was_decided_for_all_only_what_is_kept_stays_in_memory(
 def test_where_a_match_index_ends_readers_decide_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = match_indexes.create(tmp_path / "s", MANY, segment_bytes=10**6)
     match_indexes.register(stream)
-    build_index(stream, now_ms=0)
+    match_indexes.build_index(stream, now_ms=0)
     match_indexes.append(stream, MANY)
     decided = []
     original = window.decide_window

@@ -20,13 +20,7 @@ from hypothesis import strategies as st
 from pyiceberg.types import StringType
 from pyiceberg.utils.config import Config
 
-from headgate.derived.columns import (
-    ColumnFileWarning,
-    column_files,
-    declare_columns,
-    drop_columns,
-    sweep_columns,
-)
+from headgate.derived.columns import COLUMN_FILES, ColumnFileWarning, column_files, declare_columns, drop_columns
 from headgate.errors import ConfigError, PreconditionFailedError, ResourceNotFoundError, SinkError
 from headgate.log import PublishStep, Stream, derived_folder, pairs, sweep_derived
 from headgate.log.derived import GRACE_MS
@@ -203,7 +197,7 @@ def test_with_kept_files_the_table_outlives_the_log(stream: Stream, place: Catal
     declare_columns(stream, "region string", keep="forever")
     build(stream)
     pairs.delete_pair(stream.path, stream.segments()[0].first_chunk_id)
-    sweep_columns(stream, now_ms=GRACE_MS)
+    COLUMN_FILES.sweep(stream, now_ms=GRACE_MS)
     assert publish(stream, place).removed == 0
     assert rows(place)["offset"][0].as_py() == 0
     assert_has(place, stream)

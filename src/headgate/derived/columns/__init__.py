@@ -4,11 +4,9 @@
     column_rows, column_schema                 the rows of some messages, as in a file
     ColumnFile, RowGroup, column_files         the files that can be believed; ColumnFileWarning for the others
     GroupReader                                reads row groups of a file, in one thread
-    build_segment, build_columns, BuildReport  make the files that are missing, exactly once
-    missing_segments, sweep_columns            which segments lack a file; remove files that are not needed any more
-    drop_column_files                          delete the files
+    COLUMN_FILES                               the kind: builds, sweeps and drops the files (`headgate.derived.kind`)
     column_filter, ColumnFilter                what of a filter the columns decide exactly; ColumnNode are its parts
-    ColumnKind, ColumnAnswers, SegmentColumns  what files say of messages, a source of `headgate.scan.answers`
+    ColumnAnswers, SegmentColumns              what files say of messages, a source of `headgate.scan.answers`
     decide_rows, group_outcome                 which rows it may be true for, and which for certain; by statistics
     infer_columns, ddl_of                      which columns a stream could have, as they are declared
 
@@ -18,15 +16,7 @@ Hidden: which rows hold all that a filter would see of the message (`exactness`)
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.derived.columns.answers import ColumnAnswers, ColumnKind, SegmentColumns
-    from headgate.derived.columns.build import (
-        BuildReport,
-        build_columns,
-        build_segment,
-        drop_column_files,
-        missing_segments,
-        sweep_columns,
-    )
+    from headgate.derived.columns.answers import ColumnAnswers, SegmentColumns
     from headgate.derived.columns.decide import decide_rows, group_outcome
     from headgate.derived.columns.declaration import (
         ColumnDeclaration,
@@ -60,6 +50,7 @@ if TYPE_CHECKING:
         column_filter,
     )
     from headgate.derived.columns.infer import InferredColumn, infer_columns
+    from headgate.derived.columns.kind import COLUMN_FILES
     from headgate.derived.columns.rows import FIELD_IDS, column_rows, column_schema
 else:
     from headgate.faces import lazy

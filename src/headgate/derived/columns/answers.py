@@ -13,7 +13,7 @@ import os
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError, CorruptSidecarError
 from headgate.evaluate import Filter
-from headgate.log import ENTRY_DTYPE, KEPT_FOLDER, ChunkType, Segment, SegmentReader, StreamSettings, derived_folder_of
+from headgate.log import ENTRY_DTYPE, KEPT_FOLDER, ChunkType, Segment, SegmentReader, derived_folder_of
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan import OffsetRange, ScanCounters
-from headgate.scan.answers import Answer, ChunkTest, Purpose, SegmentFiles, pieces
+from headgate.scan.answers import Answer, Purpose, SegmentFiles, pieces
 
 if TYPE_CHECKING:
     from headgate.derived.columns.decide import DecidedRows
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Int64Array = NDArray[np.int64]
 
-_SUFFIX = ".parquet"
+COLUMN_SUFFIX = ".parquet"
 
 _CACHE_BYTES = 64 << 20
 """Limit: bytes of cached decisions in a process."""
@@ -92,7 +92,7 @@ class SegmentColumns:
             names = os.listdir(folder)
         except OSError:
             return
-        yield from (f"{folder}/{name}" for name in names if name.startswith(start) and name.endswith(_SUFFIX))
+        yield from (f"{folder}/{name}" for name in names if name.startswith(start) and name.endswith(COLUMN_SUFFIX))
 
     def files(self) -> list[ColumnFile]:
         """The believed files of the last look, the newest declaration first; warns of the others once."""
@@ -362,27 +362,6 @@ class ColumnAnswers:
         warnings.warn(ColumnFileWarning(f"{reason}; read without it"), stacklevel=2)
         if self._columns is not None:
             self._columns.drop(file)
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnKind:
-    """Column files, as a request names them; see `SourceKind`."""
-
-    def source(self, filter_: Filter, now_ms: int, purpose: Purpose) -> ColumnAnswers | None:
-        """See `SourceKind`.
-
-        Reading columns for one reader is expensive where one pass decides for many, and results that depend on the time
-        would have to be decided again at the next time.
-        """
-        return None if filter_.has_own_rules or purpose is Purpose.SHARED else ColumnAnswers(filter_, now_ms, purpose)
-
-    def segment_files(self, reader: SegmentReader) -> SegmentColumns:
-        """See `SourceKind`."""
-        return SegmentColumns(reader.segment)
-
-    def chunk_test(self, settings: StreamSettings, values: Collection[bytes]) -> ChunkTest | None:
-        """None: filter values are not asked for by columns."""
-        return None
 
 
 @dataclass(frozen=True, slots=True)

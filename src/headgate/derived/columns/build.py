@@ -1,16 +1,10 @@
-"""Building the column file of a sealed segment, exactly once: by rename, under a lock of that segment.
-
-A builder holds a lock on one byte of `columns-build.lock`, that of the segment; a second builder waits, and then finds
-the file. The system frees the lock when the builder dies; the next builder of the segment removes its unfinished file.
-"""
+"""Making the column file of a sealed segment; see `SealedKind` for when and where."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,40 +14,31 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.derived.columns.declaration import ColumnDeclaration, declaration_of
+from headgate.derived.columns.answers import COLUMN_SUFFIX
+from headgate.derived.columns.declaration import ColumnDeclaration
 from headgate.derived.columns.files import (
-    COLUMN_SUFFIX,
     METADATA_KEY,
     ColumnFile,
     Origin,
     add_checks,
-    best_of,
     file_name,
     open_column_file,
-    paths_of,
 )
 from headgate.derived.columns.rows import column_rows, column_schema
-from headgate.errors import CorruptChunkError, CorruptSidecarError, LogError, OffsetOutOfRangeError
+from headgate.derived.kind import BuildReport, publish
+from headgate.errors import CorruptSidecarError, OffsetOutOfRangeError
 from headgate.log import (
     ENTRY_DTYPE,
     KEPT_FOLDER,
-    NEW_SUFFIX,
     BuildStep,
     ChunkType,
     Segment,
     SegmentReader,
     Stream,
-    building,
     crcs_of_ranges,
-    delete_derived,
-    derived_folder,
-    finish_derived,
     headers_digest,
-    make_derived_folder,
     reached,
-    remove_unfinished,
     storage_error,
-    sweep_derived,
     sync_folder,
 )
 from headgate.log.format import ENTRY_HEAD_BYTES
@@ -66,7 +51,6 @@ GROUP_BYTES = 64 << 20
 """A row group, which readers hold as a whole, ends at the first chunk border after this many rows or bytes."""
 
 _WINDOW_BYTES = 4 << 20
-_LOCK_NAME = "columns-build.lock"
 _BLOOM_TYPES = (pa.string(), pa.binary(), pa.int64(), pa.int32())
 _SAMPLE_ROWS = 1 << 14
 _MANY_DISTINCT = 0.3
@@ -76,105 +60,55 @@ _FALSE_POSITIVES = 0.05
 _MOST_SEGMENT = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class BuildReport:
-    """The result of building one segment: `is_new` false where the file was there already.
-
-    `inexact` counts rows with an inexact column, of a new file. `file` is None where retention was faster, where other
-    files replaced the segment's meanwhile, where the segment is damaged (`trouble` says how), and in reports of other
-    processes.
-    """
-
-    segment: int
-    file: ColumnFile | None
-    is_new: bool
-    messages: int = 0
-    inexact: int = 0
-    size_bytes: int = 0
-    trouble: str = ""
-
-
-def build_segment(
-    stream: Stream, segment: Segment, declaration: ColumnDeclaration, *, check: bool = False
+def make_file(
+    stream: Stream,
+    segment: Segment,
+    declaration: ColumnDeclaration,
+    folder: Path,
+    paths: Sequence[Path],
+    *,
+    distrust: bool,
 ) -> BuildReport:
-    """Make the column file of a sealed segment, unless it has one; with `check` an existing file is read in full.
+    """Make the column file of a sealed segment, unless one of its files, at `paths`, is the wanted one.
 
-    Waits while another process builds the same segment. Memory: a row group, some 128 k rows. Raises CorruptChunkError
-    for a damaged segment, of which nothing is written; StorageFullError, StreamReadOnlyError, LogError.
+    With `distrust` that one is read in full. Errors: those of `SealedKind.make`.
     """
-    if not segment.is_sealed:
-        raise LogError("this segment may still grow; only sealed ones get column files", path=segment.segment_path)
-    folder = make_derived_folder(stream)
     target = folder / KEPT_FOLDER if declaration.keep == "forever" else folder
     target.mkdir(exist_ok=True)
-    with building(folder, _LOCK_NAME, segment.first_chunk_id):
-        for each in {folder, target}:
-            remove_unfinished(each, segment.first_chunk_id, COLUMN_SUFFIX + NEW_SUFFIX)
-        try:
-            origin = _origin_of(stream, segment, declaration)
-            there = _there(stream, segment, origin, check=check)
-            if there is not None:
-                return BuildReport(segment.first_chunk_id, _kept(there, target), is_new=False)
-            return _build(stream, segment, origin, target)
-        except (OffsetOutOfRangeError, FileNotFoundError):
-            # Retention was faster.
-            return BuildReport(segment.first_chunk_id, None, is_new=False)
+    origin = _origin_of(stream, segment, declaration)
+    there = _there(origin, paths, distrust=distrust)
+    if there is not None:
+        _keep(there, target)
+        return BuildReport(segment.first_chunk_id)
+    writer: _FileWriter | None = None
+
+    def write(temporary: Path) -> str | None:
+        nonlocal writer
+        writer = _FileWriter(temporary, origin)
+        with segment.open() as reader:
+            for rows, stop in _rows_of(reader, origin):
+                writer.add(rows, stop)
+        writer.close()
+        reached(BuildStep.WRITTEN)
+        with contextlib.suppress(FileNotFoundError, OffsetOutOfRangeError):
+            if _origin_of(stream, segment, declaration) != origin:
+                return None
+        return file_name(origin, add_checks(temporary))
+
+    path = publish(segment, target, COLUMN_SUFFIX, write)
+    if path is None or writer is None:
+        return BuildReport(segment.first_chunk_id)
+    built = open_column_file(path)
+    return BuildReport(segment.first_chunk_id, 1, built.rows, writer.inexact, built.size_bytes)
 
 
-def build_columns(stream: Stream, *, now_ms: int, check: bool = False) -> Iterator[BuildReport]:
-    """Build the missing column files of a stream, oldest segment first, and remove those not needed any more.
-
-    Builds nothing without a declaration. A damaged segment does not stop the others. Otherwise raises as
-    `build_segment`.
-    """
-    declaration = declaration_of(stream)
-    if declaration is not None:
-        for segment in stream.segments():
-            if segment.is_sealed:
-                try:
-                    yield build_segment(stream, segment, declaration, check=check)
-                except CorruptChunkError as error:
-                    yield BuildReport(segment.first_chunk_id, None, is_new=False, trouble=str(error))
-    sweep_columns(stream, now_ms=now_ms)
+def name_of(stream: Stream, segment: Segment, declaration: ColumnDeclaration) -> str:
+    """How the name of the file of a sealed segment begins. Errors: those of `_origin_of`."""
+    return _start_of(_origin_of(stream, segment, declaration))
 
 
-def missing_segments(stream: Stream, declaration: ColumnDeclaration) -> list[Segment]:
-    """The sealed segments that have no file of this declaration; the content of files is not looked at."""
-    names = paths_of(stream)
-    found = []
-    for segment in stream.segments():
-        if segment.is_sealed:
-            with contextlib.suppress(FileNotFoundError, OffsetOutOfRangeError):
-                origin = _origin_of(stream, segment, declaration)
-                start = f"{segment.first_chunk_id:020d}-{origin.digest()}-"
-                if not any(path.name.startswith(start) for path in names.get(segment.first_chunk_id, ())):
-                    found.append(segment)
-    return found
-
-
-def sweep_columns(stream: Stream, *, now_ms: int) -> int:
-    """Remove files of segments that are gone, and files that a newer one replaces, after their grace time."""
-    superseded = set()
-    segments = {segment.first_chunk_id: segment for segment in stream.segments()}
-    for first_chunk_id, paths in paths_of(stream).items():
-        segment = segments.get(first_chunk_id)
-        if segment is not None and segment.is_sealed:
-            ignored: list[LogError] = []
-            best = best_of(stream, segment, paths, ignored)
-            if best is not None:
-                superseded |= {path.name for path in paths if path.name != best.path.name}
-    return sweep_derived(stream, now_ms=now_ms, suffix=COLUMN_SUFFIX, superseded=superseded)
-
-
-def drop_column_files(stream: Stream, *, kept: bool = True) -> int:
-    """Delete the column files of a stream, with `kept` also the files that are kept for ever; gives how many.
-
-    Readers that have one open go on; others read messages. Raises StreamReadOnlyError, LogError.
-    """
-    folder = derived_folder(stream)
-    paths = [path for found in paths_of(stream).values() for path in found]
-    doubled = [folder / path.name for path in paths if path.parent != folder]
-    return delete_derived(path for path in [*paths, *doubled] if kept or path.parent == folder)
+def _start_of(origin: Origin) -> str:
+    return f"{origin.segment:020d}-{origin.digest()}-"
 
 
 def _origin_of(stream: Stream, segment: Segment, declaration: ColumnDeclaration) -> Origin:
@@ -192,14 +126,13 @@ def _origin_of(stream: Stream, segment: Segment, declaration: ColumnDeclaration)
     )
 
 
-def _there(stream: Stream, segment: Segment, origin: Origin, *, check: bool) -> ColumnFile | None:
+def _there(origin: Origin, paths: Sequence[Path], *, distrust: bool) -> ColumnFile | None:
     """The file of this origin, if it exists already; a damaged one is removed."""
-    start = f"{segment.first_chunk_id:020d}-{origin.digest()}-"
-    for path in paths_of(stream).get(segment.first_chunk_id, ()):
-        if path.name.startswith(start):
+    for path in paths:
+        if path.name.startswith(_start_of(origin)):
             try:
                 file = open_column_file(path)
-                if check:
+                if distrust:
                     file.check()
                 return file
             except CorruptSidecarError:
@@ -207,50 +140,17 @@ def _there(stream: Stream, segment: Segment, origin: Origin, *, check: bool) -> 
     return None
 
 
-def _kept(file: ColumnFile, target: Path) -> ColumnFile:
+def _keep(file: ColumnFile, target: Path) -> None:
     """Link an existing file into the folder that the declaration asks for; the old name goes with the segment."""
     wanted = target / file.path.name
-    if target.name != KEPT_FOLDER or wanted == file.path:
-        return file
-    try:
-        os.link(file.path, wanted)
-        sync_folder(target)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise storage_error(error, wanted) from error
-    return open_column_file(wanted)
-
-
-def _build(stream: Stream, segment: Segment, origin: Origin, target: Path) -> BuildReport:
-    temporary = target / f".{segment.first_chunk_id:020d}-{secrets.token_hex(4)}{COLUMN_SUFFIX}{NEW_SUFFIX}"
-    try:
+    if target.name == KEPT_FOLDER and wanted != file.path:
         try:
-            writer = _FileWriter(temporary, origin)
-            with segment.open() as reader:
-                for rows, stop in _rows_of(reader, origin):
-                    writer.add(rows, stop)
-            writer.close()
-            reached(BuildStep.WRITTEN)
-            with contextlib.suppress(FileNotFoundError, OffsetOutOfRangeError):
-                if _origin_of(stream, segment, origin.declaration) != origin:
-                    # Other files replaced these meanwhile, for instance a backup: they are for the next pass.
-                    temporary.unlink()
-                    return BuildReport(segment.first_chunk_id, None, is_new=False)
-            path = target / file_name(origin, add_checks(temporary))
-            finish_derived(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    except (OffsetOutOfRangeError, FileNotFoundError):
-        raise
-    except OSError as error:
-        raise storage_error(error, target) from error
-    if not segment.index_path.exists() and target.name != KEPT_FOLDER:
-        path.unlink(missing_ok=True)
-        raise OffsetOutOfRangeError("retention deleted the segment", path=segment.segment_path)
-    built = open_column_file(path)
-    return BuildReport(segment.first_chunk_id, built, True, built.rows, writer.inexact, built.size_bytes)
+            os.link(file.path, wanted)
+            sync_folder(target)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise storage_error(error, wanted) from error
 
 
 class _FileWriter:

@@ -8,21 +8,19 @@ A file says which columns it has, so files of an older declaration still serve t
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from headgate.derived.columns.exactness import MOST_COLUMNS
-from headgate.errors import ConfigError, LogError, did_you_mean
-from headgate.log import Stream, changing, derived_folder, make_derived_folder, replace_file
+from headgate.derived.declaration import Change, DeclarationFile
+from headgate.errors import ConfigError, did_you_mean
+from headgate.log import Stream, derived_folder, make_derived_folder
 from headgate.message import Section
 from headgate.message.arrow import DeclaredColumn, SparkType, declared_columns
 
-DECLARATION_NAME = "columns.json"
-LOCK_NAME = "columns.lock"
 DECLARATION_FORMAT = 1
 
 OWN_COLUMNS = frozenset(
@@ -105,7 +103,7 @@ class ColumnDeclaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 def declaration_of(stream: Stream) -> ColumnDeclaration | None:
     """The declaration as it is now; None without columns. Raises LogError for a file that is wrong."""
-    found = _read(stream)
+    found = _FILE.read(derived_folder(stream))
     return found if found is not None and found.fields else None
 
 
@@ -122,8 +120,9 @@ def declare_columns(
     A column that is already declared in the same way stays. `body` and `other_properties` in the text ask for these
     columns; an argument None leaves its setting as it is. Raises ConfigError that names the column, LogError.
     """
-    with _changing(stream) as change:
-        return change.to(extended(change.declaration, text, other_properties=other_properties, body=body, keep=keep))
+    with _FILE.changing(make_derived_folder(stream), ColumnDeclaration(())) as change:
+        wanted = extended(change.now, text, other_properties=other_properties, body=body, keep=keep)
+        return _changed(change, wanted)
 
 
 def extended(
@@ -176,10 +175,10 @@ def drop_columns(stream: Stream, names: Iterable[str] | None = None) -> ColumnDe
     Files keep their columns until they are built anew. Gives the new declaration, None without columns. Raises
     ConfigError that names a column that is not declared, LogError.
     """
-    if _read(stream) is None and not list(names or ()):
+    if _FILE.read(derived_folder(stream)) is None and not list(names or ()):
         return None
-    with _changing(stream) as change:
-        fields = list(change.declaration.fields)
+    with _FILE.changing(make_derived_folder(stream), ColumnDeclaration(())) as change:
+        fields = list(change.now.fields)
         for name in [each.name for each in fields] if names is None else names:
             same = next((each for each in fields if each.name.lower() == name.lower()), None)
             if same is None:
@@ -187,7 +186,7 @@ def drop_columns(stream: Stream, names: Iterable[str] | None = None) -> ColumnDe
                     f"columns: {name!r} is not declared{did_you_mean(name, [each.name for each in fields])}"
                 )
             fields.remove(same)
-        left = change.to(msgspec.structs.replace(change.declaration, fields=tuple(fields)))
+        left = _changed(change, msgspec.structs.replace(change.now, fields=tuple(fields)))
         return left if fields else None
 
 
@@ -209,49 +208,20 @@ def _quoted(name: str) -> str:
     return name if name.replace("_", "").isalnum() else "`" + name.replace("`", "``") + "`"
 
 
-class _Change:
-    """The declaration, under the lock for changes."""
-
-    __slots__ = ("declaration",)
-
-    def __init__(self, declaration: ColumnDeclaration) -> None:
-        self.declaration = declaration
-
-    def to(self, changed: ColumnDeclaration) -> ColumnDeclaration:
-        """Declare this instead."""
-        if changed != self.declaration:
-            self.declaration = msgspec.structs.replace(changed, revision=changed.revision + 1)
-        return self.declaration
+def _check(declaration: ColumnDeclaration) -> None:
+    """Raises ConfigError for an inconsistent declaration, which must not become part of a file."""
+    declaration.check()
+    ids = {each.id for each in declaration.fields}
+    if len(ids) != len(declaration.fields) or any(not 1 <= each < declaration.next_id for each in ids):
+        raise ConfigError("field ids that are used twice, or come later")
 
 
-@contextlib.contextmanager
-def _changing(stream: Stream) -> Iterator[_Change]:
-    folder = make_derived_folder(stream)
-    with changing(folder, LOCK_NAME):
-        before = _read(stream) or ColumnDeclaration(())
-        change = _Change(before)
-        yield change
-        if change.declaration != before:
-            encoded = msgspec.json.format(msgspec.json.encode(change.declaration), indent=1)
-            replace_file(folder / DECLARATION_NAME, encoded + b"\n")
+_FILE = DeclarationFile(
+    "columns", ColumnDeclaration, what="declaration of columns", format_=DECLARATION_FORMAT, check=_check
+)
 
 
-def _read(stream: Stream) -> ColumnDeclaration | None:
-    path = derived_folder(stream) / DECLARATION_NAME
-    try:
-        raw = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    try:
-        found = msgspec.json.decode(raw, type=ColumnDeclaration)
-        if found.format != DECLARATION_FORMAT:
-            raise LogError(f"declared columns of format {found.format}, expected {DECLARATION_FORMAT}", path=path)
-        found.check()
-        # An inconsistent declaration must not become part of a file.
-        if len(found.columns) != len({each.id for each in found.fields}) or any(
-            not 1 <= each.id < found.next_id for each in found.fields
-        ):
-            raise ConfigError("field ids that are used twice, or come later")
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, ConfigError) as error:
-        raise LogError(f"not a declaration of columns: {error}", path=path) from error
-    return found
+def _changed(change: Change[ColumnDeclaration], wanted: ColumnDeclaration) -> ColumnDeclaration:
+    if wanted != change.now:
+        change.now = msgspec.structs.replace(wanted, revision=wanted.revision + 1)
+    return change.now

@@ -16,7 +16,6 @@ segment, as long as it exists, still has the size and the chunk headers of the o
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 import warnings
 import zlib
@@ -32,8 +31,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from headgate import kernels
+from headgate.derived.columns.answers import COLUMN_SUFFIX
 from headgate.derived.columns.declaration import ColumnDeclaration
 from headgate.derived.columns.rows import column_schema
+from headgate.derived.kind import names_of
 from headgate.errors import ConfigError, CorruptSidecarError, LogError, OffsetOutOfRangeError
 from headgate.log import (
     KEPT_FOLDER,
@@ -41,14 +42,11 @@ from headgate.log import (
     Segment,
     Stream,
     crcs_of_ranges,
-    derived_folder,
     headers_digest,
-    segment_of_name,
 )
 from headgate.message.arrow import DeclaredColumn
 from headgate.scan import OffsetRange
 
-COLUMN_SUFFIX = ".parquet"
 COLUMN_FORMAT = 1
 METADATA_KEY = b"headgate"
 
@@ -331,7 +329,7 @@ def column_files(stream: Stream, within: OffsetRange | None = None) -> list[Colu
     behind = min(segments, default=0)
     found: list[ColumnFile] = []
     reasons: list[LogError] = []
-    for first_chunk_id, paths in sorted(paths_of(stream).items()):
+    for first_chunk_id, paths in sorted(names_of(stream, COLUMN_SUFFIX).items()):
         segment = segments.get(first_chunk_id)
         if within is not None and first_chunk_id >= within.stop:
             continue
@@ -371,24 +369,6 @@ def believed_files(segment: Segment, paths: Sequence[str]) -> list[ColumnFile]:
             found.append(file)
     _warn(reasons)
     return sorted(found, key=lambda file: file.declaration.revision, reverse=True)
-
-
-def paths_of(stream: Stream) -> dict[int, list[Path]]:
-    """The column files in the derived folder by segment; their content is not looked at."""
-    folder = derived_folder(stream)
-    found: dict[int, list[Path]] = {}
-    seen: set[str] = set()
-    for each in (folder / KEPT_FOLDER, folder):
-        try:
-            names = os.listdir(each)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        for name in sorted(names):
-            segment = segment_of_name(name)
-            if segment is not None and name.endswith(COLUMN_SUFFIX) and name not in seen:
-                seen.add(name)
-                found.setdefault(segment, []).append(each / name)
-    return found
 
 
 def best_of(

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.errors import ConfigError, LogError, did_you_mean
-from headgate.log import Stream, changing, derived_folder, make_derived_folder, replace_file
+from headgate.derived.declaration import DeclarationFile
+from headgate.errors import ConfigError, did_you_mean
+from headgate.log import Stream, derived_folder, make_derived_folder
 from headgate.message import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section, parse_field
 
-DECLARATION_NAME = "lookup.json"
-_LOCK_NAME = "lookup.lock"
 _FORMAT = 1
 
 MOST_FIELDS = 16
@@ -34,22 +33,8 @@ def lookup_fields(stream: Stream) -> tuple[str, ...]:
 
 def fields_in(folder: Path) -> tuple[str, ...]:
     """The lookup fields of the stream with this derived folder. Raises LogError for a file that is wrong."""
-    path = folder / DECLARATION_NAME
-    try:
-        raw = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-    except OSError as error:
-        raise LogError(f"cannot be read: {error.strerror}", path=path) from error
-    try:
-        found = msgspec.json.decode(raw, type=_Declaration)
-        if found.format != _FORMAT:
-            raise ConfigError(f"format {found.format}, expected {_FORMAT}")
-        if list(found.fields) != list(dict.fromkeys(map(spelled, found.fields))):
-            raise ConfigError("fields that are there twice, or spelled in another way")
-    except (msgspec.DecodeError, UnicodeDecodeError, ConfigError) as error:
-        raise LogError(f"not a declaration of lookup fields: {error}", path=path) from error
-    return found.fields
+    found = _FILE.read(folder)
+    return () if found is None else found.fields
 
 
 def declare_lookup(stream: Stream, fields: Iterable[str]) -> tuple[str, ...]:
@@ -58,16 +43,13 @@ def declare_lookup(stream: Stream, fields: Iterable[str]) -> tuple[str, ...]:
     Gives all declared fields. Raises ConfigError that names the field, LogError.
     """
     wanted = [spelled(field) for field in fields]
-    folder = make_derived_folder(stream)
-    with changing(folder, _LOCK_NAME):
-        before = fields_in(folder)
-        after = tuple(dict.fromkeys([*before, *wanted]))
+    with _FILE.changing(make_derived_folder(stream), _Declaration(())) as change:
+        after = tuple(dict.fromkeys([*change.now.fields, *wanted]))
         if len(after) > MOST_FIELDS:
             raise ConfigError(
                 f"lookup: {after[MOST_FIELDS]!r} would be field {MOST_FIELDS + 1}; a stream has at most {MOST_FIELDS}"
             )
-        if after != before:
-            _write(folder, after)
+        change.now = _Declaration(after)
         return after
 
 
@@ -79,14 +61,13 @@ def drop_lookup(stream: Stream, fields: Iterable[str] | None = None) -> tuple[st
     wanted = None if fields is None else [spelled(field) for field in fields]
     if not lookup_fields(stream) and not wanted:
         return ()
-    folder = make_derived_folder(stream)
-    with changing(folder, _LOCK_NAME):
-        before = fields_in(folder)
+    with _FILE.changing(make_derived_folder(stream), _Declaration(())) as change:
+        before = change.now.fields
         for field in wanted or ():
             if field not in before:
                 raise ConfigError(f"lookup: {field!r} is not declared{did_you_mean(field, before)}")
         left = tuple(field for field in before if wanted is not None and field not in wanted)
-        _write(folder, left)
+        change.now = _Declaration(left)
         return left
 
 
@@ -105,6 +86,9 @@ def field_text(reference: FieldReference) -> str:
     return f"{section}.{names[reference.position or 0].replace('-', '_')}"
 
 
-def _write(folder: Path, fields: tuple[str, ...]) -> None:
-    encoded = msgspec.json.format(msgspec.json.encode(_Declaration(fields)), indent=1)
-    replace_file(folder / DECLARATION_NAME, encoded + b"\n")
+def _check(declaration: _Declaration) -> None:
+    if list(declaration.fields) != list(dict.fromkeys(map(spelled, declaration.fields))):
+        raise ConfigError("fields that are there twice, or spelled in another way")
+
+
+_FILE = DeclarationFile("lookup", _Declaration, what="declaration of lookup fields", format_=_FORMAT, check=_check)

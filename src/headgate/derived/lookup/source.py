@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from headgate.derived.lookup.declaration import fields_in
 from headgate.derived.lookup.files import lookup_file_of
 from headgate.derived.lookup.fingerprints import fingerprints_of_values
-from headgate.derived.lookup.keys import block_keys, matching_blocks, may_ask
+from headgate.derived.lookup.keys import block_keys, matching_blocks
 from headgate.derived.lookup.table import BLOCK_MESSAGES, block_messages_of
 from headgate.derived.lookup.tail import RUN_BLOCKS, Mark, tail_of
 from headgate.errors import CorruptSidecarError, LogError
@@ -22,7 +22,7 @@ from headgate.evaluate import Filter
 from headgate.log import ChunkType, Segment, SegmentReader, StreamSettings, derived_folder_of
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan import OffsetRange, ScanCounters
-from headgate.scan.answers import MOST_OFFSETS, Answer, Purpose, SegmentFiles, in_a_row
+from headgate.scan.answers import MOST_OFFSETS, Answer, SegmentFiles, in_a_row
 
 Int64Array = NDArray[np.int64]
 
@@ -300,26 +300,6 @@ class ValueLookup:
             if blocks is not None and segment.stop_offset is not None:
                 _, size = _shape_of(segment)
                 yield field, Cover(segment.first_chunk_id, segment.stop_offset, size, blocks, None)
-
-
-@dataclass(frozen=True, slots=True)
-class LookupKind:
-    """Lookup files, as a request names them; see `SourceKind`."""
-
-    def source(self, filter_: Filter, now_ms: int, purpose: Purpose) -> LookupSource | None:
-        """See `SourceKind`; for filters with an equality on a field that could be a lookup field.
-
-        None for chunks that a plan left: lookup files rule out chunks only, and the plan has asked them.
-        """
-        return LookupSource(filter_) if purpose is not Purpose.PLANNED and may_ask(filter_) else None
-
-    def segment_files(self, reader: SegmentReader) -> SegmentLookup:
-        """See `SourceKind`."""
-        return SegmentLookup(reader.segment)
-
-    def chunk_test(self, settings: StreamSettings, values: Collection[bytes]) -> ValueLookup | None:
-        """See `SourceKind`."""
-        return ValueLookup(settings, values) if settings.declared else None
 
 
 def _chunks_of(cover: Cover, chunk_ids: Int64Array, within: OffsetRange) -> Int64Array:

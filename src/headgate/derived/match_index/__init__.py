@@ -3,9 +3,9 @@
     FilterRegistry, Registration                    the registered filters of a stream
     IndexSettings, Layout                           how their results are kept
     Announcement, Change                            the filter that a consumer group announces, and the outcome
-    build_index, build_segment                      make the sidecars that are missing
+    MATCH_INDEX, BuildCounters                      the kind: makes the sidecars that are missing, with a report
     GrowingIndex                                    the same while a stream is written, step by step
-    MatchIndexKind, MatchIndex                      answers about chunks (`headgate.scan.answers`)
+    MatchIndex                                      answers about chunks (`headgate.scan.answers`)
     SegmentIndex                                    the sidecar of an open segment, for all its readers
     coverage                                        how much of a stream is covered
     bit_array, BitMapParameters                     RocketMQ's bit arrays, the layout `bloom`
@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.derived.match_index.bit_map import BitMapParameters, bit_array, has_positions, low_hash
-    from headgate.derived.match_index.build import BuildCounters, build_index, build_segment, prepare_build
+    from headgate.derived.match_index.build import BuildCounters
     from headgate.derived.match_index.covered import Coverage, coverage
     from headgate.derived.match_index.growing import GrowingIndex
     from headgate.derived.match_index.identity import text_hash
-    from headgate.derived.match_index.lookup import MatchIndex, MatchIndexKind, SegmentIndex
+    from headgate.derived.match_index.kind import MATCH_INDEX
+    from headgate.derived.match_index.lookup import MatchIndex, SegmentIndex
     from headgate.derived.match_index.registry import (
         REGISTRY_NAME,
         Announcement,
         Change,
         FilterRegistry,
         Registration,
-        registered_streams,
     )
     from headgate.derived.match_index.settings import IndexSettings, Layout
 else:

@@ -6,10 +6,9 @@ test.
 
 from __future__ import annotations
 
-import bisect
 import functools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -19,13 +18,11 @@ from headgate import kernels
 from headgate.derived.match_index.bit_map import BitMapParameters, bits_of, put_bits, set_positions
 from headgate.derived.match_index.identity import FilterKey, key_of
 from headgate.derived.match_index.lookup import parameters_name
-from headgate.derived.match_index.registry import REGISTRY_NAME, FilterRegistry, RegisteredFilter, Registration
+from headgate.derived.match_index.registry import RegisteredFilter, Registration
 from headgate.derived.match_index.settings import Layout
 from headgate.errors import (
-    ConfigError,
     CorruptChunkError,
     CorruptSidecarError,
-    FilterError,
     LogError,
     OffsetOutOfRangeError,
 )
@@ -34,7 +31,6 @@ from headgate.evaluate.rules import RuleSet
 from headgate.log import (
     ENTRY_DTYPE,
     HEADER_BYTES_DTYPE,
-    MATCH_SUFFIX,
     BlockContent,
     ChunkType,
     IndexedFilter,
@@ -42,8 +38,6 @@ from headgate.log import (
     SegmentReader,
     Sidecar,
     SidecarBlock,
-    Stream,
-    sidecar_path,
     write_sidecar,
 )
 from headgate.log.format import ENTRY_HEAD_BYTES
@@ -80,53 +74,22 @@ class BuildCounters:
     messages_decided: int = 0
     bytes_written: int = 0
 
+    @staticmethod
+    def total(parts: Iterable[BuildCounters]) -> BuildCounters:
+        """The counters of some builds together."""
+        found = BuildCounters()
+        for part in parts:
+            found.add(part)
+        return found
+
     def add(self, other: BuildCounters) -> None:
         """Add the counters of another build."""
         for counter in fields(self):
             setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
 
 
-def build_index(stream: Stream, *, now_ms: int, full: bool = False, from_offset: int = 0) -> BuildCounters:
-    """Bring the sidecars of a stream up to date, segment by segment, in this process.
-
-    With `from_offset` only those of the segment that holds it, and of later segments.
-
-    Raises FilterError or ConfigError for a registered text that is not a valid filter, LogError for files that cannot
-    be written. `full` computes everything anew.
-    """
-    registration = prepare_build(stream, now_ms=now_ms)
-    done = BuildCounters()
-    segments = stream.segments()
-    first = bisect.bisect_right(segments, from_offset, key=lambda segment: segment.first_chunk_id) - 1
-    for segment in segments[max(0, first) :]:
-        done.add(build_segment(segment, registration, full=full))
-    return done
-
-
-def prepare_build(stream: Stream, *, now_ms: int) -> Registration:
-    """The registered filters to build, all of them checked; removes filters and sidecars not needed any more.
-
-    It removes filters dead for a day, sidecars without a segment, and, without a filter, all sidecars. Raises LogError
-    that names the registry, if it cannot be read or has a filter that cannot be used here.
-    """
-    registry = FilterRegistry(stream)
-    with registry.changing() as change:
-        change.clean(now_ms=now_ms)
-        registration = change.registration
-    for each in registration.filters:
-        try:
-            each.parsed()
-        except (FilterError, ConfigError) as error:
-            raise LogError(f"filter {each.id!r} cannot be used: {error}", path=stream.path / REGISTRY_NAME) from error
-    wanted = {sidecar_path(segment.segment_path) for segment in stream.segments()} if registration.filters else set()
-    for path in stream.path.glob(f"*.segment{MATCH_SUFFIX}"):
-        if path not in wanted:
-            path.unlink(missing_ok=True)
-    return registration
-
-
-def build_segment(segment: Segment, registration: Registration, *, full: bool = False) -> BuildCounters:
-    """Bring the sidecar of one segment up to date.
+def bring_up_to_date(segment: Segment, registration: Registration, *, full: bool = False) -> BuildCounters:
+    """Bring the sidecar of one segment up to date; `full` calculates everything anew.
 
     Memory: about twice the size of the sidecar (8 bytes per message, and a bit per filter or the bit array). A segment
     that retention deletes meanwhile is passed over.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +30,10 @@ from headgate.log import (
     SegmentReader,
     Sidecar,
     SidecarBlock,
-    StreamSettings,
 )
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan import OffsetRange, ScanCounters
-from headgate.scan.answers import Answer, ChunkTest, Purpose, SegmentFiles, pieces
+from headgate.scan.answers import Answer, SegmentFiles, pieces
 
 Int64Array = NDArray[np.int64]
 
@@ -391,23 +390,6 @@ class MatchIndex:
         if not self._warned:
             self._warned = True
             warnings.warn(f"match index not used: {text}", MatchIndexWarning, stacklevel=2)
-
-
-@dataclass(frozen=True, slots=True)
-class MatchIndexKind:
-    """The match index, as a request names it; see `SourceKind`."""
-
-    def source(self, filter_: Filter, now_ms: int, purpose: Purpose) -> MatchIndex:
-        """See `SourceKind`."""
-        return MatchIndex(filter_)
-
-    def segment_files(self, reader: SegmentReader) -> SegmentIndex:
-        """See `SourceKind`."""
-        return SegmentIndex(reader)
-
-    def chunk_test(self, settings: StreamSettings, values: Collection[bytes]) -> ChunkTest | None:
-        """None: results belong to filters, not to filter values."""
-        return None
 
 
 def _runs(owners: NDArray[np.integer[Any]], items: Int64Array) -> list[Int64Array]:

@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import fcntl
-import os
 from collections.abc import Iterator
 
 import msgspec
 
+from headgate.derived.declaration import DeclarationFile
 from headgate.derived.match_index.identity import check_registrable
 from headgate.derived.match_index.settings import IndexSettings
-from headgate.errors import ConfigError, FilterError, LogError, StreamReadOnlyError
+from headgate.errors import ConfigError, FilterError, StreamReadOnlyError
 from headgate.evaluate import Filter
 from headgate.language.rocketmq import TAGS
-from headgate.log import Stream, replace_file, storage_error
+from headgate.log import Stream
 
-REGISTRY_NAME = "match-filters.json"
-LOCK_NAME = "match-filters.lock"
 REGISTRY_FORMAT = 1
 
 KEPT_DEAD_MS = 24 * 3_600_000
@@ -100,6 +97,17 @@ class Announcement(msgspec.Struct, frozen=True):
     def says_the_same(self, other: Announcement) -> bool:
         """Whether the two differ at most in their version."""
         return self.text == other.text and self.dialect == other.dialect
+
+
+_FILE = DeclarationFile(
+    "match-filters",
+    Registration,
+    what="registry of filters",
+    format_=REGISTRY_FORMAT,
+    check=lambda found: found.settings.check(),
+)
+
+REGISTRY_NAME = _FILE.name
 
 
 class RegistryChange:
@@ -185,21 +193,14 @@ class FilterRegistry:
         self._folder = stream.path
         self._foreign = stream.is_foreign
 
+    @property
+    def is_there(self) -> bool:
+        """Whether a filter or a setting was ever registered."""
+        return (self._folder / REGISTRY_NAME).exists()
+
     def read(self) -> Registration:
         """The registered filters and settings; without a file none, and defaults. LogError for a file that is wrong."""
-        path = self._folder / REGISTRY_NAME
-        try:
-            raw = path.read_bytes()
-        except FileNotFoundError:
-            return Registration()
-        try:
-            found = msgspec.json.decode(raw, type=Registration)
-            found.settings.check()
-        except (msgspec.DecodeError, UnicodeDecodeError, ConfigError) as error:
-            raise LogError(f"not a registry of filters: {error}", path=path) from error
-        if found.format != REGISTRY_FORMAT:
-            raise LogError(f"a registry of format {found.format}, expected {REGISTRY_FORMAT}", path=path)
-        return found
+        return _FILE.read(self._folder) or Registration()
 
     def configure(self, settings: IndexSettings) -> None:
         """Change the settings; sidecars of another layout or size are built anew by the next build."""
@@ -233,28 +234,10 @@ class FilterRegistry:
                 "a stream that RabbitMQ wrote gets no match index; take it over first, with `headgate stream adopt`",
                 path=self._folder,
             )
-        path = self._folder / LOCK_NAME
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise storage_error(error, path) from error
-        try:
-            # No limit on the wait: the lock is held for a few file operations only, and the kernel frees it at death.
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            before = self.read()
-            change = RegistryChange(before)
+        with _FILE.changing(self._folder, Registration()) as file:
+            change = RegistryChange(file.now)
             yield change
-            if change.registration != before:
-                encoded = msgspec.json.format(msgspec.json.encode(change.registration), indent=1)
-                replace_file(self._folder / REGISTRY_NAME, encoded + b"\n")
-        finally:
-            os.close(descriptor)
-
-
-def registered_streams(streams: list[Stream]) -> list[tuple[Stream, Registration]]:
-    """The streams that have a registry, each with its content."""
-    found = [stream for stream in streams if (stream.path / REGISTRY_NAME).exists()]
-    return [(stream, FilterRegistry(stream).read()) for stream in found]
+            file.now = change.registration
 
 
 def _dead(each: RegisteredFilter, since_ms: int) -> RegisteredFilter:

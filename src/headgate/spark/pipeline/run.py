@@ -29,9 +29,9 @@ from headgate.errors import ConfigError, HeadgateError, PipelineError, SinkError
 from headgate.log import resolve_stream
 from headgate.scan import ScanCounters
 from headgate.spark import queries
-from headgate.spark.column_files import build_column_files
 from headgate.spark.copy import copy_stream
 from headgate.spark.counters import OwnCounters
+from headgate.spark.derived import build_column_files
 from headgate.spark.options import SinkOptions
 from headgate.spark.pipeline.configuration import (
     Job,

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.broker.delivery import TargetKind, append_to_stream
+from headgate.broker.delivery import Mover, TargetKind, append_to_stream
 from headgate.broker.environment import Environment
-from headgate.broker.repeated_failure import RepeatedFailure
 from headgate.broker.stream import BrokerStream
-from headgate.errors import CorruptChunkError, HeadgateError, MessageError, OffsetOutOfRangeError
+from headgate.errors import CorruptChunkError, MessageError, OffsetOutOfRangeError
 from headgate.ledger import Ledger, Move, offset_of
 from headgate.message import SYSTEM_PROPERTIES, AmqpType, AmqpValue, Change, FieldReference, Message, Section
 from headgate.scan import MessageReader
@@ -48,8 +47,8 @@ class DeadLetterStreams:
     message_ids: MessageIds | None
 
 
-class DeadLetters:
-    """Carries out the moves of one ledger."""
+class DeadLetters(Mover):
+    """Moves the messages that the groups of one stream give up."""
 
     def __init__(
         self,
@@ -59,38 +58,11 @@ class DeadLetters:
         streams: DeadLetterStreams,
         environment: Environment,
     ) -> None:
+        super().__init__(f"stream {stream.name!r}: dead letters", ledger)
         self._stream = stream
-        self._ledger = ledger
         self._reader = reader
         self._streams = streams
         self._environment = environment
-        self._held: dict[str, RepeatedFailure] = {}
-        """Targets that could not take their moves."""
-
-    def is_due(self, now_ms: int) -> bool:
-        """Whether a target with moves left may be tried now."""
-        return any(self._may_try(target, now_ms) for target in self._ledger.moves())
-
-    def _may_try(self, target: str, now_ms: int) -> bool:
-        held = self._held.get(target)
-        return held is None or not held.rests(now_ms)
-
-    def carry_out(self, now_ms: int) -> bool:
-        """Append the committed moves to their targets; whether any was: then the ledger is to be committed.
-
-        Moves that a target does not take now wait for the next tick.
-        """
-        done = 0
-        for target in list(self._ledger.moves()):
-            if not self._may_try(target, now_ms):
-                continue
-            try:
-                done += self._carry_to(target, now_ms)
-                self._held.pop(target, None)
-            except HeadgateError as error:
-                held = self._held.setdefault(target, RepeatedFailure())
-                held.note(f"stream {self._stream.name!r}: dead letters for {target} wait", error, now_ms)
-        return done > 0
 
     def _carry_to(self, target: str, now_ms: int) -> int:
         found = self._streams.find(TargetKind.parse(target)[1])

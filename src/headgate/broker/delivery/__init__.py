@@ -8,7 +8,7 @@ ReadCopies, ReadCopy  copies that were read, and not claimed; `CopyState`: what 
 GivenCopies           claimed copies on their way to one receiver, in columns; each is a `Delivery`
 Movement, TargetKind  how a moved copy is changed, and where it goes; `MovedCopies`: where it is taken from;
                       `Refused`: why a stream does not take it
-append_to_stream      carries moves out to a stream, as one of its publishers would append
+Mover                 carries out the moves of a ledger; `append_to_stream`: to a stream, as its publishers append
 Properties            what a copy gets beside its own properties: `NO_PROPERTIES`, `noted`, `with_note`
 """
 
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.broker.delivery.consumption import Consumption, Settled, ViewDispatcher, nobody_asks
     from headgate.broker.delivery.copies import CopyState, Delivery, GivenCopies, ReadCopies, ReadCopy
+    from headgate.broker.delivery.mover import Mover
     from headgate.broker.delivery.moves import (
         NO_PROPERTIES,
         MovedCopies,

@@ -18,13 +18,13 @@ import numpy as np
 from headgate.broker.delivery import (
     MovedCopies,
     Movement,
+    Mover,
     ReadCopy,
     Refused,
     TargetKind,
     append_to_stream,
 )
 from headgate.broker.environment import Environment
-from headgate.broker.repeated_failure import RepeatedFailure
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN
 from headgate.broker.topics.scheduled_messages import due_of
@@ -33,7 +33,7 @@ from headgate.broker.topics.sequence_numbers import sequence_number
 from headgate.broker.topics.subqueue import Subqueue
 from headgate.broker.topics.subscription_source import FAILED_RULES, SubscriptionSource
 from headgate.broker.topics.topic_decider import TopicDecider
-from headgate.errors import HeadgateError, LogError, MessageGivenUpError, StreamFullError
+from headgate.errors import LogError, MessageGivenUpError, StreamFullError
 from headgate.ledger import Elsewhere, Ledger, Move, offset_of, redirect_moves, rule_of
 from headgate.topic import Origin, forwarded, with_origin
 
@@ -42,8 +42,8 @@ Message = TypeVar("Message", bound=bytes | Elsewhere)
 logger = logging.getLogger("headgate.broker")
 
 
-class CopyMover:
-    """Appends moved copies to their targets.
+class CopyMover(Mover):
+    """Moves the copies that one ledger of a topic gives up.
 
     `name` is for logs; `copies` gives the moved copies; streams that `environment` finds know whether they take
     messages. `subqueue_of` gives a small stream by kind and number of the subscription, None where that was removed;
@@ -61,25 +61,12 @@ class CopyMover:
         subqueue_of: Callable[[TargetKind, int], Subqueue | None],
         name_of: Callable[[int], str],
     ) -> None:
-        self.moved = 0
-        """How many copies were moved to their targets since the topic was opened."""
-        self._name = name
-        self._ledger = ledger
+        super().__init__(f"{name}: moves", ledger)
         self._copies = copies
         self._subqueue_of = subqueue_of
         self._name_of = name_of
         self._environment = environment
         self._scheduler = scheduler
-        self._held: dict[str, RepeatedFailure] = {}
-        """Targets that could not take their moves."""
-
-    def is_due(self, now_ms: int) -> bool:
-        """Whether a target with moves left may be tried now."""
-        return any(self._may_try(target, now_ms) for target in self._ledger.moves())
-
-    def _may_try(self, target: str, now_ms: int) -> bool:
-        held = self._held.get(target)
-        return held is None or not held.rests(now_ms)
 
     def takes_more(self, target: str) -> bool:
         """Whether few moves wait for a target; waiting moves are in memory."""
@@ -94,34 +81,21 @@ class CopyMover:
             for move in moves
         )
 
-    def carry_out(self, now_ms: int) -> bool:
-        """Append the committed moves to their targets; the ledger notes the finished ones, and is to be committed.
-
-        Gives whether any was appended, so that more may be moved. Moves to a target whose writer is in use wait for
-        the next tick.
-        """
-        before = self.moved
-        for target in list(self._ledger.moves()):
-            if not self._may_try(target, now_ms):
-                continue
-            try:
-                self.moved += self._carry_to(target)
-                self._held.pop(target, None)
-            except HeadgateError as error:
-                held = self._held.setdefault(target, RepeatedFailure())
-                held.note(f"{self._name}: moves to {target} wait", error, now_ms)
-            finally:
-                self._copies.forget()
-        return self.moved > before
-
-    def _carry_to(self, target: str) -> int:
+    def _carry_to(self, target: str, now_ms: int) -> int:
         kind, name = TargetKind.parse(target)
+        try:
+            if kind is TargetKind.STREAM:
+                return self._forward(name, target, now_ms)
+            if kind is TargetKind.WAITING:
+                return self._forward_later(name, target)
+            return self._keep(kind, int(name), target)
+        finally:
+            self._copies.forget()
+
+    def _keep(self, kind: TargetKind, subscription: int, target: str) -> int:
+        """Append moves to a small stream of a subscription."""
         ledger = self._ledger
-        if kind is TargetKind.STREAM:
-            return self._forward(name, target)
-        if kind is TargetKind.WAITING:
-            return self._forward_later(name, target)
-        queue = self._subqueue_of(kind, int(name))
+        queue = self._subqueue_of(kind, subscription)
         if queue is None:
             # Its subscription was removed with all its copies.
             ledger.moved(target, ledger.moves()[target][-1].sequence)
@@ -134,7 +108,7 @@ class CopyMover:
 
         return queue.append(ledger, target, kept)
 
-    def _forward(self, name: str, target: str) -> int:
+    def _forward(self, name: str, target: str, now_ms: int) -> int:
         """Append moves to another stream of the root, as a publisher would, or turn them into dead letters."""
         found = self._environment.find(name)
         if found is None:
@@ -153,7 +127,7 @@ class CopyMover:
         if not self._environment.know_ids(found):
             return 0
         self._copies.read_ahead(self._ledger.moves()[target])
-        now_ms, waits = self._environment.now_ms(), TargetKind.WAITING.named(name)
+        waits = TargetKind.WAITING.named(name)
 
         def made(move: Move) -> bytes | Elsewhere | None:
             message = self._unless_given_up(move, self._forwarded)
@@ -187,7 +161,7 @@ class CopyMover:
         try:
             return made(move)
         except MessageGivenUpError as error:
-            logger.warning("%s: nothing is moved to %s: %s", self._name, move.target, error)
+            logger.warning("%s to %s: nothing is moved: %s", self._name, move.target, error)
             return None
 
     def _kept(self, move: Move) -> bytes:

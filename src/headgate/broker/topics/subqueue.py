@@ -6,9 +6,8 @@ import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from headgate.broker.delivery import Consumption, MovedCopies, StreamSource
+from headgate.broker.delivery import Consumption, MovedCopies, Mover, StreamSource
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream, Storage
 from headgate.broker.topics.deferred import DeferredDispatcher, DeferredIndex
@@ -18,9 +17,6 @@ from headgate.ledger import NEVER, Ledger, Move, append_moves, offset_of
 from headgate.log import Stream, StreamArguments, Writer, read_tail
 from headgate.scan import MessageReader
 from headgate.topic import QUEUE_VIEW, SubscriptionSettings
-
-if TYPE_CHECKING:
-    from headgate.broker.topics.copy_mover import CopyMover
 
 IDLE_MS = 10_000
 """After this time without use the files of a small stream are closed; the next use opens them again."""
@@ -39,7 +35,7 @@ class Subqueue:
         environment: Environment,
         *,
         settings: Callable[[], SubscriptionSettings],
-        mover_of: Callable[[Ledger, MovedCopies], CopyMover] | None = None,
+        mover_of: Callable[[Ledger, MovedCopies], Mover] | None = None,
         targets: Callable[[], Targets] = Targets,
         touched: Callable[[Subqueue], None],
     ) -> None:
@@ -57,7 +53,7 @@ class Subqueue:
         self._writer: Writer | None = None
         self._consumption: Consumption | None = None
         self._dispatcher: Dispatcher | None = None
-        self._mover: CopyMover | None = None
+        self._mover: Mover | None = None
         self._index = DeferredIndex()
         self._reader: MessageReader | None = None
         self._next_offset = 0

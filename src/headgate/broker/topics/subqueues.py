@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from headgate.broker.delivery import MovedCopies, TargetKind
+from headgate.broker.delivery import MovedCopies, Mover, TargetKind
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.copy_mover import CopyMover
 from headgate.broker.topics.dispatcher import Targets
 from headgate.broker.topics.subqueue import Subqueue
 from headgate.errors import HeadgateError, LogError
@@ -34,7 +33,7 @@ class Subqueues:
         *,
         settings_of: Callable[[int], SubscriptionSettings],
         targets_of: Callable[[int], Targets],
-        mover_of: Callable[[Ledger, MovedCopies], CopyMover],
+        mover_of: Callable[[Ledger, MovedCopies], Mover],
     ) -> None:
         """`settings_of` and `targets_of` give those in force for a subscription, by its number; `mover_of` gives the
         mover of deferred copies to its dead letters.

@@ -176,7 +176,7 @@ class GroupLab:
         for queue in sorted({each.queue for each in asked.messages}):
             answers: list[list[bool] | HeadgateError] = []
             tokens = [each.token for each in asked.messages if each.queue == queue]
-            self.broker.consumer_groups.view(asked.request.streams[queue], group).settle(tokens, answers.append)
+            self.broker.consumer_groups.view(asked.request.streams[queue], group).complete(tokens, answers.append)
             self.turn()
             (answer,) = answers
             assert isinstance(answer, list), answer

@@ -131,7 +131,7 @@ class Member:
         place = self.child.broker.consumer_groups.view(QUEUES[queue], self.group)
         match what:
             case "settle":
-                place.settle(tokens, then)
+                place.complete(tokens, then)
             case "dead letter":
                 place.dead_letter(tokens, then)
             case "release" | "change":

@@ -48,7 +48,7 @@ def test_nothing_is_given_or_settled_before_it_is_on_disk(lab: GroupLab, disk: D
     disk.full = "/groups/"
     waits = lab.ask(1)
     answers: list[object] = []
-    lab.view().settle(first.tokens, answers.append)
+    lab.view().complete(first.tokens, answers.append)
     lab.turn()
     assert isinstance(answers[0], StorageFullError)
     assert not waits.answers
@@ -186,7 +186,7 @@ def test_a_ledger_is_closed_when_nobody_used_it_for_ten_seconds(lab: GroupLab) -
     views = {view.stream.name: view for view in lab.broker.consumer_groups.views.known()}
     assert list(views) == ["q0", "q1"]
     answers: list[object] = []
-    views["q0"].settle(used.tokens, answers.append)
+    views["q0"].complete(used.tokens, answers.append)
     for _ in range(9):
         lab.turn(1_000)
     assert not views["q0"].is_closed
@@ -216,7 +216,7 @@ def test_a_ledger_that_cannot_be_written_any_more_is_opened_again(lab: GroupLab,
     waits = lab.ask(1, streams=["q1"])
     disk.broken = "/q0/groups/"
     answers: list[object] = []
-    lab.view().settle(first.tokens, answers.append)
+    lab.view().complete(first.tokens, answers.append)
     lab.turn()
     disk.broken = ""
     assert isinstance(answers[0], LogError)
@@ -234,7 +234,7 @@ def test_a_member_that_never_acknowledges_has_a_bounded_number(lab: GroupLab, mo
     assert first.offsets == [0, 1, 2]
     waits = lab.ask(32)
     assert not waits.answers
-    lab.view().settle(first.tokens[:1])
+    lab.view().complete(first.tokens[:1])
     lab.turn()
     assert waits.offsets == [3]
     assert lab.ask(1, group="other").offsets == [0]

@@ -269,7 +269,7 @@ class GroupMachine(RuleBasedStateMachine):
                     entry.token = None
         match what:
             case "settle":
-                view.settle(tokens, answers.append)
+                view.complete(tokens, answers.append)
             case "dead letter":
                 view.dead_letter(tokens, answers.append)
             case "take back":

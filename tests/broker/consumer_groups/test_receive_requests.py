@@ -203,7 +203,7 @@ def test_a_message_that_is_claimed_again_has_another_token_and_no_attempt_more(l
     assert again != asked.tokens and not told, "its commit is not done"
     lab.turn()
     lab.restart()
-    lab.view().settle(asked.tokens, told.append)
+    lab.view().complete(asked.tokens, told.append)
     lab.turn(INVISIBLE_MS)
     waits = lab.ask(1)
     assert told == [[True], [False]] and not waits.answers
@@ -219,7 +219,7 @@ def test_what_is_taken_back_was_not_given(lab: GroupLab) -> None:
     lab.declare("g", GroupSettings(fifo=True, max_attempts=1))
     lab.publish([message(number, group="a") for number in range(3)])
     first = lab.ask(2)
-    lab.view().settle(first.tokens[:1])
+    lab.view().complete(first.tokens[:1])
     lab.view().take_back(first.tokens)
     lab.turn()
     again = lab.ask(5)
@@ -250,7 +250,7 @@ def test_a_message_group_is_held_until_all_that_was_given_of_it_is_settled(lab: 
     first = lab.ask(3)
     assert first.offsets == [0, 1, 2]
     waits = lab.ask(3)
-    lab.view().settle(first.tokens[1:])
+    lab.view().complete(first.tokens[1:])
     lab.turn()
     assert not waits.answers
     lab.view().change_invisible(first.tokens[:1], 0)
@@ -337,7 +337,7 @@ def test_a_session_receives_and_settles_with_permission_on_the_topic(lab: GroupL
     lab.session.receive_from(topic, request)
     lab.turn()
     assert isinstance(answers[0], Received)
-    lab.session.group_view(topic, 0, "g").settle([each.token for each in answers[0].messages], answers.append)
+    lab.session.group_view(topic, 0, "g").complete([each.token for each in answers[0].messages], answers.append)
     lab.turn()
     assert answers[1] == [True]
     with pytest.raises(ResourceNotFoundError):

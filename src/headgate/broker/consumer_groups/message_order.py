@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.broker.consumer_groups.message_groups import MessageGroups
-from headgate.broker.delivery import ReadCopies, StreamSource
+from headgate.broker.delivery import CopySource, ReadCopies, drop_copies
 from headgate.ledger import Standing, View
 from headgate.message import EncodedMessages, parse_field
 from headgate.message.lookup import locate_bytes
@@ -29,7 +29,7 @@ class MessageOrder:
 
     __slots__ = ("_groups", "_known_until", "_source", "_view")
 
-    def __init__(self, view: View, source: StreamSource) -> None:
+    def __init__(self, view: View, source: CopySource) -> None:
         self._view = view
         self._source = source
         self._groups = MessageGroups()
@@ -100,12 +100,6 @@ class MessageOrder:
     def look_at_held(self) -> None:
         """Check all held messages: by now they may be settled or available."""
         self.changed(self._groups.held())
-
-
-def drop_copies(view: View, copies: NDArray[np.int64]) -> None:
-    """Settle messages that no member has. Raises LogError."""
-    if len(copies):
-        view.complete_ranges([(copy, copy + 1) for copy in copies.tolist()])
 
 
 def _message_groups(messages: EncodedMessages) -> list[bytes]:

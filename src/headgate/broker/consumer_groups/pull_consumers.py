@@ -158,14 +158,14 @@ class RetryQueue:
     def complete_below(self, number: int, reads: Callable[[str], bool], then: Settled = nobody_asks) -> None:
         """Settle the messages below a number, of streams that the member `reads`.
 
-        `then` is as for `GroupView.settle`, for the messages of one stream.
+        `then` is as for `GroupView.change`, for the messages of one stream.
         """
         below = [each for each in self._held.values() if each.number < number]
         readable = {stream for stream in {each.stream for each in below} if reads(stream)}
         done = [each for each in below if each.stream in readable]
         for each in done:
             self._drop(each)
-        self._by_stream(done, lambda view, tokens, told: view.settle(tokens, told), then)
+        self._by_stream(done, lambda view, tokens, told: view.complete(tokens, told), then)
 
     def token_of(self, stream: str, offset: int) -> bytes | None:
         """The token of a message of a stream that came again and is not settled; None for another one."""

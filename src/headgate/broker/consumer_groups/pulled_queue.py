@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.consumer_groups.message_order import drop_copies
 from headgate.broker.consumer_groups.view import LOOK_AHEAD, MAX_UNSETTLED, GroupView
 from headgate.broker.consumers import MessageConsumer
-from headgate.broker.delivery import Settled, nobody_asks
+from headgate.broker.delivery import Settled, drop_copies, nobody_asks
 from headgate.ledger import Standing, Tokens, copy_number, offset_of
 
 _NOTHING = np.empty(0, dtype=np.int64)
@@ -75,12 +74,12 @@ class PulledQueue:
     def complete_below(self, offset: int, then: Settled = nobody_asks) -> None:
         """Settle all messages below an offset that were never claimed.
 
-        Messages that others have, or that come again, stay as they are. `then` is as for `GroupView.settle`, with one
+        Messages that others have, or that come again, stay as they are. `then` is as for `GroupView.change`, with one
         True.
         """
         place, view = self._place, self._place.view
 
-        def complete() -> list[bool]:
+        def complete(_none: Tokens) -> NDArray[np.bool_]:
             start, stop = view.next_copy, copy_number(min(offset, place.stream.next_offset))
             noted = view.returned(LOOK_AHEAD)
             noted = noted[noted < stop]
@@ -88,31 +87,31 @@ class PulledQueue:
             if stop > start:
                 view.postpone((), 0, covered=[(start, stop)])
                 place.skip_to(self.first_unseen)
-            return [True]
+            return np.ones(1, dtype=np.bool_)
 
-        place.change(complete, then)
+        place.change((), then, complete)
 
     def send_back(self, offset: int, delay_ms: int | None, then: Settled, *, token: bytes | None = None) -> None:
         """A member could not consume a message: it comes again after `delay_ms`; None: it becomes a dead letter.
 
         `token` is that of the member's claim, if the message had come again. Without it, a message that others have,
-        that waits, or that is settled stays as it is. `then` is as for `GroupView.settle`, with one True.
+        that waits, or that is settled stays as it is. `then` is as for `GroupView.change`, with one True.
         """
         place, view = self._place, self._place.view
 
-        def send_back() -> list[bool]:
+        def send_back(_none: Tokens) -> NDArray[np.bool_]:
             copies = np.array([copy_number(offset)], dtype=np.int64)
             if token is not None:
                 tokens = Tokens.unpack([token])
             elif view.standings(copies)[0] == Standing.AVAILABLE or bool(view.unseen(copies)[0]):
                 tokens = view.claim(copies, place.now_ms() + 1).tokens
             else:
-                return [True]
+                return np.ones(1, dtype=np.bool_)
             if delay_ms is None:
-                place.move(tokens)
+                place.dead_letter_held(tokens, None)
             else:
                 view.release(tokens, counts=True, not_before_ms=place.now_ms() + delay_ms)
             place.learn_order_anew()
-            return [True]
+            return np.ones(1, dtype=np.bool_)
 
-        place.change(send_back, then)
+        place.change((), then, send_back)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headgate.broker.consumer_groups.dead_letters import DeadLetters
 from headgate.broker.consumer_groups.declarations import GroupSettings
 from headgate.broker.consumer_groups.new_messages import NewMessages
-from headgate.broker.consumer_groups.view import GroupView
+from headgate.broker.consumer_groups.view import GroupPolicy, GroupView
 from headgate.broker.delivery import Consumption, StreamSource
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
@@ -92,7 +92,7 @@ class StreamGroups:
             view,
             self._source,
             self.consumption,
-            settings=settings,
+            GroupPolicy(group, settings),
             fresh=self._fresh,
             offer=self._owner.offer,
             claimed=lambda _view: self._owner.claimed(self),

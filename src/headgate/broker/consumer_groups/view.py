@@ -16,24 +16,27 @@ from numpy.typing import NDArray
 
 from headgate.arrays import total
 from headgate.broker.consumer_groups.declarations import GroupSettings
-from headgate.broker.consumer_groups.message_order import INDEXED_BYTES, MessageOrder, drop_copies
+from headgate.broker.consumer_groups.message_order import INDEXED_BYTES, MessageOrder
 from headgate.broker.consumer_groups.new_messages import NewMessages
 from headgate.broker.consumer_groups.receive_requests import RECEIVED_BYTES, PendingReceive
 from headgate.broker.consumers import MessageConsumer
 from headgate.broker.delivery import (
     Consumption,
     GivenCopies,
+    LeaseCounters,
+    Leases,
     ReadCopies,
     Settled,
     StreamSource,
     TargetKind,
+    drop_copies,
     nobody_asks,
 )
 from headgate.broker.stream import BrokerStream
 from headgate.broker.timing import is_over
-from headgate.errors import HeadgateError, LogError, PreconditionFailedError, ResourceNotFoundError
+from headgate.errors import HeadgateError, LogError, ResourceNotFoundError
 from headgate.evaluate import Filter
-from headgate.ledger import Expired, Tokens, View, copy_number, offset_of
+from headgate.ledger import Tokens, View, copy_number, offset_of
 from headgate.message import EncodedMessages
 from headgate.scan import ScanBatch, ScanCounters
 
@@ -78,18 +81,13 @@ class GroupCounts:
 
 
 @dataclass(slots=True)
-class GroupCounters:
+class GroupCounters(LeaseCounters):
     """Counts of what happened to the messages of a queue in a group since the broker opened it."""
 
-    delivered: int = 0
-    delivered_bytes: int = 0
     filtered: int = 0
     """Offsets that were passed over, also offsets without messages."""
     lost: int = 0
     """Offsets that retention deleted before the group came to them."""
-    completed: int = 0
-    expired: int = 0
-    dead_lettered: int = 0
 
 
 def dead_letters_of(group: str) -> str:
@@ -97,7 +95,35 @@ def dead_letters_of(group: str) -> str:
     return DEAD_LETTER_PREFIX + group
 
 
-class GroupView:
+@dataclass(frozen=True, slots=True)
+class GroupPolicy:
+    """The policy of a consumer group; see `Policy`."""
+
+    group: str
+    settings: Callable[[], GroupSettings]
+    """Gives the settings in force."""
+
+    @property
+    def max_attempts(self) -> int:
+        """See `Policy`."""
+        return self.settings().max_attempts
+
+    @property
+    def dead_letters(self) -> str:
+        """See `Policy`."""
+        return TargetKind.STREAM.named(dead_letters_of(self.group))
+
+    @property
+    def exhausted(self) -> None:
+        """See `Policy`."""
+        return None
+
+    def backoff_ms(self, _attempt: int) -> int:
+        """See `Policy`: the invisible time of a message is its backoff."""
+        return 0
+
+
+class GroupView(Leases[PendingReceive]):
     """The place of one consumer group in one queue; in the broker's thread only. From `ConsumerGroups.view`.
 
     It is closed when its stream is deleted or its group removed, or after some seconds without use: get a new one for
@@ -111,8 +137,8 @@ class GroupView:
         view: View,
         source: StreamSource,
         consumption: Consumption,
+        policy: GroupPolicy,
         *,
-        settings: Callable[[], GroupSettings],
         fresh: Callable[[GroupView], NewMessages],
         offer: Callable[[GroupView], None],
         claimed: Callable[[GroupView], int],
@@ -123,28 +149,22 @@ class GroupView:
         `offer` is called when there may be messages for a waiting member. `claimed` is called when a claim is to be
         committed, and gives its number, counted over all views.
         """
+        super().__init__(group, view, source, consumption, now_ms)
+        self.policy: GroupPolicy = policy
+        self.counters: GroupCounters = GroupCounters()
         self.group = group
         self.stream = stream
-        self.view = view
-        self.counters = GroupCounters()
-        self.is_queued = False
         self.is_closed = False
         self.given_last = 0
         """The number of its last claim, counted over all views."""
-        self.used_ms = now_ms()
         self._pulled_until_ms = 0
         self._pulled_with: dict[MessageConsumer, None] = {}
         self._pulled = ScanCounters()
         """Counters of members that have stopped reading the queue for themselves."""
         self.waiting: dict[PendingReceive, None] = {}
         """The requests that wait for messages, in order."""
-        self._source = source
-        self._consumption = consumption
-        self._settings = settings
         self._offer = offer
         self._claimed = claimed
-        self.now_ms = now_ms
-        self._given: list[tuple[PendingReceive, GivenCopies]] = []
         self._order: MessageOrder | None = None
         """The order of message groups, for a group that keeps it; made at the first use."""
         self.fresh = fresh(self)
@@ -172,7 +192,7 @@ class GroupView:
 
     @property
     def _moving(self) -> int:
-        return len(self._consumption.ledger.moves().get(self._dead_letters, ()))
+        return len(self._consumption.ledger.moves().get(self.policy.dead_letters, ()))
 
     @property
     def reader(self) -> MessageConsumer | None:
@@ -292,9 +312,9 @@ class GroupView:
         """Look for wanted messages, a bounded number; see `ViewDispatcher`."""
         if not self.waiting:
             return False
-        if self._settings().fifo:
+        if self.policy.settings().fifo:
             if self._order is None:
-                self._order = MessageOrder(self.view, self._source)
+                self._order = MessageOrder(self.view, self.source)
             if not self._order.is_known:
                 self._order.learn()
                 return True
@@ -365,7 +385,7 @@ class GroupView:
     def _is_ordered(self) -> bool:
         """Whether the order of message groups is known, if the settings of the group now ask for it."""
         if self._order is None:
-            return not self._settings().fifo
+            return not self.policy.settings().fifo
         return self._order.is_known
 
     @property
@@ -404,11 +424,6 @@ class GroupView:
         self._count_passed(len(batch))
         order.note(self._never_given(batch), self._covered())
         return not order.has_free
-
-    def _changed(self, copies: Sequence[int] | NDArray[np.int64]) -> None:
-        """Tell the order that claimed messages may have changed."""
-        if self._order is not None:
-            self._order.changed(copies)
 
     # giving
 
@@ -474,8 +489,7 @@ class GroupView:
         until_ms = now_ms + receiving.request.invisible_ms
         claim = self.view.claim(found.copies, until_ms, covered=covered)
         receiving.claimed(len(found))
-        self._given.append((receiving, GivenCopies(found, claim.tokens, claim.attempts, until_ms)))
-        self._consumption.give(self)
+        self._lease(receiving, GivenCopies(found, claim.tokens, claim.attempts, until_ms))
         self.given_last = self._claimed(self)
         return total(found.messages.lengths)
 
@@ -491,10 +505,7 @@ class GroupView:
         """
         if not len(copies):
             return _NO_COPIES
-        found = self._source.read(copies, max_bytes=RECEIVED_BYTES)
-        last = int(found.copies[-1]) if len(found) else int(copies[-1])
-        drop_copies(self.view, np.setdiff1d(copies[copies <= last], found.copies))
-        found = self._not_over(found)
+        found = self._not_over(self._read_available(copies, RECEIVED_BYTES)[0])
         if wanted is None or not len(found):
             return found
         kept = wanted.mask(found.messages, now_ms=self.now_ms())
@@ -507,61 +518,47 @@ class GroupView:
 
         Such others exist where claims ended while nothing could be written, or where fewer attempts are allowed now.
         """
-        over = self.view.attempts_of(found.copies) >= self._settings().max_attempts
+        over = self.view.attempts_of(found.copies) >= self.policy.max_attempts
         if not over.any():
             return found
-        self._move_available(found.copies[over])
+        self._dead_letter_available(found.copies[over], None)
         return found.take(~over)
 
-    def _move_available(self, copies: NDArray[np.int64]) -> None:
-        self.view.move_available(copies, self._dead_letters, b"")
-        self.counters.dead_lettered += len(copies)
-
-    def deliver(self, *, check: bool) -> None:
-        """See `ViewDispatcher`."""
-        given, self._given = self._given, []
-        for receiving, part in given:
-            if check and part.tokens is not None:
-                part = part.take(self.view.holds(part.tokens))
-            if receiving.is_done:
-                self._give_back(part)
-                continue
-            self.counters.delivered += len(part)
-            self.counters.delivered_bytes += total(part.read.messages.lengths)
-            receiving.deliver(self, part)
+    def _hand_over(self, receiver: PendingReceive, given: GivenCopies) -> None:
+        if receiver.is_done:
+            self._give_back(given)
+        else:
+            self._count_delivered(given)
+            receiver.deliver(self, given)
 
     def _give_back(self, part: GivenCopies) -> None:
         """Release messages whose request has ended, as if they had not been claimed."""
         if part.tokens is not None and self._consumption.trouble is None:
             self.view.release(part.tokens, counts=False)
-            self._changed(part.tokens.copies)
+            if self._order is not None:
+                self._order.changed(part.tokens.copies)
             self._consumption.touch()
             self.wake()
 
     # settling
 
-    def settle(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
-        """Settle the messages with these tokens as consumed.
-
-        `then` gets for each token whether its claim still stood, or, if nothing was settled, the error: LogError,
-        PreconditionFailedError, ResourceNotFoundError.
-        """
-
-        def settle(given: Tokens) -> NDArray[np.bool_]:
-            held = self.view.complete(given)
-            self.counters.completed += int(np.count_nonzero(held))
-            return held
-
-        self._settle(tokens, then, settle)
+    def change(self, tokens: Sequence[bytes], then: Settled, change: Callable[[Tokens], NDArray[np.bool_]]) -> None:
+        """See `Leases.change`; `then` may get ResourceNotFoundError, too."""
+        if self.is_closed:
+            then(ResourceNotFoundError("the consumer group has no place in the queue any more", subject=self.group))
+            return
+        super().change(tokens, then, change)
+        # There may be messages to give now, as fewer are claimed or a message group is free.
+        self.wake()
 
     def change_invisible(self, tokens: Sequence[bytes], invisible_ms: int, then: Settled = nobody_asks) -> None:
-        """Messages come again `invisible_ms` from now (0: at once) unless they are settled first. As `settle`."""
+        """Messages come again `invisible_ms` from now (0: at once) unless they are settled first. As `change`."""
         until_ms = self.now_ms() + invisible_ms
 
         def change(given: Tokens) -> NDArray[np.bool_]:
-            return self.view.renew(given, until_ms) if invisible_ms > 0 else self._release(given)
+            return self.view.renew(given, until_ms) if invisible_ms > 0 else self._fail(given, 0)
 
-        self._settle(tokens, then, change)
+        self.change(tokens, then, change)
 
     def claim_again(self, tokens: Sequence[bytes], invisible_ms: int, then: Settled = nobody_asks) -> list[bytes]:
         """As `change_invisible`, but with new tokens; gives these, which are valid once `then` is called."""
@@ -573,72 +570,18 @@ class GroupView:
             made.extend(again.pack())
             return held
 
-        self._settle(tokens, then, change)
+        self.change(tokens, then, change)
         return made
 
     def take_back(self, tokens: Sequence[bytes]) -> None:
         """Messages were not delivered: those still claimed come again at once, and the attempt does not count."""
-        self._settle(tokens, nobody_asks, lambda given: self.view.release(given, counts=False))
-
-    def _release(self, tokens: Tokens) -> NDArray[np.bool_]:
-        """Release messages: they come again at once, or become dead letters after too many attempts."""
-        attempts = self.view.attempts(tokens)
-        over = attempts >= self._settings().max_attempts
-        held = self.move(tokens.take(over)) if over.any() else np.zeros(0, dtype=np.bool_)
-        released = np.zeros(len(tokens), dtype=np.bool_)
-        released[over] = held
-        released[~over] = self.view.release(tokens.take(~over), counts=True)
-        return released
+        self.change(tokens, nobody_asks, lambda given: self.view.release(given, counts=False))
 
     def dead_letter(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
-        """Turn messages into dead letters of the group. As `settle`."""
-        self._settle(tokens, then, self.move)
-
-    def move(self, tokens: Tokens) -> NDArray[np.bool_]:
-        """Turn claimed messages into dead letters of the group; whether each claim still stood. Raises LogError."""
-        held = self.view.move(tokens, self._dead_letters, b"")
-        self.counters.dead_lettered += int(np.count_nonzero(held))
-        return held
-
-    @property
-    def _dead_letters(self) -> str:
-        return TargetKind.STREAM.named(dead_letters_of(self.group))
-
-    def _settle(self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]) -> None:
-        def change() -> list[bool]:
-            given = Tokens.unpack(tokens)
-            held = settle(given)
-            self._changed(given.copies)
-            result: list[bool] = held.tolist()
-            return result
-
-        self.change(change, then)
-
-    def change(self, change: Callable[[], list[bool]], then: Settled) -> None:
-        """Run a change of claimed messages; `then` gets its result behind the commit. As `settle`."""
-        self.used_ms = self.now_ms()
-        if self.is_closed:
-            then(ResourceNotFoundError("the consumer group has no place in the queue any more", subject=self.group))
-            return
-        try:
-            result = change()
-        except (LogError, ValueError) as error:
-            then(error if isinstance(error, LogError) else PreconditionFailedError(str(error), subject=self.group))
-            return
-        self._consumption.answer(then, result)
-        # There may be messages to give now, as fewer are claimed or a message group is free.
-        self.wake()
+        """Turn messages into dead letters of the group. As `change`."""
+        self.change(tokens, then, lambda given: self.dead_letter_held(given, None))
 
     # time
-
-    def expired(self, expired: Expired) -> None:
-        """See `ViewDispatcher`: messages come again, or become dead letters after too many attempts."""
-        self.counters.expired += len(expired.copies)
-        over = expired.copies[expired.attempts >= self._settings().max_attempts]
-        if len(over) and self._consumption.trouble is None:
-            self._move_available(over)
-        self._changed(expired.copies)
-        self.wake()
 
     def ended_locks(self) -> None:
         """See `ViewDispatcher`: waiting messages may be available now."""

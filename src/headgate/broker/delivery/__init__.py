@@ -4,6 +4,8 @@ Consumption           a ledger at work: the changes of a turn, one commit, then 
 ViewDispatcher        what gives out the copies of one view; `Settled`, `nobody_asks`: how settlement is answered
 CopySource, Found     where copies come from; `StreamSource`: all messages of a stream; `read_some`, with
                       `READ_FIRST`, `RULE_BITS`, `NO_COPIES`: for sources of other kinds
+Leases                the claimed copies of one view, from their claim to settlement or expiry; `LeaseCounters`;
+                      `Policy`, `Order`: how they are delivered, and in which order; `drop_copies`: settles others
 ReadCopies, ReadCopy  copies that were read, and not claimed; `CopyState`: what one waits for
 GivenCopies           claimed copies on their way to one receiver, in columns; each is a `Delivery`
 Movement, TargetKind  how a moved copy is changed, and where it goes; `MovedCopies`: where it is taken from;
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.broker.delivery.consumption import Consumption, Settled, ViewDispatcher, nobody_asks
     from headgate.broker.delivery.copies import CopyState, Delivery, GivenCopies, ReadCopies, ReadCopy
+    from headgate.broker.delivery.leases import LeaseCounters, Leases, Order, Policy, drop_copies
     from headgate.broker.delivery.mover import Mover
     from headgate.broker.delivery.moves import (
         NO_PROPERTIES,

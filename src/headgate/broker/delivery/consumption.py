@@ -35,10 +35,8 @@ class ViewDispatcher(Protocol):
 
     is_queued: bool
     """Kept by `Consumption.ready`."""
-
-    @property
-    def view(self) -> View:
-        """The view whose copies it gives out."""
+    view: View
+    """The view whose copies it gives out."""
 
     @property
     def is_wanted(self) -> bool:

@@ -52,7 +52,7 @@ class AutoDelete:
                 candidate.dispatcher.used_ms = now_ms
         idle_ms = self._idle_times.look({each.number: each.dispatcher.used_ms for each in candidates}, now_ms)
         for candidate in candidates:
-            allowed_ms = candidate.dispatcher.settings().auto_delete_on_idle_ms
+            allowed_ms = candidate.dispatcher.policy.settings.auto_delete_on_idle_ms
             if (
                 allowed_ms is not None
                 and candidate.number not in self._removing

@@ -30,12 +30,14 @@ from headgate.broker.delivery import (
     ReadCopies,
     ReadCopy,
     Settled,
+    drop_copies,
 )
-from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN, Dispatcher, Targets
+from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN, Dispatcher
+from headgate.broker.topics.policy import SubscriptionPolicy
 from headgate.errors import HeadgateError, LogError, MessageError, MessageGivenUpError
 from headgate.ledger import NO_COPY, Expired, Move, Standing, Tokens, View
 from headgate.message import FieldReference, Message, Section
-from headgate.topic import Origin, SubscriptionSettings, origin_of
+from headgate.topic import Origin, origin_of
 
 ReceivedDeferred: TypeAlias = Callable[[list[Delivery] | HeadgateError], None]
 """Called once, in the broker's thread, with the copies that the caller has now, or the error."""
@@ -109,15 +111,12 @@ class DeferredDispatcher(Dispatcher):
         view: View,
         source: CopySource,
         consumption: Consumption,
-        *,
-        settings: Callable[[], SubscriptionSettings],
-        targets: Callable[[], Targets],
+        policy: SubscriptionPolicy,
         now_ms: Callable[[], int],
+        *,
         index: DeferredIndex,
     ) -> None:
-        super().__init__(
-            name, view, source, consumption, settings=settings, targets=targets, now_ms=now_ms, outlives=True
-        )
+        super().__init__(name, view, source, consumption, policy, now_ms)
         self._index = index
         self._is_indexed = False
 
@@ -158,7 +157,7 @@ class DeferredDispatcher(Dispatcher):
             missing = missing[missing > read[-1].copy]
         # The others were damaged, and given up.
         gone = [copy for copy in copies.tolist() if copy not in self._index.origins]
-        self.view.complete_ranges([(copy, copy + 1) for copy in gone])
+        drop_copies(self.view, np.array(gone, dtype=np.int64))
 
     def _forget_settled(self, copies: Iterable[int]) -> None:
         places = np.array(sorted(set(copies) & self._index.origins.keys()), dtype=np.int64)
@@ -185,10 +184,10 @@ class DeferredDispatcher(Dispatcher):
         free = known[self.view.standings(known) == Standing.AVAILABLE]
         if not len(free):
             return []
-        read = self._without_outlived(self._read(free), now_ms)
+        read = self._without_outlived(self._read(free, BYTES_A_TURN), now_ms)
         if asked.session is not None:
             read = read.take(np.array([_session_of(each.message) == asked.session for each in read], dtype=np.bool_))
-        until_ms = now_ms + self.settings().lock_ms
+        until_ms = now_ms + self.policy.settings.lock_ms
         claim = self.view.claim(read.copies, until_ms)
         deliveries = [
             self._delivery(each, token, attempt, until_ms)
@@ -217,7 +216,7 @@ class DeferredDispatcher(Dispatcher):
 
     def peek(self, from_copy: int, limit: int, session: str | None = None) -> tuple[list[ReadCopy], int]:
         """As for other copies, by their numbers; with `session` copies of other sessions are left out."""
-        self.used_ms = self._now_ms()
+        self.used_ms = self.now_ms()
         numbers = sorted(number for number in self._places() if number >= from_copy)
         found: list[ReadCopy] = []
         size_bytes = first = 0
@@ -234,7 +233,7 @@ class DeferredDispatcher(Dispatcher):
         attempts = dict(zip(places.tolist(), self.view.attempts_of(places).tolist(), strict=True))
         found: list[ReadCopy] = []
         while len(found) < len(places):
-            read = self._read(places[len(found) :])
+            read = self._read(places[len(found) :], BYTES_A_TURN)
             if not read:
                 raise LogError(f"the message of copy {places[len(found)]} is missing", path=self.name)
             found += read
@@ -265,7 +264,7 @@ class DeferredDispatcher(Dispatcher):
             self._keep_properties(given, properties)
             return self.view.release(given, counts=True)
 
-        self._settle(tokens, then, settle)
+        self.change(tokens, then, settle)
 
     def _attempts(self, tokens: Tokens) -> NDArray[np.int64]:
         attempts = super()._attempts(tokens)
@@ -278,13 +277,15 @@ class DeferredDispatcher(Dispatcher):
         origins = map(self._index.origins.get, copies.tolist())
         return np.array([0 if origin is None else origin.attempts for origin in origins], dtype=np.int64)
 
-    def _settle(self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]) -> None:
-        def settle_and_forget(given: Tokens) -> NDArray[np.bool_]:
-            held = settle(given)
+    def change(self, tokens: Sequence[bytes], then: Settled, change: Callable[[Tokens], NDArray[np.bool_]]) -> None:
+        """See `Leases.change`; the tokens are marked ones."""
+
+        def change_and_forget(given: Tokens) -> NDArray[np.bool_]:
+            held = change(given)
             self._forget_settled(given.copies[held].tolist())
             return held
 
-        super()._settle([_turned(token) for token in tokens], then, settle_and_forget)
+        super().change([_turned(token) for token in tokens], then, change_and_forget)
 
     def expired(self, expired: Expired) -> None:
         """Claims ended: copies are available again, or become dead letters after too many attempts."""

@@ -12,27 +12,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.arrays import total
 from headgate.broker.delivery import (
     NO_PROPERTIES,
     Consumption,
     CopySource,
     GivenCopies,
+    LeaseCounters,
+    Leases,
     Movement,
     Properties,
     ReadCopies,
     ReadCopy,
     Settled,
+    drop_copies,
     nobody_asks,
     noted,
-    with_note,
 )
 from headgate.broker.topics.expiry import outlived
+from headgate.broker.topics.policy import SubscriptionPolicy
 from headgate.broker.topics.receiver import DeadLetterReason, Receiver
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError
-from headgate.ledger import NO_COPY, Claim, Expired, Tokens, View
-from headgate.message import EncodedMessages
-from headgate.topic import SubscriptionSettings, origin_of
+from headgate.ledger import NO_COPY, Claim, Tokens, View
+from headgate.topic import origin_of
 
 COPIES_A_TURN = 2048
 BYTES_A_TURN = 512 << 10
@@ -43,18 +44,7 @@ _HOLES_A_TURN = 256
 
 _RUNS_COUNTED = 1 << 20
 
-MAX_DELIVERY_COUNT_EXCEEDED = "MaxDeliveryCountExceeded"
 TTL_EXPIRED = "TTLExpiredException"
-
-
-@dataclass(slots=True)
-class Targets:
-    """Targets of the copies that a view gives up, as the ledger names them; None: copies may not go there."""
-
-    dead_letters: str | None = None
-    deferred: str | None = None
-    subscription: int = 0
-    """The number of the subscription that the copies come from."""
 
 
 @dataclass(slots=True)
@@ -67,7 +57,7 @@ class CopyCounts:
 
 
 @dataclass(slots=True)
-class ViewCounters:
+class ViewCounters(LeaseCounters):
     """Counts of what happened to the copies of a view since the broker opened it.
 
     `outlived` counts copies that outlived their time to live. `dead_lettered` counts copies that receivers
@@ -76,13 +66,8 @@ class ViewCounters:
     """
 
     decided: int = 0
-    delivered: int = 0
-    delivered_bytes: int = 0
-    completed: int = 0
     released: int = 0
-    dead_lettered: int = 0
     deferred: int = 0
-    expired: int = 0
     outlived: int = 0
 
 
@@ -106,11 +91,8 @@ class _Available:
         return _Available(copies, covered, fresh, is_all=False)
 
 
-class Dispatcher:
-    """Gives the copies of one view to its receivers; in the broker's thread only.
-
-    `settings` and `targets` are called at each use, so a change counts at once. `name` is the view's name for users.
-    """
+class Dispatcher(Leases[Receiver]):
+    """Gives the copies of one view to its receivers."""
 
     def __init__(
         self,
@@ -118,29 +100,15 @@ class Dispatcher:
         view: View,
         source: CopySource,
         consumption: Consumption,
-        *,
-        settings: Callable[[], SubscriptionSettings],
-        targets: Callable[[], Targets],
+        policy: SubscriptionPolicy,
         now_ms: Callable[[], int],
-        outlives: bool = False,
     ) -> None:
-        """Copies that `outlives` are not given out after their lifetime."""
-        self.name = name
-        self.view = view
-        self.source = source
+        super().__init__(name, view, source, consumption, now_ms)
+        self.policy: SubscriptionPolicy = policy
+        self.counters: ViewCounters = ViewCounters()
         self.receivers: list[Receiver] = []
-        self.counters = ViewCounters()
-        self.is_queued = False
         self.unseen = 0
         """How many of its copies were never looked at."""
-        self.used_ms = now_ms()
-        """When it was last used: a receiver came or left, or copies were peeked at or settled."""
-        self.settings = settings
-        self._consumption = consumption
-        self._targets = targets
-        self._now_ms = now_ms
-        self._outlives = outlives
-        self._given: list[tuple[Receiver, GivenCopies]] = []
         self._has_run_out = False
         self._may_have_more = True
         """Whether copies came, or came back, that no search has found yet."""
@@ -173,12 +141,12 @@ class Dispatcher:
         self.receivers.append(receiver)
         # Without receivers it was not told of copies that came back.
         self._may_have_more = True
-        self.used_ms = self._now_ms()
+        self.used_ms = self.now_ms()
         self._consumption.receiving[self] = None
 
     def left(self, receiver: Receiver) -> None:
         """Remove a receiver. Copies on their way to it go back, as if they had not been claimed."""
-        self.used_ms = self._now_ms()
+        self.used_ms = self.now_ms()
         self.receivers.remove(receiver)
         if not self.receivers:
             self._consumption.receiving.pop(self, None)
@@ -255,46 +223,27 @@ class Dispatcher:
         wanted = sum([receiver.wanted for receiver in self.receivers])
         if not (wanted and self._may_have_more):
             return False
-        settings = self.settings()
         available = self._available(min(wanted, COPIES_A_TURN))
         copies = available.copies
         if not len(copies):
             self._may_have_more = self._search_was_empty(available)
             return self._may_have_more
-        found = self._read(copies)
-        last = int(copies[-1])
-        stop = int(found.copies[-1]) + 1 if len(found) else last + 1
-        if stop <= last:
+        found, stop = self._read_available(copies, BYTES_A_TURN)
+        if stop <= copies[-1]:
             # The rest has its turn later: it counts as not searched.
             available = available.below(stop)
-        if len(found) < len(available.copies):
-            # Retention deleted the messages of the others.
-            gone = np.setdiff1d(available.copies, found.copies)
-            self.view.complete_ranges([(copy, copy + 1) for copy in gone.tolist()])
-        if self._outlives:
+        if self.policy.expires:
             found = self._without_outlived(found, now_ms)
-        until_ms = now_ms + settings.lock_ms
+        until_ms = now_ms + self.policy.settings.lock_ms
         claim = self.view.claim(found.copies, until_ms, covered=available.covered)
         self.unseen -= available.fresh
         self._share(found, claim, until_ms)
-        self._consumption.give(self)
         self._may_have_more = not available.is_all or len(available.copies) < len(copies)
         return self.is_wanted and self._may_have_more
 
-    def _read(self, copies: NDArray[np.int64]) -> ReadCopies:
-        """The first of some copies, as `CopySource.read` gives them, with the properties noted for them."""
-        found = self.source.read(copies, max_bytes=BYTES_A_TURN)
-        notes = self.view.notes
-        if notes and any(copy in notes for copy in found.copies.tolist()):
-            messages = [
-                with_note(each.message, notes[each.copy]) if each.copy in notes else each.message for each in found
-            ]
-            return ReadCopies(found.copies, found.timestamps_ms, EncodedMessages.of(messages))
-        return found
-
     def _without_outlived(self, found: ReadCopies, now_ms: int) -> ReadCopies:
         """The copies whose time to live is not over; gives up the others."""
-        gone = outlived(found, self.settings().default_time_to_live_ms, now_ms)
+        gone = outlived(found, self.policy.settings.default_time_to_live_ms, now_ms)
         if gone is None:
             return found
         self._give_up(found.copies[gone])
@@ -331,49 +280,24 @@ class Dispatcher:
 
     @property
     def _keeps_outlived(self) -> bool:
-        return self.settings().dead_letter_on_expiration and self._targets().dead_letters is not None
+        return self.policy.settings.dead_letter_on_expiration and self.policy.dead_letters is not None
 
     def _give_up(self, copies: NDArray[np.int64]) -> None:
         """Dead-letter or settle available copies whose time to live is over."""
-        targets = self._targets()
         self.counters.outlived += len(copies)
         if self._keeps_outlived:
-            assert targets.dead_letters is not None
-            self.counters.dead_lettered += len(copies)
-            movement = Movement(
-                TTL_EXPIRED, "nobody received the copy in its lifetime", subscription=targets.subscription
-            )
-            self._move_available(copies, targets.dead_letters, movement)
+            reason = "nobody received the copy in its lifetime"
+            movement = Movement(TTL_EXPIRED, reason, subscription=self.policy.subscription)
+            self._dead_letter_available(copies, movement)
         else:
-            self.view.complete_ranges([(copy, copy + 1) for copy in copies.tolist()])
-
-    def _move_available(self, copies: NDArray[np.int64], target: str, movement: Movement) -> None:
-        """Move available copies, with the properties noted for them."""
-        notes, change = self.view.notes, movement.encode()
-        own = [copy for copy in copies.tolist() if copy in notes] if notes else []
-        for copy in own:
-            self.view.move_available([copy], target, movement.behind(notes[copy]).encode())
-        self.view.move_available(np.setdiff1d(copies, own) if own else copies, target, change)
-
-    def _move_claimed(self, tokens: Tokens, target: str, movement: Movement) -> NDArray[np.bool_]:
-        """Move claimed copies, with the properties noted for them; whether each claim still stood."""
-        notes, change = self.view.notes, movement.encode()
-        if not notes:
-            return self.view.move(tokens, target, change)
-        held = np.zeros(len(tokens), dtype=np.bool_)
-        for row, copy in enumerate(tokens.copies.tolist()):
-            one = Tokens(tokens.copies[row : row + 1], tokens.claims[row : row + 1])
-            held[row] = self.view.move(one, target, movement.behind(notes[copy]).encode() if copy in notes else change)[
-                0
-            ]
-        return held
+            drop_copies(self.view, copies)
 
     def forward(self, target: str, movement: Movement, now_ms: int) -> bool:
         """Move available copies to a target, a bounded number; whether there may be more. Raises LogError."""
         available = self._available(COPIES_A_TURN)
         if not len(available.copies):
             return self._search_was_empty(available)
-        claim = self.view.claim(available.copies, now_ms + self.settings().lock_ms, covered=available.covered)
+        claim = self.view.claim(available.copies, now_ms + self.policy.settings.lock_ms, covered=available.covered)
         self.unseen -= available.fresh
         self._move_claimed(claim.tokens, target, movement)
         return not available.is_all
@@ -401,7 +325,7 @@ class Dispatcher:
 
         Also the copy up to which there are no others.
         """
-        self.used_ms = self._now_ms()
+        self.used_ms = self.now_ms()
         copies = self.view.unsettled(from_copy, limit)
         parts = [copies]
         left = limit
@@ -418,7 +342,7 @@ class Dispatcher:
         """The first of some copies, read and with their attempts, and the copy up to which there are no others."""
         if not len(copies):
             return [], NO_COPY
-        read = self._read(copies)
+        read = self._read(copies, BYTES_A_TURN)
         found = list(read)
         for each, attempts in zip(found, self.view.attempts_of(read.copies).tolist(), strict=True):
             each.attempts = attempts
@@ -428,7 +352,7 @@ class Dispatcher:
 
     def purge(self, then: Callable[[int | HeadgateError], None]) -> None:
         """Settle all current copies; `then` gets how many, behind the commit."""
-        self.used_ms = self._now_ms()
+        self.used_ms = self.now_ms()
         counts = self.counts()
         purged = counts.active + counts.locked + counts.waiting
         try:
@@ -447,7 +371,7 @@ class Dispatcher:
         With `before_ms` only copies of messages that arrived before; for a moved copy, in the topic that it was moved
         from. Each copy is read for that.
         """
-        self.used_ms = self._now_ms()
+        self.used_ms = self.now_ms()
         try:
             with self._consumption.guarded():
                 deleted = self._delete(limit, stop, before_ms)
@@ -466,10 +390,11 @@ class Dispatcher:
             after = int(copies[-1]) + 1
             if before_ms is not None:
                 copies = self._arrived_before(copies, before_ms)
-            self.view.complete_ranges([(copy, copy + 1) for copy in copies.tolist()])
+            drop_copies(self.view, copies)
             if before_ms is None:
                 self.view.postpone([], 0, covered=available.covered)
-            self._deleted(copies)
+            if self._order is not None:
+                self._order.changed(copies)
             deleted += len(copies)
         self.count_unseen()
         self.counters.completed += deleted
@@ -487,9 +412,6 @@ class Dispatcher:
                     found.append(each.copy)
             copies = copies[copies > read[-1].copy]
         return np.array(found, dtype=np.int64)
-
-    def _deleted(self, copies: NDArray[np.int64]) -> None:
-        """Available copies were deleted; for subclasses."""
 
     def _available(self, limit: int, after: int = 0) -> _Available:
         """At most `limit` available copies, from copy `after` on."""
@@ -548,20 +470,15 @@ class Dispatcher:
             self.view.complete(given.tokens)
             given.tokens = None
         receiver.wanted -= count
-        self._given.append((receiver, given))
+        self._lease(receiver, given)
+
+    def _hand_over(self, receiver: Receiver, given: GivenCopies) -> None:
+        if len(given) and not receiver.is_closed:
+            receiver.given(given, self._count_delivered(given))
 
     def deliver(self, *, check: bool) -> None:
-        """The claims are on disk: give out the copies. `check`: the write took long, and claims may have ended."""
-        given, self._given = self._given, []
-        for receiver, deliveries in given:
-            if check and deliveries.tokens is not None:
-                deliveries = deliveries.take(self.view.holds(deliveries.tokens))
-            count = len(deliveries)
-            if count and not receiver.is_closed:
-                size_bytes = total(deliveries.read.messages.lengths)
-                self.counters.delivered += count
-                self.counters.delivered_bytes += size_bytes
-                receiver.given(deliveries, size_bytes)
+        """See `ViewDispatcher`; receivers that want more are told that there are none."""
+        super().deliver(check=check)
         has_run_out, self._has_run_out = self._has_run_out, False
         if has_run_out:
             for receiver in [receiver for receiver in self.receivers if receiver.wanted > 0]:
@@ -573,16 +490,6 @@ class Dispatcher:
         """See `Receiver.holds`."""
         held: list[bool] = self.view.holds(Tokens.unpack(tokens)).tolist()
         return held
-
-    def complete(self, tokens: Sequence[bytes], then: Settled) -> None:
-        """See `Receiver.complete`."""
-
-        def settle(given: Tokens) -> NDArray[np.bool_]:
-            held = self.view.complete(given)
-            self.counters.completed += int(np.count_nonzero(held))
-            return held
-
-        self._settle(tokens, then, settle)
 
     def release(
         self,
@@ -597,18 +504,15 @@ class Dispatcher:
 
         def settle(given: Tokens) -> NDArray[np.bool_]:
             self._keep_properties(given, properties)
-            if not counts:
+            dead_lettered = self.counters.dead_lettered
+            if counts:
+                held = self._fail(given, delay_ms)
+            else:
                 held = self.view.release(given, counts=False, not_before_ms=self._not_before(delay_ms))
-                self.counters.released += int(held.sum())
-                return held
-            attempts = self._attempts(given)
-            held = np.zeros(len(given), dtype=np.bool_)
-            for attempt in np.unique(attempts[attempts > 0]).tolist():
-                own = attempts == attempt
-                held[own] = self._give_back(given.take(own), attempt, delay_ms)
+            self.counters.released += int(np.count_nonzero(held)) - (self.counters.dead_lettered - dead_lettered)
             return held
 
-        self._settle(tokens, then, settle)
+        self.change(tokens, then, settle)
         self.wake()
 
     def _keep_properties(self, tokens: Tokens, properties: Properties) -> None:
@@ -617,105 +521,34 @@ class Dispatcher:
             for copy in tokens.copies[self.view.holds(tokens)].tolist():
                 self.view.note(copy, noted(self.view.notes.get(copy), properties))
 
-    def _attempts(self, tokens: Tokens) -> NDArray[np.int64]:
-        """`(tokens,)`: how often each copy was given out; 0 where its claim stands no more."""
-        return self.view.attempts(tokens)
-
-    def _give_back(self, tokens: Tokens, attempt: int, delay_ms: int | None) -> NDArray[np.bool_]:
-        """Release copies that have the same number of attempts, or dead-letter them."""
-        settings = self.settings()
-        targets = self._targets()
-        target = targets.dead_letters
-        if attempt >= settings.max_delivery_count and target is not None:
-            held = self._move_claimed(tokens, target, _too_many(settings.max_delivery_count, targets.subscription))
-            self.counters.dead_lettered += int(held.sum())
-            return held
-        delay_ms = _backoff_ms(settings, attempt) if delay_ms is None else delay_ms
-        held = self.view.release(tokens, counts=True, not_before_ms=self._not_before(delay_ms))
-        self.counters.released += int(held.sum())
-        return held
-
-    def _not_before(self, delay_ms: int | None) -> int:
-        return self._now_ms() + delay_ms if delay_ms else 0
-
     def dead_letter(self, tokens: Sequence[bytes], then: Settled, why: DeadLetterReason) -> None:
         """See `Receiver.dead_letter`."""
-        targets = self._targets()
-        movement = Movement(why.reason, why.description, dict(why.properties), targets.subscription)
-        refusal = "dead letters have no dead letters of their own"
-
-        def count(moved: int) -> None:
-            self.counters.dead_lettered += moved
-
-        self._move(tokens, then, targets.dead_letters, movement, refusal, count)
+        if self.policy.dead_letters is None:
+            then(PreconditionFailedError("dead letters have no dead letters of their own", subject=self.name))
+            return
+        movement = Movement(why.reason, why.description, dict(why.properties), self.policy.subscription)
+        self.change(tokens, then, lambda given: self.dead_letter_held(given, movement))
 
     def defer(self, tokens: Sequence[bytes], then: Settled, properties: Properties) -> None:
         """See `Receiver.defer`."""
-
-        def count(moved: int) -> None:
-            self.counters.deferred += moved
-
-        movement = Movement(properties=dict(properties))
-        self._move(tokens, then, self._targets().deferred, movement, "what is here cannot be deferred", count)
-
-    def _move(
-        self,
-        tokens: Sequence[bytes],
-        then: Settled,
-        target: str | None,
-        movement: Movement,
-        refusal: str,
-        count: Callable[[int], None],
-    ) -> None:
+        target = self.policy.deferred
         if target is None:
-            then(PreconditionFailedError(refusal, subject=self.name))
+            then(PreconditionFailedError("what is here cannot be deferred", subject=self.name))
             return
+        movement = Movement(properties=dict(properties))
 
         def settle(given: Tokens) -> NDArray[np.bool_]:
             held = self._move_claimed(given, target, movement)
-            count(int(held.sum()))
+            self.counters.deferred += int(np.count_nonzero(held))
             return held
 
-        self._settle(tokens, then, settle)
+        self.change(tokens, then, settle)
 
     def renew(self, tokens: Sequence[bytes], then: Settled) -> int:
         """See `Receiver.renew`."""
-        until_ms = self._now_ms() + self.settings().lock_ms
-        self._settle(tokens, then, lambda given: self.view.renew(given, until_ms))
+        until_ms = self.now_ms() + self.policy.settings.lock_ms
+        self.change(tokens, then, lambda given: self.view.renew(given, until_ms))
         return until_ms
-
-    def _settle(self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]) -> None:
-        self.used_ms = self._now_ms()
-        try:
-            held = settle(Tokens.unpack(tokens))
-        except (LogError, ValueError) as error:
-            reason = error if isinstance(error, LogError) else PreconditionFailedError(str(error), subject=self.name)
-            then(reason)
-            return
-        self._consumption.answer(then, held.tolist())
 
     def ended_locks(self) -> None:
         """Locks of sessions may have ended; for subclasses."""
-
-    def expired(self, expired: Expired) -> None:
-        """Claims ended: copies are available again, or become dead letters after too many attempts."""
-        settings = self.settings()
-        targets = self._targets()
-        target = targets.dead_letters
-        self.counters.expired += len(expired.copies)
-        if target is not None and self._consumption.trouble is None:
-            over = expired.copies[expired.attempts >= settings.max_delivery_count]
-            if len(over):
-                self.counters.dead_lettered += len(over)
-                self._move_available(over, target, _too_many(settings.max_delivery_count, targets.subscription))
-
-
-def _backoff_ms(settings: SubscriptionSettings, attempt: int) -> int:
-    """How long a copy waits after a failed attempt."""
-    waits = settings.backoff_ms
-    return waits[min(attempt, len(waits)) - 1] if waits else 0
-
-
-def _too_many(count: int, subscription: int) -> Movement:
-    reason = f"the copy was given out {count} times, and not completed"
-    return Movement(MAX_DELIVERY_COUNT_EXCEEDED, reason, subscription=subscription)

@@ -55,7 +55,7 @@ class ExpirySweep:
         stops: dict[int, int] = {}
         has_more = False
         for dispatcher in filter(_may_be_outlived, self._dispatchers()):
-            lifetime_ms = dispatcher.settings().default_time_to_live_ms
+            lifetime_ms = dispatcher.policy.settings.default_time_to_live_ms
             assert lifetime_ms is not None
             if lifetime_ms not in stops:
                 stops[lifetime_ms] = first_not_before(self._stream, now_ms - lifetime_ms + 1)
@@ -64,4 +64,4 @@ class ExpirySweep:
 
 
 def _may_be_outlived(dispatcher: Dispatcher) -> bool:
-    return dispatcher.settings().default_time_to_live_ms is not None and dispatcher.counts().active > 0
+    return dispatcher.policy.settings.default_time_to_live_ms is not None and dispatcher.counts().active > 0

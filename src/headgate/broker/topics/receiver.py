@@ -42,12 +42,12 @@ class Settler:
     @property
     def lock_ms(self) -> int:
         """How long a claim lasts."""
-        return self._dispatcher.settings().lock_ms
+        return self._dispatcher.policy.settings.lock_ms
 
     @property
     def time_to_live_ms(self) -> int | None:
         """How long copies live, unless their messages say less; None: for ever."""
-        return self._dispatcher.settings().default_time_to_live_ms
+        return self._dispatcher.policy.settings.default_time_to_live_ms
 
     def holds(self, tokens: Sequence[bytes]) -> list[bool]:
         """For each token whether its claim still stands."""

@@ -10,20 +10,20 @@ session before one is taken.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.delivery import Consumption, GivenCopies, Movement, ReadCopy, Settled, nobody_asks
-from headgate.broker.topics.dispatcher import COPIES_A_TURN, Dispatcher, Targets
+from headgate.broker.delivery import Consumption, GivenCopies, Movement, ReadCopy, Settled, drop_copies, nobody_asks
+from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN, Dispatcher
+from headgate.broker.topics.policy import SubscriptionPolicy
 from headgate.broker.topics.receiver import Receiver
 from headgate.broker.topics.session_index import SessionIndex
 from headgate.broker.topics.subscription_source import SubscriptionSource
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError, SessionLockedError, SessionLockLostError
-from headgate.ledger import Expired, Tokens, View
-from headgate.topic import SubscriptionSettings
+from headgate.ledger import View
 from headgate.topic.decisions import MAX_SESSION_ID_BYTES
 
 NO_SESSION = "Session id is null"
@@ -99,19 +99,12 @@ class SessionDispatcher(Dispatcher):
         view: View,
         source: SubscriptionSource,
         consumption: Consumption,
-        *,
-        settings: Callable[[], SubscriptionSettings],
-        targets: Callable[[], Targets],
+        policy: SubscriptionPolicy,
         now_ms: Callable[[], int],
-        forwards: Callable[[], bool],
     ) -> None:
-        """While `forwards` gives True, receivers get no copies."""
-        super().__init__(
-            name, view, source, consumption, settings=settings, targets=targets, now_ms=now_ms, outlives=True
-        )
+        super().__init__(name, view, source, consumption, policy, now_ms)
         self._copies = source
-        self._forwards = forwards
-        self._index = SessionIndex(view)
+        self._order = self._index = SessionIndex(view)
         self._indexed = 0
         """Copies below this that the ledger knows are in the index."""
         self._searched = 0
@@ -129,7 +122,7 @@ class SessionDispatcher(Dispatcher):
         if len(session.encode("utf-8", "surrogateescape")) > MAX_SESSION_ID_BYTES:
             reason = f"a session id of more than {MAX_SESSION_ID_BYTES} bytes"
             raise PreconditionFailedError(reason, subject=self.name)
-        until_ms = self._now_ms() + self.settings().lock_ms
+        until_ms = self.now_ms() + self.policy.settings.lock_ms
         lock = self.view.lock_session(session, until_ms)
         if lock is None:
             raise SessionLockedError(f"session {session!r} is with another receiver", subject=self.name)
@@ -190,7 +183,7 @@ class SessionDispatcher(Dispatcher):
 
     def renew_lock(self, receiver: SessionReceiver, then: Settled) -> int:
         """See `SessionReceiver.renew_lock`."""
-        until_ms = self._now_ms() + self.settings().lock_ms
+        until_ms = self.now_ms() + self.policy.settings.lock_ms
 
         def renew(session: str) -> bool:
             held = self.view.renew_session(session, receiver.lock, until_ms)
@@ -203,13 +196,13 @@ class SessionDispatcher(Dispatcher):
 
     def set_state(self, receiver: SessionReceiver, state: bytes | None, then: Settled) -> None:
         """See `SessionReceiver.set_state`."""
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         self._in_session(
             receiver, then, lambda session: self.view.set_session_state(session, receiver.lock, state, now_ms)
         )
 
     def _in_session(self, receiver: SessionReceiver, then: Settled, do: Callable[[str], bool]) -> None:
-        self.used_ms = self._now_ms()
+        self.used_ms = self.now_ms()
         try:
             held = receiver.session is not None and do(receiver.session)
         except LogError as error:
@@ -244,7 +237,7 @@ class SessionDispatcher(Dispatcher):
 
     def _ask(self, find: Callable[[], T], then: Found[T]) -> None:
         """Answer a request in the turn in which the sessions of all decided copies are known."""
-        self.used_ms = self._now_ms()
+        self.used_ms = self.now_ms()
 
         def answer(error: HeadgateError | None) -> None:
             found: T | HeadgateError
@@ -270,7 +263,7 @@ class SessionDispatcher(Dispatcher):
     # giving out
 
     def _claim(self, now_ms: int) -> bool:
-        if self._forwards():
+        if self.policy.forwards:
             self._answer(None)
             return False
         may_have_more = self._index_known() or self._note_decided()
@@ -320,23 +313,21 @@ class SessionDispatcher(Dispatcher):
     def _with_sessions(self, copies: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[str | None], int]:
         """The first of some copies with their sessions, and the copy behind them; settles deleted ones."""
         deleted, sessions = self._copies.session_ids(copies)
-        self.view.complete_ranges([(copy, copy + 1) for copy in copies[:deleted].tolist()])
+        drop_copies(self.view, copies[:deleted])
         end = deleted + len(sessions)
         stop = int(copies[end]) if end < len(copies) else int(copies[-1]) + 1
         return copies[deleted:end], sessions, stop
 
     def _refuse(self, copies: NDArray[np.int64]) -> None:
         """Copies without a session become dead letters."""
-        targets = self._targets()
-        if len(copies) and targets.dead_letters is not None:
-            self.counters.dead_lettered += len(copies)
+        if len(copies) and self.policy.dead_letters is not None:
             why = "the subscription gives copies out by session, and the copy has no session id of at most 512 bytes"
-            movement = Movement(NO_SESSION, why, subscription=targets.subscription)
-            self._move_available(copies, targets.dead_letters, movement)
+            movement = Movement(NO_SESSION, why, subscription=self.policy.subscription)
+            self._dead_letter_available(copies, movement)
 
     def _accept(self, now_ms: int) -> None:
         """Give sessions to receivers that wait for any session, in order of their coming."""
-        until_ms = now_ms + self.settings().lock_ms
+        until_ms = now_ms + self.policy.settings.lock_ms
         for receiver in list(self.receivers):
             if not isinstance(receiver, SessionReceiver) or receiver.session is not None:
                 continue
@@ -355,40 +346,16 @@ class SessionDispatcher(Dispatcher):
         copies = self._index.take(session, min(receiver.wanted, COPIES_A_TURN))
         if not len(copies):
             return False
-        found = self._read(copies)
-        stop = int(found.copies[-1]) + 1 if len(found) else int(copies[-1]) + 1
+        found, stop = self._read_available(copies, BYTES_A_TURN)
         self._index.put_back(copies[copies >= stop])
         taken = copies[copies < stop]
-        gone = np.setdiff1d(taken, found.copies)
-        if len(gone):
-            # Retention deleted their messages.
-            self.view.complete_ranges([(copy, copy + 1) for copy in gone.tolist()])
         found = self._without_outlived(found, now_ms)
         if len(found):
             until_ms = receiver.locked_until_ms
             claim = self.view.claim(found.copies, until_ms, session=session)
             self._give(receiver, GivenCopies(found, claim.tokens, claim.attempts, until_ms))
-            self._consumption.give(self)
         self._index.changed(taken)
         return receiver.wanted > 0
-
-    # what becomes of copies
-
-    def _settle(self, tokens: Sequence[bytes], then: Settled, settle: Callable[[Tokens], NDArray[np.bool_]]) -> None:
-        def settle_and_look(given: Tokens) -> NDArray[np.bool_]:
-            held = settle(given)
-            self._index.changed(given.copies[held])
-            return held
-
-        super()._settle(tokens, then, settle_and_look)
-
-    def expired(self, expired: Expired) -> None:
-        """Claims ended: copies are available again, or become dead letters after too many attempts."""
-        super().expired(expired)
-        self._index.changed(expired.copies)
-
-    def _deleted(self, copies: NDArray[np.int64]) -> None:
-        self._index.changed(copies)
 
     def purge(self, then: Callable[[int | HeadgateError], None]) -> None:
         """Settle all current copies; `then` gets how many, behind the commit."""

@@ -11,12 +11,13 @@ from headgate.broker.delivery import Consumption, MovedCopies, Mover, StreamSour
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream, Storage
 from headgate.broker.topics.deferred import DeferredDispatcher, DeferredIndex
-from headgate.broker.topics.dispatcher import Dispatcher, Targets
+from headgate.broker.topics.dispatcher import Dispatcher
+from headgate.broker.topics.policy import SubscriptionPolicy
 from headgate.errors import HeadgateError, LogError
 from headgate.ledger import NEVER, Ledger, Move, append_moves, offset_of
 from headgate.log import Stream, StreamArguments, Writer, read_tail
 from headgate.scan import MessageReader
-from headgate.topic import QUEUE_VIEW, SubscriptionSettings
+from headgate.topic import QUEUE_VIEW
 
 IDLE_MS = 10_000
 """After this time without use the files of a small stream are closed; the next use opens them again."""
@@ -33,19 +34,17 @@ class Subqueue:
         folder: Path,
         topic: BrokerStream,
         environment: Environment,
+        policy: SubscriptionPolicy,
         *,
-        settings: Callable[[], SubscriptionSettings],
         mover_of: Callable[[Ledger, MovedCopies], Mover] | None = None,
-        targets: Callable[[], Targets] = Targets,
         touched: Callable[[Subqueue], None],
     ) -> None:
-        """With `mover_of` it holds deferred copies, which may go to `targets`; `mover_of` gives their mover."""
+        """With `mover_of` it holds deferred copies, which may become dead letters; `mover_of` gives their mover."""
         self.name = name
         self._folder = folder
         self._storage = topic.storage
-        self._settings = settings
+        self._policy = policy
         self._mover_of = mover_of
-        self._targets = targets
         self._now_ms = environment.now_ms
         self._touched = touched
         self._guarded = topic.guarded
@@ -142,9 +141,8 @@ class Subqueue:
             ledger.view(QUEUE_VIEW, 0),
             source,
             self._consumption,
-            settings=self._settings,
-            targets=self._targets,
-            now_ms=self._now_ms,
+            self._policy,
+            self._now_ms,
         )
         if self._mover_of is not None:
             assert isinstance(dispatcher, DeferredDispatcher)

@@ -8,15 +8,14 @@ from collections.abc import Callable
 from headgate.broker.delivery import MovedCopies, Mover, TargetKind
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.dispatcher import Targets
+from headgate.broker.topics.policy import SubscriptionPolicy
 from headgate.broker.topics.subqueue import Subqueue
+from headgate.broker.topics.subscription import BrokerSubscription
 from headgate.errors import HeadgateError, LogError
 from headgate.ledger import Ledger
 from headgate.topic import (
     DEFAULT_SETTINGS,
     SubscriptionName,
-    SubscriptionSettings,
-    SubscriptionVersion,
     dead_letters_folder,
     deferred_folder,
     subscription_folder,
@@ -30,55 +29,49 @@ class Subqueues:
         self,
         stream: BrokerStream,
         environment: Environment,
-        *,
-        settings_of: Callable[[int], SubscriptionSettings],
-        targets_of: Callable[[int], Targets],
         mover_of: Callable[[Ledger, MovedCopies], Mover],
     ) -> None:
-        """`settings_of` and `targets_of` give those in force for a subscription, by its number; `mover_of` gives the
-        mover of deferred copies to its dead letters.
-        """
+        """`mover_of` gives the mover of deferred copies to the dead letters."""
         self._stream = stream
         self._environment = environment
-        self._settings_of = settings_of
-        self._targets_of = targets_of
         self._mover_of = mover_of
         self._queues: dict[tuple[TargetKind, int], Subqueue] = {}
         self._open: dict[Subqueue, None] = {}
         self._touched: dict[Subqueue, None] = {}
         self._uncounted: list[Subqueue] = []
 
-    def find(self, version: SubscriptionVersion) -> None:
+    def find(self, subscription: BrokerSubscription) -> None:
         """Note the small streams that a subscription has on disk. Cost: one `stat` where it has none."""
-        if subscription_folder(self._stream.stream, version.number).exists():
-            found = [self.get(kind, version) for kind in (TargetKind.DEAD_LETTERS, TargetKind.DEFERRED)]
+        if subscription_folder(self._stream.stream, subscription.version.number).exists():
+            found = [self.get(kind, subscription) for kind in (TargetKind.DEAD_LETTERS, TargetKind.DEFERRED)]
             self._uncounted += [queue for queue in found if queue.known_count is None]
 
-    def get(self, kind: TargetKind, version: SubscriptionVersion) -> Subqueue:
+    def get(self, kind: TargetKind, subscription: BrokerSubscription) -> Subqueue:
         """A small stream of a subscription; its files are made when the first message comes."""
-        queue = self._queues.get((kind, version.number))
+        number = subscription.version.number
+        queue = self._queues.get((kind, number))
         if queue is None:
-            queue = self._queues[kind, version.number] = self._made(kind, version)
+            queue = self._queues[kind, number] = self._made(kind, subscription)
         return queue
 
-    def _made(self, kind: TargetKind, version: SubscriptionVersion) -> Subqueue:
-        topic, stream, number = self._stream.name, self._stream.stream, version.number
+    def _made(self, kind: TargetKind, subscription: BrokerSubscription) -> Subqueue:
+        topic, stream, version = self._stream.name, self._stream.stream, subscription.version
         if kind is TargetKind.DEAD_LETTERS:
             return Subqueue(
                 str(SubscriptionName(topic, version.name, is_dead_letter=True)),
-                dead_letters_folder(stream, number),
+                dead_letters_folder(stream, version.number),
                 self._stream,
                 self._environment,
-                settings=_settings,
+                # They are given out until they are settled, however often.
+                SubscriptionPolicy(DEFAULT_SETTINGS, expires=False),
                 touched=self._was_touched,
             )
         return Subqueue(
             f"{SubscriptionName(topic, version.name)}/$Deferred",
-            deferred_folder(stream, number),
+            deferred_folder(stream, version.number),
             self._stream,
             self._environment,
-            settings=lambda: self._settings_of(number),
-            targets=lambda: self._targets_of(number),
+            subscription.policy,
             mover_of=self._mover_of,
             touched=self._was_touched,
         )
@@ -149,8 +142,3 @@ class Subqueues:
         """The topic is gone: end the receivers."""
         for queue in self._open:
             queue.end(error)
-
-
-def _settings() -> SubscriptionSettings:
-    """Dead letters are given out until they are settled, however often."""
-    return DEFAULT_SETTINGS

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headgate.broker.delivery import TargetKind
-from headgate.broker.topics.dispatcher import CopyCounts, Dispatcher, Targets, ViewCounters
+from headgate.broker.topics.dispatcher import CopyCounts, Dispatcher, ViewCounters
+from headgate.broker.topics.policy import SubscriptionPolicy
 from headgate.broker.topics.subscription_source import SubscriptionSource
 from headgate.errors import PreconditionFailedError
 from headgate.ledger import offset_of
@@ -45,26 +46,19 @@ class BrokerSubscription:
     """A subscription with the source and the dispatcher of its copies."""
 
     version: SubscriptionVersion
-    settings: SubscriptionSettings
-    """The settings in force, within the limits of the topic."""
+    policy: SubscriptionPolicy
     source: SubscriptionSource
-    dispatcher: Dispatcher = field(init=False)
+    dispatcher: Dispatcher
 
-    def settings_in_force(self) -> SubscriptionSettings:
-        """The settings in force; called at each use, so that a change counts at once."""
-        return self.settings
-
-    def targets(self) -> Targets:
-        """The targets of copies that it gives up."""
-        number, elsewhere = self.version.number, self.version.settings.forward_dead_letters_to
-        dead_letters = TargetKind.DEAD_LETTERS.named(number)
-        if elsewhere is not None:
-            dead_letters = TargetKind.STREAM.named(elsewhere)
-        return Targets(dead_letters, TargetKind.DEFERRED.named(number), number)
-
-    def forwards(self) -> bool:
-        """Whether it forwards its copies, so that receivers get none."""
-        return self.version.forward_to is not None
+    def follow(self, version: SubscriptionVersion, settings: SubscriptionSettings) -> None:
+        """Take over a change: `settings` are those in force, within the limits of the topic."""
+        self.version = version
+        self.policy.settings = settings
+        self.policy.forwards = version.forward_to is not None
+        elsewhere, number = version.settings.forward_dead_letters_to, version.number
+        self.policy.dead_letters = (
+            TargetKind.DEAD_LETTERS.named(number) if elsewhere is None else TargetKind.STREAM.named(elsewhere)
+        )
 
     def refusal(self) -> PreconditionFailedError:
         """The error for receivers of a subscription that forwards its copies."""

@@ -7,10 +7,11 @@ from collections.abc import ItemsView, Iterator
 
 import msgspec
 
-from headgate.broker.delivery import Consumption
+from headgate.broker.delivery import Consumption, TargetKind
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.dispatcher import Dispatcher
+from headgate.broker.topics.policy import SubscriptionPolicy
 from headgate.broker.topics.sessions import SessionDispatcher
 from headgate.broker.topics.subqueues import Subqueues
 from headgate.broker.topics.subscription import BrokerSubscription
@@ -116,7 +117,7 @@ class BrokerSubscriptions:
             else:
                 if found.version != version:
                     found.dispatcher.used_ms = self._now_ms()
-                found.version, found.settings = version, self._settings(version)
+                found.follow(version, self._settings(version))
             if (disabled := self._disabled(self._by_number[number])) is not None:
                 self._by_number[number].dispatcher.end(disabled)
                 self._subqueues.end_receivers(number, disabled)
@@ -145,31 +146,13 @@ class BrokerSubscriptions:
         view = self._consumption.ledger.view(view_key(number), copy_number(created_at))
         name = str(SubscriptionName(self._stream.name, version.name))
         source = SubscriptionSource(number, self._topic_decider.decider, self._topic_decider.reader)
-        subscription = BrokerSubscription(version, self._settings(version), source)
-        dispatcher = subscription.dispatcher = (
-            SessionDispatcher(
-                name,
-                view,
-                source,
-                self._consumption,
-                settings=subscription.settings_in_force,
-                targets=subscription.targets,
-                now_ms=self._now_ms,
-                forwards=subscription.forwards,
-            )
-            if version.settings.requires_session
-            else Dispatcher(
-                name,
-                view,
-                source,
-                self._consumption,
-                settings=subscription.settings_in_force,
-                targets=subscription.targets,
-                now_ms=self._now_ms,
-                outlives=True,
-            )
-        )
-        self._subqueues.find(version)
+        settings = self._settings(version)
+        policy = SubscriptionPolicy(settings, deferred=TargetKind.DEFERRED.named(number), subscription=number)
+        made = SessionDispatcher if version.settings.requires_session else Dispatcher
+        dispatcher = made(name, view, source, self._consumption, policy, self._now_ms)
+        subscription = BrokerSubscription(version, policy, source, dispatcher)
+        subscription.follow(version, settings)
+        self._subqueues.find(subscription)
         dispatcher.count_unseen()
         self._consumption.add(dispatcher)
         dispatcher.wake()
@@ -197,6 +180,6 @@ class BrokerSubscriptions:
     def _forwards_now(self, found: BrokerSubscription) -> bool:
         return (
             found.version.forward_to is not None
-            and found.settings.status is not SubscriptionStatus.DISABLED
+            and found.policy.settings.status is not SubscriptionStatus.DISABLED
             and self.history.settings.status is not TopicStatus.DISABLED
         )

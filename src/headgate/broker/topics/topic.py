@@ -114,9 +114,7 @@ class BrokerTopic:
         self._subqueues = Subqueues(
             stream,
             environment,
-            settings_of=lambda number: self._subscriptions[number].settings,
-            targets_of=lambda number: self._subscriptions[number].targets(),
-            mover_of=self._mover_of,
+            self._mover_of,
         )
         self._subscriptions = BrokerSubscriptions(
             stream, self.consumption, self._topic_decider, self._subqueues, environment
@@ -260,7 +258,7 @@ class BrokerTopic:
             try:
                 if isinstance(result, HeadgateError):
                     raise result
-                deferred = self._subqueues.get(TargetKind.DEFERRED, found.version).deferred()
+                deferred = self._subqueues.get(TargetKind.DEFERRED, found).deferred()
                 parts = [result] if deferred is None else [result, deferred.peek(from_copy, limit, session)]
                 copies = _in_order(parts)[:limit]
             except HeadgateError as error:
@@ -309,7 +307,7 @@ class BrokerTopic:
         """The dispatcher of a subscription's copies, or of its dead letters. Raises LogError."""
         if not dead_letters:
             return found.dispatcher
-        return self._subqueues.get(TargetKind.DEAD_LETTERS, found.version).dispatcher()
+        return self._subqueues.get(TargetKind.DEAD_LETTERS, found).dispatcher()
 
     @property
     def is_used(self) -> bool:
@@ -329,7 +327,7 @@ class BrokerTopic:
 
     def settings_in_force(self, name: str) -> SubscriptionSettings:
         """The delivery settings of a subscription, within the limits of its topic; ResourceNotFoundError."""
-        return self._subscriptions.find(name).settings
+        return self._subscriptions.find(name).policy.settings
 
     def named(self, name: SubscriptionName) -> SubscriptionName:
         """The name of a subscription in the case in which it was created; ResourceNotFoundError."""
@@ -389,7 +387,7 @@ class BrokerTopic:
         with self._topic_decider.step_lock:
             parts = [dispatcher.peek(from_copy, limit)]
         if not dead_letters:
-            deferred = self._subqueues.get(TargetKind.DEFERRED, found.version).deferred()
+            deferred = self._subqueues.get(TargetKind.DEFERRED, found).deferred()
             parts += [] if deferred is None else [deferred.peek(from_copy, limit)]
         if found.version.name == QUEUE_SUBSCRIPTION and not dead_letters:
             parts.append(self._scheduler.of(self.stream).peek(from_copy, limit))
@@ -479,7 +477,7 @@ class BrokerTopic:
                 self._asked_deferred.append((number, each))
                 continue
             try:
-                queue = None if found is None else self._subqueues.get(TargetKind.DEFERRED, found.version)
+                queue = None if found is None else self._subqueues.get(TargetKind.DEFERRED, found)
                 dispatcher = None if queue is None else queue.deferred()
             except LogError as error:
                 each.then(error)
@@ -497,7 +495,7 @@ class BrokerTopic:
         """
         found = self._enabled(subscription)
         if deferred and not dead_letters:
-            return Settler(self._subqueues.get(TargetKind.DEFERRED, found.version).dispatcher())
+            return Settler(self._subqueues.get(TargetKind.DEFERRED, found).dispatcher())
         if not dead_letters and found.version.settings.requires_session:
             raise PreconditionFailedError("the copies are received by session", subject=found.dispatcher.name)
         return Settler(self._dispatcher(found, dead_letters=dead_letters))
@@ -711,7 +709,7 @@ class BrokerTopic:
         copies = copies[view.unseen(copies)]
         if len(copies):
             # The failed rules and their reasons are found again when the message is moved.
-            target = found.targets().dead_letters
+            target = found.policy.dead_letters
             assert target is not None
             view.move_available(copies, target, Movement(subscription=number).encode())
             found.dispatcher.close_holes()
@@ -760,7 +758,7 @@ class BrokerTopic:
         found = self._subscriptions.get(number)
         if found is None:
             return None
-        return self._subqueues.get(kind, found.version)
+        return self._subqueues.get(kind, found)
 
     def _name_of(self, number: int) -> str:
         """The name of a subscription for users; the topic's name where it was removed."""

@@ -52,7 +52,7 @@ class SettlementCalls:
             tokens = [token for _, token in given]
             view = client.session.group_view(topic, queue, group)
             client.renewals.drop(view, tokens)
-            view.settle(tokens, answer)
+            view.complete(tokens, answer)
             waiting.append((given, answer))
         for given, answer in waiting:
             for (number, _), is_settled in zip(given, await answer.result(), strict=True):

@@ -153,7 +153,7 @@ class RootLab(Lab):
     def settle_group(self, count: int) -> None:
         for queue, token in self.group_tokens[:count]:
             view = self.broker.consumer_groups.view(f"parts-{queue}", "billing")
-            self._told(lambda then, view=view, token=token: view.settle([token], then))
+            self._told(lambda then, view=view, token=token: view.complete([token], then))
 
     # making
 

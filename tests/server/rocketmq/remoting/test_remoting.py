@@ -595,7 +595,7 @@ def test_members_of_both_protocols_keep_the_order_of_message_groups(server, clie
     (first,) = got[0].messages
     settled: list[object] = []
     view = server.call(groups.view, topic, "ordered")
-    server.call(view.settle, [first.token], settled.append)
+    server.call(view.complete, [first.token], settled.append)
     eventually(lambda: waits() == [b"a0", b"a1"])
     assert settled == [[True]]
 

@@ -349,7 +349,7 @@ class Writer:
             epoch=self._epoch,
             chunk_id=chunk_id,
         )
-        self._put_one(memoryview(chunk), header, trailer)
+        self._put(memoryview(chunk), (header,))
         return BuiltChunks(np.frombuffer(chunk, dtype=np.uint8), _AT_ZERO, _ONE), chunk_id
 
     def append_chunks(
@@ -373,62 +373,49 @@ class Writer:
         self._check_usable()
         if not is_decided:
             self._check_room()
-        if len(positions) == 1:
-            return self._append_one(data, int(positions[0]), now_ms=now_ms, filter_source=filter_source)
-        positions = np.ascontiguousarray(positions, dtype=np.int64)
-        sizes, num_records = self._check_chunks(data, positions)
-        chunk_ids = np.empty(len(positions), dtype=np.int64)
+        view, places = data.data, positions.tolist()
+        headers = self._headers(view, places)
         row = 0
-        while row < len(positions):
+        while row < len(headers):
             self._begin_segment(now_ms)
-            stop = self._stop_of_run(positions, row)
-            ids = self._next_offset + np.cumsum(num_records[row:stop]) - num_records[row:stop]
-            self._cover(filter_source, self._next_offset + int(num_records[row:stop].sum()))
-            f.patch_headers(data, positions[row:stop], chunk_ids=ids, timestamp_ms=now_ms, epoch=self._epoch)
-            chunk_ids[row:stop] = ids
-            first_byte = int(positions[row])
-            last_byte = int(positions[stop - 1] + sizes[stop - 1])
-            self._write(data[first_byte:last_byte], positions[row:stop] - first_byte, now_ms)
+            stop, size = self._fitting(headers, row)
+            chunk_id = self._next_offset
+            self._cover(filter_source, chunk_id + sum([header.num_records for header in headers[row:stop]]))
+            for header, place in zip(headers[row:stop], places[row:stop], strict=True):
+                header.chunk_id, header.timestamp_ms, header.epoch = chunk_id, now_ms, self._epoch
+                view[place : place + f.CHUNK_HEADER_BYTES] = header.encode()
+                chunk_id = header.next_chunk_id
+            self._put(view[places[row] : places[row] + size], headers[row:stop])
             row = stop
+        chunk_ids = np.array([header.chunk_id for header in headers], dtype=np.int64)
+        num_records = np.array([header.num_records for header in headers], dtype=np.int64)
         return Appended(chunk_ids, num_records, self._next_offset)
 
-    def _append_one(
-        self, data: NDArray[np.uint8], position: int, *, now_ms: int, filter_source: str | None
-    ) -> Appended:
-        """`append_chunks` of a single chunk, in a fifth of the time, for single messages."""
-        view = data.data
-        if not 0 <= position <= len(view) - f.CHUNK_HEADER_BYTES:
-            raise CorruptChunkError("a chunk to append lies outside its buffer", path=self._folder)
-        head = view[position : position + f.CHUNK_HEADER_BYTES]
-        header = f.ChunkHeader.decode(head, path=self._folder, position=position)
-        size, num_records = header.size_bytes, header.num_records
-        chunk = view[position : position + size]
-        if header.chunk_type != f.ChunkType.USER or num_records < 1 or len(chunk) < size:
-            raise CorruptChunkError("what is to be appended is no whole user chunk", path=self._folder)
-        self._begin_segment(now_ms)
-        chunk_id = self._next_offset
-        self._cover(filter_source, chunk_id + num_records)
-        header.chunk_id, header.timestamp_ms, header.epoch = chunk_id, now_ms, self._epoch
-        head[:] = header.encode()
-        self._put_one(chunk, header, bytes(chunk[size - header.trailer_length :]))
-        return Appended(np.array([chunk_id]), np.array([num_records]), self._next_offset)
-
-    def _put_one(self, chunk: memoryview, header: f.ChunkHeader, trailer: bytes) -> None:
-        """Write one chunk, whose header has its id, time and epoch."""
-        pair, chunk_id, size = self._pair, header.chunk_id, len(chunk)
-        start = pair.segment_size
+    def _put(self, chunks: memoryview, headers: Sequence[f.ChunkHeader]) -> None:
+        """Write chunks that fit the segment, whose headers have their ids, time and epoch."""
+        pair = self._pair
+        start = position = pair.segment_size
+        records = []
+        for header in headers:
+            records.append(
+                f.encode_index_record(header.chunk_id, header.timestamp_ms, header.epoch, position, header.chunk_type)
+            )
+            position += header.size_bytes
 
         def accept(count: int) -> None:
-            if count:
-                if trailer:
-                    self._take_trailer(trailer, chunk_id=chunk_id, position=start + size - len(trailer))
+            """The first `count` chunks are in the stream: apply their trailers and move the end after them."""
+            for header in headers[:count]:
+                size = header.size_bytes
+                if header.trailer_length:
+                    stop = pair.segment_size + size
+                    at = stop - header.trailer_length
+                    self._take_trailer(bytes(chunks[at - start : stop - start]), chunk_id=header.chunk_id, position=at)
                 if header.chunk_type != f.ChunkType.USER:
                     self._pending_offsets.clear()
                 pair.grow(size, 1)
-                self._next_offset = chunk_id + header.num_records
+                self._next_offset = header.next_chunk_id
 
-        record = f.encode_index_record(chunk_id, header.timestamp_ms, header.epoch, start, header.chunk_type)
-        pair.put(chunk, record, accept)
+        pair.put(chunks, b"".join(records), accept)
 
     def store_offset(self, reference: str | bytes, offset: int) -> None:
         """Keep a consumer's offset for the next chunk of `append`, or until `flush_offsets`. Raises ConfigError."""
@@ -587,33 +574,30 @@ class Writer:
         if self._pair.is_broken:
             raise LogError("an earlier write failed and could not be taken back; open a new writer", path=self._folder)
 
-    def _check_chunks(
-        self, data: NDArray[np.uint8], positions: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        if not len(positions):
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        if not 0 <= int(positions.max()) <= len(data) - f.CHUNK_HEADER_BYTES:
-            raise CorruptChunkError("a chunk to append lies outside its buffer", path=self._folder)
-        headers = f.decode_headers(data, positions)
-        headers.check(path=self._folder, positions=positions)
-        sizes, num_records = headers.size_bytes, headers.num_records
-        ends = positions + sizes
-        if (
-            (headers.chunk_type != f.ChunkType.USER).any()
-            or (num_records < 1).any()
-            or (ends[:-1] != positions[1:]).any()
-            or (ends[-1:] > len(data)).any()
-        ):
-            raise CorruptChunkError("chunks to append are not user chunks one behind the other", path=self._folder)
-        return sizes, num_records
+    def _headers(self, data: memoryview, positions: list[int]) -> list[f.ChunkHeader]:
+        """The headers of user chunks that lie one behind the other. Raises CorruptChunkError for anything else."""
+        headers = []
+        stop = positions[0] if positions else 0
+        for position in positions:
+            head = data[max(0, position) : position + f.CHUNK_HEADER_BYTES]
+            header = f.ChunkHeader.decode(head, path=self._folder, position=position)
+            is_next = position == stop >= 0
+            stop = position + header.size_bytes
+            if not is_next or header.chunk_type != f.ChunkType.USER or header.num_records < 1 or stop > len(data):
+                raise CorruptChunkError("chunks to append are not user chunks one behind the other", path=self._folder)
+            headers.append(header)
+        return headers
 
-    def _stop_of_run(self, positions: NDArray[np.int64], row: int) -> int:
-        """The first chunk after `row` that must go to the next segment."""
+    def _fitting(self, headers: Sequence[f.ChunkHeader], row: int) -> tuple[int, int]:
+        """The chunk after `row` that must go to the next segment, and the bytes before it."""
         arguments = self._settings.arguments
         room = arguments.max_segment_size_bytes - self._pair.segment_size
-        by_size = int(np.searchsorted(positions, positions[row] + room, side="left"))
-        by_count = row + arguments.max_segment_chunks - self._pair.num_chunks
-        return max(row + 1, min(by_size, by_count, len(positions)))
+        last = min(len(headers), row + arguments.max_segment_chunks - self._pair.num_chunks)
+        stop, size = row + 1, headers[row].size_bytes
+        while stop < last and size < room:
+            size += headers[stop].size_bytes
+            stop += 1
+        return stop, size
 
     def _begin_segment(self, now_ms: int) -> None:
         """Prepare to write a chunk: begin a new pair if the last one is full, write a snapshot if the pair is new."""
@@ -680,32 +664,7 @@ class Writer:
             epoch=self._epoch,
             chunk_id=self._next_offset,
         )
-        self._put_one(memoryview(chunk), header, b"")
-
-    def _write(self, data: NDArray[np.uint8], positions: NDArray[np.int64], now_ms: int) -> None:
-        """Write chunks that fit the segment: bytes, then index records; after an error unseen chunks are taken back."""
-        headers = f.decode_headers(data, positions)
-        stops = positions + headers.size_bytes
-        records = np.empty(len(positions), dtype=f.INDEX_DTYPE)
-        records["chunk_id"] = headers.records["chunk_id"]
-        records["timestamp_ms"] = now_ms
-        records["epoch"] = self._epoch
-        records["position"] = positions + self._pair.segment_size
-        records["type"] = headers.records["chunk_type"]
-        ids, trailers = headers.chunk_id, headers.trailer_length
-        next_ids = ids + headers.num_records
-
-        def accept(count: int) -> None:
-            """The first `count` chunks are in the stream: move the end after them and apply their trailers."""
-            if not count:
-                return
-            for row in np.flatnonzero(trailers[:count]).tolist():
-                start, stop = int(stops[row] - trailers[row]), int(stops[row])
-                self._take_trailer(data[start:stop].tobytes(), chunk_id=int(ids[row]), position=start)
-            self._pair.grow(int(stops[count - 1] - positions[0]), count)
-            self._next_offset = int(next_ids[count - 1])
-
-        self._pair.put(data.data, records.tobytes(), accept)
+        self._put(memoryview(chunk), (header,))
 
     def _take_trailer(self, trailer: bytes, *, chunk_id: int, position: int) -> None:
         for record in decode_records(trailer, in_snapshot=False, path=self._folder, position=position):

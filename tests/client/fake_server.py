@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from chunks import encode_chunk
 from headgate.log import BloomMatcher, OffsetKind, OffsetSpecification
-from headgate.log.entries import SubBatch, encode_chunk, entries_of
+from headgate.log.entries import SubBatch, entries_of
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, ChunkType
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.codes import SERVER_VERSIONS, Command, ResponseCode

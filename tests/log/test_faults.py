@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chunks import encode_chunk
 from headgate.errors import LogError, StorageFullError, StreamLockedError, StreamNotFoundError, StreamReadOnlyError
 from headgate.log import Durability, Stream, StreamArguments, Writer
-from headgate.log.entries import encode_chunk
 from headgate.log.files import replace_file
 from headgate.log.lock import StreamLock
 from headgate.log.tracking import read_tracking

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from chunks import encode_chunk
 from headgate.errors import OffsetOutOfRangeError
 from headgate.log import ChunkType, Stream, StreamArguments, Writer
-from headgate.log.entries import SubBatch, encode_chunk
+from headgate.log.entries import SubBatch
 from headgate.log.format import CHUNK_HEADER_BYTES, Compression, index_name, segment_name
 from headgate.log.inspect import ChunkDump, CrcState, Damage, dump_chunks, stream_info, verify_stream
 from headgate.log.pairs import delete_pair

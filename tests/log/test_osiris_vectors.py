@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chunks import encode_chunk
 from headgate.log import BloomMatcher, ChunkHeader, Stream, StreamArguments, Writer, bloom_bytes
 from headgate.log.bloom import bit_positions, phash2, phash2_of_list
-from headgate.log.entries import SimpleEntry, SubBatch, encode_chunk, entries_of, unpack_chunk
+from headgate.log.entries import SimpleEntry, SubBatch, entries_of, unpack_chunk
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     ENTRY_HEAD_BYTES,

@@ -1,6 +1,6 @@
 """Building chunks from many encoded messages: entries, Bloom bytes, CRC, room for a publisher sequence.
 
-Chunk id, timestamp and epoch stay zero until the position in a stream is known (`format.patch_headers`). Kernels build
+Chunk id, timestamp and epoch stay zero until the writer knows the position in a stream. Kernels build
 about ten million messages of 200 bytes a second and core; the fallback gives the same bytes. Compressed chunks are
 built like the others and packed afterwards, at the speed of the codec. Layout: osiris_log.md sections 2, 3 and 5.
 """

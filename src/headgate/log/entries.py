@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import ConfigError, CorruptChunkError
 from headgate.log import format as f
-from headgate.log.bloom import bloom_bytes
-from headgate.log.build import MAX_BYTES, MAX_MESSAGES
-from headgate.log.compression import EXPANSION_LIMIT_BYTES, compress, decompress
+from headgate.log.compression import compress, decompress
 from headgate.log.entry_positions import walk_entries
 
 _SUB_BATCH = 0x80
@@ -205,57 +203,3 @@ def unpack_entries(entries: Iterable[Entry], *, limit_bytes: int, path: str | Pa
         found = len(list(broken.messages(limit_bytes=limit_bytes, path=path, position=position + broken.position)))
         raise CorruptChunkError(f"a sub-batch of {found} messages is malformed", path=path, position=position)
     return UnpackedChunk(joined, walked.starts, walked.lengths)
-
-
-def encode_chunk(
-    entries: Sequence[bytes | SubBatch],
-    filter_values: Sequence[bytes | None],
-    *,
-    filter_size_bytes: int,
-    trailer: bytes = b"",
-    chunk_type: f.ChunkType = f.ChunkType.USER,
-) -> bytes:
-    """The bytes of a whole chunk; chunk id, time and epoch are 0, the writer fills them in.
-
-    `filter_values` are those of the entries that are messages, in order; sub-batches have none. Raises ConfigError for
-    entries that do not fit a chunk.
-    """
-    if not 1 <= len(entries) <= f.MAX_CHUNK_ENTRIES:
-        raise ConfigError(f"a chunk of {len(entries)} entries; expected 1 to {f.MAX_CHUNK_ENTRIES}")
-    data = b"".join([entry.encode() if isinstance(entry, SubBatch) else encode_entry(entry) for entry in entries])
-    _, chunk = f.assemble_chunk(
-        data,
-        num_entries=len(entries),
-        num_records=sum([entry.num_records if isinstance(entry, SubBatch) else 1 for entry in entries]),
-        bloom=bloom_bytes(filter_values, filter_size_bytes),
-        trailer=trailer,
-        chunk_type=chunk_type,
-    )
-    return chunk
-
-
-def chunk_groups(messages: Sequence[tuple[bytes, bytes | None] | SubBatch]) -> list[range]:
-    """Groups of messages, each (body, filter value or None), and sub-batches; each group makes a chunk.
-
-    Raises ConfigError as `encode_entry`.
-    """
-    groups, start, data_bytes, expanded_bytes = [], 0, 0, 0
-    for row, message in enumerate(messages):
-        if isinstance(message, SubBatch):
-            body, size, expanded = message.body, f.SUB_BATCH_HEAD_BYTES + len(message.body), message.uncompressed_length
-        else:
-            body, size, expanded = message[0], f.ENTRY_HEAD_BYTES + len(message[0]), 0
-        if len(body) > f.MAX_ENTRY_BYTES:
-            raise ConfigError(f"a message of {len(body)} bytes; the limit is {f.MAX_ENTRY_BYTES}")
-        if row > start and (
-            row - start >= MAX_MESSAGES
-            or data_bytes + size > MAX_BYTES
-            or expanded_bytes + expanded > EXPANSION_LIMIT_BYTES
-        ):
-            groups.append(range(start, row))
-            start, data_bytes, expanded_bytes = row, 0, 0
-        data_bytes += size
-        expanded_bytes += expanded
-    if start < len(messages):
-        groups.append(range(start, len(messages)))
-    return groups

@@ -206,7 +206,7 @@ def assemble_chunk(
 ) -> tuple[ChunkHeader, bytes]:
     """The header of a chunk with these parts, and the bytes of the whole chunk; `data` are its encoded entries.
 
-    The writer fills in time, epoch and chunk id where they are 0 (`patch_headers`).
+    The writer fills in time, epoch and chunk id where they are 0.
     """
     header = ChunkHeader(
         chunk_type=chunk_type,
@@ -332,21 +332,6 @@ def decode_headers(data: NDArray[np.uint8], positions: NDArray[np.int64]) -> Chu
         # As opaque bytes first: numpy copies records with fields one field at a time, ten times slower.
         records = windows(data, _OPAQUE_HEADER)[positions].view(HEADER_DTYPE)
     return ChunkHeaders(records, data, positions + CHUNK_HEADER_BYTES)
-
-
-def patch_headers(
-    data: NDArray[np.uint8],
-    positions: NDArray[np.int64],
-    *,
-    chunk_ids: NDArray[np.int64],
-    timestamp_ms: int,
-    epoch: int,
-) -> None:
-    """Write chunk ids, time and epoch into the headers at `positions` of a writable buffer."""
-    headers = windows(data, HEADER_DTYPE)
-    headers["chunk_id"][positions] = chunk_ids
-    headers["timestamp_ms"][positions] = timestamp_ms
-    headers["epoch"][positions] = epoch
 
 
 def encode_index_record(chunk_id: int, timestamp_ms: int, epoch: int, position: int, chunk_type: int) -> bytes:

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from headgate.errors import ConfigError, CorruptChunkError, LogError, StreamReadOnlyError
 from headgate.log import format as f
 from headgate.log.bloom import bloom_bytes
-from headgate.log.build import BuiltChunks, pack_chunks
+from headgate.log.build import MAX_BYTES, MAX_MESSAGES, BuiltChunks, FilterValues, pack_chunks
 from headgate.log.derived import DERIVED_FOLDER, sweep_folder
-from headgate.log.entries import SubBatch, chunk_groups, encode_chunk, encode_entry
+from headgate.log.entries import SubBatch, encode_entry
 from headgate.log.files import DiskFile, OpenFile, opened, read_all, storage_error
 from headgate.log.last_pair import LastPair
 from headgate.log.lock import StreamLock, Wait, no_wait
@@ -33,7 +33,7 @@ from headgate.log.pin import Pin, full_error, read_pin, write_pin
 from headgate.log.recovery import Tail, recover
 from headgate.log.retention import bytes_from, count_below, delete_pairs, kept_by_limits
 from headgate.log.roll_forward import finish_pending
-from headgate.log.runs import Run, build_runs, only_message
+from headgate.log.runs import Entries, Run, build_runs, only_message
 from headgate.log.seal import seal_if_missing
 from headgate.log.segment import Segment
 from headgate.log.settings import (
@@ -48,7 +48,6 @@ from headgate.log.stream import Stream
 from headgate.log.tracking import TrackingState, tracking_of_segment
 from headgate.log.tracking_records import (
     TrackingKind,
-    TrackingRecord,
     check_reference,
     decode_records,
     encode_offsets,
@@ -252,13 +251,13 @@ class Writer:
     ) -> Appended:
         """Append messages, each (body, filter value or None), or sub-batches; they are confirmed when this returns.
 
-        Grouped into chunks of at most 4096 entries or 1 MiB. `now_ms` becomes the chunks' time. A `publisher` gives one
-        rising sequence per message: messages not above its last sequence are duplicates and left out. `filter_source`
-        is the field that the filter values were filled from; the declaration covers them only if it is the declared
-        one. Given sub-batches have no visible filter values: no declaration covers a call with one. `compression` other
-        than NONE packs the messages of each chunk into a sub-batch, with their filter values in the chunk's Bloom
-        filter. Raises ConfigError, StreamFullError, StorageFullError, StreamReadOnlyError, LogError; chunks that this
-        call wrote before the error are in the stream, unconfirmed.
+        Grouped into chunks by `build_runs`, of at most 4096 entries or 1 MiB. `now_ms` becomes the chunks' time. A
+        `publisher` gives one rising sequence per message: messages not above its last sequence are duplicates and left
+        out. `filter_source` is the field that the filter values were filled from; the declaration covers them only if
+        it is the declared one. Given sub-batches have no visible filter values: no declaration covers a call with one.
+        `compression` other than NONE packs the messages of each chunk into a sub-batch, with their filter values in the
+        chunk's Bloom filter. Raises ConfigError, StreamFullError, StorageFullError, StreamReadOnlyError, LogError;
+        chunks that this call wrote before the error are in the stream, unconfirmed.
         """
         rows = range(len(messages))
         if any(isinstance(message, SubBatch) for message in messages):
@@ -284,28 +283,19 @@ class Writer:
         duplicates = len(messages) - len(kept)
         if not kept:
             return Appended(np.empty(0, np.int64), np.empty(0, np.int64), self._next_offset, duplicates)
-        chunks: list[bytes] = []
-        for group in chunk_groups([messages[row] for row in kept]):
-            trailer = b"" if chunks else encode_offsets(self._pending_offsets)
-            if reference is not None and sequences is not None:
-                trailer += TrackingRecord(TrackingKind.SEQUENCE, reference, sequences[kept[group.stop - 1]]).encode()
-            part = [messages[row] for row in kept[group.start : group.stop]]
-            chunks.append(
-                encode_chunk(
-                    [message if isinstance(message, SubBatch) else message[0] for message in part],
-                    [message[1] for message in part if not isinstance(message, SubBatch)],
-                    filter_size_bytes=self._settings.arguments.filter_size_bytes,
-                    trailer=trailer,
-                )
-            )
-        sizes = np.fromiter((len(chunk) for chunk in chunks), dtype=np.int64, count=len(chunks))
-        data = np.frombuffer(bytearray().join(chunks), dtype=np.uint8)
-        positions = np.cumsum(sizes) - sizes
+        run = Run([_entries_of([messages[row] for row in kept])], reference)
+        if reference is not None and sequences is not None:
+            run.sequences = [np.array([sequences[row] for row in kept], dtype=np.uint64)]
+        built = build_runs(
+            [run],
+            filter_size_bytes=self._settings.arguments.filter_size_bytes,
+            max_messages=MAX_MESSAGES,
+            max_bytes=MAX_BYTES,
+            last_trailer=encode_offsets(self._pending_offsets),
+        )
         if compression is not f.Compression.NONE:
-            built = BuiltChunks(data, positions, f.decode_headers(data, positions).num_records)
-            packed = pack_chunks(built, compression)
-            data, positions = packed.data, packed.positions
-        appended = self.append_chunks(data, positions, now_ms=now_ms, filter_source=filter_source)
+            built = pack_chunks(built, compression)
+        appended = self.append_chunks(built.data, built.positions, now_ms=now_ms, filter_source=filter_source)
         appended.num_duplicates = duplicates
         return appended
 
@@ -688,6 +678,23 @@ class Writer:
     def _trim_declaration(self) -> None:
         """Cut declared ranges to the written offsets."""
         self._save(declared=declared_before(self._settings, self._next_offset))
+
+
+def _entries_of(messages: Sequence[tuple[bytes, bytes | None] | SubBatch]) -> Entries:
+    """Messages, each (body, filter value or None), and sub-batches as entries. Raises ConfigError for a long one."""
+    pieces, values, records = [], [], []
+    for message in messages:
+        if isinstance(message, SubBatch):
+            body, value, num_records, piece = message.body, None, message.num_records, message.encode()
+        else:
+            (body, value), num_records = message, 0
+            piece = body
+        if len(body) > f.MAX_ENTRY_BYTES:
+            raise ConfigError(f"a message of {len(body)} bytes; the limit is {f.MAX_ENTRY_BYTES}")
+        pieces.append(piece)
+        values.append(value)
+        records.append(num_records)
+    return Entries.of(pieces, FilterValues.of(values), np.array(records, dtype=np.int64) if any(records) else None)
 
 
 def _own_settings(folder: Path) -> StreamSettings:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chunks import encode_chunk
 from headgate.errors import LocalProtocolError
-from headgate.log.entries import encode_chunk
 from headgate.log.offsets import OffsetSpecification
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.client import ClientConnection, ClientState, Opened

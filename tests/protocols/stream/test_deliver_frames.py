@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chunks import encode_chunk
 from headgate.errors import RemoteProtocolError
-from headgate.log.entries import encode_chunk
 from headgate.log.format import ChunkHeader
 from headgate.protocols.stream import deliver_frames
 from headgate.protocols.stream.deliver_frames import Deliver, decode_deliver, encode_deliver

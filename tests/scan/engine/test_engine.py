@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chunks import encode_chunk
 from headgate.errors import CorruptChunkError, LogError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer
-from headgate.log.entries import SubBatch, encode_chunk
+from headgate.log.entries import SubBatch
 from headgate.log.format import Compression
 from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest
 from headgate.scan.engine import Event, Phase, Reader, ReadingEngine, Scan, engine

@@ -15,11 +15,12 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from chunks import encode_chunk
 from examples import examples
 from headgate.errors import CorruptChunkError, LogError
 from headgate.evaluate.filter import Filter
 from headgate.log import BloomMatcher, Stream, StreamArguments, Writer
-from headgate.log.entries import SubBatch, encode_chunk
+from headgate.log.entries import SubBatch
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, Compression
 from headgate.log.tracking_records import TrackingKind, TrackingRecord, encode_records
 from headgate.scan import ScanBatch, ScanCounters, ScanRequest

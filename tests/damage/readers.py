@@ -21,7 +21,8 @@ from headgate.derived import sources_of
 from headgate.errors import CorruptChunkError, HeadgateError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, Writer
-from headgate.log.entries import EXPANSION_LIMIT_BYTES, unpack_chunk
+from headgate.log.compression import EXPANSION_LIMIT_BYTES
+from headgate.log.entries import unpack_chunk
 from headgate.log.format import ChunkHeader
 from headgate.log.inspect import Damage, stream_info, verify_stream
 from headgate.log.tracking import read_tracking

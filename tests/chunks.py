@@ -1,12 +1,16 @@
-"""Chunks of any entries, made one at a time."""
+"""Chunks of any entries, messages and sub-batches side by side, made one at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from headgate.log import Appended, Writer
 from headgate.log import format as f
 from headgate.log.bloom import bloom_bytes
 from headgate.log.entries import SubBatch, encode_entry
+from headgate.log.tracking_records import TrackingKind, TrackingRecord
 
 
 def encode_chunk(
@@ -31,3 +35,22 @@ def encode_chunk(
         chunk_type=chunk_type,
     )
     return chunk
+
+
+def append_chunk(
+    writer: Writer,
+    entries: Sequence[tuple[bytes, bytes | None] | SubBatch],
+    *,
+    now_ms: int,
+    publisher: str | None = None,
+    sequence: int = 0,
+) -> Appended:
+    """Append one chunk of messages, each (body, filter value or None), and sub-batches; `sequence` is its last one."""
+    trailer = b"" if publisher is None else TrackingRecord(TrackingKind.SEQUENCE, publisher.encode(), sequence).encode()
+    chunk = encode_chunk(
+        [entry if isinstance(entry, SubBatch) else entry[0] for entry in entries],
+        [entry[1] for entry in entries if not isinstance(entry, SubBatch)],
+        filter_size_bytes=writer.settings.arguments.filter_size_bytes,
+        trailer=trailer,
+    )
+    return writer.append_chunks(np.frombuffer(bytearray(chunk), np.uint8), np.zeros(1, np.int64), now_ms=now_ms)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from chunks import append_chunk
 from headgate.derived import MATCH_INDEX, sources_of
 from headgate.derived.match_index import BuildCounters
 from headgate.derived.match_index.registry import FilterRegistry
@@ -56,7 +57,7 @@ def append(stream: Stream, writes: list[Write], *, now_ms: int = 0) -> None:
         for write in writes:
             bodies = [message(region, price) for region, price in write.messages]
             if write.packed and len(bodies) > 1:
-                writer.append([(bodies[0], None), SubBatch.of(bodies[1:], Compression.GZIP)], now_ms=now_ms)
+                append_chunk(writer, [(bodies[0], None), SubBatch.of(bodies[1:], Compression.GZIP)], now_ms=now_ms)
             else:
                 writer.append([(body, None) for body in bodies], now_ms=now_ms)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from chunks import append_chunk
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer
 from headgate.log.entries import SubBatch
@@ -57,7 +58,7 @@ class Piece:
             return number
         if self.kind == "sub-batch":
             entry = SubBatch.of([body(each) for each in numbers], Compression.GZIP)
-            writer.append([(body(number), None), entry] if number % 2 else [entry], now_ms=number)
+            append_chunk(writer, [(body(number), None), entry] if number % 2 else [entry], now_ms=number)
         else:
             values = [REGIONS[each % 3].encode() if self.kind == "values" else None for each in numbers]
             if self.kind == "one value":

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from chunks import append_chunk
 from headgate.derived.match_index.registry import FilterRegistry
 from headgate.log import Stream, StreamArguments, Writer, stream_folder
 from headgate.log.entries import SubBatch
@@ -86,16 +87,17 @@ class _Numbers:
         bodies = [_body(number) for number in numbers]
         self.bodies |= dict(zip(bodies, numbers, strict=True))
         self.now_ms += 10
-        entries: list[tuple[bytes, bytes | None] | SubBatch] = [
-            (body, _region(number)) for body, number in zip(bodies, numbers, strict=True)
-        ]
-        source = self.source
+        messages = [(body, _region(number)) for body, number in zip(bodies, numbers, strict=True)]
         if packed:
             # Members of a sub-batch set no bits, so nothing may be derived from the bits of this chunk.
-            entries[1:] = [SubBatch.of(bodies[1:], Compression.GZIP)]
-            source = None
-        sequences = None if publisher is None else [1000 + number for number in numbers][: len(entries)]
-        self.writer.append(entries, now_ms=self.now_ms, publisher=publisher, sequences=sequences, filter_source=source)
+            assert publisher is None
+            entries = [messages[0], SubBatch.of(bodies[1:], Compression.GZIP)]
+            append_chunk(self.writer, entries, now_ms=self.now_ms)
+            return
+        sequences = None if publisher is None else [1000 + number for number in numbers]
+        self.writer.append(
+            messages, now_ms=self.now_ms, publisher=publisher, sequences=sequences, filter_source=self.source
+        )
 
     @property
     def amer(self) -> frozenset[bytes]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chunks import append_chunk
 from headgate.errors import LogError
 from headgate.log import BloomMatcher, ChunkType, OffsetSpecification, Stream, StreamArguments, Writer
 from headgate.log.entries import SubBatch, unpack_chunk
@@ -32,8 +33,7 @@ def whole() -> Iterator[Path]:
             for number in range(6):
                 entries = [(b"m%d" % number, b"v"), SubBatch.of([b"x" * 30], Compression(number % 5))]
                 messages = entries[:1] if number % 2 else entries
-                sequences = range(2 * number, 2 * number + len(messages))
-                writer.append(messages, now_ms=number, publisher="p", sequences=sequences)
+                append_chunk(writer, messages, now_ms=number, publisher="p", sequence=2 * number + len(messages) - 1)
                 if number == 2:
                     writer.store_offset("group", 1)
                     writer.flush_offsets(now_ms=2)

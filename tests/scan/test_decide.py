@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chunks import append_chunk
 from headgate import kernels
 from headgate.errors import CorruptChunkError
 from headgate.evaluate.filter import Filter
@@ -39,7 +40,7 @@ def _write(folder: Path, appends: list[tuple[list[bytes], bool]]) -> Stream:
     with Writer.open(stream, now_ms=0) as writer:
         for time_ms, (bodies, packed) in enumerate(appends):
             if packed:
-                writer.append([SubBatch.of(bodies, Compression.NONE)], now_ms=time_ms)
+                append_chunk(writer, [SubBatch.of(bodies, Compression.NONE)], now_ms=time_ms)
             else:
                 writer.append([(body, None) for body in bodies], now_ms=time_ms)
     return stream

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chunks import append_chunk
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.prune import wanted_values
 from headgate.log import OffsetSpecification, Stream, StreamArguments
@@ -108,7 +109,7 @@ def _write(folder: Path, writes: list[Write]) -> Stream:
             writer.change(now_ms=time_ms, filter_source=source)
             bodies = [_message(region, price) for region, price in write.messages]
             if write.sub_batch and write.packed_before:
-                writer.append([SubBatch.of(bodies, Compression.GZIP)], now_ms=time_ms, filter_source=source)
+                append_chunk(writer, [SubBatch.of(bodies, Compression.GZIP)], now_ms=time_ms)
             elif write.declared:
                 values = [_filter_value(region) for region, _ in write.messages]
                 codec = Compression.ZSTD if write.sub_batch else Compression.NONE

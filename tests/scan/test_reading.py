@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chunks import append_chunk
 from headgate.errors import (
     ConfigError,
     CorruptChunkError,
@@ -275,7 +276,7 @@ def test_what_is_no_message_is_told_from_what_a_language_calls_an_error(tmp_path
     with Writer.open(stream, now_ms=0) as writer:
         text = Message(application_properties={"n": "text"}).encode()
         entries = [(_body(1), None), (text, None), (b"\0no message", None)]
-        writer.append([*entries, SubBatch.of([b"\0no message", text], Compression.NONE)], now_ms=1)
+        append_chunk(writer, [*entries, SubBatch.of([b"\0no message", text], Compression.NONE)], now_ms=1)
     request = ScanRequest(filter=Filter.parse("n + 1 > 0", "servicebus"), exact=exact)
     with Cursor(stream, request, start=FIRST, now_ms=0) as cursor:
         assert _drain(cursor) == [0]

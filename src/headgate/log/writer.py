@@ -24,7 +24,7 @@ from headgate.log import format as f
 from headgate.log.bloom import bloom_bytes
 from headgate.log.build import MAX_BYTES, MAX_MESSAGES, BuiltChunks, FilterValues, pack_chunks
 from headgate.log.derived import DERIVED_FOLDER, sweep_folder
-from headgate.log.entries import SubBatch, encode_entry
+from headgate.log.entries import encode_entry
 from headgate.log.files import DiskFile, OpenFile, opened, read_all, storage_error
 from headgate.log.last_pair import LastPair
 from headgate.log.lock import StreamLock, Wait, no_wait
@@ -241,7 +241,7 @@ class Writer:
 
     def append(
         self,
-        messages: Sequence[tuple[bytes, bytes | None] | SubBatch],
+        messages: Sequence[tuple[bytes, bytes | None]],
         *,
         now_ms: int,
         publisher: str | bytes | None = None,
@@ -249,21 +249,15 @@ class Writer:
         filter_source: str | None = None,
         compression: f.Compression = f.Compression.NONE,
     ) -> Appended:
-        """Append messages, each (body, filter value or None), or sub-batches; they are confirmed when this returns.
+        """Append messages, each (body, filter value or None); they are confirmed when this returns.
 
-        Grouped into chunks by `build_runs`, of at most 4096 entries or 1 MiB. `now_ms` becomes the chunks' time. A
+        Grouped into chunks by `build_runs`, of at most 4096 messages or 1 MiB. `now_ms` becomes the chunks' time. A
         `publisher` gives one rising sequence per message: messages not above its last sequence are duplicates and left
         out. `filter_source` is the field that the filter values were filled from; the declaration covers them only if
-        it is the declared one. Given sub-batches have no visible filter values: no declaration covers a call with one.
-        `compression` other than NONE packs the messages of each chunk into a sub-batch, with their filter values in the
-        chunk's Bloom filter. Raises ConfigError, StreamFullError, StorageFullError, StreamReadOnlyError, LogError;
-        chunks that this call wrote before the error are in the stream, unconfirmed.
+        it is the declared one. `compression` other than NONE packs the messages of each chunk into a sub-batch, with
+        their filter values in the chunk's Bloom filter. Raises ConfigError, StreamFullError, StorageFullError,
+        StreamReadOnlyError, LogError; chunks that this call wrote before the error are in the stream, unconfirmed.
         """
-        rows = range(len(messages))
-        if any(isinstance(message, SubBatch) for message in messages):
-            if compression is not f.Compression.NONE:
-                raise ConfigError("compression packs messages; found a sub-batch, which is packed already")
-            filter_source = None
         reference = None
         if publisher is not None:
             reference = check_reference(_as_bytes(publisher), what="publisher reference")
@@ -279,11 +273,15 @@ class Writer:
         elif sequences is not None:
             raise ConfigError("sequences without a publisher reference")
         else:
-            kept = list(rows)
+            kept = list(range(len(messages)))
         duplicates = len(messages) - len(kept)
         if not kept:
             return Appended(np.empty(0, np.int64), np.empty(0, np.int64), self._next_offset, duplicates)
-        run = Run([_entries_of([messages[row] for row in kept])], reference)
+        bodies = [messages[row][0] for row in kept]
+        longest = max(map(len, bodies))
+        if longest > f.MAX_ENTRY_BYTES:
+            raise ConfigError(f"a message of {longest} bytes; the limit is {f.MAX_ENTRY_BYTES}")
+        run = Run([Entries.of(bodies, FilterValues.of(messages[row][1] for row in kept))], reference)
         if reference is not None and sequences is not None:
             run.sequences = [np.array([sequences[row] for row in kept], dtype=np.uint64)]
         built = build_runs(
@@ -678,23 +676,6 @@ class Writer:
     def _trim_declaration(self) -> None:
         """Cut declared ranges to the written offsets."""
         self._save(declared=declared_before(self._settings, self._next_offset))
-
-
-def _entries_of(messages: Sequence[tuple[bytes, bytes | None] | SubBatch]) -> Entries:
-    """Messages, each (body, filter value or None), and sub-batches as entries. Raises ConfigError for a long one."""
-    pieces, values, records = [], [], []
-    for message in messages:
-        if isinstance(message, SubBatch):
-            body, value, num_records, piece = message.body, None, message.num_records, message.encode()
-        else:
-            (body, value), num_records = message, 0
-            piece = body
-        if len(body) > f.MAX_ENTRY_BYTES:
-            raise ConfigError(f"a message of {len(body)} bytes; the limit is {f.MAX_ENTRY_BYTES}")
-        pieces.append(piece)
-        values.append(value)
-        records.append(num_records)
-    return Entries.of(pieces, FilterValues.of(values), np.array(records, dtype=np.int64) if any(records) else None)
 
 
 def _own_settings(folder: Path) -> StreamSettings:

@@ -21,7 +21,7 @@ class Timer:
 
 
 class SteppedLoop:
-    """As much of an event loop as driver and connections use."""
+    """As much of an event loop as event loop and connections use."""
 
     def __init__(self) -> None:
         self.clock = SetClock()

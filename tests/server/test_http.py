@@ -288,7 +288,7 @@ def test_credentials_that_are_no_ascii_are_refused_as_others(
 
 
 def test_a_body_that_its_client_cuts_off_ends_quietly(running: RunningServer) -> None:
-    site = http._Site(running.context, running.server._driver).application()
+    site = http._Site(running.context, running.server._event_loop).application()
     told = iter([{"type": "http.request", "body": b'{"pass', "more_body": True}, {"type": "http.disconnect"}])
     scope = {
         "type": "http",

@@ -1,4 +1,4 @@
-"""The broker on the network: listeners and one driver for all protocols, configuration, metrics, health.
+"""The broker on the network: listeners and one event loop for all protocols, configuration, metrics, health.
 
     serve, load_settings, Authentication     run a server as this process; its settings from a file
     Server, settings_of, new_loop            run one in a loop of one's own; its settings from tables

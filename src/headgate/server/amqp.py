@@ -56,7 +56,7 @@ class AmqpHandler:
         """The transport takes more again."""
 
     def tick(self, now_ms: int) -> None:
-        """Time passes; the driver cuts off silent clients."""
+        """Time passes; the event loop cuts off silent clients."""
 
     def lost(self, reason: Exception | None) -> None:
         """The connection was closed."""

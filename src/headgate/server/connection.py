@@ -21,7 +21,7 @@ from headgate.server.transport import Buffer, Handler, Peer, T
 from headgate.server.wrong_protocol import Spoken, refused, spoken_by
 
 if TYPE_CHECKING:
-    from headgate.server.driver import Driver
+    from headgate.server.event_loop import EventLoop
 
 HIGH_WATER_BYTES = 512 * 1024
 LOW_WATER_BYTES = 128 * 1024
@@ -42,8 +42,8 @@ logger = logging.getLogger("headgate.server")
 class Connection(asyncio.BufferedProtocol):
     """The `Transport` of a handler, and the protocol of the loop. An error in the handler ends this connection only."""
 
-    def __init__(self, driver: Driver, listener: str, factory: HandlerFactory) -> None:
-        self._driver = driver
+    def __init__(self, event_loop: EventLoop, listener: str, factory: HandlerFactory) -> None:
+        self._event_loop = event_loop
         self._listener = listener
         self._factory = factory
         self._transport: asyncio.Transport
@@ -73,20 +73,20 @@ class Connection(asyncio.BufferedProtocol):
         peer = _peer_of(self._transport)
         if peer is not None:
             self._peer = peer
-        if peer is None or not self._driver.admits(self):
+        if peer is None or not self._event_loop.admits(self):
             self._is_closing = self._is_lost = True
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=LOW_WATER_BYTES)
-        self._record = self._driver.opened(self, self._listener)
+        self._record = self._event_loop.opened(self, self._listener)
         self._guarded(self._make_handler)
 
     def _make_handler(self) -> None:
-        self._handler = self._factory(self, self._driver.context)
+        self._handler = self._factory(self, self._event_loop.context)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer that all connections share: its bytes are taken before the loop reads again."""
-        return self._driver.receive_buffer
+        return self._event_loop.receive_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` bytes are at the start of the buffer."""
@@ -94,21 +94,21 @@ class Connection(asyncio.BufferedProtocol):
             return
         is_first = self._record.bytes_received == 0
         self._record.bytes_received += nbytes
-        if is_first and self._is_elsewhere(bytes(self._driver.receive_buffer[:nbytes])):
+        if is_first and self._is_elsewhere(bytes(self._event_loop.receive_buffer[:nbytes])):
             return
         try:
-            self._handler.received(self._driver.receive_buffer[:nbytes])
+            self._handler.received(self._event_loop.receive_buffer[:nbytes])
         except Exception as error:
             self._failed(error)
 
     def _is_elsewhere(self, first: bytes) -> bool:
         """Whether the client speaks another protocol than its port: then that serves it, or it is told and closed."""
         is_amqp = protocol_of(self._listener) in _CARRY_AMQP
-        administration = self._driver.administration if protocol_of(self._listener) == "amqp" else None
+        administration = self._event_loop.administration if protocol_of(self._listener) == "amqp" else None
         if administration is not None and spoken_by(first) is Spoken.HTTP:
             self._leave_to(administration(), first)
             return True
-        answer = refused(first, self._listener, self._driver.context.ports, *((Spoken.AMQP,) if is_amqp else ()))
+        answer = refused(first, self._listener, self._event_loop.context.ports, *((Spoken.AMQP,) if is_amqp else ()))
         if answer is None:
             return False
         if answer:
@@ -159,9 +159,9 @@ class Connection(asyncio.BufferedProtocol):
         handler, self._handler = self._handler, None
         if handler is not None:
             self._guarded(handler.lost, self._failure or reason)
-        self._driver.lost(self)
+        self._event_loop.lost(self)
 
-    # What the driver calls.
+    # What the event loop calls.
 
     @property
     def record(self) -> ConnectionRecord:
@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_closing:
             return
         if not self._pending:
-            self._driver.flush_later(self)
+            self._event_loop.flush_later(self)
         if isinstance(data, _ONE_PIECE):
             self._pending.append(data)
             self._pending_bytes += len(data)
@@ -257,14 +257,14 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
         self._is_closing = True
         self.resume_reading()
-        self._lingers = self._driver.loop.call_later(self._linger_s, self._close)
+        self._lingers = self._event_loop.loop.call_later(self._linger_s, self._close)
 
     @property
     def _linger_s(self) -> float:
-        return self._driver.context.settings.timeouts.linger_s
+        return self._event_loop.context.settings.timeouts.linger_s
 
     def _close(self) -> None:
-        self._lingers = self._driver.loop.call_later(self._linger_s, self._transport.abort)
+        self._lingers = self._event_loop.loop.call_later(self._linger_s, self._transport.abort)
         if self._sends:
             self._ends_when_sent = True
         else:
@@ -287,18 +287,18 @@ class Connection(asyncio.BufferedProtocol):
     def call_soon(self, call: Callable[[], None]) -> None:
         """Make a call at the end of this turn of the loop, or in its next."""
         self.calls_due += 1
-        self._driver.call_soon(functools.partial(self._called, call))
+        self._event_loop.call_soon(functools.partial(self._called, call))
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
         """Make a call in `delay_s`, unless the connection is closed by then; the returned handle cancels it."""
-        return self._driver.loop.call_later(delay_s, self._alive, call).cancel
+        return self._event_loop.loop.call_later(delay_s, self._alive, call).cancel
 
     def run_in_worker(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
         """Run long work in a thread of the pool; `then` gets its result or error in the loop's thread.
 
         It is called even if the connection is gone by then.
         """
-        self._driver.run_in_worker(work, lambda result: self._guarded(then, result))
+        self._event_loop.run_in_worker(work, lambda result: self._guarded(then, result))
 
     def _called(self, call: Callable[[], None]) -> None:
         self.calls_due -= 1
@@ -352,8 +352,8 @@ class Connection(asyncio.BufferedProtocol):
                 return False
             self._sender = Sender(
                 socket.fileno(),
-                self._driver.loop,
-                self._driver.run_in_sender_thread,
+                self._event_loop.loop,
+                self._event_loop.run_in_sender_thread,
                 moved=self._moved,
                 failed=self._not_sent,
             )
@@ -385,7 +385,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _failed(self, error: BaseException) -> None:
         logger.error("%s: the handler failed, the connection is closed", self._record.name, exc_info=error)
-        self._driver.context.connections.totals.failed += 1
+        self._event_loop.context.connections.totals.failed += 1
         self._failure = error if isinstance(error, Exception) else None
         if not self._is_lost:
             self.abort()

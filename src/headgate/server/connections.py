@@ -19,7 +19,7 @@ def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 @dataclass(slots=True)
 class ConnectionRecord:
-    """One connection. The driver fills in the record; the handler fills in `protocol` and `client`."""
+    """One connection. The event loop fills in the record; the handler fills in `protocol` and `client`."""
 
     number: int
     """Counted from 1; 0 for a caller without a connection, such as a request over HTTP."""

@@ -1,4 +1,4 @@
-"""HTTP: console, health, metrics, lists, and users. It runs in the driver's loop and sees the broker as handlers do.
+"""HTTP: console, health, metrics, lists, and users. It runs in the event loop and sees the broker as handlers do.
 
     GET    /                        the console, a page that shows the lists; its files are under /console
     GET    /favicon.ico             its icon
@@ -60,7 +60,7 @@ from headgate.server import management
 from headgate.server.authenticator import ADMINISTRATOR
 from headgate.server.console import console_routes
 from headgate.server.context import ServerContext
-from headgate.server.driver import Driver
+from headgate.server.event_loop import EventLoop
 from headgate.server.management import Management
 from headgate.server.metrics import metrics_text
 from headgate.server.topics import TopicRequest, TopicRequests
@@ -107,26 +107,26 @@ class _RefusedError(Exception):
 class _Request:
     """The caller of a request, for the authenticator."""
 
-    def __init__(self, peer: Peer, driver: Driver) -> None:
+    def __init__(self, peer: Peer, event_loop: EventLoop) -> None:
         self.peer = peer
-        self._driver = driver
+        self._event_loop = event_loop
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        self._driver.call_soon(call)
+        self._event_loop.call_soon(call)
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
-        return self._driver.loop.call_later(delay_s, call).cancel
+        return self._event_loop.loop.call_later(delay_s, call).cancel
 
 
-def site(context: ServerContext, driver: Driver) -> Starlette:
+def site(context: ServerContext, event_loop: EventLoop) -> Starlette:
     """The application of one listener."""
-    return _Site(context, driver).application()
+    return _Site(context, event_loop).application()
 
 
 class _Site:
-    def __init__(self, context: ServerContext, driver: Driver) -> None:
+    def __init__(self, context: ServerContext, event_loop: EventLoop) -> None:
         self._context = context
-        self._driver = driver
+        self._event_loop = event_loop
         self._topics = TopicRequests(context.broker)
         self._management = Management(context)
         self._requests = 0
@@ -323,7 +323,7 @@ class _Site:
             if not answer.done():
                 answer.set_result(result)
 
-        caller = _Request(peer_of(request), self._driver)
+        caller = _Request(peer_of(request), self._event_loop)
         self._context.authenticator.authenticate(caller, credentials, answered)
         result = await answer
         if isinstance(result, AuthenticationError):

@@ -1,4 +1,4 @@
-"""A whole server: lock, listeners, broker, driver and HTTP put together, started and stopped."""
+"""A whole server: lock, listeners, broker, event loop and HTTP put together, started and stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headgate.server.connections import Connections
 from headgate.server.context import Clock, HandlerFactory, ServerContext, SystemClock
 from headgate.server.definitions import apply_definitions, declare_entities, declared_entities, index_settings
 from headgate.server.derived_builder import DerivedBuilder
-from headgate.server.driver import Driver
+from headgate.server.event_loop import EventLoop
 from headgate.server.http import site
 from headgate.server.listener_watch import Listener
 from headgate.server.listening_sockets import ENCRYPTED, MIXED, grpc_context, open_listeners, protocol_of, tls_context
@@ -46,7 +46,7 @@ HANDLERS = {
 """Protocol → its handler, which is imported when the server starts."""
 
 OVER_HTTP = frozenset({"http", "servicebus"})
-"""Protocols over HTTP, without a handler of the driver."""
+"""Protocols over HTTP, without a handler of the event loop."""
 
 OVER_GRPC = "rocketmq"
 """The protocol over gRPC: the handlers of all its connections share one servicer."""
@@ -76,7 +76,7 @@ class Server:
         """Entities besides those of the settings."""
         self._clock = clock or SystemClock()
         self._handlers = handlers
-        self._driver = Driver(asyncio.get_running_loop())
+        self._event_loop = EventLoop(asyncio.get_running_loop())
         self._lock: StreamLock | None = None
         self._http: list[HttpServer] = []
         self._grpc: Servicer | None = None
@@ -112,13 +112,13 @@ class Server:
                 listening.close()
             if broker is not None:
                 broker.close()
-            self._driver.close()
+            self._event_loop.close()
             if self._lock is not None:
                 self._lock.release()
             raise
         self.context = self._make_context(broker)
         self.context.ports.update(ports)
-        self._driver.start(self.context)
+        self._event_loop.start(self.context)
         try:
             await declare_entities(broker, [*declared_entities(self._settings), *self._entities])
         except BaseException:
@@ -130,7 +130,7 @@ class Server:
             # Imports protobuf.
             from headgate.server.rocketmq.grpc import Servicer
 
-            self._grpc = Servicer(self.context, self._driver)
+            self._grpc = Servicer(self.context, self._event_loop)
             handlers[OVER_GRPC] = self._grpc.connection
         for name, listening in sockets.items():
             if protocol_of(name) in OVER_HTTP:
@@ -148,26 +148,26 @@ class Server:
         """Accept no more, write and confirm queued messages, say good-bye, release locks. Takes a bounded time."""
         self.context.is_started = False
         self.context.listeners.close()
-        self._driver.stop_accepting()
+        self._event_loop.stop_accepting()
         if self._derived_builder is not None:
             await self._derived_builder.stop()
         if self._grpc is not None:
             self._grpc.stop()
         await self._until_written()
-        await self._driver.end_connections()
+        await self._event_loop.end_connections()
         await asyncio.gather(*(http.stop() for http in self._http))
         if self._grpc is not None:
             self._grpc.close()
         try:
             self.context.broker.close()
         finally:
-            self._driver.close()
+            self._event_loop.close()
             if self._lock is not None:
                 self._lock.release()
 
     def hurry(self) -> None:
         """Stop without waiting for clients any longer."""
-        self._driver.abort_connections()
+        self._event_loop.abort_connections()
 
     async def _listen(
         self, name: str, factory: HandlerFactory, tls: ssl.SSLContext | None, listening: socket.socket
@@ -177,7 +177,7 @@ class Server:
             assert self._settings.tls is not None
             tls = grpc_context(self._settings.tls)
         encrypted = tls if name in ENCRYPTED or takes_both else None
-        return await self._driver.listen(name, listening, factory, encrypted, takes_plain=takes_both)
+        return await self._event_loop.listen(name, listening, factory, encrypted, takes_plain=takes_both)
 
     def _certificate(self, *, needs_one: bool) -> ssl.SSLContext | None:
         """The TLS context of HTTP: the configured certificate, or else the server's own if it needs one."""
@@ -201,7 +201,7 @@ class Server:
         is_encrypted = name in ENCRYPTED
 
         def amqp() -> Connection:
-            return self._driver.connection(name, handlers["amqp"])
+            return self._event_loop.connection(name, handlers["amqp"])
 
         def first(data: bytes) -> Connection | bytes | None:
             if is_servicebus and spoken_by(data) is Spoken.AMQP:
@@ -209,7 +209,7 @@ class Server:
             return refused(data, name, self.ports, Spoken.HTTP)
 
         http = HttpServer(
-            administration_site(self.context) if is_servicebus else site(self.context, self._driver),
+            administration_site(self.context) if is_servicebus else site(self.context, self._event_loop),
             listening,
             limit_s=self._settings.timeouts.handshake_s,
             encryption=certificate if is_servicebus or is_encrypted else None,
@@ -219,7 +219,7 @@ class Server:
         )
         self._http.append(http)
         if is_servicebus:
-            self._driver.administration = http.connection
+            self._event_loop.administration = http.connection
         await http.start()
         return http
 
@@ -244,9 +244,9 @@ class Server:
             now_ms=self._clock.now_ms,
             cpu_ns=time.thread_time_ns,
             settings=settings,
-            wake=self._driver.wake,
-            run_in_worker=self._driver.run_in_worker,
-            run_in_background=self._driver.run_in_background,
+            wake=self._event_loop.wake,
+            run_in_worker=self._event_loop.run_in_worker,
+            run_in_background=self._event_loop.run_in_background,
         )
 
     def _make_context(self, broker: Broker) -> ServerContext:
@@ -256,7 +256,7 @@ class Server:
             self._settings,
             self._clock,
             connections=connections,
-            run_in_thread=self._driver.run_in_login_thread,
+            run_in_thread=self._event_loop.run_in_login_thread,
         )
         return ServerContext(broker, self._settings, self._clock, authenticator, connections)
 

@@ -1,4 +1,4 @@
-"""The interface between the driver and the handlers of protocols, in both directions. No asyncio here.
+"""The interface between the event loop and the handlers of protocols, in both directions. No asyncio here.
 
 All calls are made in the thread of the event loop, one at a time.
 """

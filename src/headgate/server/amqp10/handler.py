@@ -125,7 +125,7 @@ class Amqp10Handler:
         """Make a call in `delay_s`, unless the connection has ended by then; the returned handle cancels it."""
         return self._transport.call_later(delay_s, call)
 
-    # What the driver calls
+    # What the event loop calls
 
     def received(self, data: memoryview) -> None:
         """Bytes from the peer; `data` is valid only during the call."""
@@ -293,7 +293,7 @@ class Amqp10Handler:
         if isinstance(user, AuthenticationError):
             self._refuse_login()
             return
-        # Also for a client that is no user: the driver ends connections without a login in time.
+        # Also for a client that is no user: the event loop ends connections without a login in time.
         self.user = self.context.connections.of(self._transport).user = user
         self._logged_in_s = self.context.clock.monotonic_s()
         self._connection.send_outcome(SaslCode.OK)

@@ -69,7 +69,7 @@ class StreamHandler:
             ProtocolViolation: self._violated,
         }
 
-    # What the driver calls.
+    # What the event loop calls.
 
     def received(self, data: memoryview) -> None:
         """Bytes from the client."""

@@ -168,7 +168,7 @@ class GrpcHandler:
             self._wants_room.append(waiting)
             await waiting
 
-    # what the driver calls
+    # what the event loop calls
 
     def received(self, data: memoryview) -> None:
         """Bytes from the peer."""

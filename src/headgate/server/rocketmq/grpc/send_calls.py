@@ -24,7 +24,7 @@ from headgate.protocols.rocketmq.grpc import (
 )
 from headgate.protocols.rocketmq.grpc import messages as pb
 from headgate.server.context import ServerContext
-from headgate.server.driver import Driver
+from headgate.server.event_loop import EventLoop
 from headgate.server.rocketmq.grpc.broker_answers import Answer
 from headgate.server.rocketmq.grpc.clients import GrpcClient
 from headgate.server.rocketmq.grpc.resources import Resources, accepted_types
@@ -36,9 +36,9 @@ _SEPARATOR = "/"
 class SendCalls:
     """Serves producers."""
 
-    def __init__(self, context: ServerContext, driver: Driver, resources: Resources) -> None:
+    def __init__(self, context: ServerContext, event_loop: EventLoop, resources: Resources) -> None:
         self._context = context
-        self._driver = driver
+        self._event_loop = event_loop
         self._resources = resources
         self._limits = GrpcLimits(Limits(body_bytes=context.settings.rocketmq.message_size_bytes))
         self._turn = 0
@@ -100,7 +100,7 @@ class SendCalls:
         if not self._turn_has_begun:
             self._turn_has_begun = True
             self._turn += 1
-            self._driver.call_soon(self._end_turn)
+            self._event_loop.call_soon(self._end_turn)
         return self._turn % queues
 
     def _end_turn(self) -> None:

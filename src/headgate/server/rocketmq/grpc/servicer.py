@@ -18,7 +18,7 @@ from headgate.protocols.rocketmq import Status, refused
 from headgate.protocols.rocketmq.grpc import messages as pb
 from headgate.protocols.rocketmq.grpc import parsed, status_of
 from headgate.server.context import ServerContext
-from headgate.server.driver import Driver
+from headgate.server.event_loop import EventLoop
 from headgate.server.rocketmq.grpc.access import identify
 from headgate.server.rocketmq.grpc.calls import CallRefusedError, GrpcCall, GrpcHandler
 from headgate.server.rocketmq.grpc.clients import Clients, GrpcClient
@@ -42,13 +42,13 @@ logger = logging.getLogger("headgate.server.rocketmq")
 class Servicer:
     """Serves the calls of one server, on all its connections."""
 
-    def __init__(self, context: ServerContext, driver: Driver) -> None:
+    def __init__(self, context: ServerContext, event_loop: EventLoop) -> None:
         self._context = context
-        self._driver = driver
+        self._event_loop = event_loop
         self._calls = 0
         self.clients = Clients(context)
         resources, filters = Resources(context), GroupFilters(context.settings)
-        self._send_calls = SendCalls(context, driver, resources)
+        self._send_calls = SendCalls(context, event_loop, resources)
         self._receive_calls = ReceiveCalls(context, resources, filters)
         self._settlement_calls = SettlementCalls(context, resources)
         self._telemetry = Telemetry(context, resources, filters, self.clients)
@@ -74,7 +74,7 @@ class Servicer:
             else:
                 serve = functools.partial(self._unary, method, served.get(method.name, _not_served))
             self._methods[f"/{pb.SERVICE}/{method.name}"] = serve
-        self._timer = driver.loop.call_later(_TICK_S, self._tick)
+        self._timer = event_loop.loop.call_later(_TICK_S, self._tick)
 
     def connection(self, transport: Transport, context: ServerContext) -> GrpcHandler:
         """The handler of an accepted connection."""
@@ -93,7 +93,7 @@ class Servicer:
         self.clients.close()
 
     def _tick(self) -> None:
-        self._timer = self._driver.loop.call_later(_TICK_S, self._tick)
+        self._timer = self._event_loop.loop.call_later(_TICK_S, self._tick)
         self.clients.tick()
 
     # calls

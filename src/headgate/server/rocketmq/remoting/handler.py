@@ -101,7 +101,7 @@ class RemotingHandler:
             **{code: self._with_session(call) for code, call in self._queries.requests.items()},
         }
 
-    # what the driver calls
+    # what the event loop calls
 
     def received(self, data: memoryview) -> None:
         """Bytes of the client."""

@@ -15,7 +15,7 @@ import pytest
 
 from headgate.server.connections import Connections
 from headgate.server.context import ServerContext, SystemClock
-from headgate.server.driver import Driver
+from headgate.server.event_loop import EventLoop
 from headgate.server.process import new_loop
 from headgate.server.settings import ServerSettings
 from headgate.server.transport import Handler, Transport
@@ -104,7 +104,7 @@ class Echo:
 
 
 class Running:
-    """A driver with one listener whose loop runs in a thread."""
+    """A event loop with one listener whose loop runs in a thread."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, make: Callable[[Transport, ServerContext], Handler], **settings: Any
@@ -122,13 +122,13 @@ class Running:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(LIMIT_S)
 
     async def start(self) -> int:
-        self.driver = Driver(self.loop)
+        self.event_loop = EventLoop(self.loop)
         self.connections = Connections()
-        self.driver.start(
+        self.event_loop.start(
             ServerContext(cast(Any, self.broker), self.settings, SystemClock(), cast(Any, None), self.connections)
         )
         listening = socket.create_server(("127.0.0.1", 0))
-        await self.driver.listen("stream", listening, self.make_handler)
+        await self.event_loop.listen("stream", listening, self.make_handler)
         return int(listening.getsockname()[1])
 
     def make_handler(self, transport: Transport, context: ServerContext) -> Handler:
@@ -149,13 +149,13 @@ class Running:
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), LIMIT_S)
 
-    async def stop_driver(self) -> None:
-        self.driver.stop_accepting()
-        await self.driver.end_connections()
-        self.driver.close()
+    async def stop_event_loop(self) -> None:
+        self.event_loop.stop_accepting()
+        await self.event_loop.end_connections()
+        self.event_loop.close()
 
     def stop(self) -> None:
-        self.wait(self.stop_driver())
+        self.wait(self.stop_event_loop())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(LIMIT_S)
         self.loop.close()
@@ -342,9 +342,9 @@ def test_the_broker_writes_in_the_turn_in_which_it_is_woken_once(running: Runnin
     done = threading.Event()
 
     def wake() -> None:
-        running.driver.wake()
-        running.driver.wake()
-        running.driver.call_soon(done.set)
+        running.event_loop.wake()
+        running.event_loop.wake()
+        running.event_loop.call_soon(done.set)
 
     running.loop.call_soon_threadsafe(wake)
     assert done.wait(LIMIT_S) and running.broker.written == 1
@@ -442,23 +442,23 @@ def test_stopping_ends_those_that_do_not_leave(loop: asyncio.AbstractEventLoop) 
 
 
 class Stepped:
-    """A driver whose loop and clock the test moves."""
+    """A event loop whose loop and clock the test moves."""
 
     def __init__(self) -> None:
         self.loop = SteppedLoop()
         self.broker = FakeBroker()
-        self.driver = Driver(cast(Any, self.loop))
+        self.event_loop = EventLoop(cast(Any, self.loop))
         clock, settings = self.loop.clock, ServerSettings()
-        self.driver.start(ServerContext(cast(Any, self.broker), settings, clock, cast(Any, None), Connections()))
+        self.event_loop.start(ServerContext(cast(Any, self.broker), settings, clock, cast(Any, None), Connections()))
 
     def connection(self, protocol: str) -> Any:
         """One that notes nothing but its protocol."""
         return mock.Mock(record=mock.Mock(protocol=protocol))
 
 
-def test_a_driver_that_has_nothing_to_do_sleeps() -> None:
+def test_an_event_loop_that_has_nothing_to_do_sleeps() -> None:
     stepped = Stepped()
-    stepped.driver.wake()
+    stepped.event_loop.wake()
     stepped.loop.step()
     assert stepped.broker.written == 1
     assert not stepped.loop.calls

@@ -1,4 +1,4 @@
-"""The one driver: a loop, its turns, threads for long work, and the connections of all listeners.
+"""The one event loop: its turns, threads for long work, and the connections of all listeners.
 
 Each turn of the loop ends in this order: the broker writes the published messages, connections without a due call get
 their confirms, the calls that handlers asked for are made, topics decide, settle and deliver, and the output of the
@@ -36,12 +36,12 @@ _HANDLER_TICK_S = 0.5
 _BACKLOG = 1024
 _BACKGROUND_NICENESS = 10
 _ABORT_S = 1.0
-"""After this time the driver stops waiting for aborted connections."""
+"""After this time the event loop stops waiting for aborted connections."""
 
 logger = logging.getLogger("headgate.server")
 
 
-class Driver:
+class EventLoop:
     """Serves the connections of its listeners. All methods belong to the loop's thread.
 
     It is made before its context, because the broker needs `wake`; `start` gets the context.
@@ -106,7 +106,7 @@ class Driver:
         return listener
 
     def connection(self, name: str, factory: HandlerFactory) -> Connection:
-        """The protocol for a client of a listener; the driver counts it once it has its transport."""
+        """The protocol for a client of a listener; the event loop counts it once it has its transport."""
         return Connection(self, name, factory)
 
     def stop_accepting(self) -> None:
@@ -129,7 +129,7 @@ class Driver:
             connection.abort()
 
     def close(self) -> None:
-        """End threads and regular calls; the driver's last call."""
+        """End threads and regular calls; the event loop's last call."""
         for timer in self._timers.values():
             timer.cancel()
         for pool in (self._workers, self._background, self._login_thread):

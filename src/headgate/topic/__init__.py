@@ -2,7 +2,7 @@
 
 Hides how rules are written down (`rule`), when a topic is valid (`model`, `limits`, `settings`, `forwarding`), from
 which offset each rule is in force and how that survives a crash (`history`, `journal`, `editor`, `rules_in_force`), how
-a batch of messages becomes copies (`router`, `copies`), and the folders of all of it (`places`).
+a batch of messages becomes copies (`router`, `copies`), and the folders of all of it (`folders`).
 """
 
 from typing import TYPE_CHECKING
@@ -20,6 +20,20 @@ if TYPE_CHECKING:
         remove_topic,
         topic_stream,
         topics_forwarding_to,
+    )
+    from headgate.topic.folders import (
+        DEAD_LETTER_QUEUE,
+        QUEUE_SUBSCRIPTION,
+        QUEUE_VIEW,
+        WAITING_NAME,
+        SubscriptionName,
+        dead_letters_folder,
+        deferred_folder,
+        postings_folder,
+        state_folders,
+        subscription_folder,
+        view_key,
+        waiting_folder,
     )
     from headgate.topic.forwarding import forward_order
     from headgate.topic.history import RuleHistory, RulesInForce
@@ -40,20 +54,6 @@ if TYPE_CHECKING:
         origin_of,
         with_origin,
         with_properties,
-    )
-    from headgate.topic.places import (
-        DEAD_LETTER_QUEUE,
-        QUEUE_SUBSCRIPTION,
-        QUEUE_VIEW,
-        WAITING_NAME,
-        SubscriptionName,
-        dead_letters_folder,
-        deferred_folder,
-        postings_folder,
-        state_folders,
-        subscription_folder,
-        view_key,
-        waiting_folder,
     )
     from headgate.topic.record import (
         AddRule,

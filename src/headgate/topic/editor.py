@@ -42,11 +42,11 @@ from headgate.log import (
 )
 from headgate.topic import model
 from headgate.topic import record as r
+from headgate.topic.folders import QUEUE_SUBSCRIPTION, state_folders
 from headgate.topic.forwarding import check_no_loop, forward_targets, target_not_found
 from headgate.topic.history import RuleHistory
 from headgate.topic.journal import JOURNAL_NAME, JournalEnd, append_line, read_lines, write_head
 from headgate.topic.limits import DEFAULT_LIMITS, TopicLimits
-from headgate.topic.places import QUEUE_SUBSCRIPTION, state_folders
 from headgate.topic.rule import Rule
 from headgate.topic.settings import (
     DEFAULT_SETTINGS,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 
 from headgate.errors import RuleError, RuleExistsError, RuleLimitError
+from headgate.topic.folders import QUEUE_SUBSCRIPTION
 from headgate.topic.limits import DEFAULT_LIMITS, TopicLimits
-from headgate.topic.places import QUEUE_SUBSCRIPTION
 from headgate.topic.rule import DEFAULT_RULE_NAME, Rule, RuleDefinition, default_rule
 from headgate.topic.settings import DEFAULT_SETTINGS, SubscriptionSettings
 

@@ -25,7 +25,7 @@ from headgate.topic.decisions.open_block import OpenBlock
 from headgate.topic.decisions.rule_states import EVALUATOR, RuleStates, from_offset
 from headgate.topic.decisions.runs import CopyRuns, Int64Array
 from headgate.topic.decisions.source import Source
-from headgate.topic.places import postings_folder
+from headgate.topic.folders import postings_folder
 from headgate.topic.rules_in_force import FollowedHistory
 
 _STREAM_NAME = "postings"

@@ -26,7 +26,8 @@ from headgate.spark.server_staging import (
     read_messages,
     undecided,
 )
-from headgate.spark.sink import StagedRows, sink_for
+from headgate.spark.sink import sink_for
+from headgate.spark.target import StagedRows
 
 from ..client.fake_server import FakeServer, fake_server
 

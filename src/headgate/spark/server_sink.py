@@ -30,8 +30,7 @@ from headgate.spark.server_staging import (
     read_messages,
     undecided,
 )
-from headgate.spark.sink import StagedRows
-from headgate.spark.target import warn_without_value
+from headgate.spark.target import StagedRows, warn_without_value
 from headgate.spark.values import ValueSource, value_source
 
 if TYPE_CHECKING:

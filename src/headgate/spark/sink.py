@@ -23,27 +23,15 @@ from headgate.spark.counters import record_counters
 from headgate.spark.interpreter import keep_imports
 from headgate.spark.option_declarations import COLUMNS
 from headgate.spark.options import SinkOptions
-from headgate.spark.target import WAIT, Target, open_target
+from headgate.spark.target import WAIT, StagedRows, Target, open_target
 from headgate.spark.values import ValueSource, value_source
 from headgate.spark.worker_errors import told_briefly
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.spark.server_staging import StagedMessages
-
 _IGNORED_COLUMNS = ("offset", "timestamp", "filter_value")
 """Columns of a stream that a message does not hold: a row read from one stream may be written to another."""
-
-
-@dataclass(slots=True)
-class StagedRows(WriterCommitMessage):
-    """The staged rows of one task for `query`; `without_value` counts messages without filter value."""
-
-    partition: int
-    query: str
-    staged: StagedChunks | StagedMessages | None
-    without_value: int
 
 
 class Sink(Protocol):

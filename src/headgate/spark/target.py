@@ -1,4 +1,4 @@
-"""The stream that a write goes to, as its tasks have to know it."""
+"""The stream that a write goes to, as its tasks have to know it, and what they give back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import WriterCommitMessage
 
 from headgate import clock
 from headgate.derived.columns import ddl_of, declaration_of, declare_columns, extended
@@ -29,8 +31,21 @@ from headgate.log import (
 from headgate.log.format import Compression
 from headgate.spark.options import SinkOptions
 
+if TYPE_CHECKING:
+    from headgate.spark.server_staging import StagedMessages
+
 WAIT = clock.patient(30.0)
 """Seconds to wait for other writers of a stream: a server releases it ten seconds after the last publish."""
+
+
+@dataclass(slots=True)
+class StagedRows(WriterCommitMessage):
+    """The staged rows of one task for `query`; `without_value` counts messages without filter value."""
+
+    partition: int
+    query: str
+    staged: StagedChunks | StagedMessages | None
+    without_value: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import faces
 import pytest
 
 PROJECT = Path(__file__).parent.parent
@@ -132,6 +133,52 @@ def test_layers_hold() -> None:
         cwd=PROJECT,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def _imported_when_it_runs(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Modules and names that a tree imports, at its head or in a function, but not for type checkers alone."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ImportFrom) and (child.module or "").startswith("headgate."):
+            yield from ((str(child.module), alias.name) for alias in child.names)
+        elif isinstance(child, ast.stmt) and not (
+            isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        ):
+            yield from _imported_when_it_runs(child)
+
+
+@pytest.mark.slow
+def test_modules_do_not_need_each_other_in_a_circle() -> None:
+    """An import inside a function hides a circle from Python, not from a reader."""
+    sources = faces.Sources(faces.SOURCE)
+    homes = {
+        (package, alias.asname or alias.name): str(node.module)
+        for package, path in sources.paths.items()
+        if path.stem == "__init__"
+        for node in ast.walk(sources.trees[package])
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}.")
+        for alias in node.names
+    }
+
+    def home(module: str, name: str) -> str:
+        if (module, name) in homes:
+            return home(homes[module, name], name)
+        return f"{module}.{name}" if f"{module}.{name}" in sources.paths else module
+
+    needed = {
+        module: {home(*imported) for imported in _imported_when_it_runs(sources.trees[module])} - {module}
+        for module, path in sources.paths.items()
+        if path.stem != "__init__"
+    }
+    # `Filter.explain` is there for users; a suffix lies where it costs no import of pyarrow.
+    needed["headgate.evaluate.filter"] -= {"headgate.evaluate.explain"}
+    needed["headgate.derived.columns.files"] -= {"headgate.derived.columns.answers"}
+    while leaves := [module for module, needs in needed.items() if not needs & needed.keys()]:
+        for module in leaves:
+            del needed[module]
+    circles = set(needed)
+    while ends := [module for module in circles if not any(module in needed[other] for other in circles)]:
+        circles.difference_update(ends)
+    assert sorted(circles) == []
 
 
 def test_every_package_says_what_it_hides() -> None:

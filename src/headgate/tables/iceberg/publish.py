@@ -10,8 +10,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from headgate.derived.columns import declaration_of
 from headgate.errors import PreconditionFailedError, SinkError
@@ -25,6 +24,7 @@ from headgate.tables.iceberg.catalog import (
     identifier_of,
     shown,
 )
+from headgate.tables.iceberg.report import PublishReport, Retain
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -32,24 +32,6 @@ if TYPE_CHECKING:
 
 _TRIES = 10
 """How often all is found out again because another program changed the table meanwhile."""
-
-Retain: TypeAlias = Literal["log", "forever"]
-"""Whether rows leave the table when the log and the column files no longer have them."""
-
-
-@dataclass(slots=True)
-class PublishReport:
-    """Counts of one pass: segments and rows added, segments replaced by files of a newer declaration, data files that
-    left the table with their segments, expired snapshots, deleted files."""
-
-    table: str
-    location: str
-    segments: int = 0
-    rows: int = 0
-    replaced: int = 0
-    removed: int = 0
-    expired: int = 0
-    deleted_files: int = 0
 
 
 def publish_table(

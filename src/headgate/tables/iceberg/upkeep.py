@@ -22,7 +22,7 @@ from headgate.tables.iceberg.catalog import (
 )
 from headgate.tables.iceberg.files import data_file_of, data_files, last_offset, location_of, segment_and_content, store
 from headgate.tables.iceberg.offsets import OffsetRanges
-from headgate.tables.iceberg.publish import PublishReport, Retain
+from headgate.tables.iceberg.report import PublishReport, Retain
 from headgate.tables.iceberg.retention import age_of_old_ms, expire, remove_below
 from headgate.tables.iceberg.schema import evolve
 from headgate.tables.iceberg.waste import Waste

@@ -177,7 +177,8 @@ class StreamGroups:
     @property
     def broken_by(self) -> HeadgateError | None:
         """Why its ledger has to be opened again; None where it need not."""
-        return self.consumption.trouble if self.consumption.ledger.is_broken else None
+        trouble = self.consumption.trouble
+        return trouble if trouble is not None and self.consumption.ledger.is_broken else None
 
     # ending
 

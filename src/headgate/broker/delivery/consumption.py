@@ -184,7 +184,10 @@ class Consumption:
         """Write changes down, then answer; whether both are done. If a worker writes, answers come in a later turn."""
         if self._commit is not None:
             return False
-        commit = _Commit(self.ledger.begin(now_ms), self._answers, self._given)
+        write = self.ledger.begin(now_ms)
+        if write is None and self.trouble is None and not self._answers and not self._given:
+            return True
+        commit = _Commit(write, self._answers, self._given)
         self._answers, self._given = [], []
         if self._worker is None or self._is_stopping or commit.write is None:
             commit.run()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,7 @@ _HOLES_A_TURN = 256
 """Limit: ranges without copies that one search passes."""
 
 _RUNS_COUNTED = 1 << 20
+_wanted = attrgetter("wanted")
 
 TTL_EXPIRED = "TTLExpiredException"
 
@@ -160,7 +162,7 @@ class Dispatcher(Leases[Receiver]):
     @property
     def is_wanted(self) -> bool:
         """Whether a receiver waits for copies."""
-        return any(self.waits(receiver) for receiver in self.receivers)
+        return any(map(_wanted, self.receivers))
 
     def arrived(self, count: int, start: int, stop: int) -> None:
         """`count` copies were decided from `start` to `stop`. Copies looked at before a restart are not new."""
@@ -220,7 +222,7 @@ class Dispatcher(Leases[Receiver]):
         return may_have_more
 
     def _claim(self, now_ms: int) -> bool:
-        wanted = sum([receiver.wanted for receiver in self.receivers])
+        wanted = sum(map(_wanted, self.receivers))
         if not (wanted and self._may_have_more):
             return False
         available = self._available(min(wanted, COPIES_A_TURN))

@@ -58,6 +58,8 @@ class Scheduler:
 
     def turn(self) -> None:
         """Store requested messages, publish due ones; before the turn of the topics, which decide these."""
+        if not self._touched:
+            return
         touched, self._touched = self._touched, {}
         now_ms = self._environment.now_ms()
         try:

@@ -133,6 +133,11 @@ class SessionDispatcher(Dispatcher):
         receiver.locked(session, lock, until_ms)
         self._consumption.answer(receiver.accept, [])
 
+    @property
+    def is_wanted(self) -> bool:
+        """See `ViewDispatcher`."""
+        return any(self.waits(receiver) for receiver in self.receivers)
+
     def waits(self, receiver: Receiver) -> bool:
         """Whether a receiver waits for copies, or for a session."""
         return receiver.wanted > 0 or (isinstance(receiver, SessionReceiver) and receiver.session is None)

@@ -614,7 +614,8 @@ class BrokerTopic:
         if not self._topic_decider.is_busy:
             self._follow_decider()
             if self.consumption.takes_more:
-                self._forward_available(now_ms)
+                if self._subscriptions.forwarding:
+                    self._forward_available(now_ms)
                 self._sweep.turn(now_ms)
             self.consumption.dispatch(now_ms)
         self.consumption.commit(now_ms)
@@ -623,13 +624,15 @@ class BrokerTopic:
         if self.consumption.trouble is None and not self._topic_decider.is_busy and self._mover.carry_out(now_ms):
             self._touch()
             self.consumption.commit(now_ms)
-        self._give_deferred(now_ms)
+        if self._asked_deferred:
+            self._give_deferred(now_ms)
         self._subqueues.turn(now_ms)
 
     @property
     def broken_by(self) -> HeadgateError | None:
         """Why its ledger has to be opened again; None where it need not."""
-        return self.consumption.trouble if self.consumption.ledger.is_broken else None
+        trouble = self.consumption.trouble
+        return trouble if trouble is not None and self.consumption.ledger.is_broken else None
 
     def _decide(self, now_ms: int) -> None:
         self._topic_decider.decide(now_ms, has_new_rules=bool(self._changed))

@@ -108,7 +108,7 @@ class TopicDecider:
         """Run a step, here or in a worker, if there are messages to decide or new rules."""
         if self.is_busy or self._trouble.rests(now_ms):
             return
-        left = self._stream.next_offset - self.decider.next_offset
+        left = self._stream.next_offset - self.decided_until
         if not left and not has_new_rules and not self.decider.postings.has_unverified:
             return
         # The cost of new rules is unknown, so a worker pays it, not the loop.

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from brokers import Answers, Background, batch, publish, stored
 from examples import examples
 from headgate.broker import duplicates as duplicates_module
+from headgate.broker import message_id_read
 from headgate.broker.duplicates import RecentIds, digests_of
 from headgate.broker.publishing import WriteJob
 from headgate.errors import (
@@ -162,7 +163,7 @@ def test_many_ids_are_read_by_a_worker_while_messages_wait(lab: Lab, monkeypatch
     lab.publish(*map(message, range(20)))
     worker = lab.worker = Background()
     lab.restart()
-    monkeypatch.setattr(duplicates_module, "LONG_READ", 10)
+    monkeypatch.setattr(message_id_read, "LONG_READ", 10)
     answers = Answers()
     lab.session.publisher("orders").publish(batch([message(7), message(20)], answers.to("b")))
     lab.turn()

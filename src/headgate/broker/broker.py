@@ -27,12 +27,12 @@ from headgate.broker.consumer_groups import (
 )
 from headgate.broker.consumers import Consumers
 from headgate.broker.damage import is_damage
-from headgate.broker.duplicates import ReadIds
 from headgate.broker.entities import Entities
 from headgate.broker.environment import Environment, RunInWorker, Workers, run_here
 from headgate.broker.exchanges import Exchanges
 from headgate.broker.keys import KEYS_NAME, AccessKeys
 from headgate.broker.match_indexes import IndexLag, MatchIndexes
+from headgate.broker.message_id_read import ReadIds
 from headgate.broker.message_topics import MessageTopics
 from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.publishing import WriteJob, refuse

@@ -46,7 +46,6 @@ from headgate.scan.engine import ReadingEngine
 from headgate.scan.fetch import AppendedChunks
 
 if TYPE_CHECKING:
-    from headgate.broker.consumers import Consumer
     from headgate.broker.duplicates import RecentIds
 
 WRITER_IDLE_MS = 10_000
@@ -68,6 +67,21 @@ class StreamReader(Protocol):
 
     def close(self) -> None:
         """The stream was deleted, or the session ends; again is harmless. Calls `remove_reader`."""
+
+
+class CountedReader(Protocol):
+    """What lists count of a consumer."""
+
+    delivered_messages: int
+    delivered_bytes: int
+
+    @property
+    def lost(self) -> int:
+        """Messages deleted by retention before it came to them."""
+
+    @property
+    def counters(self) -> ScanCounters:
+        """Messages examined, skipped and kept."""
 
 
 @dataclass(slots=True)
@@ -105,14 +119,14 @@ class ReadingCounters:
     scan: ScanCounters = field(default_factory=ScanCounters)
 
     @staticmethod
-    def of(consumers: Iterable[Consumer]) -> ReadingCounters:
+    def of(consumers: Iterable[CountedReader]) -> ReadingCounters:
         """The sum over some consumers."""
         read = ReadingCounters()
         for consumer in consumers:
             read.add(consumer)
         return read
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: CountedReader) -> None:
         """Add the counts of one consumer."""
         self.consumers += 1
         self.delivered_messages += consumer.delivered_messages
@@ -265,7 +279,7 @@ class BrokerStream:
             _, newest, size = self._sealed
             return size + newest.size_bytes()
 
-    def reading(self, consumers: Iterable[Consumer]) -> ReadingCounters:
+    def reading(self, consumers: Iterable[CountedReader]) -> ReadingCounters:
         """The counts of the given consumers and of all that have ended."""
         read = ReadingCounters.of(consumers)
         read.include(self.ended)

@@ -54,7 +54,7 @@ def ids_of(root: Path, name: str = "orders") -> list[object]:
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
     lab = Lab(tmp_path)
-    lab.broker.create_topic("orders", settings=DETECTING)
+    lab.broker.topics.create("orders", settings=DETECTING)
     yield lab
     lab.broker.close()
 
@@ -205,17 +205,17 @@ def test_the_window_may_change_and_the_rest_may_not(lab: Lab) -> None:
 
 
 def test_a_stream_without_detection_and_one_that_is_plain_again_keep_everything(lab: Lab) -> None:
-    lab.broker.create_topic("plain")
+    lab.broker.topics.create("plain")
     plain = lab.session.publisher("plain")
     assert publish(lab.broker, plain, [message(1), message(1)]) is None
     lab.publish(message(1), message(1))
-    lab.broker.remove_topic("orders")
+    lab.broker.topics.remove("orders")
     assert publish(lab.broker, lab.session.publisher("orders"), [message(1)]) is None
     assert (ids_of(lab.root, "plain"), ids_of(lab.root)) == (["1", "1"], ["1", "1"])
 
 
 def test_copies_that_are_forwarded_are_looked_at_there(lab: Lab) -> None:
-    lab.broker.create_topic("source")
+    lab.broker.topics.create("source")
     lab.change(
         CreateSubscription("a", forward_to="orders"),
         AddRule("a", RuleDefinition("A", sql="1=1")),
@@ -300,8 +300,8 @@ def test_another_process_that_has_the_topic_changes_nothing(lab: Lab) -> None:
 
 
 def test_retention_keeps_the_window_and_does_not_count_it(lab: Lab) -> None:
-    lab.broker.delete_stream(lab.broker.catalogue.get("orders"))
-    lab.broker.create_topic("orders", TopicLimits(unsettled_bytes=500), settings=DETECTING)
+    lab.broker.streams.delete(lab.broker.catalogue.get("orders"))
+    lab.broker.topics.create("orders", TopicLimits(unsettled_bytes=500), settings=DETECTING)
     for number in range(20):
         lab.publish(message(number, b"x" * 100))
         lab.turn(after_ms=2_000)
@@ -351,7 +351,7 @@ def test_any_walk_stores_what_the_rule_says(steps: list[tuple[str, list[int], in
     model = _Model()
     with quick_folder() as folder:
         lab = Lab(Path(folder))
-        lab.broker.create_topic("orders", settings=DETECTING)
+        lab.broker.topics.create("orders", settings=DETECTING)
         for what, numbers, after_ms in steps:
             lab.turn(after_ms=after_ms)
             if what == "restart":

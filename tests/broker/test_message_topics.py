@@ -60,7 +60,7 @@ def test_a_topic_that_is_made_has_queues_in_order_and_its_kinds_survive_a_restar
 
 def test_what_is_refused_leaves_nothing(broker: Broker) -> None:
     topics = broker.message_topics
-    broker.declare_stream("orders-2", {"max-age": "7D"})
+    broker.streams.declare("orders-2", {"max-age": "7D"})
     for queues, accepts in ((4, ALL), (0, ALL), (1_025, ALL), (1, frozenset[MessageKind]())):
         with pytest.raises((ResourceExistsError, PreconditionFailedError)):
             topics.create("orders", queues, accepts)
@@ -70,12 +70,12 @@ def test_what_is_refused_leaves_nothing(broker: Broker) -> None:
 
 
 def test_what_is_left_of_a_process_that_died_making_a_topic_becomes_part_of_it(broker: Broker) -> None:
-    broker.declare_stream("orders-1", {})
+    broker.streams.declare("orders-1", {})
     topics = broker.message_topics
     assert len(topics.create("orders", 2).streams) == 2
-    broker.declare_stream("orders-3", {})
+    broker.streams.declare("orders-3", {})
     assert topics.change("orders", queues=4).streams[3] == "orders-3" and topics.names() == ["orders"]
-    broker.declare_stream("audit-0", {})
+    broker.streams.declare("audit-0", {})
     publisher = broker.open_session("guest", protocol="test", connection="1").publisher("audit-0")
     assert publish(broker, publisher, [Message(b"x").encode()]) is None
     with pytest.raises(ResourceExistsError):
@@ -94,7 +94,7 @@ def test_a_topic_gets_more_queues_like_those_it_has_and_other_kinds(broker: Brok
     assert open_broker(broker.root).message_topics.get("orders") == changed
     assert topics.change("orders", accepts=ALL).accepts == ALL
     assert topics.change("orders", queues=3) == topics.get("orders")
-    broker.declare_stream("audit", {})
+    broker.streams.declare("audit", {})
     for name, queues in (("orders", 2), ("audit", 2)):
         with pytest.raises(PreconditionFailedError):
             topics.change(name, queues=queues)

@@ -19,7 +19,7 @@ QUEUES = ("a", "b", "c")
 def broker(tmp_path: Path) -> Broker:
     broker = open_broker(tmp_path)
     for name in QUEUES:
-        broker.declare_stream(name, {})
+        broker.streams.declare(name, {})
     return broker
 
 
@@ -44,17 +44,17 @@ def test_the_number_of_a_deleted_stream_is_nobody_s_until_all_were_used(
     monkeypatch.setattr("headgate.broker.queue_numbers.MAX_NUMBER", 4)
     first = numbers(broker)
     for _ in range(2):
-        broker.delete_stream(broker.catalogue.get("a"))
-        broker.declare_stream("a", {})
+        broker.streams.delete(broker.catalogue.get("a"))
+        broker.streams.declare("a", {})
         assert broker.queue_numbers.find(first[0]) is None
         assert open_broker(broker.root).queue_numbers.find(first[0]) is None, "a restart, without a clean stop"
         second = numbers(broker)
         assert second[1:] == first[1:]
         assert second[0] not in first
         first = second
-    broker.declare_stream("d", {})
+    broker.streams.declare("d", {})
     assert broker.queue_numbers.of(broker.catalogue.get("d")) > 0
-    broker.declare_stream("e", {})
+    broker.streams.declare("e", {})
     assert broker.queue_numbers.of(broker.catalogue.get("e")) == 0, "all are in use"
 
 

@@ -24,7 +24,7 @@ ARGUMENTS = {"stream-max-segment-size-bytes": 1000, "max-length-bytes": 2500, "s
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
     with running_server(tmp_path) as running:
-        running.call(lambda: running.context.broker.declare_stream("short", ARGUMENTS))
+        running.call(lambda: running.context.broker.streams.declare("short", ARGUMENTS))
         publish(running, 20)
         yield running
 

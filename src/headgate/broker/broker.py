@@ -9,16 +9,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import shutil
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from headgate.broker.arguments import changed_arguments
 from headgate.broker.backlog import Backlog
-from headgate.broker.catalogue import Catalogue, Declared
+from headgate.broker.catalogue import Catalogue
 from headgate.broker.consumer_groups import (
     ConsumerGroups,
     DeadLetterStreams,
@@ -28,37 +24,26 @@ from headgate.broker.consumer_groups import (
 from headgate.broker.consumers import Consumers
 from headgate.broker.damage import is_damage
 from headgate.broker.entities import Entities
-from headgate.broker.environment import Environment, RunInWorker, Workers, run_here
+from headgate.broker.environment import Environment, RunInWorker, Workers
 from headgate.broker.exchanges import Exchanges
 from headgate.broker.keys import KEYS_NAME, AccessKeys
 from headgate.broker.match_indexes import IndexLag, MatchIndexes
-from headgate.broker.message_id_read import ReadIds
 from headgate.broker.message_topics import MessageTopics
-from headgate.broker.publishers import Publisher, Queued
-from headgate.broker.publishing import WriteJob, refuse
+from headgate.broker.publishers import Publisher
+from headgate.broker.publishing import refuse
 from headgate.broker.queue_numbers import QueueNumbers
 from headgate.broker.replies import ReplyQueues
 from headgate.broker.settings import BrokerSettings
 from headgate.broker.single_active import SharedName
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
-from headgate.broker.targets import CheckTarget, any_target, check_targets
+from headgate.broker.stream_writes import StreamWrites
+from headgate.broker.streams import BrokerCounters, Streams
 from headgate.broker.timing import is_over
-from headgate.broker.topics import Changed, RuleChange, Topics
+from headgate.broker.topics import Topics
 from headgate.broker.users import Users
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
-from headgate.log import PRIVATE_FOLDER, Durability, StreamArguments
+from headgate.log import PRIVATE_FOLDER, Durability
 from headgate.scan.fetch import CpuTime, unmeasured
-from headgate.topic import (
-    DEFAULT_SETTINGS,
-    DEFAULT_TOPIC_SETTINGS,
-    Change,
-    SubscriptionSettings,
-    TopicLimits,
-    TopicSettings,
-    check_removable,
-    create_topic,
-    remove_topic,
-)
 
 if TYPE_CHECKING:
     from headgate.broker.session import Check, Session
@@ -70,26 +55,7 @@ RETAINED_A_TICK = 4
 FLUSH_MS = 1_000
 """After this time, at most, stored offsets that no chunk took along are written."""
 
-WRITE_LIMIT_S = 60.0
-"""How long the broker waits, when it must, for a write in the background before it gives it up."""
-
 logger = logging.getLogger("headgate.broker")
-
-_Job: TypeAlias = WriteJob | RuleChange | ReadIds
-"""Jobs that need a stream's writer for themselves."""
-
-
-@dataclass(slots=True)
-class BrokerCounters:
-    """Commands since the broker began."""
-
-    streams_created: int = 0
-    streams_deleted: int = 0
-    publishers_opened: int = 0
-    publishers_closed: int = 0
-    consumers_opened: int = 0
-    consumers_closed: int = 0
-    offsets_stored: int = 0
 
 
 class Broker:
@@ -136,17 +102,19 @@ class Broker:
         self.sessions: dict[Session, None] = {}
         self.shared_names: dict[tuple[str, str], SharedName] = {}
         self._wake = wake
-        self._waits_for_disk = self.settings.durability is Durability.DISK
-        self._workers = Workers(
+        waits_for_disk = self.settings.durability is Durability.DISK
+        workers = Workers(
             urgent=run_in_worker,
             background=run_in_background or run_in_worker,
-            commits=run_in_worker if self._waits_for_disk else None,
+            commits=run_in_worker if waits_for_disk else None,
         )
-        self._is_closing = False
-        """Whether the broker ends: then no worker is given a job that needs a stream's writer."""
+        self._writes = StreamWrites(
+            run_in_worker, waits_for_disk=waits_for_disk, now_ms=now_ms, wake=wake, watch=self.watch
+        )
         environment = Environment(
-            self.root, now_ms, cpu_ns, wake, self._workers, self.catalogue.find, self.watch, self._know_ids
+            self.root, now_ms, cpu_ns, wake, workers, self.catalogue.find, self.watch, self._writes.know_ids
         )
+        self.streams = Streams(environment, self.catalogue, self.exchanges, self._writes, self.counters, self._end)
         self._indexing = MatchIndexes(environment)
         self.expressions = ExpressionRegistry(
             environment,
@@ -156,9 +124,9 @@ class Broker:
             registered=self._registered,
         )
         self.members = Members(self.expressions)
-        self.topics = Topics(environment, functools.partial(self.change_topic, check_target=any_target))
-        self.entities = Entities(self)
-        self.message_topics = MessageTopics(self)
+        self.topics = Topics(environment, self._writes)
+        self.entities = Entities(environment, self.topics, self.streams, most=self.settings.entities)
+        self.message_topics = MessageTopics(self.root, self.streams, self.settings)
         self.queue_numbers = QueueNumbers(self.root, self.catalogue.find)
         self.consumer_groups = ConsumerGroups(
             environment,
@@ -171,9 +139,6 @@ class Broker:
             ),
             self.topics.keep_pinned,
         )
-        self._unwritten: dict[BrokerStream, None] = {}
-        self._jobs: dict[BrokerStream, _Job] = {}
-        """Jobs that a worker has."""
         self._watched: dict[BrokerStream, None] = {}
         self._calls: list[Callable[[], None]] = []
         self._flushed_ms = now_ms()
@@ -184,8 +149,7 @@ class Broker:
         """The stream of a group's dead letters, made if missing."""
         stream = self.catalogue.find(name)
         if stream is None:
-            self.catalogue.declare(name, {}, now_ms=self.now_ms(), numbers_as_text=False)
-            self.counters.streams_created += 1
+            self.streams.declare(name, {}, numbers_as_text=False)
             stream = self.catalogue.get(name)
         self.topics.know_status(stream)
         return stream
@@ -251,7 +215,7 @@ class Broker:
             self.counters.publishers_closed += 1
             closed(publisher)
 
-        queue = functools.partial(self._queue, stream)
+        queue = functools.partial(self._writes.queue, stream)
         publisher = Publisher(
             stream.name, reference=reference, backlog=backlog, refused=stream.refused, queue=queue, closed=ended
         )
@@ -260,50 +224,13 @@ class Broker:
         self.watch(stream)
         return publisher
 
-    def declare_stream(self, name: str, arguments: Mapping[str, object], *, numbers_as_text: bool = True) -> Declared:
-        """Make a stream, or find it with equal arguments; as `Catalogue.declare`."""
-        declared = self.catalogue.declare(name, arguments, now_ms=self.now_ms(), numbers_as_text=numbers_as_text)
-        if declared is Declared.CREATED:
-            self.counters.streams_created += 1
-        return declared
+    def _end(self, stream: BrokerStream) -> Callable[[], None]:
+        """End every use of a stream, and refuse its queued messages; gives a call that tells the sessions that used it.
 
-    def delete_stream(self, stream: BrokerStream) -> int:
-        """Delete a stream: its publishers and consumers end, then sessions are told. Gives its number of messages.
-
-        Messages queued before are written and confirmed, as their publishers get no other answer. Sessions are told at
-        the next `write_queued`, so that the client that deleted the stream gets its answer first. Raises
-        StreamLockedError where another process writes the stream, StreamReadOnlyError for a foreign one, LogError.
+        Sessions are told at the next `write_queued`, so that the client that deleted the stream gets its answer first.
         """
-        self._write_all(stream)
-        messages = stream.next_offset - stream.first_offset
         touched = [session for session in self.sessions if session.uses(stream)]
-        with self.catalogue.taken_for_deletion(stream):
-            self._end(stream)
-            left = self.catalogue.delete(stream)
-        if left is not None:
-            self._remove_files(left)
-        self.exchanges.forget_queue(stream.name)
-        self.counters.streams_deleted += 1
-        self._tell(stream.name, touched)
-        return messages
-
-    def delete_damaged_stream(self, name: str) -> None:
-        """Delete a stream that cannot be opened, and so has no publishers and consumers; errors of `delete_stream`."""
-        left = self.catalogue.delete_damaged(name)
-        if left is not None:
-            self._remove_files(left)
-        self.exchanges.forget_queue(name)
-        self.counters.streams_deleted += 1
-
-    def _remove_files(self, folder: Path) -> None:
-        """Delete files, in a worker as large ones take long; the next broker removes what is left at the end."""
-        remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
-        run = None if self._is_closing else self._workers.urgent
-        (run or run_here)(remove, lambda _error: None)
-
-    def _end(self, stream: BrokerStream) -> None:
-        """End every use of a stream, and refuse its queued messages."""
-        self._finish_job(stream)
+        self._writes.finish(stream)
         stream.is_deleted = True
         deleted = ResourceNotFoundError("the stream was deleted", subject=stream.name)
         self.topics.forget(stream, deleted)
@@ -323,11 +250,13 @@ class Broker:
         stream.close_writer()
         stream.offsets.clear()
         self._watched.pop(stream, None)
-        self._unwritten.pop(stream, None)
+        self._writes.forget(stream)
 
-    def _tell(self, name: str, sessions: list[Session]) -> None:
-        for session in sessions:
-            self.later(functools.partial(session.tell_deleted, name))
+        def tell() -> None:
+            for session in touched:
+                self.later(functools.partial(session.tell_deleted, stream.name))
+
+        return tell
 
     def later(self, call: Callable[[], None]) -> None:
         """Make a call in the next `write_queued`, after the answer of the current command."""
@@ -353,114 +282,20 @@ class Broker:
     @property
     def has_unwritten(self) -> bool:
         """Whether published messages wait to be written, or are being written."""
-        return bool(self._jobs) or any(stream.queue for stream in self.catalogue)
-
-    def _queue(self, stream: BrokerStream, queued: Queued) -> None:
-        if queued.publisher.is_closed:
-            refuse(stream, [queued], ResourceNotFoundError("the publisher was closed", subject=stream.name))
-            return
-        if stream.refuses_with is not None:
-            refuse(stream, [queued], stream.refuses_with)
-            return
-        stream.queue.append(queued)
-        self._write_later(stream)
-
-    def _write_later(self, stream: BrokerStream) -> None:
-        if not self._unwritten:
-            self._wake()
-        self._unwritten[stream] = None
+        return self._writes.has_jobs or any(stream.queue for stream in self.catalogue)
 
     def write_queued(self) -> None:
-        """Make due calls, then append the batches of publishers, stream by stream, and call their `written`.
-
-        With a worker and `Durability.DISK` the appends go on in the background; batches queued meanwhile follow as one
-        append.
-        """
+        """Make due calls, then append the batches of publishers; see `StreamWrites.write_queued`."""
         calls, self._calls = self._calls, []
-        unwritten, self._unwritten = self._unwritten, {}
         try:
             while calls:
                 calls.pop(0)()
-            for stream in list(unwritten):
-                del unwritten[stream]
-                self._write(stream)
         except BaseException:
-            # The work after the failed one is done in the next turn.
+            # The calls after the failed one are made in the next turn.
             self._calls[:0] = calls
-            self._unwritten = {**unwritten, **self._unwritten}
             self._wake()
             raise
-
-    def _write(self, stream: BrokerStream) -> None:
-        if stream.is_writing or not self._know_ids(stream):
-            return
-        job = WriteJob.begin(stream, now_ms=self.now_ms())
-        if job is None:
-            return
-        self.watch(stream)
-        self._run(stream, job, in_worker=self._waits_for_disk)
-
-    def _know_ids(self, stream: BrokerStream) -> bool:
-        """Whether all message ids that duplicate detection needs are known; a worker may begin to read them.
-
-        Where they cannot be read, the queued messages are refused.
-        """
-        job = None if stream.recent_ids is None else ReadIds.needed(stream, now_ms=self.now_ms())
-        if job is not None:
-            self.watch(stream)
-            self._run(stream, job, in_worker=job.is_long)
-        return not stream.is_writing and (job is None or job.is_known)
-
-    def _run(self, stream: BrokerStream, job: _Job, *, in_worker: bool) -> None:
-        """Run a job that needs a stream's writer; in a worker, the writer is the job's alone until it is finished."""
-        run_in_worker = self._workers.urgent
-        if run_in_worker is None or self._is_closing or not in_worker:
-            try:
-                job.run()
-            except BaseException:
-                job.abandon()
-                raise
-            job.finish()
-            return
-        self._jobs[stream] = job
-        stream.is_writing = True
-        job.done = threading.Event()
-        run_in_worker(job.run, lambda error: self._written(stream, job, error))
-
-    def _written(self, stream: BrokerStream, job: _Job, error: BaseException | None) -> None:
-        """A worker has ended a job: finish it, unless `_finish_job` has done so meanwhile."""
-        if self._jobs.get(stream) is not job:
-            return
-        self._take_job(stream)
-        try:
-            if isinstance(error, BaseException):
-                job.abandon()
-                raise error
-            job.finish()
-        finally:
-            if stream.queue:
-                self._write_later(stream)
-
-    def _write_all(self, stream: BrokerStream) -> None:
-        """Write all batches queued for a stream, and wait for that."""
-        while stream.is_writing or stream.queue:
-            self._finish_job(stream)
-            if stream.queue:
-                self._write(stream)
-
-    def _finish_job(self, stream: BrokerStream) -> None:
-        """Wait for a worker's job; a job that never began, as the worker was stopped, confirms nothing."""
-        if stream.is_writing:
-            job = self._take_job(stream)
-            if job.done is None or job.done.wait(WRITE_LIMIT_S):
-                job.finish()
-            else:
-                job.abandon()
-
-    def _take_job(self, stream: BrokerStream) -> _Job:
-        """Take over the job that a worker has with the writer."""
-        stream.is_writing = False
-        return self._jobs.pop(stream)
+        self._writes.write_queued()
 
     def end_turn(self) -> None:
         """Let topics and consumer groups decide, give out and settle; at the end of the loop's turn.
@@ -469,85 +304,6 @@ class Broker:
         """
         self.topics.turn()
         self.consumer_groups.views.turn()
-
-    def create_topic(
-        self,
-        name: str,
-        limits: TopicLimits | None = None,
-        *,
-        settings: TopicSettings = DEFAULT_TOPIC_SETTINGS,
-        queue: SubscriptionSettings = DEFAULT_SETTINGS,
-        arguments: StreamArguments | None = None,
-    ) -> None:
-        """Make a stream a topic; a missing one is made with `arguments`. `queue` as for `headgate.topic.create_topic`.
-
-        Raises RuleExistsError if it is a topic already, RuleError for its name or settings, LogError.
-        """
-        stream = self.catalogue.find(name)
-        if stream is not None:
-            self._write_all(stream)
-            stream.close_writer()
-        create_topic(
-            self.root,
-            name,
-            now_ms=self.now_ms(),
-            limits=limits or TopicLimits(),
-            settings=settings,
-            queue=queue,
-            arguments=arguments,
-        )
-
-    def remove_topic(self, name: str) -> None:
-        """Make a topic a plain stream again: its receivers end, its subscriptions are deleted, its messages stay.
-
-        Raises ResourceNotFoundError, RuleError if another topic forwards to it, StreamLockedError, LogError.
-        """
-        stream = self.catalogue.find(name)
-        if stream is None or not self.topics.is_topic(stream):
-            raise ResourceNotFoundError("no such topic", subject=name)
-        check_removable(self.root, name)
-        self._write_all(stream)
-        stream.close_writer()
-        self.topics.forget(stream, ResourceNotFoundError("the topic was removed", subject=name))
-        stream.recent_ids = None
-        remove_topic(self.root, name, now_ms=self.now_ms())
-
-    def change_stream(self, name: str, changes: Mapping[str, object]) -> None:
-        """Change limits of a stream, by argument names without `x-`; None removes a limit.
-
-        The change is in force and on disk at the return; messages beyond the limits are deleted. Raises
-        ResourceNotFoundError, PreconditionFailedError, StreamLockedError where another process writes the stream,
-        LogError.
-        """
-        stream = self.catalogue.get(name)
-        self._finish_job(stream)
-        self.watch(stream)
-        writer, now_ms = stream.open_writer(now_ms=self.now_ms()), self.now_ms()
-        declaration, arguments = changed_arguments(writer.settings, changes)
-        known = None if writer.settings.declaration is None else declaration
-        writer.change_arguments(arguments, known, now_ms=now_ms)
-        stream.stream = replace(stream.stream, settings=writer.settings)
-        stream.refresh()
-
-    def change_topic(self, name: str, changes: Sequence[Change], then: Changed, *, check_target: CheckTarget) -> None:
-        """Change subscriptions and rules of a topic; `then` gets the offset from which the change is in force.
-
-        `check_target` checks whether the caller may send copies to a target that the changes name.
-
-        Messages published before are written first, and decided by the old rules; later ones wait for the change.
-        `then` also gets RuleError and its kinds, StreamLockedError where another process writes the stream, LogError.
-        Raises ResourceNotFoundError, AccessRefusedError for a target, LogError.
-        """
-        topic = self.topics.get(name)
-        check_targets(topic.history, changes, check_target)
-        self._write_all(topic.stream)
-        self.watch(topic.stream)
-        try:
-            change = topic.begin_change(changes, then)
-        except HeadgateError as error:
-            then(error)
-            return
-        self._run(topic.stream, change, in_worker=True)
 
     # regular work
 
@@ -606,10 +362,9 @@ class Broker:
         # A folder that is removed under our own writer is noticed within a second.
         is_there = stream.look() if stream.writer is None else not flush_is_due or stream.has_folder
         if not is_there:
-            touched = [session for session in self.sessions if session.uses(stream)]
-            self._end(stream)
+            tell = self._end(stream)
             self.catalogue.forget(stream)
-            self._tell(stream.name, touched)
+            tell()
             return
         if flush_is_due and stream.has_pending_offsets:
             self._flush(stream, now_ms)
@@ -669,9 +424,9 @@ class Broker:
 
     def _write_everything(self) -> None:
         self.write_queued()
-        self._is_closing = True
+        self._writes.stop_worker()
         for stream in self.catalogue:
-            self._write_all(stream)
+            self._writes.write_all(stream)
             try:
                 self._flush(stream, self.now_ms())
             except (LogError, BrokerError) as error:

@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
 from headgate.broker.catalogue import arguments_declared
 from headgate.broker.private_file import PrivateFile
-from headgate.broker.settings import TopicCreation
+from headgate.broker.settings import BrokerSettings, TopicCreation
+from headgate.broker.streams import Streams
 from headgate.broker.super_streams import (
     add_partitions,
     create_super_stream,
@@ -31,9 +32,6 @@ from headgate.broker.super_streams import (
 )
 from headgate.errors import HeadgateError, PreconditionFailedError, ResourceExistsError, ResourceNotFoundError
 from headgate.log import PRIVATE_FOLDER
-
-if TYPE_CHECKING:
-    from headgate.broker.broker import Broker
 
 MESSAGE_TOPICS_FORMAT = 1
 MAX_QUEUES = 1_024
@@ -73,11 +71,13 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MessageTopics:
     """The message topics of one broker; in its thread only."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, root: Path, streams: Streams, settings: BrokerSettings) -> None:
         """Read the file of kinds. Raises ConfigError for a wrong one."""
-        self._broker = broker
+        self._streams = streams
+        self._exchanges = streams.exchanges
+        self._settings = settings
         self._file = PrivateFile(
-            broker.root / PRIVATE_FOLDER / "message-topics.json",
+            root / PRIVATE_FOLDER / "message-topics.json",
             _File,
             what="message topics",
             format=MESSAGE_TOPICS_FORMAT,
@@ -86,7 +86,7 @@ class MessageTopics:
         self._accepts: dict[str, frozenset[MessageKind]] = {}
         self._of_several: dict[str, MessageTopic] = {}
         """Super streams found before; cleared when exchanges or kinds change."""
-        self._changes = broker.exchanges.changes
+        self._changes = streams.exchanges.changes
         self._queues: tuple[int, dict[str, tuple[str, int]]] | None = None
         """The partitions of all super streams as of a change of the exchanges; made at the first use."""
         self._load()
@@ -98,7 +98,7 @@ class MessageTopics:
 
         Cost: a dictionary lookup; for a plain stream without a writer here also a few `stat`.
         """
-        exchanges = self._broker.exchanges
+        exchanges = self._exchanges
         if self._changes != exchanges.changes:
             self._changes = exchanges.changes
             self._of_several.clear()
@@ -110,7 +110,7 @@ class MessageTopics:
             if streams:
                 found = self._of_several[name] = MessageTopic(name, streams, self._accepted_by(name))
                 return found
-        if self._broker.catalogue.find(name) is None:
+        if self._streams.catalogue.find(name) is None:
             return None
         return MessageTopic(name, (name,), self._accepted_by(name))
 
@@ -123,16 +123,16 @@ class MessageTopics:
 
     def names(self) -> list[str]:
         """The names of all topics, in order; partitions of super streams are none. Reads every `stream.json`."""
-        exchanges = self._broker.exchanges
+        exchanges = self._exchanges
         of_several = {name: exchanges.partitions(name) for name in exchanges.super_streams()}
         queues = {stream for streams in of_several.values() for stream in streams}
-        plain = {name for name in self._broker.catalogue.names() if name not in queues}
+        plain = {name for name in self._streams.catalogue.names() if name not in queues}
         return sorted(plain | {name for name, streams in of_several.items() if streams})
 
     def queue_of(self, stream: str) -> tuple[str, int]:
         """The topic of which a stream is a queue, and the queue's number; a plain stream is its own. Cost: a lookup."""
-        if self._queues is None or self._queues[0] != self._broker.exchanges.changes:
-            exchanges = self._broker.exchanges
+        if self._queues is None or self._queues[0] != self._exchanges.changes:
+            exchanges = self._exchanges
             queues = {
                 queue: (name, number)
                 for name in exchanges.super_streams()
@@ -150,15 +150,15 @@ class MessageTopics:
 
         Raises ResourceExistsError, ReservedNameError and PreconditionFailedError for names and numbers, LogError.
         """
-        queues = self._broker.settings.topic_queues if queues is None else queues
+        queues = self._settings.topic_queues if queues is None else queues
         _check_queues(name, queues)
         _check_accepts(name, accepts)
         if self.find(name) is not None:
             raise ResourceExistsError("there is a topic of that name", subject=name)
         if queues == 1:
-            self._broker.declare_stream(name, {})
+            self._streams.declare(name, {})
         else:
-            create_super_stream(self._broker, name, numbered_partitions(name, 0, queues), {}, takes_empty=True)
+            create_super_stream(self._streams, name, numbered_partitions(name, 0, queues), {}, takes_empty=True)
         try:
             self._accept(name, accepts)
         except HeadgateError:
@@ -185,8 +185,8 @@ class MessageTopics:
         if accepts is not None:
             _check_accepts(name, accepts)
         if queues is not None and queues > has:
-            first = self._broker.catalogue.get(found.streams[0])
-            add_partitions(self._broker, name, numbered_partitions(name, has, queues), arguments_declared(first))
+            first = self._streams.catalogue.get(found.streams[0])
+            add_partitions(self._streams, name, numbered_partitions(name, has, queues), arguments_declared(first))
         if accepts is not None:
             self._accept(name, accepts)
         return self.get(name)
@@ -205,13 +205,13 @@ class MessageTopics:
 
     def may_create(self, *, for_producer: bool) -> bool:
         """Whether the settings let a missing topic be made for a producer, or for another client."""
-        wanted = self._broker.settings.create_topics
+        wanted = self._settings.create_topics
         return wanted is TopicCreation.ANYBODY or (wanted is TopicCreation.PRODUCERS and for_producer)
 
     @property
     def queues_of_new(self) -> int:
         """How many queues a topic made without a number has."""
-        return self._broker.settings.topic_queues
+        return self._settings.topic_queues
 
     def delete(self, name: str) -> None:
         """Delete a topic with all messages; publishers and consumers of its queues end.
@@ -220,9 +220,9 @@ class MessageTopics:
         """
         found = self.get(name)
         if found.streams == (name,):
-            self._broker.delete_stream(self._broker.catalogue.get(name))
+            self._streams.delete(self._streams.catalogue.get(name))
         else:
-            delete_super_stream(self._broker, name)
+            delete_super_stream(self._streams, name)
         self.reload()
         if name in self._accepts:
             self._save({other: accepts for other, accepts in self._accepts.items() if other != name})

@@ -150,7 +150,7 @@ class Session:
             return Declared.EXISTS
         self._check(Permission.CONFIGURE, name)
         self._check_no_subscription(name)
-        return self._broker.declare_stream(name, arguments, numbers_as_text=numbers_as_text)
+        return self._broker.streams.declare(name, arguments, numbers_as_text=numbers_as_text)
 
     def delete_stream(self, name: str) -> int:
         """Delete a stream, and end its publishers and consumers; gives how many messages it had.
@@ -159,7 +159,7 @@ class Session:
         """
         name = clean_name(name)
         self._check(Permission.CONFIGURE, name)
-        return self._broker.delete_stream(self._broker.catalogue.get(name))
+        return self._broker.streams.delete(self._broker.catalogue.get(name))
 
     def stream_info(self, name: str) -> StreamInfo:
         """A stream as it is now; ResourceNotFoundError, LogError."""
@@ -418,7 +418,7 @@ class Session:
         """
         self._check(Permission.CONFIGURE, name)
         check_reserved(name)
-        self._broker.create_topic(name, limits)
+        self._broker.topics.create(name, limits)
 
     def remove_topic(self, name: str) -> None:
         """Make a topic a plain stream again; its messages stay.
@@ -426,7 +426,7 @@ class Session:
         Raises ResourceNotFoundError, AccessRefusedError, RuleError if another topic forwards to it, LogError.
         """
         self._check(Permission.CONFIGURE, name)
-        self._broker.remove_topic(name)
+        self._broker.topics.remove(name)
 
     def change_topic(self, name: str, changes: Sequence[Change], then: Changed) -> None:
         """Change subscriptions and rules; `then` gets the offset from which the change is in force, or the error.
@@ -435,7 +435,7 @@ class Session:
         ResourceNotFoundError, AccessRefusedError, also for a target of forwarding, and LogError.
         """
         self._check(Permission.CONFIGURE, name)
-        self._broker.change_topic(name, changes, then, check_target=self.check_writes)
+        self._broker.topics.change(name, changes, then, check_target=self.check_writes)
 
     # consumer groups
 
@@ -646,7 +646,12 @@ class Session:
         self._check_super_stream(name, partitions)
         for partition in partitions:
             self._check_no_subscription(partition)
-        create_super_stream(self._broker, name, list(zip(partitions, binding_keys, strict=True)), arguments)
+        create_super_stream(
+            self._broker.streams,
+            name,
+            list(zip(partitions, binding_keys, strict=True)),
+            arguments,
+        )
 
     def delete_super_stream(self, name: str) -> None:
         """Delete a super stream and its partitions.
@@ -657,7 +662,7 @@ class Session:
         partitions = self._broker.exchanges.partitions(name)
         check_name(name)
         self._check_super_stream(name, partitions)
-        delete_super_stream(self._broker, name)
+        delete_super_stream(self._broker.streams, name)
 
     def partitions(self, name: str) -> list[str]:
         """The partitions of a super stream, in order; ResourceNotFoundError."""

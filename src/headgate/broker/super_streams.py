@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from headgate.broker.catalogue import Declared, check_name
 from headgate.broker.stream import BrokerStream
+from headgate.broker.streams import Streams
 from headgate.errors import HeadgateError, ResourceExistsError
-
-if TYPE_CHECKING:
-    from headgate.broker.broker import Broker
 
 Partition = tuple[str, str]
 """The name of a stream, and its binding key."""
@@ -22,7 +19,7 @@ def numbered_partitions(name: str, first: int, stop: int) -> list[Partition]:
 
 
 def create_super_stream(
-    broker: Broker,
+    streams: Streams,
     name: str,
     partitions: Sequence[Partition],
     arguments: Mapping[str, object],
@@ -36,63 +33,69 @@ def create_super_stream(
     exists, PreconditionFailedError for bad names, UnsuitableArgumentError, LogError; then nothing was made.
     """
     check_name(name)
-    if name in broker.exchanges:
+    if name in streams.exchanges:
         raise ResourceExistsError("there is an exchange or a super stream of that name", subject=name)
-    with _MadeStreams(broker, partitions, arguments, takes_empty):
-        broker.exchanges.create_super_stream(name, partitions)
+    with _MadeStreams(streams, partitions, arguments, takes_empty):
+        streams.exchanges.create_super_stream(name, partitions)
 
 
-def add_partitions(broker: Broker, name: str, partitions: Sequence[Partition], arguments: Mapping[str, object]) -> None:
+def add_partitions(
+    streams: Streams, name: str, partitions: Sequence[Partition], arguments: Mapping[str, object]
+) -> None:
     """Add partitions behind those of a super stream; existing empty streams may become partitions.
 
     Raises ResourceNotFoundError, and as `create_super_stream`.
     """
-    with _MadeStreams(broker, partitions, arguments, takes_empty=True):
-        broker.exchanges.add_partitions(name, partitions)
+    with _MadeStreams(streams, partitions, arguments, takes_empty=True):
+        streams.exchanges.add_partitions(name, partitions)
 
 
-def delete_super_stream(broker: Broker, name: str) -> None:
+def delete_super_stream(streams: Streams, name: str) -> None:
     """Delete a super stream and its partitions.
 
     Raises ResourceNotFoundError, ReservedNameError for a plain exchange of the broker, LogError.
     """
     # The exchange last: if a partition cannot be deleted, the request can be repeated.
-    for partition in broker.exchanges.partitions(name):
-        stream = broker.catalogue.find(partition)
+    for partition in streams.exchanges.partitions(name):
+        stream = streams.catalogue.find(partition)
         if stream is not None:
-            broker.delete_stream(stream)
-    broker.exchanges.delete(name, if_unused=False)
+            streams.delete(stream)
+    streams.exchanges.delete(name, if_unused=False)
 
 
 class _MadeStreams:
     """Makes streams, and deletes them again if the body of the context fails."""
 
     def __init__(
-        self, broker: Broker, partitions: Sequence[Partition], arguments: Mapping[str, object], takes_empty: bool
+        self,
+        streams: Streams,
+        partitions: Sequence[Partition],
+        arguments: Mapping[str, object],
+        takes_empty: bool,
     ) -> None:
-        self._broker = broker
+        self._streams = streams
         self._takes_empty = takes_empty
         self._names = [partition for partition, _ in partitions]
         self._arguments = arguments
         self._made: list[str] = []
 
     def __enter__(self) -> None:
-        broker = self._broker
+        streams = self._streams
         for name in self._names:
             check_name(name)
-            found = broker.catalogue.find(name)
+            found = streams.catalogue.find(name)
             if found is not None and not (self._takes_empty and self._is_left(found)):
                 raise ResourceExistsError("there is a stream of that name", subject=name)
         try:
             for name in self._names:
-                if broker.declare_stream(name, self._arguments) is Declared.CREATED:
+                if streams.declare(name, self._arguments) is Declared.CREATED:
                     self._made.append(name)
         except HeadgateError:
             self._take_back()
             raise
 
     def _is_left(self, stream: BrokerStream) -> bool:
-        return not stream.next_offset and not self._broker.exchanges.bindings(queue=stream.name)
+        return not stream.next_offset and not self._streams.exchanges.bindings(queue=stream.name)
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, HeadgateError):
@@ -100,4 +103,4 @@ class _MadeStreams:
 
     def _take_back(self) -> None:
         for name in self._made:
-            self._broker.delete_stream(self._broker.catalogue.get(name))
+            self._streams.delete(self._streams.catalogue.get(name))

@@ -1,6 +1,6 @@
 """Targets of forwarding: a user who names one must be allowed to send to it.
 
-Every change of subscriptions, of any protocol, passes here (`Broker.change_topic`), with a function that checks the
+Every change of subscriptions, of any protocol, passes here (`Topics.change`), with a function that checks the
 right. A target that the subscription has already is not checked again when another setting changes.
 """
 

@@ -55,7 +55,7 @@ def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
             raise ConfigError(f"user {user.name!r}: {error}") from error
     for stream in settings.stream:
         try:
-            broker.declare_stream(stream.name, dict(stream.arguments))
+            broker.streams.declare(stream.name, dict(stream.arguments))
             if stream.columns is not None:
                 _declare_columns(broker, stream.name, stream.columns)
             if stream.lookup:
@@ -199,7 +199,7 @@ def _define_super_stream(broker: Broker, entry: SuperStreamEntry) -> None:
     bound = [(f"{entry.name}-{key}", key) for key in keys]
     if entry.name not in broker.exchanges:
         for partition, _key in bound:
-            broker.declare_stream(partition, dict(entry.arguments))
+            broker.streams.declare(partition, dict(entry.arguments))
         broker.exchanges.create_super_stream(entry.name, bound)
         return
     there = [(binding.queue, binding.key) for binding in broker.exchanges.bindings(source=entry.name)]

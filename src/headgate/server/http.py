@@ -224,7 +224,7 @@ class _Site:
         broker, name = self._context.broker, request.path_params["name"]
         broker.users.check(user, Permission.CONFIGURE, name)
         stream = self._found_stream(name, user)
-        broker.change_stream(stream.name, (await _body(request, lists.StreamChange)).arguments)
+        broker.streams.change(stream.name, (await _body(request, lists.StreamChange)).arguments)
         return _json({"name": stream.name, "arguments": arguments_declared(broker.catalogue.get(stream.name))})
 
     async def _delete_stream(self, request: Request, user: str) -> Response:
@@ -238,11 +238,11 @@ class _Site:
                 raise
             if not is_forced:
                 raise _RefusedError(409, str(error)) from error
-            broker.delete_damaged_stream(name)
+            broker.streams.delete_damaged(name)
             return _json({"messages": None})
         if not is_forced and (used_by := lists.users_of(broker, stream)):
             raise _RefusedError(409, f"stream {name!r} is in use by {', '.join(used_by)}")
-        return _json({"messages": broker.delete_stream(stream)})
+        return _json({"messages": broker.streams.delete(stream)})
 
     async def _topic_request(self, request: Request, user: str) -> Response:
         asked = TopicRequest(

@@ -132,7 +132,7 @@ def test_what_a_target_does_not_take_becomes_a_dead_letter(lab: Lab, broken: str
     forwarding(lab)
     lab.publish(RED)
     if broken == "deleted":
-        lab.broker.delete_stream(lab.broker.catalogue.get("paid"))
+        lab.broker.streams.delete(lab.broker.catalogue.get("paid"))
     elif broken == "disabled":
         lab.change(SEND_DISABLED, topic="paid")
     else:
@@ -226,7 +226,7 @@ def test_one_whose_subscription_and_target_are_gone_is_over(lab: Lab) -> None:
     lab.publish(RED)
     lab.change(RemoveSubscription("on"))
     lab.broker.catalogue.get("paid").is_writing = False
-    lab.broker.delete_stream(lab.broker.catalogue.get("paid"))
+    lab.broker.streams.delete(lab.broker.catalogue.get("paid"))
     lab.turn(after_ms=100)
     assert lab.broker.topics.get("orders").consumption.ledger.moves() == {}
 

@@ -164,7 +164,7 @@ def test_who_cancels_in_time_is_told_so(schedule: Schedule) -> None:
 
 def test_numbers_rise_and_lie_between_those_of_copies(tmp_path: Path) -> None:
     schedule = Schedule(Lab(tmp_path))
-    schedule.lab.broker.create_topic("orders", settings=TopicSettings(kind=TopicKind.QUEUE))
+    schedule.lab.broker.topics.create("orders", settings=TopicSettings(kind=TopicKind.QUEUE))
     schedule.lab.publish(RED)
     schedule.later(colored("c1"), colored("c2"), due_ms=DUE + 2)
     schedule.lab.restart()
@@ -343,10 +343,10 @@ def test_messages_of_a_plain_stream_are_published_after_a_start_without_anybody_
 
 def test_messages_wait_while_a_stream_becomes_a_topic_and_a_stream_again(plain: Schedule) -> None:
     plain.later(RED)
-    plain.lab.broker.create_topic("plain")
+    plain.lab.broker.topics.create("plain")
     plain.later(BLUE, due_ms=DUE + 1)
     assert plain.waiting == 2
-    plain.lab.broker.remove_topic("plain")
+    plain.lab.broker.topics.remove("plain")
     assert plain.waiting == 2
     plain.lab.turn(after_ms=5_001)
     assert plain.published == ["red", "blue"]

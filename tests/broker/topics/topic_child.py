@@ -231,7 +231,7 @@ class Child:
             ("orders", first_changes()),
         ):
             if topic not in self.broker.topics.names():
-                self.broker.create_topic(topic, settings=_TOPICS[topic])
+                self.broker.topics.create(topic, settings=_TOPICS[topic])
             if not self.broker.topics.get(topic).subscriptions():
                 results: list[int | HeadgateError] = []
                 self.session.change_topic(topic, changes, results.append)

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from headgate.broker.entities.declaration import EntityDeclaration
 from headgate.broker.entities.entity import MEGABYTE, Entity
 from headgate.broker.entities.names import check_new_name, spelled_alike
+from headgate.broker.environment import Environment
+from headgate.broker.streams import Streams
 from headgate.broker.targets import CheckTarget, any_target
 from headgate.broker.timing import IdleTimes
-from headgate.broker.topics import BrokerTopic
+from headgate.broker.topics import BrokerTopic, Topics
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.log import StreamArguments
 from headgate.topic import (
@@ -38,9 +39,6 @@ from headgate.topic import (
     TopicKind,
     creation_of,
 )
-
-if TYPE_CHECKING:
-    from headgate.broker.broker import Broker
 
 Answered = Callable[[Entity | HeadgateError], None]
 """Called once, in the broker's thread: the entity as it is now, or the error if nothing was changed."""
@@ -63,8 +61,13 @@ class Entities:
     process writes the stream, LogError.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, environment: Environment, topics: Topics, streams: Streams, *, most: int) -> None:
+        """At most `most` entities are made."""
+        self._root = environment.root
+        self._find = environment.find
+        self._topics = topics
+        self._streams = streams
+        self._most = most
         self._idle_times: IdleTimes[BrokerTopic] = IdleTimes()
 
     # finding
@@ -78,28 +81,28 @@ class Entities:
         spelled = self._spelled(name)
         if spelled is None:
             raise ResourceNotFoundError("no such topic or queue", subject=name)
-        return Entity(self._broker.topics.get(spelled))
+        return Entity(self._topics.get(spelled))
 
     def names(self, kind: TopicKind) -> list[str]:
         """The names of all topics, or of all queues, in order, spelled as created.
 
         Cost: a `stat` for each, and reading the rules of topics that were not used since the start.
         """
-        known = {topic.stream.name: topic.history.settings.kind for topic in self._broker.topics}
-        return [name for name in self._broker.topics.names() if (known.get(name) or self._kind(name)) is kind]
+        known = {topic.stream.name: topic.history.settings.kind for topic in self._topics}
+        return [name for name in self._topics.names() if (known.get(name) or self._kind(name)) is kind]
 
     def _spelled(self, name: str) -> str | None:
         """The name of an entity as it was created; None without one."""
         if self._is_topic(name):
             return name
-        return next((found for found in spelled_alike(self._broker.root, name) if self._is_topic(found)), None)
+        return next((found for found in spelled_alike(self._root, name) if self._is_topic(found)), None)
 
     def _is_topic(self, name: str) -> bool:
-        stream = self._broker.catalogue.find(name)
-        return stream is not None and self._broker.topics.is_topic(stream)
+        stream = self._find(name)
+        return stream is not None and self._topics.is_topic(stream)
 
     def _kind(self, name: str) -> TopicKind | None:
-        stream = self._broker.catalogue.find(name)
+        stream = self._find(name)
         history = None if stream is None else RuleHistory.find(stream.stream)
         return None if history is None else history.settings.kind
 
@@ -107,11 +110,11 @@ class Entities:
 
     def create(self, declaration: EntityDeclaration, then: Answered, *, check_target: CheckTarget) -> None:
         """Make a topic or a queue; a plain stream of exactly that name becomes it."""
-        name, broker = declaration.name, self._broker
+        name = declaration.name
         try:
-            check_new_name(broker.root, name, most=broker.settings.entities)
-            is_stream = broker.catalogue.find(name) is not None
-            broker.create_topic(
+            check_new_name(self._root, name, most=self._most)
+            is_stream = self._find(name) is not None
+            self._topics.create(
                 name,
                 declaration.limits,
                 settings=declaration.settings,
@@ -126,9 +129,9 @@ class Entities:
             if isinstance(result, HeadgateError):
                 # It leaves no trace.
                 if is_stream:
-                    broker.remove_topic(name)
+                    self._topics.remove(name)
                 else:
-                    broker.delete_stream(broker.catalogue.get(name))
+                    self._streams.delete(self._streams.catalogue.get(name))
             then(result)
 
         self.update(declaration, told, check_target=check_target)
@@ -157,20 +160,20 @@ class Entities:
 
     def declarations(self) -> list[EntityDeclaration]:
         """All topics and queues as they are, by name. Raises StreamLockedError, LogError."""
-        return [EntityDeclaration.told(self.find(name)) for name in self._broker.topics.names()]
+        return [EntityDeclaration.told(self.find(name)) for name in self._topics.names()]
 
     def delete(self, name: str, then: Removed) -> None:
         """Remove a topic or queue with all its messages; its receivers and publishers end."""
         answer: HeadgateError | None = None
         try:
-            self._broker.delete_stream(self.find(name).topic.stream)
+            self._streams.delete(self.find(name).topic.stream)
         except HeadgateError as error:
             answer = error
         then(answer)
 
     def tick(self, now_ms: int) -> None:
         """Remove entities that were idle for the time in their settings; called about every 100 ms."""
-        mortal = [each for each in self._broker.topics if each.history.settings.auto_delete_on_idle_ms is not None]
+        mortal = [each for each in self._topics if each.history.settings.auto_delete_on_idle_ms is not None]
         idle_ms = self._idle_times.look({topic: topic.used_ms for topic in mortal}, now_ms)
         for topic in mortal:
             allowed_ms = topic.history.settings.auto_delete_on_idle_ms
@@ -180,7 +183,7 @@ class Entities:
                 topic.used_ms = now_ms
                 continue
             try:
-                self._broker.delete_stream(topic.stream)
+                self._streams.delete(topic.stream)
                 logger.info("%r was removed: nobody used it for %d ms", topic.stream.name, allowed_ms)
             except HeadgateError as error:
                 topic.used_ms = now_ms
@@ -260,7 +263,7 @@ class Entities:
 
         try:
             resolved = [self._resolved(each) for each in changes]
-            self._broker.change_topic(self.find(name).name, resolved, told, check_target=check_target)
+            self._topics.change(self.find(name).name, resolved, told, check_target=check_target)
         except HeadgateError as error:
             then(error)
 

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from headgate.broker.damage import is_damage
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics.rule_change import ChangeTopic
+from headgate.broker.stream_writes import StreamWrites
+from headgate.broker.targets import CheckTarget, any_target, check_targets
+from headgate.broker.topics.rule_change import Changed
 from headgate.broker.topics.scheduler import Scheduler
 from headgate.broker.topics.topic import BrokerTopic, restrict_publishers
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
-from headgate.log import STREAMS_FOLDER, name_of_folder
-from headgate.topic import JOURNAL_NAME, RuleHistory
+from headgate.log import STREAMS_FOLDER, StreamArguments, name_of_folder
+from headgate.topic import (
+    DEFAULT_SETTINGS,
+    DEFAULT_TOPIC_SETTINGS,
+    JOURNAL_NAME,
+    Change,
+    RuleHistory,
+    SubscriptionSettings,
+    TopicLimits,
+    TopicSettings,
+    check_removable,
+    create_topic,
+    remove_topic,
+)
 
 _OPENED_A_TICK = 1
 """Topics opened per tick after a start, so that moves go on and claims end without a client."""
@@ -25,10 +39,10 @@ logger = logging.getLogger("headgate.broker")
 class Topics:
     """All topics of one broker; in its thread only."""
 
-    def __init__(self, environment: Environment, change: ChangeTopic) -> None:
+    def __init__(self, environment: Environment, writes: StreamWrites) -> None:
         self._environment = environment
+        self._writes = writes
         self._now_ms = environment.now_ms
-        self._change = change
         self.scheduler = Scheduler(environment, self.know_status)
         """The scheduled messages of all streams."""
         self._topics: dict[BrokerStream, BrokerTopic] = {}
@@ -59,6 +73,72 @@ class Topics:
             name_of_folder(path.parent) for path in self._environment.root.glob(f"{STREAMS_FOLDER}/*/{JOURNAL_NAME}")
         )
 
+    def create(
+        self,
+        name: str,
+        limits: TopicLimits | None = None,
+        *,
+        settings: TopicSettings = DEFAULT_TOPIC_SETTINGS,
+        queue: SubscriptionSettings = DEFAULT_SETTINGS,
+        arguments: StreamArguments | None = None,
+    ) -> None:
+        """Make a stream a topic; a missing one is made with `arguments`. `queue` as for `headgate.topic.create_topic`.
+
+        Raises RuleExistsError if it is a topic already, RuleError for its name or settings, LogError.
+        """
+        stream = self._environment.find(name)
+        if stream is not None:
+            self._writes.write_all(stream)
+            stream.close_writer()
+        create_topic(
+            self._environment.root,
+            name,
+            now_ms=self._now_ms(),
+            limits=limits or TopicLimits(),
+            settings=settings,
+            queue=queue,
+            arguments=arguments,
+        )
+
+    def remove(self, name: str) -> None:
+        """Make a topic a plain stream again: its receivers end, its subscriptions are deleted, its messages stay.
+
+        Raises ResourceNotFoundError, RuleError if another topic forwards to it, StreamLockedError, LogError.
+        """
+        stream = self._environment.find(name)
+        if stream is None or not self.is_topic(stream):
+            raise ResourceNotFoundError("no such topic", subject=name)
+        check_removable(self._environment.root, name)
+        self._writes.write_all(stream)
+        stream.close_writer()
+        self.forget(stream, ResourceNotFoundError("the topic was removed", subject=name))
+        stream.recent_ids = None
+        remove_topic(self._environment.root, name, now_ms=self._now_ms())
+
+    def change(self, name: str, changes: Sequence[Change], then: Changed, *, check_target: CheckTarget) -> None:
+        """Change subscriptions and rules of a topic; `then` gets the offset from which the change is in force.
+
+        `check_target` checks whether the caller may send copies to a target that the changes name.
+
+        Messages published before are written first, and decided by the old rules; later ones wait for the change.
+        `then` also gets RuleError and its kinds, StreamLockedError where another process writes the stream, LogError.
+        Raises ResourceNotFoundError, AccessRefusedError for a target, LogError.
+        """
+        topic = self.get(name)
+        check_targets(topic.history, changes, check_target)
+        self._writes.write_all(topic.stream)
+        self._environment.watch(topic.stream)
+        try:
+            change = topic.begin_change(changes, then)
+        except HeadgateError as error:
+            then(error)
+            return
+        self._writes.run(topic.stream, change, in_worker=True)
+
+    def _change_freely(self, name: str, changes: Sequence[Change], then: Changed) -> None:
+        """The same as the operator."""
+        self.change(name, changes, then, check_target=any_target)
+
     def _opened(self, stream: BrokerStream) -> BrokerTopic:
         topic = self._topics.get(stream)
         if topic is None:
@@ -68,7 +148,7 @@ class Topics:
 
             try:
                 around = replace(self._environment, wake=touch, find=self._target)
-                topic = BrokerTopic.open(stream, around, self.scheduler, self._change)
+                topic = BrokerTopic.open(stream, around, self.scheduler, self._change_freely)
             except LogError as error:
                 # A topic with a damaged ledger gives out no copies, so it takes no messages.
                 stream.stopped_by = error if is_damage(error) else None

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from headgate.scan.declared import declared_values
     from headgate.scan.kept import KeptMessages
     from headgate.scan.offset_range import OffsetRange
-    from headgate.scan.plan import rows_within
     from headgate.scan.reading import WINDOW_BYTES, ScanBatch, Window, open_window, read_in_full, read_window
     from headgate.scan.request import OnCorrupt, ScanRequest
+    from headgate.scan.segments import opened_within, rows_within, segments_within
     from headgate.scan.spans import spans_left
     from headgate.scan.spared import Saving, savings
 else:

@@ -8,9 +8,9 @@ from headgate.log import Stream
 from headgate.scan.answers import Answers, Purpose
 from headgate.scan.counters import ScanCounters
 from headgate.scan.offset_range import OffsetRange
-from headgate.scan.plan import rows_within
 from headgate.scan.request import ScanRequest
 from headgate.scan.rows import read_rows
+from headgate.scan.segments import opened_within
 from headgate.scan.stage_one import ChunkSelector
 
 
@@ -32,26 +32,21 @@ def count_matches(stream: Stream, request: ScanRequest, within: OffsetRange) -> 
     counters = ScanCounters()
     selector, answers = ChunkSelector(stream, request), Answers(request, Purpose.COUNTING)
     from_index = read = 0
-    segments = stream.segments()
     try:
-        for number, segment in enumerate(segments):
-            behind = segments[number + 1].first_chunk_id if number + 1 < len(segments) else None
-            if segment.first_chunk_id >= within.stop or (behind is not None and behind <= within.start):
+        for reader, first, stop in opened_within(stream, within):
+            rows = selector.select(reader, first, stop, counters)
+            if not answers.is_asked:
+                read += sum(map(len, read_rows(reader, rows, request, within, counters, None)))
                 continue
-            with segment.open() as reader:
-                rows = selector.select(reader, *rows_within(reader.chunks(), within), counters)
-                if not answers.is_asked:
-                    read += sum(map(len, read_rows(reader, rows, request, within, counters, None)))
-                    continue
-                sizes = reader.stop_positions() - reader.chunks().position
-                for answer in answers.answers(reader, rows, within):
-                    known = answer.decided
-                    from_index += int(answer.counts[known].sum())
-                    counters.bytes_skipped += int(sizes[answer.rows[known]].sum())
-                    chunks, messages = int(known.sum()), int(answer.records[known].sum())
-                    answer.source.count(counters, chunks=chunks, messages=messages)
-                    for batch in read_rows(reader, answer.rows[~known], request, within, counters, answers):
-                        read += len(batch)
+            sizes = reader.stop_positions() - reader.chunks().position
+            for answer in answers.answers(reader, rows, within):
+                known = answer.decided
+                from_index += int(answer.counts[known].sum())
+                counters.bytes_skipped += int(sizes[answer.rows[known]].sum())
+                chunks, messages = int(known.sum()), int(answer.records[known].sum())
+                answer.source.count(counters, chunks=chunks, messages=messages)
+                for batch in read_rows(reader, answer.rows[~known], request, within, counters, answers):
+                    read += len(batch)
     finally:
         answers.close()
     counters.messages_matched += from_index

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import OffsetOutOfRangeError
-from headgate.log import ChunkTable, OffsetSpecification, Segment, SegmentReader, Stream, check_identity
+from headgate.log import OffsetSpecification, Segment, SegmentReader, Stream, check_identity
 from headgate.scan.answers import Answers, Purpose
 from headgate.scan.counters import ScanCounters
 from headgate.scan.offset_range import OffsetRange
 from headgate.scan.reading import ScanBatch
 from headgate.scan.request import ScanRequest
 from headgate.scan.rows import read_rows, rows_left
+from headgate.scan.segments import opened_within
 from headgate.scan.stage_one import ChunkSelector
 
 DEFAULT_RANGE_BYTES = 64 << 20
@@ -71,24 +72,13 @@ def plan(stream: Stream, request: ScanRequest, within: OffsetRange, *, range_byt
     selector = ChunkSelector(stream, request)
     ranges: list[ChunkRange] = []
     answers = Answers(request, Purpose.PLANNING)
-    segments = stream.segments()
-    for number, segment in enumerate(segments):
-        behind = segments[number + 1].first_chunk_id if number + 1 < len(segments) else None
-        if segment.first_chunk_id >= within.stop or (behind is not None and behind <= within.start):
-            continue
-        with segment.open() as reader:
-            rows = selector.select(reader, *rows_within(reader.chunks(), within), counters)
-            rows = rows_left(reader, rows, within, answers, counters)
-            sizes = reader.stops_of(rows) - reader.chunks().position[rows]
-        ranges.extend(_cut(segment, rows, sizes, within, range_bytes))
+    for reader, first, stop in opened_within(stream, within):
+        rows = selector.select(reader, first, stop, counters)
+        rows = rows_left(reader, rows, within, answers, counters)
+        sizes = reader.stops_of(rows) - reader.chunks().position[rows]
+        ranges.extend(_cut(reader.segment, rows, sizes, within, range_bytes))
     answers.close()
     return Plan(ranges, within, counters)
-
-
-def rows_within(table: ChunkTable, within: OffsetRange) -> tuple[int, int]:
-    """First row and row behind the last of the chunks of a table that hold offsets `within`."""
-    first = max(0, int(np.searchsorted(table.chunk_id, within.start, side="right")) - 1)
-    return first, max(first, int(np.searchsorted(table.chunk_id, within.stop, side="left")))
 
 
 def _cut(

@@ -8,7 +8,7 @@ not evaluated if all of them are certain; all other chunks are read in full and 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from headgate.scan.answers import (
     Answers,
     AnswerSource,
     WantedEntries,
+    are_few,
     cut,
     in_a_row,
     read_entries,
@@ -74,10 +75,16 @@ def read_rows(
     if len(rows):
         _map(reader, rows)
     decider = Decider(request, within, buffers or DecideBuffers())
-    if answers is None or not answers.is_asked or not answers.say_something(reader, rows):
+    knowing = answers.knowing(reader, rows) if answers is not None else ()
+    if answers is None or not knowing:
         yield from read_in_full(reader, rows, decider, counters)
         return
-    for answer in answers.answers(reader, rows, within):
+    if len(knowing) > 1:
+        messages = _extent(reader, rows, within)[1]
+        rows, _ = _narrowed(reader, rows, within, knowing, counters)
+        if are_few(_extent(reader, rows, within)[1], messages):
+            knowing = knowing[:1]
+    for answer in answers.answers(reader, rows, within, knowing):
         yield from _AnsweredRead(reader, answer, decider, counters).batches()
 
 
@@ -92,26 +99,40 @@ def rows_left(
     reader: SegmentReader, rows: Int64Array, within: OffsetRange, answers: Answers, counters: ScanCounters
 ) -> Int64Array:
     """The `rows` that no answer rules out; the others are counted."""
-    if not answers.is_asked or not len(rows):
+    if not answers.is_asked:
         return rows
-    asked = []
-    for source in answers.sources:
-        left = source.left(reader, rows, within)
-        if left is not None:
-            _count_dropped(reader, rows, left, within, source, counters)
-            rows = left
-            asked.append(source)
-            if not len(rows):
-                return rows
-    if not answers.say_something(reader, rows, but=asked):
+    rows, asked = _narrowed(reader, rows, within, answers.sources, counters)
+    knowing = answers.knowing(reader, rows, but=asked)
+    if not knowing:
         return rows
     kept = [rows[:0]]
     positions = reader.chunks().position
-    for answer in answers.answers(reader, rows, within, but=asked):
+    for answer in answers.answers(reader, rows, within, knowing):
         place = in_a_row(answer.rows)
         sizes = reader.stop_positions()[place] - positions[place]
         kept.append(answer.rows[_count_ruled_out(answer, sizes, counters)])
     return np.concatenate(kept)
+
+
+def _narrowed(
+    reader: SegmentReader,
+    rows: Int64Array,
+    within: OffsetRange,
+    sources: Sequence[AnswerSource],
+    counters: ScanCounters,
+) -> tuple[Int64Array, list[AnswerSource]]:
+    """The `rows` that every source leaves without a look at messages, the others counted; and which sources could say.
+
+    A source is asked about the rows that those before it left.
+    """
+    asked: list[AnswerSource] = []
+    for source in sources:
+        left = source.left(reader, rows, within) if len(rows) else None
+        if left is not None:
+            _count_dropped(reader, rows, left, within, source, counters)
+            rows = left
+            asked.append(source)
+    return rows, asked
 
 
 def _count_dropped(
@@ -122,14 +143,26 @@ def _count_dropped(
     source: AnswerSource,
     counters: ScanCounters,
 ) -> None:
-    """Count the chunks of `rows`, which are in a row, that are not in `left`."""
+    """Count the chunks of `rows` that are not in `left`."""
+    size, messages = _extent(reader, rows, within)
+    left_size, left_messages = _extent(reader, left, within)
+    counters.bytes_skipped += size - left_size
+    source.count(counters, chunks=len(rows) - len(left), messages=messages - left_messages)
+
+
+def _extent(reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> tuple[int, int]:
+    """Bytes of some chunks, and how many offsets `within` they hold. Chunks in a row cost nothing."""
+    if not len(rows):
+        return 0, 0
     table, stops, next_ids = reader.chunks(), reader.stop_positions(), reader.next_chunk_ids()
-    counters.bytes_skipped += int(stops[rows[-1]] - table.position[rows[0]])
-    counters.bytes_skipped -= int((stops[left] - table.position[left]).sum())
-    offsets = np.clip([table.chunk_id[rows[0]], next_ids[rows[-1]]], within.start, within.stop)
-    kept = next_ids[left].clip(within.start, within.stop) - table.chunk_id[left].clip(within.start, within.stop)
-    messages = int(offsets[1] - offsets[0]) - int(kept.sum())
-    source.count(counters, chunks=len(rows) - len(left), messages=messages)
+    first = last = rows
+    if int(rows[-1]) - int(rows[0]) + 1 == len(rows):
+        first, last = rows[:1], rows[-1:]
+    offsets = (
+        next_ids[last].clip(within.start, within.stop).sum()
+        - table.chunk_id[first].clip(within.start, within.stop).sum()
+    )
+    return int(stops[last].sum() - table.position[first].sum()), int(offsets)
 
 
 def _count_ruled_out(answer: Answer, sizes: Int64Array, counters: ScanCounters) -> Int64Array:

@@ -9,9 +9,9 @@ from headgate.log import Segment, Stream
 from headgate.scan.answers import Answers, Purpose
 from headgate.scan.counters import ScanCounters
 from headgate.scan.offset_range import OffsetRange
-from headgate.scan.plan import rows_within
 from headgate.scan.request import ScanRequest
 from headgate.scan.rows import rows_left
+from headgate.scan.segments import rows_within
 from headgate.scan.stage_one import ChunkSelector
 
 

@@ -10,8 +10,8 @@ from headgate.log import ChunkType, Stream
 from headgate.scan.answers import Answers
 from headgate.scan.counters import ScanCounters
 from headgate.scan.offset_range import OffsetRange
-from headgate.scan.plan import rows_within
 from headgate.scan.request import ScanRequest
+from headgate.scan.segments import opened_within
 from headgate.scan.stage_one import ChunkSelector
 
 
@@ -39,28 +39,24 @@ def savings(stream: Stream, request: ScanRequest, within: OffsetRange) -> list[S
     bloom = Saving("Bloom filters")
     selector, answers = ChunkSelector(stream, request), Answers(request)
     found = [bloom, *(Saving(source.name) for source in answers.sources)]
-    for segment in stream.segments():
-        if segment.first_chunk_id >= within.stop or (segment.stop_offset or within.stop) <= within.start:
-            continue
-        with segment.open() as reader:
-            table = reader.chunks()
-            first, stop = rows_within(table, within)
-            rows = np.flatnonzero(table.type[first:stop] == ChunkType.USER) + first
-            sizes = reader.stop_positions() - table.position
-            counts = reader.next_chunk_ids() - table.chunk_id
-            for each in found:
-                each.chunks += len(rows)
-                each.messages += int(counts[rows].sum())
-            left = selector.select(reader, first, stop, ScanCounters())
-            skipped = np.setdiff1d(rows, left)
-            bloom.chunks_skipped += len(skipped)
-            bloom.bytes_skipped += int(sizes[skipped].sum())
-            bloom.messages_decided += int(counts[skipped].sum())
-            for saving, source in zip(found[1:], answers.sources, strict=True):
-                for answer in source.answers(reader, rows, within):
-                    ruled_out = answer.ruled_out
-                    saving.chunks_skipped += int(ruled_out.sum())
-                    saving.bytes_skipped += int(sizes[answer.rows[ruled_out]].sum())
-                    saving.messages_decided += int(answer.records[answer.trusted].sum() - (~answer.certain).sum())
+    for reader, first, stop in opened_within(stream, within):
+        table = reader.chunks()
+        rows = np.flatnonzero(table.type[first:stop] == ChunkType.USER) + first
+        sizes = reader.stop_positions() - table.position
+        counts = reader.next_chunk_ids() - table.chunk_id
+        for each in found:
+            each.chunks += len(rows)
+            each.messages += int(counts[rows].sum())
+        left = selector.select(reader, first, stop, ScanCounters())
+        skipped = np.setdiff1d(rows, left)
+        bloom.chunks_skipped += len(skipped)
+        bloom.bytes_skipped += int(sizes[skipped].sum())
+        bloom.messages_decided += int(counts[skipped].sum())
+        for saving, source in zip(found[1:], answers.sources, strict=True):
+            for answer in source.answers(reader, rows, within):
+                ruled_out = answer.ruled_out
+                saving.chunks_skipped += int(ruled_out.sum())
+                saving.bytes_skipped += int(sizes[answer.rows[ruled_out]].sum())
+                saving.messages_decided += int(answer.records[answer.trusted].sum() - (~answer.certain).sum())
     answers.close()
     return found

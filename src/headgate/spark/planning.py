@@ -33,9 +33,9 @@ from headgate.scan import (
     OnCorrupt,
     ScanCounters,
     ScanRequest,
+    opened_within,
     plan,
     read_range,
-    rows_within,
 )
 from headgate.spark.counters import record_counters
 from headgate.spark.options import SourceOptions
@@ -408,16 +408,11 @@ def chunk_end(stream: Stream, within: OffsetRange, *, max_messages: int | None, 
     Messages and bytes count as they lie in the stream, before any filter.
     """
     size_before = 0
-    for segment in stream.segments():
-        if segment.first_chunk_id >= within.stop:
-            break
-        with segment.open() as reader:
-            table = reader.chunks()
-            first, stop = rows_within(table, within)
-            if stop <= first or reader.next_chunk_id <= within.start:
-                continue
-            ends = np.append(table.chunk_id[1:], reader.next_chunk_id)[first:stop]
-            sizes = (reader.stop_positions() - table.position)[first:stop]
+    for reader, first, stop in opened_within(stream, within):
+        if stop <= first or reader.next_chunk_id <= within.start:
+            continue
+        ends = reader.next_chunk_ids()[first:stop]
+        sizes = (reader.stop_positions() - reader.chunks().position)[first:stop]
         sizes_up_to = size_before + np.cumsum(sizes)
         beyond = np.zeros(len(ends), dtype=np.bool_)
         if max_messages is not None:
@@ -426,7 +421,7 @@ def chunk_end(stream: Stream, within: OffsetRange, *, max_messages: int | None, 
             beyond |= sizes_up_to > max_bytes
         if beyond.any():
             row = int(beyond.argmax())
-            begin = int(table.chunk_id[first + row])
+            begin = int(reader.chunks().chunk_id[first + row])
             return min(begin if begin > within.start else int(ends[row]), within.stop)
         size_before = int(sizes_up_to[-1])
     return within.stop

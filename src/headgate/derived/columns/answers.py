@@ -25,7 +25,7 @@ from headgate.evaluate import Filter
 from headgate.log import ENTRY_DTYPE, KEPT_FOLDER, ChunkType, Segment, SegmentReader, derived_folder_of
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan import OffsetRange, ScanCounters
-from headgate.scan.answers import Answer, Purpose, SegmentFiles, pieces
+from headgate.scan.answers import Answer, Purpose, SegmentFiles, in_a_row, pieces
 
 if TYPE_CHECKING:
     from headgate.derived.columns.decide import DecidedRows
@@ -177,7 +177,19 @@ class ColumnAnswers:
             yield self._answer(reader, piece, within)
 
     def left(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Int64Array | None:
-        """See `AnswerSource`: it looks at each."""
+        """See `AnswerSource`: all but the chunks of row groups that the footer rules out."""
+        chosen = self._choose(reader)
+        ruled_out = frozenset() if chosen is None else self._ruled_out(chosen)
+        if chosen is None or not ruled_out:
+            return None
+        table, place = reader.chunks(), in_a_row(rows)
+        chunk_ids = table.chunk_id[place]
+        left = np.ones(len(rows), dtype=np.bool_)
+        for group in map(chosen.file.row_groups.__getitem__, ruled_out):
+            first, stop = np.searchsorted(chunk_ids, [group.first_offset, group.stop_offset]).tolist()
+            left[first:stop] = table.type[rows[first:stop]] != ChunkType.USER
+        found: Int64Array = rows[left]
+        return found
 
     def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
         """The column `entry` for the offsets `start … stop`, as far as an answer has offsets in its row group."""

@@ -1,6 +1,6 @@
 """One interface to all kinds of derived files: what they say of messages before these are read.
 
-    Answers, Purpose                            what is known for one request, best source first
+    Answers, Purpose, are_few                   what is known for one request, best source first
     FilesOfSegment                              what all readers of an open segment share of it
     SourceKind, SegmentFiles, ChunkTest         one kind of derived files, as `headgate.derived` hands it to a reader
     Answer, AnswerSource, pieces, in_a_row      what one source says of some chunks
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         pieces,
     )
     from headgate.scan.answers.entries import WantedEntries, cut, read_entries, wanted_entries
-    from headgate.scan.answers.sources import Answers, FilesOfSegment
+    from headgate.scan.answers.sources import Answers, FilesOfSegment, are_few
 else:
     from headgate.faces import lazy
 

@@ -60,6 +60,29 @@ class Answer:
         found[self.chunks[~self.certain]] = False
         return found
 
+    def narrowed(self, other: Answer) -> Self:
+        """This answer, less the messages that another one about the same chunks rules out; certain as either knows."""
+        both = other.trusted[self.chunks]
+        places = np.minimum(np.searchsorted(other.offsets, self.offsets), max(len(other.offsets) - 1, 0))
+        named = np.zeros(len(self.offsets), dtype=np.bool_)
+        certain = self.certain
+        if len(other.offsets):
+            named = other.offsets[places] == self.offsets
+            certain = certain | (named & other.certain[places])
+        kept = named | ~both
+        ruled_out = other.ruled_out & ~self.trusted
+        if kept.all() and not ruled_out.any():
+            return replace(self, certain=certain)
+        chunks = self.chunks[kept]
+        return replace(
+            self,
+            trusted=self.trusted | ruled_out,
+            counts=np.bincount(chunks, minlength=len(self.rows)),
+            offsets=self.offsets[kept],
+            chunks=chunks,
+            certain=certain[kept],
+        )
+
     def part(self, start: int, stop: int) -> Self:
         """The answer for the rows `start … stop` alone."""
         if (start, stop) == (0, len(self.rows)):
@@ -145,7 +168,7 @@ class AnswerSource(Protocol):
         """Its answers for chunks, in pieces of bounded size: together all `rows`, in their order."""
 
     def left(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Int64Array | None:
-        """The `rows` that may hold a match; None unless they are in a row and it can tell without a look at each."""
+        """The `rows` that may hold a match, as far as that costs next to nothing; None if it cannot tell so."""
 
     def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
         """Entries of the offsets `start … stop`, `(offsets,)` of ENTRY_DTYPE: position, and CRC-32, of each message.

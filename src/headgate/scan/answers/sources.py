@@ -16,7 +16,8 @@ from headgate.scan.request import ScanRequest
 Int64Array = NDArray[np.int64]
 
 _LITTLE_SHARE = 8
-"""Where a source leaves at most one message in this many open, these are read and no other source is asked."""
+"""Where sources leave at most one message in this many open, these are read: other sources only leave out chunks of
+which they know it without a look at messages (`AnswerSource.left`)."""
 
 
 class FilesOfSegment:
@@ -45,8 +46,8 @@ class FilesOfSegment:
 class Answers:
     """Answers about chunks for one request, before a message is read.
 
-    The answer for a chunk comes from the first source, in order of preference, that decides all its messages; where
-    none does, from the source that leaves the fewest to be evaluated. Not for several threads at once.
+    Each source is asked, in order of preference, about the chunks that those before it left undecided, and narrows what
+    they left. Not for several threads at once.
     """
 
     def __init__(self, request: ScanRequest, purpose: Purpose = Purpose.READING) -> None:
@@ -90,19 +91,23 @@ class Answers:
         return begin, stop
 
     def answers(
-        self, reader: SegmentReader, rows: Int64Array, within: OffsetRange, *, but: Container[AnswerSource] = ()
+        self,
+        reader: SegmentReader,
+        rows: Int64Array,
+        within: OffsetRange,
+        sources: Sequence[AnswerSource] | None = None,
     ) -> Iterator[Answer]:
         """Answers for chunks, in pieces of bounded size: together all `rows`, in their order.
 
-        Sources in `but` are not asked.
+        `sources` are asked, by default those that know something.
         """
-        yield from self._answers(self._knowing(reader, rows, but) or self._sources[-1:], reader, rows, within)
+        asked = self.knowing(reader, rows) if sources is None else sources
+        yield from self._answers(asked or self._sources[-1:], reader, rows, within)
 
-    def say_something(self, reader: SegmentReader, rows: Int64Array, *, but: Container[AnswerSource] = ()) -> bool:
-        """Whether a source that is not in `but` may say something of chunks."""
-        return bool(self._knowing(reader, rows, but))
-
-    def _knowing(self, reader: SegmentReader, rows: Int64Array, but: Container[AnswerSource]) -> list[AnswerSource]:
+    def knowing(
+        self, reader: SegmentReader, rows: Int64Array, *, but: Container[AnswerSource] = ()
+    ) -> list[AnswerSource]:
+        """The sources that may say something of chunks, without those in `but`."""
         if not len(rows):
             return []
         first, last = int(rows[0]), int(rows[-1])
@@ -116,8 +121,8 @@ class Answers:
             return
         for answer in sources[0].answers(reader, rows, within):
             decided = answer.decided
-            is_little = answer.trusted.all() and _open_messages(answer) * _LITTLE_SHARE <= int(answer.records.sum())
-            if len(sources) == 1 or decided.all() or is_little:
+            few = answer.trusted.all() and are_few(_open_messages(answer), int(answer.records.sum()))
+            if len(sources) == 1 or decided.all() or few:
                 yield answer
                 continue
             borders = np.flatnonzero(np.diff(decided)) + 1
@@ -130,7 +135,13 @@ class Answers:
                 for other in self._answers(sources[1:], reader, part.rows, within):
                     here = part.part(first, first + len(other.rows))
                     first += len(other.rows)
-                    yield other if _open_messages(other) < _open_messages(here) else here
+                    finer, coarser = (other, here) if _open_messages(other) < _open_messages(here) else (here, other)
+                    yield finer.narrowed(coarser)
+
+
+def are_few(left: int, messages: int) -> bool:
+    """Whether so few of some messages are left that reading them costs less than asking another source."""
+    return left * _LITTLE_SHARE <= messages
 
 
 def _says_something(source: AnswerSource, reader: SegmentReader, first: int, last: int) -> bool:

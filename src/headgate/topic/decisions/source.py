@@ -23,6 +23,7 @@ from headgate.scan import (
     open_window,
     read_window,
     rows_within,
+    segments_within,
 )
 from headgate.scan import Decider as ChunkDecider
 from headgate.scan.fetch import AppendedChunks
@@ -188,14 +189,12 @@ class Source:
         """The segments with chunks of some offsets, and the rows of these chunks in their tables."""
         if self._is_stale:
             self._refresh()
-        segments = self._segments
-        for number, segment in enumerate(segments):
-            behind = segments[number + 1].first_chunk_id if number + 1 < len(segments) else self.next_offset
-            if segment.first_chunk_id < stop and behind > start:
-                reader = self._open(segment)
-                first, last = rows_within(reader.chunks(), OffsetRange(start, stop))
-                if last > first:
-                    yield reader, first, last
+        within = OffsetRange(start, stop)
+        for segment in segments_within(self._segments, within, next_offset=self.next_offset):
+            reader = self._open(segment)
+            first, last = rows_within(reader.chunks(), within)
+            if last > first:
+                yield reader, first, last
 
     def _open(self, segment: Segment) -> SegmentReader:
         if self._reader is None or self._reader.segment != segment:

@@ -49,7 +49,7 @@ class StreamGroups:
         self._is_closed = False
         for view in ledger.views():
             self._add(view)
-        self.dead_letters = DeadLetters(stream, ledger, self._reader, owner.dead_letter_streams, environment)
+        self.consumption.mover = DeadLetters(stream, ledger, self._reader, owner.dead_letter_streams, environment)
 
     def __iter__(self) -> Iterator[GroupView]:
         return iter(list(self._views.values()))
@@ -125,10 +125,7 @@ class StreamGroups:
         if self._is_closed:
             return
         self.consumption.commit(now_ms)
-        # What is committed goes on while a worker writes the next commit: in a busy ledger there is always one.
-        if self.consumption.trouble is None and self.dead_letters.carry_out(now_ms):
-            self.consumption.touch()
-            self.consumption.commit(now_ms)
+        self.consumption.move(now_ms)
         self._keep_pinned(now_ms)
 
     def _keep_pinned(self, now_ms: int) -> None:
@@ -147,13 +144,8 @@ class StreamGroups:
     def tick(self, now_ms: int) -> None:
         """Ask for a turn when timed work is due. Cost: the same with any number of groups."""
         self._latest_ms = max(self._latest_ms, now_ms)
-        consumption = self.consumption
-        if (
-            consumption.ledger.next_due_ms <= now_ms
-            or consumption.trouble is not None
-            or self.dead_letters.is_due(now_ms)
-        ):
-            consumption.touch()
+        if self.consumption.is_due(now_ms):
+            self.consumption.touch()
 
     def rest(self, now_ms: int) -> None:
         """Free memory that was not used for a while. Cost: a look at each group."""
@@ -173,12 +165,6 @@ class StreamGroups:
             and now_ms - self._used_ms >= IDLE_MS
             and all(now_ms - view.used_ms >= IDLE_MS and not view.is_in_use for view in self._views.values())
         )
-
-    @property
-    def broken_by(self) -> HeadgateError | None:
-        """Why its ledger has to be opened again; None where it need not."""
-        trouble = self.consumption.trouble
-        return trouble if trouble is not None and self.consumption.ledger.is_broken else None
 
     # ending
 

@@ -227,8 +227,8 @@ class GroupViews:
         claimed, self._to_commit = self._to_commit, {}
         for groups in dict.fromkeys([*touched, *claimed]):
             groups.commit(now_ms)
-            if groups.broken_by is not None:
-                self._open_again(groups, groups.broken_by)
+            if (error := groups.consumption.broken_by) is not None:
+                self._open_again(groups, error)
 
     def claimed(self, groups: StreamGroups) -> int:
         """Messages of a stream were claimed; gives a number that rises with every call."""

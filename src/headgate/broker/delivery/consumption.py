@@ -1,6 +1,6 @@
 """The ledger of one stream at work: the changes of a turn are committed with one message, and answered after that.
 
-    calls of the turn ──► ledger in memory ──► commit ──► answers, deliveries
+    calls of the turn ──► ledger in memory ──► commit ──► answers, deliveries ──► moves ──► commit
 
 After a failed commit answers get its error, and deliveries wait for the next commit that succeeds. A commit that waits
 for the device is made by a worker: calls made meanwhile are for the next one.
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from headgate.broker.delivery.mover import Mover
 from headgate.broker.environment import RunInWorker
 from headgate.errors import HeadgateError, LogError
 from headgate.ledger import Expired, Ledger, LedgerWrite, View
@@ -83,6 +84,8 @@ class Consumption:
         """Dispatchers whose next copy cannot be read."""
         self.receiving: dict[ViewDispatcher, None] = {}
         """The dispatchers that have receivers: few of thousands, and needed in every turn."""
+        self.mover: Mover | None = None
+        """What carries out the moves of the ledger; None where there are none."""
         self._dispatchers: dict[int, ViewDispatcher] = {}
         self._ready: deque[ViewDispatcher] = deque()
         self._given: list[ViewDispatcher] = []
@@ -134,6 +137,19 @@ class Consumption:
     def takes_more(self) -> bool:
         """Whether changes made now are written down at the end of this turn."""
         return self.trouble is None and self._commit is None
+
+    @property
+    def broken_by(self) -> LogError | None:
+        """Why the ledger has to be opened again; None where it need not."""
+        return self.trouble if self.trouble is not None and self.ledger.is_broken else None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether timed work is due: the end of a claim or a wait, a commit that failed, a move that waits."""
+        return (
+            self.ledger.next_due_ms <= now_ms
+            or self.trouble is not None
+            or (self.mover is not None and self.mover.is_due(now_ms))
+        )
 
     @property
     def is_awaited(self) -> bool:
@@ -195,6 +211,15 @@ class Consumption:
         self._commit = commit
         self._worker(commit.run, lambda error: self._written(commit, error))
         return False
+
+    def move(self, now_ms: int) -> None:
+        """Carry out the committed moves, and commit that they are done.
+
+        What is committed goes on while a worker writes the next commit: in a busy ledger there is always one.
+        """
+        if self.trouble is None and self.mover is not None and self.mover.carry_out(now_ms):
+            self.touch()
+            self.commit(now_ms)
 
     def _written(self, commit: _Commit, error: BaseException | None) -> None:
         """A worker has ended a commit: finish it, unless `stop` has done so meanwhile."""

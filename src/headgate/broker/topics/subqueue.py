@@ -52,7 +52,6 @@ class Subqueue:
         self._writer: Writer | None = None
         self._consumption: Consumption | None = None
         self._dispatcher: Dispatcher | None = None
-        self._mover: Mover | None = None
         self._index = DeferredIndex()
         self._reader: MessageReader | None = None
         self._next_offset = 0
@@ -146,7 +145,7 @@ class Subqueue:
         )
         if self._mover_of is not None:
             assert isinstance(dispatcher, DeferredDispatcher)
-            self._mover = self._mover_of(ledger, dispatcher)
+            self._consumption.mover = self._mover_of(ledger, dispatcher)
         dispatcher.count_unseen()
         self._consumption.add(dispatcher)
         self._consumption.expire(now_ms)
@@ -168,21 +167,16 @@ class Subqueue:
             self._consumption.expire(now_ms)
             self._consumption.dispatch(now_ms)
             self._consumption.commit(now_ms)
-            if self._consumption.trouble is None and self._mover is not None and self._mover.carry_out(now_ms):
-                self._consumption.commit(now_ms)
-            if self._consumption.ledger.is_broken and self._consumption.trouble is not None:
-                self.end(self._consumption.trouble)
+            self._consumption.move(now_ms)
+            if (error := self._consumption.broken_by) is not None:
+                self.end(error)
 
     def tick(self, now_ms: int) -> None:
         """Drop settled messages, and close the files after `IDLE_MS` without use."""
         if self.is_received:
             self._used_ms = now_ms
         consumption = self._consumption
-        if consumption is not None and (
-            consumption.trouble is not None
-            or consumption.ledger.next_due_ms <= now_ms
-            or (self._mover is not None and self._mover.is_due(now_ms))
-        ):
+        if consumption is not None and consumption.is_due(now_ms):
             self._touched(self)
         is_waiting = consumption is not None and (consumption.ledger.next_due_ms < NEVER or consumption.ledger.moves())
         if self._writer is not None:
@@ -220,7 +214,7 @@ class Subqueue:
             self._consumption.close()
         if self._reader is not None:
             self._reader.close()
-        self._consumption = self._dispatcher = self._mover = self._reader = None
+        self._consumption = self._dispatcher = self._reader = None
 
     def end_receivers(self, error: HeadgateError) -> None:
         """End the receivers; others may come later."""

@@ -110,7 +110,7 @@ class BrokerTopic:
             failed=self._stopped,
         )
         self._scheduler = scheduler
-        self._mover = self._mover_of(ledger, TopicCopies(stream, self._topic_decider))
+        self.consumption.mover = self._mover = self._mover_of(ledger, TopicCopies(stream, self._topic_decider))
         self._subqueues = Subqueues(
             stream,
             environment,
@@ -620,19 +620,11 @@ class BrokerTopic:
             self.consumption.dispatch(now_ms)
         self.consumption.commit(now_ms)
         self.stream.stopped_by = self._damage
-        # What is committed goes on while a worker writes the next commit: in a busy ledger there is always one.
-        if self.consumption.trouble is None and not self._topic_decider.is_busy and self._mover.carry_out(now_ms):
-            self._touch()
-            self.consumption.commit(now_ms)
+        if not self._topic_decider.is_busy:
+            self.consumption.move(now_ms)
         if self._asked_deferred:
             self._give_deferred(now_ms)
         self._subqueues.turn(now_ms)
-
-    @property
-    def broken_by(self) -> HeadgateError | None:
-        """Why its ledger has to be opened again; None where it need not."""
-        trouble = self.consumption.trouble
-        return trouble if trouble is not None and self.consumption.ledger.is_broken else None
 
     def _decide(self, now_ms: int) -> None:
         self._topic_decider.decide(now_ms, has_new_rules=bool(self._changed))
@@ -782,12 +774,7 @@ class BrokerTopic:
 
     def tick(self, now_ms: int) -> None:
         """Do the timed work, or ask for a turn for it; called about every 100 ms."""
-        if (
-            self.consumption.ledger.next_due_ms <= now_ms
-            or self.consumption.trouble is not None
-            or self._mover.is_due(now_ms)
-            or self._topic_decider.is_behind
-        ):
+        if self.consumption.is_due(now_ms) or self._topic_decider.is_behind:
             self._touch()
         self._sweep.tick(now_ms)
         if not self._changed and not self.stream.is_writing:

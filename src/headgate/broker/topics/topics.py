@@ -211,8 +211,8 @@ class Topics:
                 topic = self._topics.get(stream)
                 if topic is not None:
                     topic.turn(now_ms)
-                    if topic.broken_by is not None:
-                        self._open_again(stream, topic.broken_by)
+                    if (error := topic.consumption.broken_by) is not None:
+                        self._open_again(stream, error)
         except BaseException:
             # The topics after the failed one have the next turn.
             self._touched.update(touched)

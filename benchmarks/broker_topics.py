@@ -22,7 +22,16 @@ from harness import Measurement, report
 from messages import event_batch
 from streams import RARE_FILTER
 
-from headgate.broker import Broker, ConsumerOptions, GivenCopies, MessageConsumer, PublishBatch, Receiver, Session
+from headgate.broker import (
+    Broker,
+    ConsumerOptions,
+    GivenCopies,
+    MessageConsumer,
+    PublishBatch,
+    Receiver,
+    ReceiverCalls,
+    Session,
+)
 from headgate.errors import HeadgateError
 from headgate.evaluate import Filter
 from headgate.ledger import Ledger, copy_number
@@ -106,7 +115,7 @@ class Peer:
     def __post_init__(self) -> None:
         name = SubscriptionName.parse(self.name)
         assert name is not None
-        self.receiver = self.loop.session.receiver(name, deliver=self._take, ended=_refuse)
+        self.receiver = self.loop.session.receiver(name, ReceiverCalls(deliver=self._take, ended=_refuse))
 
     def _take(self, deliveries: GivenCopies) -> None:
         self.taken += len(deliveries)

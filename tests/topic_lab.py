@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from brokers import Background, SetClock, open_broker, open_session, publish
-from headgate.broker import Broker, Delivery, Receiver, Session
+from headgate.broker import Broker, Delivery, Receiver, ReceiverCalls, Session
 from headgate.broker.environment import RunInWorker
 from headgate.broker.settings import BrokerSettings
 from headgate.errors import HeadgateError
@@ -35,12 +35,7 @@ class Link:
     def open(self, name: str, **more: object) -> Link:
         parsed = SubscriptionName.parse(name)
         assert parsed is not None
-        self.receiver = self.session.receiver(
-            parsed,
-            deliver=self.take,
-            ended=self.ends.append,
-            **more,  # type: ignore[arg-type]
-        )
+        self.receiver = self.session.receiver(parsed, ReceiverCalls(deliver=self.take, ended=self.ends.append, **more))
         return self
 
     def take(self, deliveries: Sequence[Delivery]) -> None:

@@ -16,6 +16,7 @@ from headgate.broker import (
     DeadLetterReason,
     EntityDeclaration,
     GroupSettings,
+    ReceiverCalls,
     SubscriptionDeclaration,
     any_target,
 )
@@ -131,7 +132,8 @@ class RootLab(Lab):
     def receiver(self, topic: str, subscription: str, want: int = 100, *, dead_letters: bool = False) -> Link:
         link = Link(self.session)
         link.receiver = self.session.receiver(
-            SubscriptionName(topic, subscription, dead_letters), deliver=link.take, ended=link.ends.append
+            SubscriptionName(topic, subscription, dead_letters),
+            ReceiverCalls(deliver=link.take, ended=link.ends.append),
         )
         link.receiver.want(want)
         self.turn()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate import Message
-from headgate.broker import Session
+from headgate.broker import ReceiverCalls, Session
 from headgate.broker.consumer_groups import ReceiveRequest
 from headgate.broker.consumers import ConsumerOptions
 from headgate.log import OffsetSpecification
@@ -59,7 +59,7 @@ def traffic(running: RunningServer) -> list[Any]:
         messages.want_more(7)
         given.extend((chunks, messages))
         red = SubscriptionName("orders", "red")
-        receiver = session.receiver(red, deliver=given.append, ended=given.append, tag="3")
+        receiver = session.receiver(red, ReceiverCalls(deliver=given.append, ended=given.append, tag="3"))
         receiver.want(3)
         request = ReceiveRequest("packing", ["orders"], None, None, 5, 60_000, given.append)
         broker.consumer_groups.receive(request)

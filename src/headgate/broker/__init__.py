@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         DeadLetterReason,
         QueueDepth,
         Receiver,
+        ReceiverCalls,
         SessionReceiver,
         Settler,
         SubscriptionInfo,

@@ -29,7 +29,6 @@ from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Declared, arguments_declared, check_name, check_reserved, clean_name
 from headgate.broker.consumer_groups import GroupView, PendingReceive, ReceiveRequest
 from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
-from headgate.broker.delivery import GivenCopies
 from headgate.broker.message_topics import MessageTopic
 from headgate.broker.publishers import Publisher
 from headgate.broker.replies import ReplyQueues
@@ -37,7 +36,15 @@ from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.single_active import SharedName
 from headgate.broker.stream import BrokerStream
 from headgate.broker.super_streams import create_super_stream, delete_super_stream
-from headgate.broker.topics import BrokerTopic, Changed, QueueDepth, Receiver, ScheduledMessages, SessionReceiver
+from headgate.broker.topics import (
+    BrokerTopic,
+    Changed,
+    QueueDepth,
+    Receiver,
+    ReceiverCalls,
+    ScheduledMessages,
+    SessionReceiver,
+)
 from headgate.broker.users import Permission
 from headgate.errors import (
     AccessRefusedError,
@@ -314,29 +321,12 @@ class Session:
 
     # topics
 
-    def receiver(
-        self,
-        name: SubscriptionName,
-        *,
-        deliver: Callable[[GivenCopies], None],
-        ended: Callable[[HeadgateError], None],
-        ran_out: Callable[[], None] = lambda: None,
-        settles_first: bool = False,
-        tag: str = "",
-    ) -> Receiver:
-        """A receiver of a subscription, or of its dead letters; `deliver`, `ran_out`, `ended` as `Receiver` says.
+    def receiver(self, name: SubscriptionName, link: ReceiverCalls) -> Receiver:
+        """A receiver of a subscription, or of its dead letters.
 
         Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, LogError.
         """
-        receiver = self.topic_of(name).receiver(
-            name.subscription,
-            deliver=deliver,
-            ended=ended,
-            ran_out=ran_out,
-            dead_letters=name.is_dead_letter,
-            settles_first=settles_first,
-            tag=tag,
-        )
+        receiver = self.topic_of(name).receiver(name.subscription, link, dead_letters=name.is_dead_letter)
         self._keep(receiver, name)
         return receiver
 
@@ -344,28 +334,14 @@ class Session:
         self,
         name: SubscriptionName,
         session: str | None,
-        *,
+        link: ReceiverCalls,
         accepted: Callable[[SessionReceiver], None],
-        deliver: Callable[[GivenCopies], None],
-        ended: Callable[[HeadgateError], None],
-        ran_out: Callable[[], None] = lambda: None,
-        settles_first: bool = False,
-        tag: str = "",
     ) -> SessionReceiver:
         """A receiver of one session of a subscription; None: the next free one; see `BrokerTopic.session_receiver`.
 
         Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, SessionLockedError, LogError.
         """
-        receiver = self.topic_of(name).session_receiver(
-            name.subscription,
-            session,
-            accepted=accepted,
-            deliver=deliver,
-            ended=ended,
-            ran_out=ran_out,
-            settles_first=settles_first,
-            tag=tag,
-        )
+        receiver = self.topic_of(name).session_receiver(name.subscription, session, link, accepted)
         self._keep(receiver, name)
         return receiver
 

@@ -11,7 +11,15 @@ import msgspec
 import pytest
 
 from brokers import START_MS, publish
-from headgate.broker import Entity, EntityDeclaration, SubscriptionDeclaration, any_target, copy_of, sequence_number
+from headgate.broker import (
+    Entity,
+    EntityDeclaration,
+    ReceiverCalls,
+    SubscriptionDeclaration,
+    any_target,
+    copy_of,
+    sequence_number,
+)
 from headgate.broker.settings import BrokerSettings
 from headgate.errors import (
     EntityDisabledError,
@@ -65,8 +73,7 @@ class EntityLab(Lab):
         link = Link(self.session)
         link.receiver = self.session.receiver(
             self.broker.entities.find(name).receivable(subscription, dead_letters=dead_letters),
-            deliver=link.take,
-            ended=link.ends.append,
+            ReceiverCalls(deliver=link.take, ended=link.ends.append),
         )
         link.receiver.want(10)
         self.turn()
@@ -345,7 +352,7 @@ def test_a_disabled_subscription_gives_no_session(lab: EntityLab) -> None:
     lab.made(lab.broker.entities.create, EntityDeclaration("jobs", QUEUE, delivery=by_session))
     with pytest.raises(EntityDisabledError):
         lab.broker.entities.find("jobs").topic.session_receiver(
-            QUEUE_SUBSCRIPTION, None, accepted=print, deliver=print, ended=print
+            QUEUE_SUBSCRIPTION, None, ReceiverCalls(deliver=print, ended=print), accepted=print
         )
 
 

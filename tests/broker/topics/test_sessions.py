@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from failing_disk import Disk
-from headgate.broker import DeadLetterReason, Delivery, SessionReceiver
+from headgate.broker import DeadLetterReason, Delivery, ReceiverCalls, SessionReceiver
 from headgate.errors import (
     HeadgateError,
     PreconditionFailedError,
@@ -69,10 +69,8 @@ class SessionLink:
         self.receiver = self.lab.session.session_receiver(
             NAME,
             session,
+            ReceiverCalls(deliver=self._deliver, ended=self.ends.append, **more),
             accepted=lambda receiver: self.accepted.append(receiver.session),
-            deliver=self._deliver,
-            ended=self.ends.append,
-            **more,  # type: ignore[arg-type]
         )
         self.receiver.want(want)
         self.lab.turn()
@@ -181,7 +179,7 @@ def test_a_session_has_one_receiver_and_plain_ones_are_refused(lab: Lab) -> None
         lab.link()
     topic = lab.broker.topics.get("orders")
     with pytest.raises(PreconditionFailedError, match="not received by session"):
-        topic.session_receiver("plain", None, accepted=print, deliver=print, ended=print)
+        topic.session_receiver("plain", None, ReceiverCalls(deliver=print, ended=print), accepted=print)
     with pytest.raises(PreconditionFailedError, match="not received by session"):
         topic.sessions("plain", print)
     with pytest.raises(PreconditionFailedError, match="not received by session"):

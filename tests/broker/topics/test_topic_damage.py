@@ -9,7 +9,7 @@ import pytest
 
 from brokers import publish
 from failing_disk import Disk
-from headgate.broker import DeadLetterReason
+from headgate.broker import DeadLetterReason, ReceiverCalls
 from headgate.errors import CorruptChunkError, HeadgateError, LogError
 from headgate.ledger import offset_of
 from headgate.log import Damage, GivenUp, Stream, repair_stream, stream_folder
@@ -116,9 +116,10 @@ def test_a_receiver_of_a_session_and_one_that_waits_for_any_are_told(lab: DiskLa
         lab.session.session_receiver(
             SubscriptionName("orders", "red"),
             session,
+            ReceiverCalls(
+                deliver=lambda copies: offsets.extend(offset_of(each.copy) for each in copies), ended=ends.append
+            ),
             accepted=lambda receiver: receiver.want(10),
-            deliver=lambda copies: offsets.extend(offset_of(each.copy) for each in copies),
-            ended=ends.append,
         )
     lab.pass_time(3_000)
     assert offsets == [0, 1]

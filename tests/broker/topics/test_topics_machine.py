@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from brokers import publish
 from examples import examples
-from headgate.broker import DeadLetterReason, Delivery, Receiver
+from headgate.broker import DeadLetterReason, Delivery, Receiver, ReceiverCalls
 from headgate.errors import HeadgateError
 from headgate.ledger import MAX_RULE, copy_number
 from headgate.message import Message
@@ -95,7 +95,7 @@ class Peer:
         self.wanted = 0
         self.ends: list[HeadgateError] = []
         self.receiver: Receiver = machine.lab.session.receiver(
-            SubscriptionName("orders", name), deliver=self.deliver, ended=self.ends.append
+            SubscriptionName("orders", name), ReceiverCalls(deliver=self.deliver, ended=self.ends.append)
         )
 
     def want(self, count: int) -> None:

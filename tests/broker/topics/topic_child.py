@@ -28,7 +28,7 @@ from random import Random
 from typing import Any
 
 from brokers import batch
-from headgate.broker import Broker, DeadLetterReason, Delivery, Receiver, Session
+from headgate.broker import Broker, DeadLetterReason, Delivery, Receiver, ReceiverCalls, Session
 from headgate.broker.settings import BrokerSettings
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.ledger import ledger as ledger_module
@@ -126,7 +126,7 @@ class Peer:
         self.held: dict[int, bytes] = {}
         parsed = SubscriptionName.parse(name)
         assert parsed is not None
-        self.receiver: Receiver = child.session.receiver(parsed, deliver=self.deliver, ended=self.ended)
+        self.receiver: Receiver = child.session.receiver(parsed, ReceiverCalls(deliver=self.deliver, ended=self.ended))
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         for each in deliveries:

@@ -2,7 +2,8 @@
 
     Topics                the topics of a broker: opened when they are asked for, and the turn that they share
     BrokerTopic           one topic: its decider, its ledger, its subscriptions, their dead letters
-    Receiver              takes the copies of one subscription, or of its dead letters, for one link, and settles them
+Receiver              takes the copies of one subscription, or of its dead letters, for one link, and settles them;
+                      `ReceiverCalls`: the link
     SessionReceiver       a receiver of one session, with its lock and state
     SubscriptionInfo      a subscription as users see it: settings, `CopyCounts`, `ViewCounters`
     Settler, is_deferred  settles copies by their tokens, of any receiver
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.broker.topics.deferred import is_deferred
     from headgate.broker.topics.dispatcher import CopyCounts, ViewCounters
-    from headgate.broker.topics.receiver import DeadLetterReason, Receiver, Settler
+    from headgate.broker.topics.receiver import DeadLetterReason, Receiver, ReceiverCalls, Settler
     from headgate.broker.topics.retention_pin import RetentionPin
     from headgate.broker.topics.rule_change import Changed, RuleChange
     from headgate.broker.topics.scheduled_messages import ScheduledMessages, due_of

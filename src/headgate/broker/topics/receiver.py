@@ -88,18 +88,27 @@ class Settler:
         return self._dispatcher.renew(tokens, then)
 
 
-class Receiver(Settler):
-    """One link's receiver, from `BrokerTopic.receiver` to `close`.
+@dataclass(frozen=True, slots=True)
+class ReceiverCalls:
+    """The link of a receiver: the calls that it gets, how copies are settled, and its name in its protocol.
 
     `deliver` is called with copies in order, at most as many as are wanted; `ran_out` each time that more are wanted
     than there are; `ended` when the subscription is no more. With `settles_first` copies are settled before they are
     given out, and a peer that fails loses them.
     """
 
+    deliver: Callable[[GivenCopies], None]
+    ended: Callable[[HeadgateError], None]
+    ran_out: Callable[[], None] = nobody_waits
+    settles_first: bool = False
+    tag: str = ""
+
+
+class Receiver(Settler):
+    """One link's receiver, from `BrokerTopic.receiver` to `close`."""
+
     __slots__ = (
-        "_deliver",
-        "_ended",
-        "_ran_out",
+        "_link",
         "delivered_bytes",
         "delivered_messages",
         "given_before",
@@ -110,22 +119,11 @@ class Receiver(Settler):
         "wanted",
     )
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        *,
-        deliver: Callable[[GivenCopies], None],
-        ended: Callable[[HeadgateError], None],
-        ran_out: Callable[[], None],
-        settles_first: bool,
-        tag: str,
-    ) -> None:
+    def __init__(self, dispatcher: Dispatcher, link: ReceiverCalls) -> None:
         super().__init__(dispatcher)
-        self._deliver = deliver
-        self._ended = ended
-        self._ran_out = ran_out
-        self.settles_first = settles_first
-        self.tag = tag
+        self._link = link
+        self.settles_first = link.settles_first
+        self.tag = link.tag
         self.wanted = 0
         self.delivered_messages = self.delivered_bytes = 0
         self.given_before = -1
@@ -159,15 +157,15 @@ class Receiver(Settler):
         """Deliver copies whose claims are on disk; their messages have `size_bytes` bytes."""
         self.delivered_messages += len(deliveries)
         self.delivered_bytes += size_bytes
-        self._deliver(deliveries)
+        self._link.deliver(deliveries)
 
     def run_out(self) -> None:
         """It was given all available copies, and wants more."""
-        self._ran_out()
+        self._link.ran_out()
 
     def end(self, error: HeadgateError) -> None:
         """Its subscription is no more."""
         if not self.is_closed:
             self.is_closed = True
             self.wanted = 0
-            self._ended(error)
+            self._link.ended(error)

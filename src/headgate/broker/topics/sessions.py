@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from headgate.broker.delivery import Consumption, GivenCopies, Movement, ReadCopy, Settled, drop_copies, nobody_asks
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN, Dispatcher
 from headgate.broker.topics.policy import SubscriptionPolicy
-from headgate.broker.topics.receiver import Receiver
+from headgate.broker.topics.receiver import Receiver, ReceiverCalls
 from headgate.broker.topics.session_index import SessionIndex
 from headgate.broker.topics.subscription_source import SubscriptionSource
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError, SessionLockedError, SessionLockLostError
@@ -43,19 +43,9 @@ class SessionReceiver(Receiver):
     __slots__ = ("_accepted", "_sessions", "lock", "locked_until_ms", "session")
 
     def __init__(
-        self,
-        dispatcher: SessionDispatcher,
-        *,
-        accepted: Callable[[SessionReceiver], None],
-        deliver: Callable[[GivenCopies], None],
-        ended: Callable[[HeadgateError], None],
-        ran_out: Callable[[], None],
-        settles_first: bool,
-        tag: str,
+        self, dispatcher: SessionDispatcher, link: ReceiverCalls, accepted: Callable[[SessionReceiver], None]
     ) -> None:
-        super().__init__(
-            dispatcher, deliver=deliver, ended=ended, ran_out=ran_out, settles_first=settles_first, tag=tag
-        )
+        super().__init__(dispatcher, link)
         self._sessions = dispatcher
         self._accepted = accepted
         self.session: str | None = None

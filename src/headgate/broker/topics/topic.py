@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.broker.damage import is_damage
-from headgate.broker.delivery import Consumption, GivenCopies, MovedCopies, Movement, ReadCopy, TargetKind
+from headgate.broker.delivery import Consumption, MovedCopies, Movement, ReadCopy, TargetKind
 from headgate.broker.duplicates import RecentIds
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
@@ -26,7 +26,7 @@ from headgate.broker.topics.deferred import AskedCopies, ReceivedDeferred
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, Dispatcher
 from headgate.broker.topics.expiry import first_not_before
 from headgate.broker.topics.expiry_sweep import ExpirySweep
-from headgate.broker.topics.receiver import Receiver, Settler, nobody_waits
+from headgate.broker.topics.receiver import Receiver, ReceiverCalls, Settler
 from headgate.broker.topics.retention_pin import RetentionPin, needed_at_opening, wanted_pin
 from headgate.broker.topics.rule_change import Changed, ChangeTopic, RuleChange
 from headgate.broker.topics.scheduled_messages import Canceled, Scheduled
@@ -171,17 +171,7 @@ class BrokerTopic:
 
     # subscriptions
 
-    def receiver(
-        self,
-        subscription: str,
-        *,
-        deliver: Callable[[GivenCopies], None],
-        ended: Callable[[HeadgateError], None],
-        ran_out: Callable[[], None] = nobody_waits,
-        dead_letters: bool = False,
-        settles_first: bool = False,
-        tag: str = "",
-    ) -> Receiver:
+    def receiver(self, subscription: str, link: ReceiverCalls, *, dead_letters: bool = False) -> Receiver:
         """A receiver of a subscription, or of its dead letters.
 
         Raises ResourceNotFoundError, EntityDisabledError, PreconditionFailedError for a subscription that forwards its
@@ -193,9 +183,7 @@ class BrokerTopic:
             self._check_receivable(found)
         if not dead_letters and found.version.settings.requires_session:
             raise PreconditionFailedError("the copies are received by session", subject=dispatcher.name)
-        receiver = Receiver(
-            dispatcher, deliver=deliver, ended=ended, ran_out=ran_out, settles_first=settles_first, tag=tag
-        )
+        receiver = Receiver(dispatcher, link)
         dispatcher.add(receiver)
         return receiver
 
@@ -203,13 +191,8 @@ class BrokerTopic:
         self,
         subscription: str,
         session: str | None,
-        *,
+        link: ReceiverCalls,
         accepted: Callable[[SessionReceiver], None],
-        deliver: Callable[[GivenCopies], None],
-        ended: Callable[[HeadgateError], None],
-        ran_out: Callable[[], None] = nobody_waits,
-        settles_first: bool = False,
-        tag: str = "",
     ) -> SessionReceiver:
         """A receiver of one session of a subscription: the session with that id, or else the next free one with copies.
 
@@ -221,15 +204,7 @@ class BrokerTopic:
         found = self._enabled(subscription)
         self._check_receivable(found)
         dispatcher = self._by_session(found)
-        receiver = SessionReceiver(
-            dispatcher,
-            accepted=accepted,
-            deliver=deliver,
-            ended=ended,
-            ran_out=ran_out,
-            settles_first=settles_first,
-            tag=tag,
-        )
+        receiver = SessionReceiver(dispatcher, link, accepted)
         if session is not None:
             dispatcher.lock(receiver, session)
         dispatcher.add(receiver)

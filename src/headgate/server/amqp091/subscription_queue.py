@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headgate.broker import Delivery, GivenCopies
+from headgate.broker import Delivery, GivenCopies, ReceiverCalls
 from headgate.errors import HeadgateError, PreconditionFailedError
 from headgate.protocols.amqp091 import Table, Unacknowledged, encode_method, long, read_delivery
 from headgate.protocols.amqp091 import methods as m
@@ -63,11 +63,9 @@ class CopyConsumer(ChannelConsumer):
         self._prefetch = prefetch or UNLIMITED_PREFETCH
         self._receiver = handler.session.receiver(
             name,
-            deliver=self._deliver,
-            ended=self._ended,
-            ran_out=self._ran_out,
-            settles_first=no_ack,
-            tag=tag,
+            ReceiverCalls(
+                deliver=self._deliver, ended=self._ended, ran_out=self._ran_out, settles_first=no_ack, tag=tag
+            ),
         )
         self._unsettled = UnsettledCopies(
             self._receiver, self._failed, handler.call_soon, is_dead_letter=name.is_dead_letter

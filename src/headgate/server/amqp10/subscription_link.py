@@ -18,7 +18,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.broker import DeadLetterReason, Delivery, GivenCopies, ReadCopy
+from headgate.broker import DeadLetterReason, Delivery, GivenCopies, ReadCopy, ReceiverCalls
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.message import AmqpType, AmqpValue, EncodedMessages
 from headgate.protocols.amqp10 import (
@@ -59,11 +59,13 @@ class SubscribingLink(ReceiverLink):
         self._name = name
         self._receiver = handler.broker.receiver(
             name,
-            deliver=self._deliver,
-            ended=self._ended,
-            ran_out=self._ran_out,
-            settles_first=attach.snd_settle_mode == SETTLED,
-            tag=link.name,
+            ReceiverCalls(
+                deliver=self._deliver,
+                ended=self._ended,
+                ran_out=self._ran_out,
+                settles_first=attach.snd_settle_mode == SETTLED,
+                tag=link.name,
+            ),
         )
         self._unsettled = UnsettledCopies(
             self._receiver, self._failed, handler.call_soon, is_dead_letter=name.is_dead_letter

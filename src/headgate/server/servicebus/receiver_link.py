@@ -23,6 +23,7 @@ from headgate.broker import (
     GivenCopies,
     ReadCopy,
     Receiver,
+    ReceiverCalls,
     Right,
     SessionReceiver,
     sequence_number,
@@ -107,11 +108,13 @@ class ReceivingLink(EntityLink, ReceiverLink):
     def _opened(self, *, settles_first: bool) -> Receiver:
         return self._service.session.receiver(
             self._place.receivable,
-            deliver=self._deliver,
-            ended=self._ended,
-            ran_out=self._ran_out,
-            settles_first=settles_first,
-            tag=self._link.name,
+            ReceiverCalls(
+                deliver=self._deliver,
+                ended=self._ended,
+                ran_out=self._ran_out,
+                settles_first=settles_first,
+                tag=self._link.name,
+            ),
         )
 
     def close(self) -> None:
@@ -251,12 +254,14 @@ class SessionLink(ReceivingLink):
         return self._service.session.session_receiver(
             self._place.receivable,
             self._asked.session,
+            ReceiverCalls(
+                deliver=self._deliver,
+                ended=self._ended,
+                ran_out=self._ran_out,
+                settles_first=settles_first,
+                tag=self._link.name,
+            ),
             accepted=self._accepted,
-            deliver=self._deliver,
-            ended=self._ended,
-            ran_out=self._ran_out,
-            settles_first=settles_first,
-            tag=self._link.name,
         )
 
     def _accepted(self, session: SessionReceiver) -> None:

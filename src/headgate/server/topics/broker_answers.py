@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.broker import Delivery, Session
+from headgate.broker import Delivery, ReceiverCalls, Session
 from headgate.errors import HeadgateError
 from headgate.topic import SubscriptionName
 
@@ -47,7 +47,7 @@ async def received(session: Session, name: SubscriptionName, count: int, wait_s:
         ended.append(error)
         came.set()
 
-    receiver = session.receiver(name, deliver=deliver, ended=end, tag="HTTP")
+    receiver = session.receiver(name, ReceiverCalls(deliver=deliver, ended=end, tag="HTTP"))
     receiver.want(count)
     loop = asyncio.get_running_loop()
     limit_s = loop.time() + wait_s

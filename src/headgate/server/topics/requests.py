@@ -39,6 +39,7 @@ from headgate.broker import (
     EntityDeclaration,
     Permission,
     Receiver,
+    ReceiverCalls,
 )
 from headgate.errors import (
     AccessRefusedError,
@@ -308,7 +309,9 @@ class TopicRequests:
         tokens = body.packed()
         if len(tokens) > MOST_COPIES:
             raise ConfigError(f"tokens: found {len(tokens)}, expected at most {MOST_COPIES}")
-        receiver = asked.session.receiver(asked.name, deliver=_not_asked_for, ended=_not_asked_for, tag="HTTP")
+        receiver = asked.session.receiver(
+            asked.name, ReceiverCalls(deliver=_not_asked_for, ended=_not_asked_for, tag="HTTP")
+        )
         begin, until = _settling(receiver, body, tokens)
         held = await told(begin)
         answer: dict[str, object] = {"settled": held}

@@ -19,7 +19,7 @@ from messages import event_batch
 from streams import event_stream
 
 from headgate.derived import sources_of
-from headgate.derived.columns import COLUMN_FILES, answers, declare_columns
+from headgate.derived.columns import COLUMN_FILES, declare_columns, source
 from headgate.evaluate import Filter
 from headgate.log import Stream
 from headgate.message.arrow import DeclaredColumn, declared_columns, fields_of
@@ -50,7 +50,7 @@ def count(stream: Stream, text: str, *, by_columns: bool) -> int:
 
 
 def _request(text: str, *, by_columns: bool) -> ScanRequest:
-    answers._CACHE.clear()
+    source._CACHE.clear()
     return ScanRequest(filter=Filter.parse(text, "rabbitmq"), sources=sources_of(columns=by_columns))
 
 

@@ -9,8 +9,8 @@ import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.derived.columns.decide import Statistics, decide_group, decide_rows
 from headgate.derived.columns.declaration import ColumnDeclaration, ColumnOfFile
+from headgate.derived.columns.evaluation import Statistics, decide_group, decide_rows
 from headgate.derived.columns.filter import column_filter
 from headgate.derived.columns.rows import column_rows
 from headgate.evaluate import Filter

@@ -12,8 +12,8 @@ from brokers import SetClock, open_broker, open_session, publish
 from headgate.broker import IndexLag, match_indexes
 from headgate.broker.broker import FLUSH_MS, Broker
 from headgate.broker.session import Session
-from headgate.derived.match_index import growing
-from headgate.derived.match_index.covered import coverage
+from headgate.derived.match_index import incremental_build
+from headgate.derived.match_index.index_coverage import coverage
 from headgate.derived.match_index.registry import REGISTRY_NAME, FilterRegistry
 from headgate.derived.match_index.settings import IndexSettings
 from headgate.log import Stream, stream_folder
@@ -194,7 +194,7 @@ def test_how_far_it_is_behind_is_known_and_told_once(tmp_path: Path, caplog: pyt
 
 
 def test_what_is_left_of_much_follows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growing, "STEP_BYTES", 1)
+    monkeypatch.setattr(incremental_build, "STEP_BYTES", 1)
     clock, worker = SetClock(), Worker()
     broker, session = opened(tmp_path, clock, worker)
     register(tmp_path)

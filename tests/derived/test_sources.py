@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from examples import examples
 from headgate.derived import COLUMN_FILES, LOOKUP_FILES, MATCH_INDEX
-from headgate.derived.columns import answers as column_answers
 from headgate.derived.columns import build as column_build
 from headgate.derived.columns import declare_columns
+from headgate.derived.columns import source as column_answers
 from headgate.derived.lookup import declare_lookup, table
 from headgate.derived.match_index import FilterRegistry, IndexSettings, Layout
 from headgate.evaluate import Filter

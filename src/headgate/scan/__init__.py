@@ -13,7 +13,7 @@ Broker, Spark, tail and back-tests all read through this package, so a filter gi
     read_in_full                              the messages of some chunks of a segment
     count_matches, MatchCount                 counts from derived files, no message read where they are certain
     savings, Saving                           what Bloom filters and each kind of derived files would spare a read
-    KeptMessages                              copies of kept messages, until there are enough of them
+    MessageBuffer                             copies of kept messages, until there are enough of them
     declared_values                           the filter values that a stream's declared source gives
 
 Hidden: how windows are read and checked, and how the stages meet. All readers of one stream are in
@@ -27,19 +27,19 @@ from typing import TYPE_CHECKING
 from headgate.scan.plan import ChunkRange, Plan, check_start, plan, read_range, resolve_range
 
 if TYPE_CHECKING:
-    from headgate.scan.by_offset import Locate, MessageReader
     from headgate.scan.count import MatchCount, count_matches
     from headgate.scan.counters import ScanCounters
     from headgate.scan.cursor import Cursor
-    from headgate.scan.decide import Decider
-    from headgate.scan.declared import declared_values
-    from headgate.scan.kept import KeptMessages
+    from headgate.scan.filter_values import declared_values
+    from headgate.scan.message_buffer import MessageBuffer
+    from headgate.scan.message_reader import Locate, MessageReader
     from headgate.scan.offset_range import OffsetRange
+    from headgate.scan.read_savings import Saving, savings
     from headgate.scan.reading import WINDOW_BYTES, ScanBatch, Window, open_window, read_in_full, read_window
     from headgate.scan.request import OnCorrupt, ScanRequest
     from headgate.scan.segments import opened_within, rows_within, segments_within
     from headgate.scan.spans import spans_left
-    from headgate.scan.spared import Saving, savings
+    from headgate.scan.stage_two import Decider
 else:
     from headgate.faces import lazy
 

@@ -2,7 +2,7 @@
 
 Three passes over a window of chunks would fetch it from memory three times, which costs more than the work. So each
 chunk is summed, walked and decided before the next one is touched, and only kept messages leave the kernel. The same in
-Python stands in `decide.py`.
+Python stands in `stage_two.py`.
 """
 
 from __future__ import annotations

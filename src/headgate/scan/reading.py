@@ -19,8 +19,8 @@ from headgate.log import ChunkHeader, ChunkHeaders, ChunkTable, SegmentReader, d
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.message import EncodedMessages
 from headgate.scan.counters import ScanCounters
-from headgate.scan.decide import ChunksInMemory, Decider, Obstacle, Tally, select
 from headgate.scan.request import OnCorrupt
+from headgate.scan.stage_two import ChunksInMemory, Decider, Obstacle, Tally, select
 
 WINDOW_BYTES = 4 << 20
 _MAPPED_WINDOW_BYTES = 16 << 20

@@ -27,10 +27,10 @@ from headgate.scan.answers import (
     wanted_entries,
 )
 from headgate.scan.counters import ScanCounters
-from headgate.scan.decide import DecideBuffers, Decider
 from headgate.scan.offset_range import OffsetRange
 from headgate.scan.reading import WINDOW_BYTES, ScanBatch, read_in_full
 from headgate.scan.request import ScanRequest
+from headgate.scan.stage_two import DecideBuffers, Decider
 
 Int64Array = NDArray[np.int64]
 

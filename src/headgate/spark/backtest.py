@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headgate import clock
 from headgate.log import Stream
-from headgate.scan import KeptMessages, OffsetRange, ScanCounters, read_range
+from headgate.scan import MessageBuffer, OffsetRange, ScanCounters, read_range
 from headgate.spark.options import SourceOptions
 from headgate.spark.planning import FolderPlace, ScanPartition, batch_ranges, find_streams
 from headgate.spark.schema import batch_of_bytes
@@ -122,7 +122,7 @@ def _tried(trial: Trial, partition: ScanPartition) -> Findings:
     """The findings of a partition. Memory: one window of chunks and one batch, for any number of rules."""
     # An attempt that failed half-way in this worker may have left something.
     trial.take()
-    kept = KeptMessages()
+    kept = MessageBuffer()
 
     def add() -> None:
         messages, offsets, timestamps_ms = kept.take()

@@ -25,7 +25,7 @@ from headgate.errors import ConfigError, LogError, StreamNotFoundError
 from headgate.log import ChunkLimits, FilterValues, Stream, stream_folder
 from headgate.message import EncodedMessages, FieldReference
 from headgate.message.lookup import MessageCollector
-from headgate.scan import WINDOW_BYTES, KeptMessages, ScanBatch
+from headgate.scan import WINDOW_BYTES, MessageBuffer, ScanBatch
 from headgate.spark.options import SinkOptions
 from headgate.spark.planning import ScanPartition
 from headgate.spark.target import WAIT, Target, open_target
@@ -242,7 +242,7 @@ class _Routing:
     def __init__(self, stream: Path, outputs: list[tuple[_Output, Outlet]]) -> None:
         self._routers = RoutersInForce.of(stream)
         self._outputs = outputs
-        self._kept = KeptMessages(room_bytes=_MOST_BYTES + WINDOW_BYTES)
+        self._kept = MessageBuffer(room_bytes=_MOST_BYTES + WINDOW_BYTES)
         self._declared: FieldReference | None = None
         self._counted: dict[Router, tuple[Counters, Int64Array]] = {}
         self._letters: Counter[str] = Counter()

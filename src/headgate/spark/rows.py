@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from headgate.message import EncodedMessages, FieldReference
 from headgate.message.arrow import COLUMNS as MESSAGE_COLUMNS
 from headgate.message.arrow import DeclaredColumn, fields_of
-from headgate.scan import KeptMessages, ScanBatch
+from headgate.scan import MessageBuffer, ScanBatch
 from headgate.spark.mismatches import PropertyReader
 from headgate.spark.schema import arrow_schema
 from headgate.tables import ANNOTATION, place_columns
@@ -36,7 +36,7 @@ class Rows:
         self._fields = [each for each in fields if each.name in self._schema.names]
         self._needs_messages = bool(self._message_columns or self._fields) or "filter_value" in self._schema.names
         self._field: FieldReference = ANNOTATION
-        self._kept = KeptMessages()
+        self._kept = MessageBuffer()
         self._streams: list[tuple[int, str]] = []
 
     @property

@@ -28,7 +28,7 @@ from headgate.log import OffsetKind, OffsetSpecification, Segment, Stream
 from headgate.message import FieldReference, parse_field
 from headgate.scan import (
     ChunkRange,
-    KeptMessages,
+    MessageBuffer,
     OffsetRange,
     ScanBatch,
     ScanCounters,
@@ -335,7 +335,7 @@ def batches_of(scanned: Iterable[ScanBatch], columns: Columns, value_field: Fiel
 
     Small batches are copied until there are enough messages to decode at once: a scan's buffer is overwritten.
     """
-    kept = KeptMessages()
+    kept = MessageBuffer()
     for batch in scanned:
         if len(batch) >= _ENOUGH_ROWS and not len(kept):
             yield from pieces(columns.batch(batch.messages, batch.offsets.copy(), batch.timestamps_ms, value_field))

@@ -14,8 +14,8 @@ import kernel_strategies
 import rocketmq_strategies
 from amqp_strategies import amqp_expressions, amqp_messages
 from column_oracle import assert_same, declaration_of, declared, rows_of
-from headgate.derived.columns.decide import decide_rows
 from headgate.derived.columns.declaration import ColumnDeclaration
+from headgate.derived.columns.evaluation import decide_rows
 from headgate.derived.columns.filter import column_filter
 from headgate.errors import FilterError
 from headgate.evaluate import Filter

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from headgate import kernels
 from headgate.derived import MATCH_INDEX, sources_of
 from headgate.derived.match_index import build
-from headgate.derived.match_index.lookup import MatchIndex, MatchIndexWarning
 from headgate.derived.match_index.registry import FilterRegistry
 from headgate.derived.match_index.settings import IndexSettings, Layout
+from headgate.derived.match_index.source import MatchIndex, MatchIndexWarning
 from headgate.errors import CorruptChunkError, StorageFullError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Segment, Stream, StreamArguments

@@ -12,13 +12,13 @@ from headgate.evaluate.filter import Filter
 from headgate.log import ChunkTable, Stream, memory_of
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.scan import ScanCounters, ScanRequest
-from headgate.scan.decide import Decider
 from headgate.scan.fetch import ChunkPortion, Fetcher, Portion, SharedLog, SharedReads, Takes, results
 from headgate.scan.fetch import window as window_module
 from headgate.scan.fetch.segments import OpenSegment, SegmentView
 from headgate.scan.fetch.tiles import Tile, Tiles
 from headgate.scan.fetch.window import Int64Array, SharedChunks
 from headgate.scan.reading import Window
+from headgate.scan.stage_two import Decider
 from shared_streams import Piece, write_stream
 
 CHUNKS, PER_CHUNK = 40, 50

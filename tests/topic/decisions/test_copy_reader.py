@@ -18,7 +18,7 @@ from headgate.errors import CorruptChunkError, OffsetOutOfRangeError, RuleNotFou
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.log.format import Compression
 from headgate.message import EncodedMessages, Message
-from headgate.scan import by_offset
+from headgate.scan import message_reader
 from headgate.topic import RoutersInForce, Rule, Subscription, TopicEditor, create_topic
 from headgate.topic.decisions import CopyBatch, CopyReader, Decider, Postings, block
 from log_streams import quick_folder, read_messages
@@ -83,8 +83,8 @@ def settings(*, live_bytes: int = 0, dense_share: int = 1) -> Iterator[None]:
     """Small blocks; where a stream counts as live, and what share of a chunk is read one by one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(block, "BLOCK_OFFSETS", BLOCK_OFFSETS)
-        patch.setattr(by_offset, "_LIVE_BYTES", live_bytes)
-        patch.setattr(by_offset, "_DENSE_SHARE", dense_share)
+        patch.setattr(message_reader, "_LIVE_BYTES", live_bytes)
+        patch.setattr(message_reader, "_DENSE_SHARE", dense_share)
         yield
 
 

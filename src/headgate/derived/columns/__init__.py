@@ -16,8 +16,6 @@ Hidden: which rows hold all that a filter would see of the message (`exactness`)
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.derived.columns.answers import ColumnAnswers, SegmentColumns
-    from headgate.derived.columns.decide import decide_rows, group_outcome
     from headgate.derived.columns.declaration import (
         ColumnDeclaration,
         ColumnOfFile,
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
         drop_columns,
         extended,
     )
+    from headgate.derived.columns.evaluation import decide_rows, group_outcome
     from headgate.derived.columns.files import (
         ColumnFile,
         ColumnFileWarning,
@@ -49,9 +48,10 @@ if TYPE_CHECKING:
         FromBytes,
         column_filter,
     )
-    from headgate.derived.columns.infer import InferredColumn, infer_columns
+    from headgate.derived.columns.inference import InferredColumn, infer_columns
     from headgate.derived.columns.kind import COLUMN_FILES
     from headgate.derived.columns.rows import FIELD_IDS, column_rows, column_schema
+    from headgate.derived.columns.source import ColumnAnswers, SegmentColumns
 else:
     from headgate.faces import lazy
 

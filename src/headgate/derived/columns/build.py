@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.derived.columns.answers import COLUMN_SUFFIX
 from headgate.derived.columns.declaration import ColumnDeclaration
 from headgate.derived.columns.files import (
     METADATA_KEY,
@@ -25,6 +24,7 @@ from headgate.derived.columns.files import (
     open_column_file,
 )
 from headgate.derived.columns.rows import column_rows, column_schema
+from headgate.derived.columns.source import COLUMN_SUFFIX
 from headgate.derived.kind import BuildReport, publish
 from headgate.errors import CorruptSidecarError, OffsetOutOfRangeError
 from headgate.log import (

@@ -31,9 +31,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.derived.columns.answers import COLUMN_SUFFIX
 from headgate.derived.columns.declaration import ColumnDeclaration
 from headgate.derived.columns.rows import column_schema
+from headgate.derived.columns.source import COLUMN_SUFFIX
 from headgate.derived.kind import names_of
 from headgate.errors import ConfigError, CorruptSidecarError, LogError, OffsetOutOfRangeError
 from headgate.log import (

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.derived.columns.answers import COLUMN_SUFFIX, ColumnAnswers, SegmentColumns
+from headgate.derived.columns.source import COLUMN_SUFFIX, ColumnAnswers, SegmentColumns
 from headgate.derived.kind import BuildReport, Names, SealedKind
 from headgate.errors import LogError
 from headgate.evaluate import Filter

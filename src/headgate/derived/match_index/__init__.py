@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.derived.match_index.bit_map import BitMapParameters, bit_array, has_positions, low_hash
     from headgate.derived.match_index.build import BuildCounters
-    from headgate.derived.match_index.covered import Coverage, coverage
-    from headgate.derived.match_index.growing import GrowingIndex
     from headgate.derived.match_index.identity import text_hash
+    from headgate.derived.match_index.incremental_build import GrowingIndex
+    from headgate.derived.match_index.index_coverage import Coverage, coverage
     from headgate.derived.match_index.kind import MATCH_INDEX
-    from headgate.derived.match_index.lookup import MatchIndex, SegmentIndex
     from headgate.derived.match_index.registry import (
         REGISTRY_NAME,
         Announcement,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         Registration,
     )
     from headgate.derived.match_index.settings import IndexSettings, Layout
+    from headgate.derived.match_index.source import MatchIndex, SegmentIndex
 else:
     from headgate.faces import lazy
 

@@ -1,7 +1,7 @@
 """Building the sidecar of a segment: every registered filter over every chunk that is new to it, nothing twice.
 
-It works on one segment at a time, and is run by its callers: the Spark job, a broker that writes (`growing.py`), a
-test.
+It works on one segment at a time, and is run by its callers: any build (`kind.py`), a broker that writes
+(`incremental_build.py`), a test.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from headgate import kernels
 from headgate.derived.match_index.bit_map import BitMapParameters, bits_of, put_bits, set_positions
 from headgate.derived.match_index.identity import FilterKey, key_of
-from headgate.derived.match_index.lookup import parameters_name
 from headgate.derived.match_index.registry import RegisteredFilter, Registration
 from headgate.derived.match_index.settings import Layout
+from headgate.derived.match_index.source import parameters_name
 from headgate.errors import (
     CorruptChunkError,
     CorruptSidecarError,

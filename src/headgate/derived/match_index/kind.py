@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headgate.derived.kind import DerivedKind
 from headgate.derived.match_index.build import BuildCounters, bring_up_to_date
-from headgate.derived.match_index.lookup import MatchIndex, SegmentIndex
 from headgate.derived.match_index.registry import REGISTRY_NAME, FilterRegistry, Registration
+from headgate.derived.match_index.source import MatchIndex, SegmentIndex
 from headgate.errors import ConfigError, FilterError, LogError
 from headgate.evaluate import Filter
 from headgate.log import MATCH_SUFFIX, Segment, SegmentReader, Stream, sidecar_path

@@ -10,7 +10,7 @@ The engine starts no thread and reads no clock.
 """
 
 from headgate.scan.engine.engine import Reader, ReadingEngine, Scan
-from headgate.scan.engine.pending import held_bytes
+from headgate.scan.engine.pending_results import held_bytes
 from headgate.scan.engine.phases import Event, Phase
 
 __all__ = ["Event", "Phase", "Reader", "ReadingEngine", "Scan", "held_bytes"]

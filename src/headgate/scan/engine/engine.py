@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeAlias
 
 from headgate.errors import HeadgateError
 from headgate.scan.counters import ScanCounters
-from headgate.scan.engine.gathering import Gathering
-from headgate.scan.engine.pending import Batch, Pending, PendingChunks, PendingMessages
+from headgate.scan.engine.pending_results import Batch, Pending, PendingChunks, PendingMessages
 from headgate.scan.engine.phases import Event, Phase, after
+from headgate.scan.engine.waiting_policy import Gathering
 from headgate.scan.fetch import (
     NO_END,
     AppendedChunks,

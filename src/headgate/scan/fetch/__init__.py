@@ -7,7 +7,7 @@ memory and of open files. A `Fetcher` reads for one reader; it holds no file and
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.scan.fetch.appended import AppendedChunks
+    from headgate.scan.fetch.appended_chunks import AppendedChunks
     from headgate.scan.fetch.fetcher import NO_END, Fetcher, Takes
     from headgate.scan.fetch.filters import SharedFilters
     from headgate.scan.fetch.log import SharedLog

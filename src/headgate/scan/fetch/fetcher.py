@@ -14,7 +14,7 @@ from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
 from headgate.log import ChunkTable
 from headgate.scan.answers import Answers, Purpose
 from headgate.scan.counters import ScanCounters
-from headgate.scan.fetch.appended import AppendedChunks
+from headgate.scan.fetch.appended_chunks import AppendedChunks
 from headgate.scan.fetch.chunks import chunks_of
 from headgate.scan.fetch.filters import FEWEST_FILTERS, FilteredReader
 from headgate.scan.fetch.log import LARGEST_RESULTS_BYTES, LARGEST_WINDOW_BYTES, SharedLog

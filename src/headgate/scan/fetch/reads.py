@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headgate.scan.decide import DecideBuffers
 from headgate.scan.fetch.buffers import BufferPool
+from headgate.scan.stage_two import DecideBuffers
 
 if TYPE_CHECKING:
     from headgate.scan.fetch.log import SharedLog

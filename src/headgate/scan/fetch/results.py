@@ -16,7 +16,6 @@ from headgate.evaluate import Filter, malformed_rows
 from headgate.log import gather, memory_of
 from headgate.message import SLACK_BYTES, EncodedMessages
 from headgate.scan.counters import ScanCounters
-from headgate.scan.decide import Decider
 from headgate.scan.fetch.filters import SharedFilters, SharedRules
 from headgate.scan.fetch.places import Place
 from headgate.scan.fetch.portions import Portion
@@ -37,6 +36,7 @@ from headgate.scan.offset_range import OffsetRange
 from headgate.scan.reading import ScanBatch
 from headgate.scan.request import ScanRequest
 from headgate.scan.stage_one import ChunkSelector
+from headgate.scan.stage_two import Decider
 
 Int64Array = NDArray[np.int64]
 

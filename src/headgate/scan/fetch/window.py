@@ -15,7 +15,6 @@ from headgate.evaluate import Filter
 from headgate.log import ChunkHeaders, ChunkType, gather, memory_of
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan.counters import ScanCounters
-from headgate.scan.decide import DecideBuffers, Decider
 from headgate.scan.fetch.filters import NO_FILTER, SharedFilters
 from headgate.scan.fetch.places import Place
 from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
@@ -26,6 +25,7 @@ from headgate.scan.offset_range import OffsetRange
 from headgate.scan.reading import ScanBatch, Window, open_window, read_window
 from headgate.scan.request import ScanRequest
 from headgate.scan.stage_one import ChunkSelector
+from headgate.scan.stage_two import DecideBuffers, Decider
 
 Int64Array = NDArray[np.int64]
 

@@ -12,7 +12,7 @@ from headgate.scan.reading import ScanBatch
 Int64Array = NDArray[np.int64]
 
 
-class KeptMessages:
+class MessageBuffer:
     """Copies of the messages of some batches, in one buffer, with their offsets and times.
 
     `room_bytes` is the first size of the buffer.

@@ -19,10 +19,10 @@ from headgate.log.format import ENTRY_HEAD_BYTES, windows
 from headgate.message import SLACK_BYTES, EncodedMessages
 from headgate.message.lookup import MessageCollector
 from headgate.scan.counters import ScanCounters
-from headgate.scan.decide import Decider
 from headgate.scan.offset_range import OffsetRange
 from headgate.scan.reading import ScanBatch, read_in_full
 from headgate.scan.request import ScanRequest
+from headgate.scan.stage_two import Decider
 
 Int64Array = NDArray[np.int64]
 

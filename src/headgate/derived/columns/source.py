@@ -28,7 +28,7 @@ from headgate.scan import OffsetRange, ScanCounters
 from headgate.scan.answers import Answer, Purpose, SegmentFiles, in_a_row, pieces
 
 if TYPE_CHECKING:
-    from headgate.derived.columns.decide import DecidedRows
+    from headgate.derived.columns.evaluation import DecidedRows
     from headgate.derived.columns.files import ColumnFile
     from headgate.derived.columns.filter import ColumnFilter
 
@@ -276,7 +276,7 @@ class ColumnAnswers:
 
     def _decided(self, chosen: _Chosen, number: int, asked: _Asked, span: int) -> DecidedRows | None:
         """The rows of a row group that match the filter; None where deciding costs more than reading the messages."""
-        from headgate.derived.columns.decide import DecidedRows, decide_row_group
+        from headgate.derived.columns.evaluation import DecidedRows, decide_row_group
 
         key = (chosen.file, number, *self._asked_for)
         known = _CACHE.get(key)
@@ -301,7 +301,7 @@ class ColumnAnswers:
 
     def _ruled_out(self, chosen: _Chosen) -> frozenset[int]:
         """The row groups of a file without a match by its footer alone, which is asked once for each filter."""
-        from headgate.derived.columns.decide import group_outcome
+        from headgate.derived.columns.evaluation import group_outcome
 
         key = (chosen.file, *self._asked_for)
         known = _CACHE.get(key)
@@ -337,7 +337,7 @@ class ColumnAnswers:
         return self._column_ns(chosen, 2 if inexact else 0) <= by_bytes
 
     def _entries_of(self, file: ColumnFile, number: int) -> tuple[Int64Array | None, NDArray[np.void]]:
-        from headgate.derived.columns.decide import entries_of
+        from headgate.derived.columns.evaluation import entries_of
 
         key = (file, number, None, 0)
         known = _CACHE.get(key)

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.derived.match_index import growing
-from headgate.derived.match_index.growing import GrowingIndex
+from headgate.derived.match_index import incremental_build
 from headgate.derived.match_index.identity import key_of
-from headgate.derived.match_index.lookup import MatchIndex, SegmentIndex
+from headgate.derived.match_index.incremental_build import GrowingIndex
 from headgate.derived.match_index.registry import REGISTRY_NAME, FilterRegistry
 from headgate.derived.match_index.settings import IndexSettings, Layout
+from headgate.derived.match_index.source import MatchIndex, SegmentIndex
 from headgate.errors import StorageFullError
 from headgate.evaluate import Filter
 from headgate.log import Stream
@@ -91,9 +91,9 @@ def test_reads_are_the_same_while_the_index_grows(
     """Chunks come, the index lags behind by some steps; filters come later, and a build replaces files meanwhile."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("error")
-        patch.setattr(growing, "STEP_BYTES", step_bytes)
-        patch.setattr(growing, "MOST_BLOCKS", most_blocks)
-        patch.setattr(growing, "_MOST_UNFINISHED", 1000)
+        patch.setattr(incremental_build, "STEP_BYTES", step_bytes)
+        patch.setattr(incremental_build, "MOST_BLOCKS", most_blocks)
+        patch.setattr(incremental_build, "_MOST_UNFINISHED", 1000)
         stream = create(Path(folder) / "s", parts[0][0])
         register(stream, TEXTS[:known], layout=layout, by_the_broker=True)
         index = GrowingIndex(stream, 0)
@@ -193,7 +193,7 @@ def test_what_a_late_filter_lacks_is_filled_in_behind_new_chunks(
     append(stream, MANY[:3])
     assert index.step(stream.next_offset())
     assert (decided(stream, late), decided(stream)) == (9, 75)
-    monkeypatch.setattr(growing, "STEP_BYTES", 1)
+    monkeypatch.setattr(incremental_build, "STEP_BYTES", 1)
     index.step(stream.next_offset())
     assert 9 < decided(stream, late) < 75
     index_all(index, stream)

@@ -18,11 +18,11 @@ from headgate.derived.columns import (
     COLUMN_FILES,
     ColumnFile,
     ColumnFileWarning,
-    answers,
     build,
     column_files,
     declare_columns,
     files,
+    source,
 )
 from headgate.evaluate import Filter
 from headgate.log import Stream
@@ -63,8 +63,8 @@ ONE_BY_ONE, WHOLE = 0, 10**9
 def _always_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of a few rows are larger than the messages."""
     for name in ("_COLUMN_NS", "_ENTRY_NS", "_EXACT_SHARE", "_DENSE_SHARE"):
-        monkeypatch.setattr(answers, name, 0)
-    answers._CACHE.clear()
+        monkeypatch.setattr(source, name, 0)
+    source._CACHE.clear()
 
 
 def requests(text: str, **options: object) -> tuple[ScanRequest, ScanRequest]:
@@ -187,7 +187,7 @@ def test_exact_counting_of_verdicts_takes_no_columns(stream: Stream) -> None:
 def test_where_columns_are_larger_than_messages_they_are_not_read(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "_COLUMN_NS", 1000)
+    monkeypatch.setattr(source, "_COLUMN_NS", 1000)
     assert assert_same(stream, "region = 'AMER'").column_bytes_read == 0
 
 
@@ -224,7 +224,7 @@ def test_offsets_that_bookkeeping_takes_leave_gaps_between_rows(
     assert all(file.rows < file.next_offset - file.first_offset for file in column_files(made)[1:])
     for dense_share in (ONE_BY_ONE, WHOLE):
         monkeypatch.setattr(rows, "_DENSE_SHARE", dense_share)
-        answers._CACHE.clear()
+        source._CACHE.clear()
         assert assert_same(made, "price < 4").messages_decided_by_columns == sealed_messages(made)
 
 
@@ -246,7 +246,7 @@ def change(file: ColumnFile, name: str) -> None:
     content[start + size // 2] ^= 4
     file.path.write_bytes(bytes(content))
     file._checked.clear()
-    answers._CACHE.clear()
+    source._CACHE.clear()
 
 
 @pytest.mark.parametrize("name", ["entry", "region"])
@@ -266,7 +266,7 @@ def test_bits_that_flip_anywhere_change_no_result(stream: Stream) -> None:
         content = path.read_bytes()
         place = random.randrange(len(content))
         path.write_bytes(content[:place] + bytes([content[place] ^ 1 << random.randrange(8)]) + content[place + 1 :])
-        answers._CACHE.clear()
+        source._CACHE.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ColumnFileWarning)
             assert followed(stream, requests("region = 'AMER' AND price >= 2")[0])[0] == expected

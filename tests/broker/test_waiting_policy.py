@@ -10,8 +10,8 @@ from headgate.broker.consumers import ConsumerOptions, MessageConsumer
 from headgate.broker.session import Session
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
-from headgate.scan.engine import gathering
-from headgate.scan.engine.gathering import MOST_WAIT_MS, NEWCOMER_MS
+from headgate.scan.engine import waiting_policy
+from headgate.scan.engine.waiting_policy import MOST_WAIT_MS, NEWCOMER_MS
 from headgate.scan.fetch import results
 from shared_streams import body
 
@@ -119,7 +119,7 @@ def test_nobody_waits_for_who_delivers_what_it_found(session: Session) -> None:
 
 
 def test_who_is_far_behind_is_not_waited_for(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "NEAR_MESSAGES", 1000)
+    monkeypatch.setattr(waiting_policy, "NEAR_MESSAGES", 1000)
     ahead, near, behind, far = _at(session, 3000, 2000, 1500, 100)
     assert not may_scan(ahead)
     assert not may_scan(near)

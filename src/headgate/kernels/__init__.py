@@ -6,7 +6,7 @@ module `kernel.py` of the package they belong to, take integers only (addresses,
 so that importing a package neither imports numba nor fails where numba cannot be used.
 
     load, loaded, load_in_background     the kernels of a module, or None where they cannot be used
-    address_of, Workspace                memory as kernels take it
+    address_of, places                   memory as kernels take it: arrays, and the fields of a block of words
     missing, compile_missing             modules to compile ahead of use; `FILTER` and `READ` are what commands need
 """
 
@@ -18,6 +18,7 @@ from headgate.kernels.loader import (
     load,
     load_in_background,
     loaded,
+    places,
 )
 from headgate.kernels.precompile import (
     CACHED,
@@ -47,5 +48,6 @@ __all__ = [
     "load_in_background",
     "loaded",
     "missing",
+    "places",
     "served_modules",
 ]

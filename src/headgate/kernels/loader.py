@@ -11,12 +11,14 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from numpy.typing import NDArray
 
 from headgate.errors import HeadgateError
 from headgate.kernels import precompile
+
+Block = TypeVar("Block", bound=NamedTuple)
 
 
 class KernelUnavailableWarning(RuntimeWarning):
@@ -33,6 +35,15 @@ def address_of(array: NDArray[Any]) -> int:
         # A fifth of what numpy's own way costs, for writable memory alone.
         return _address_of_buffer(_in_buffer(array))
     return int(array.__array_interface__["data"][0])
+
+
+def places(block: type[Block]) -> Block:
+    """The bytes from the beginning of a block of int64 words to each of its fields, as a kernel adds them.
+
+    A block is a NamedTuple of words: the parameters of a kernel that takes more than a few. Python fills the words by
+    the same declaration.
+    """
+    return block(*range(0, 8 * len(block._fields), 8))
 
 
 _modules: dict[str, ModuleType | None] = {}

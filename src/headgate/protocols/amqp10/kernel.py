@@ -21,6 +21,7 @@ from headgate.kernels.memory import (
     store_u8,
 )
 from headgate.message.lookup.elements.kernel import behind_element
+from headgate.protocols.amqp10.layout import STORE, TAGGED, TRANSFER
 from headgate.protocols.amqp10.sections.kernel import (
     APPLICATION_PROPERTIES,
     FAIL,
@@ -222,30 +223,27 @@ def parse_transfers(
 def store_messages(block: int) -> int:
     """Write messages in the form they are stored in, side by side; gives the bytes written.
 
-    Words of `block`: data, starts, lengths, count, routing annotations (address, bytes, elements), user (address,
-    bytes, −1 for anybody), table of widths, names (`x-stream-filter-value`, then those that Python handles) and their
-    number, target, starts, lengths, starts and lengths of filter values (−1 where there is none), status, scratch of 12
-    words.
+    `block` is the address of a `StoreBlock`.
     """
-    data: int = load_i64(block)
-    starts: int = load_i64(block + 8)
-    lengths: int = load_i64(block + 16)
-    count: int = load_i64(block + 24)
-    routing: int = load_i64(block + 32)
-    routing_bytes: int = load_i64(block + 40)
-    routing_elements: int = load_i64(block + 48)
-    user: int = load_i64(block + 56)
-    user_bytes: int = load_i64(block + 64)
-    widths: int = load_i64(block + 72)
-    names: int = load_i64(block + 80)
-    name_count: int = load_i64(block + 88)
-    target: int = load_i64(block + 96)
-    out_starts: int = load_i64(block + 104)
-    out_lengths: int = load_i64(block + 112)
-    value_starts: int = load_i64(block + 120)
-    value_lengths: int = load_i64(block + 128)
-    status: int = load_i64(block + 136)
-    spans: int = load_i64(block + 144)
+    data: int = load_i64(block + STORE.data)
+    starts: int = load_i64(block + STORE.starts)
+    lengths: int = load_i64(block + STORE.lengths)
+    count: int = load_i64(block + STORE.rows)
+    routing: int = load_i64(block + STORE.routing)
+    routing_bytes: int = load_i64(block + STORE.routing_bytes)
+    routing_elements: int = load_i64(block + STORE.routing_elements)
+    user: int = load_i64(block + STORE.user)
+    user_bytes: int = load_i64(block + STORE.user_bytes)
+    widths: int = load_i64(block + STORE.widths)
+    names: int = load_i64(block + STORE.names)
+    name_count: int = load_i64(block + STORE.name_count)
+    target: int = load_i64(block + STORE.target)
+    out_starts: int = load_i64(block + STORE.out_starts)
+    out_lengths: int = load_i64(block + STORE.out_lengths)
+    value_starts: int = load_i64(block + STORE.value_starts)
+    value_lengths: int = load_i64(block + STORE.value_lengths)
+    status: int = load_i64(block + STORE.status)
+    spans: int = load_i64(block + STORE.spans)
     value = spans + 48
     written = 0
     for row in range(count):
@@ -300,22 +298,21 @@ def store_messages(block: int) -> int:
 def frame_tagged(block: int) -> int:
     """Write messages as transfers of one frame each, up to the first that does not fit into one; gives their number.
 
-    Words of `block`: data, starts, lengths, first row, rows, channel, handle, delivery id of the first row written,
-    tags, bytes of a tag, settled, largest frame, target; the last word gets the bytes written.
+    `block` is the address of a `TaggedBlock`.
     """
-    data: int = load_i64(block)
-    starts: int = load_i64(block + 8)
-    lengths: int = load_i64(block + 16)
-    first: int = load_i64(block + 24)
-    count: int = load_i64(block + 32)
-    channel: int = load_i64(block + 40)
-    handle: int = load_i64(block + 48)
-    delivery_id: int = load_i64(block + 56)
-    tags: int = load_i64(block + 64)
-    tag_bytes: int = load_i64(block + 72)
-    settled: int = load_i64(block + 80)
-    max_frame_size: int = load_i64(block + 88)
-    target: int = load_i64(block + 96)
+    data: int = load_i64(block + TAGGED.data)
+    starts: int = load_i64(block + TAGGED.starts)
+    lengths: int = load_i64(block + TAGGED.lengths)
+    first: int = load_i64(block + TAGGED.first)
+    count: int = load_i64(block + TAGGED.rows)
+    channel: int = load_i64(block + TAGGED.channel)
+    handle: int = load_i64(block + TAGGED.handle)
+    delivery_id: int = load_i64(block + TAGGED.delivery_id)
+    tags: int = load_i64(block + TAGGED.tags)
+    tag_bytes: int = load_i64(block + TAGGED.tag_bytes)
+    settled: int = load_i64(block + TAGGED.settled)
+    max_frame_size: int = load_i64(block + TAGGED.max_frame_size)
+    target: int = load_i64(block + TAGGED.target)
     frame = target
     done = 0
     head_bytes = FRAME_BYTES - 8 + tag_bytes
@@ -343,7 +340,7 @@ def frame_tagged(block: int) -> int:
         copy_bytes(place + 2, data + load_i64(starts + at), length)
         frame = place + 2 + length
         done += 1
-    store_i64(block + 104, frame - target)
+    store_i64(block + TAGGED.written, frame - target)
     return done
 
 
@@ -351,27 +348,25 @@ def frame_tagged(block: int) -> int:
 def frame_messages(block: int) -> int:
     """Write messages as transfers of one frame each, up to the first that Python has to look at; gives their number.
 
-    Words of `block`: data, starts, lengths, offsets, first row, rows, channel, handle, delivery id and tag of the first
-    row written, settled, largest frame, table of widths, name of the offset annotation (as in `store_messages`), its
-    bytes in encoded form (17), target, scratch of 12 words; the last word gets the bytes written.
+    `block` is the address of a `TransferBlock`.
     """
-    data: int = load_i64(block)
-    starts: int = load_i64(block + 8)
-    lengths: int = load_i64(block + 16)
-    offsets: int = load_i64(block + 24)
-    first: int = load_i64(block + 32)
-    count: int = load_i64(block + 40)
-    channel: int = load_i64(block + 48)
-    handle: int = load_i64(block + 56)
-    delivery_id: int = load_i64(block + 64)
-    tag: int = load_i64(block + 72)
-    settled: int = load_i64(block + 80)
-    max_frame_size: int = load_i64(block + 88)
-    widths: int = load_i64(block + 96)
-    name: int = load_i64(block + 104)
-    key: int = load_i64(block + 112)
-    target: int = load_i64(block + 120)
-    spans: int = load_i64(block + 128)
+    data: int = load_i64(block + TRANSFER.data)
+    starts: int = load_i64(block + TRANSFER.starts)
+    lengths: int = load_i64(block + TRANSFER.lengths)
+    offsets: int = load_i64(block + TRANSFER.offsets)
+    first: int = load_i64(block + TRANSFER.first)
+    count: int = load_i64(block + TRANSFER.rows)
+    channel: int = load_i64(block + TRANSFER.channel)
+    handle: int = load_i64(block + TRANSFER.handle)
+    delivery_id: int = load_i64(block + TRANSFER.delivery_id)
+    tag: int = load_i64(block + TRANSFER.tag)
+    settled: int = load_i64(block + TRANSFER.settled)
+    max_frame_size: int = load_i64(block + TRANSFER.max_frame_size)
+    widths: int = load_i64(block + TRANSFER.widths)
+    name: int = load_i64(block + TRANSFER.name)
+    key: int = load_i64(block + TRANSFER.key)
+    target: int = load_i64(block + TRANSFER.target)
+    spans: int = load_i64(block + TRANSFER.spans)
     frame = target
     done = 0
     for row in range(first, count):
@@ -415,5 +410,5 @@ def frame_messages(block: int) -> int:
         store_be_u32(frame, place - frame)
         frame = place
         done += 1
-    store_i64(block + 136, frame - target)
+    store_i64(block + TRANSFER.written, frame - target)
     return done

@@ -39,6 +39,7 @@ from headgate.message import (
     section_spans,
     skip_value,
 )
+from headgate.protocols.amqp10.layout import SCRATCH_WORDS, StoreBlock
 
 KERNEL = "headgate.protocols.amqp10.kernel"
 
@@ -69,9 +70,8 @@ _BODY_CONSTRUCTORS: dict[Section, frozenset[int]] = {
 _USER_ID_POSITION = 1
 _ANY_USER = -1
 
-_BLOCK_WORDS = 19
+_BLOCK_WORDS = len(StoreBlock._fields)
 _BLOCK = struct.Struct(f"={_BLOCK_WORDS}q")
-_SCRATCH_WORDS = 12
 
 Int64Array = NDArray[np.int64]
 
@@ -359,7 +359,7 @@ class _Destination:
 
     arrays: tuple[NDArray[np.uint8], ...]
     routing_bytes: int
-    words: tuple[int, ...]
+    words: tuple[int, int, int, int, int, int, int, int]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -400,7 +400,7 @@ def store_messages(
     destination = _destination(routing, user, tuple(left_out))
     capacity = total(messages.lengths) + count * (64 + destination.routing_bytes) + SLACK_BYTES
     # One array for the rows, for what the kernel is told and for the messages: each array costs as much as a message.
-    rows_at = _BLOCK_WORDS + _SCRATCH_WORDS
+    rows_at = _BLOCK_WORDS + SCRATCH_WORDS
     target_at = rows_at + 7 * count
     words = np.empty(target_at + (capacity + 7) // 8, dtype=np.int64)
     words[rows_at : rows_at + count], words[rows_at + count : rows_at + 2 * count] = messages.starts, messages.lengths
@@ -419,15 +419,14 @@ def store_messages(
     else:
         block, step = kernels.address_of(words), 8 * count
         row = block + 8 * rows_at
-        _BLOCK.pack_into(
-            words.data,
-            0,
+        told = StoreBlock(
             *(kernels.address_of(messages.data), row, row + step, count),
             *destination.words,
             block + 8 * target_at,
             *(row + 2 * step, row + 3 * step, row + 4 * step, row + 5 * step, row + 6 * step),
             block + 8 * _BLOCK_WORDS,
         )
+        _BLOCK.pack_into(words.data, 0, *told)
         written = kernel.store_messages(block)
     refused: dict[int, HeadgateError] = {}
     parts: list[bytes] = []

@@ -17,6 +17,7 @@ from headgate import kernels
 from headgate.arrays import total
 from headgate.message import EncodedMessages
 from headgate.protocols.amqp10.frames import FRAME_HEAD_BYTES, encode_frame
+from headgate.protocols.amqp10.layout import SCRATCH_WORDS, TaggedBlock, TransferBlock
 from headgate.protocols.amqp10.messages import KERNEL, OFFSET, delivered_message, names, symbol, widths
 from headgate.protocols.amqp10.performatives import Transfer
 
@@ -29,8 +30,8 @@ _ROOM_PER_MESSAGE = 96
 _SMALLEST_FRAME_BYTES = 24
 _MAX_RUN = 16_384
 _STATE_WORDS = 3
-_BLOCK_WORDS, _SCRATCH_WORDS = 18, 12
-_TAGGED_WORDS = 14
+_BLOCK_WORDS = len(TransferBlock._fields)
+_TAGGED_WORDS = len(TaggedBlock._fields)
 _BLOCK = struct.Struct(f"={_BLOCK_WORDS}q")
 _ACCEPTED = struct.Struct(">6sH8sIBI5s")
 _ACCEPTED_HEAD = b"\x00\x00\x00\x1e\x02\x00"
@@ -121,39 +122,27 @@ def frame_messages(messages: EncodedMessages, offsets: Int64Array, room: Transfe
     target = np.empty(total(lengths) + count * _ROOM_PER_MESSAGE, dtype=np.uint8)
     address = kernels.address_of
     # What the kernel is told, and its scratch.
-    block = np.zeros(_BLOCK_WORDS + _SCRATCH_WORDS, dtype=np.int64)
-    block_address = address(block)
-    _BLOCK.pack_into(
-        block.data,
-        0,
-        *(address(messages.data), address(starts), address(lengths), address(offsets), 0, count, room.channel),
-        *(room.handle, room.delivery_id, room.tag, int(room.settled), room.max_frame_size),
-        *_addresses_of_tables(),
-        *(address(target), block_address + 8 * _BLOCK_WORDS, 0),
-    )
-    done = kernel.frame_messages(block_address)
-    written = int(block[17])
-    if done == count:
-        return target[:written].data, count
-    pieces: list[bytes | memoryview] = [target[:written].data]
-    frames = done
+    block = np.empty(_BLOCK_WORDS + SCRATCH_WORDS, dtype=np.int64)
+    scratch = address(block) + 8 * _BLOCK_WORDS
+    pieces: list[bytes | memoryview] = []
+    frames = done = written = 0
     while done < count:
-        framed = _framed(messages, offsets, done, room)
-        pieces += framed
-        frames += len(framed)
-        done += 1
-        block[[4, 8, 9]] = done, (room.delivery_id + done) & _MASK, (room.tag + done) & _MASK
-        rest = target[written:]
-        block[15] = address(target) + written
-        if not len(rest):
-            continue
-        taken = kernel.frame_messages(block_address)
-        size = int(block[17])
-        pieces.append(rest[:size].data)
-        written += size
-        done += taken
-        frames += taken
-    return memoryview(b"".join(pieces)), frames
+        told = TransferBlock(
+            *(address(messages.data), address(starts), address(lengths), address(offsets), done, count, room.channel),
+            *(room.handle, (room.delivery_id + done) & _MASK, (room.tag + done) & _MASK, int(room.settled)),
+            *(room.max_frame_size, *_addresses_of_tables(), address(target) + written, scratch),
+        )
+        _BLOCK.pack_into(block.data, 0, *told)
+        taken = kernel.frame_messages(address(block))
+        size = int(block[_BLOCK_WORDS - 1])
+        pieces.append(target[written : written + size].data)
+        written, done, frames = written + size, done + taken, frames + taken
+        if done < count:
+            framed = _framed(messages, offsets, done, room)
+            pieces += framed
+            frames += len(framed)
+            done += 1
+    return _joined(pieces), frames
 
 
 def frame_tagged(messages: EncodedMessages, tags: NDArray[np.uint8], room: TransferRoom) -> tuple[memoryview, int]:
@@ -174,11 +163,12 @@ def frame_tagged(messages: EncodedMessages, tags: NDArray[np.uint8], room: Trans
         written = 8 * _TAGGED_WORDS
     while done < count:
         if kernel is not None and room.handle <= 0xFF:
-            block[:] = (
+            told = TaggedBlock(
                 *(address(messages.data), address(starts), address(lengths), done, count),
                 *(room.channel, room.handle, (room.delivery_id + done) & _MASK, address(tags), tag_bytes),
-                *(int(room.settled), room.max_frame_size, address(target) + written, 0),
+                *(int(room.settled), room.max_frame_size, address(target) + written),
             )
+            block[:] = list(told)
             taken = kernel.frame_tagged(address(block))
             size = int(block[_TAGGED_WORDS - 1])
             pieces.append(target[written : written + size].data)
@@ -190,7 +180,11 @@ def frame_tagged(messages: EncodedMessages, tags: NDArray[np.uint8], room: Trans
         pieces += split
         frames += len(split)
         done += 1
-    return pieces[0] if len(pieces) == 1 and isinstance(pieces[0], memoryview) else memoryview(b"".join(pieces)), frames
+    return _joined(pieces), frames
+
+
+def _joined(pieces: list[bytes | memoryview]) -> memoryview:
+    return pieces[0] if len(pieces) == 1 and isinstance(pieces[0], memoryview) else memoryview(b"".join(pieces))
 
 
 _OFFSET_KEY = np.frombuffer(symbol(OFFSET), dtype=np.uint8)

@@ -43,6 +43,7 @@ from headgate.protocols.amqp10.sections.kernel import (
     compound_stop,
     descriptor,
 )
+from headgate.protocols.rocketmq.layout import STORED
 
 DONE, UNDECIDED = 0, 1
 """Status of a row: it is written, or Python has to look at it."""
@@ -535,24 +536,24 @@ def add_id(scratch: int, names: int, identity: int, offset: int) -> None:
 @helper
 def _write_stored(place: int, end: int, scratch: int, block: int, offset: int, stored_ms: int, retries: int) -> int:
     """Write the message of scratch; gives the byte behind, or a failure."""
-    names: int = load_i64(block + 40)
-    queue: int = load_i64(block + 72)
-    topic: int = load_i64(block + 80)
-    topic_length: int = load_i64(block + 88)
-    host: int = load_i64(block + 96)
-    host_length: int = load_i64(block + 104)
+    names: int = load_i64(block + STORED.names)
+    queue: int = load_i64(block + STORED.queue)
+    topic: int = load_i64(block + STORED.topic)
+    topic_length: int = load_i64(block + STORED.topic_length)
+    host: int = load_i64(block + STORED.host)
+    host_length: int = load_i64(block + STORED.host_length)
     body: int = load_i64(scratch + BODY)
     body_length: int = load_i64(scratch + BODY_LENGTH)
     start = place
-    if end - place < 128 + topic_length + body_length + load_i64(block + 120):
+    if end - place < 128 + topic_length + body_length + load_i64(block + STORED.added_length):
         return FAIL
     is_long = topic_length > 127
     store_be_u32(start + 4, 0xDAA320AB if is_long else 0xDAA320A7)
-    store_be_u32(start + 8, crc32(body, body_length, load_i64(block + 144)) & 0x7FFFFFFF)
+    store_be_u32(start + 8, crc32(body, body_length, load_i64(block + STORED.crc_table)) & 0x7FFFFFFF)
     store_be_u32(start + 12, queue)
     store_be_u32(start + 16, load_i64(scratch + FLAG))
     store_be_i64(start + 20, offset)
-    store_be_i64(start + 28, load_i64(block + 216) + offset)
+    store_be_i64(start + 28, load_i64(block + STORED.first_place) + offset)
     store_be_u32(start + 36, 32 if host_length > 8 else 0)
     store_be_i64(start + 40, load_i64(scratch + BORN) if load_i64(scratch + HAS_BORN) == 1 else stored_ms)
     place = _write_host(start + 48, load_i64(scratch + HOST), load_i64(scratch + HOST_LENGTH))
@@ -578,12 +579,14 @@ def _write_stored(place: int, end: int, scratch: int, block: int, offset: int, s
     limit = text + _MAX_TEXT_BYTES
     if limit > end:
         limit = end
-    place = _write_entries(text, limit, scratch + ENTRIES, load_i64(scratch + SYSTEM), names, load_i64(block + 128))
-    added: int = load_i64(block + 120)
-    if place == FAIL or added > limit - place:
+    place = _write_entries(
+        text, limit, scratch + ENTRIES, load_i64(scratch + SYSTEM), names, load_i64(block + STORED.added_names)
+    )
+    added_length: int = load_i64(block + STORED.added_length)
+    if place == FAIL or added_length > limit - place:
         return FAIL
-    copy_bytes(place, load_i64(block + 112), added)
-    place = _write_entries(place + added, limit, scratch + USER_ENTRIES, load_i64(scratch + USERS), names, 0)
+    copy_bytes(place, load_i64(block + STORED.added), added_length)
+    place = _write_entries(place + added_length, limit, scratch + USER_ENTRIES, load_i64(scratch + USERS), names, 0)
     if place == FAIL:
         return FAIL
     store_be_u16(text - 2, place - text)
@@ -595,39 +598,37 @@ def _write_stored(place: int, end: int, scratch: int, block: int, offset: int, s
 def encode_stored(block: int) -> int:
     """Write messages as answers to pulls carry them, one behind the other; gives the bytes written.
 
-    Words of `block`: 0 data, starts, lengths, count, widths, names, slots, prefix of annotations; 8 retries (0: the
-    message says them), queue, topic and its length, host and its length, added text and its length, bits of the
-    names in it; 17 digits of the stream, CRC table, offsets, times; 21 target, its end, starts, lengths, status,
-    scratch, the place of offset 0.
+    `block` is the address of a `StoredBlock`.
     """
-    data: int = load_i64(block)
-    widths: int = load_i64(block + 32)
-    names: int = load_i64(block + 40)
-    slots: int = load_i64(block + 48)
-    prefix: int = load_i64(block + 56)
-    retries: int = load_i64(block + 64)
-    identity: int = load_i64(block + 136)
-    target: int = load_i64(block + 168)
-    end: int = load_i64(block + 176)
-    scratch: int = load_i64(block + 208)
+    data: int = load_i64(block + STORED.data)
+    widths: int = load_i64(block + STORED.widths)
+    names: int = load_i64(block + STORED.names)
+    slots: int = load_i64(block + STORED.slots)
+    prefix: int = load_i64(block + STORED.prefix)
+    retries: int = load_i64(block + STORED.retries)
+    identity: int = load_i64(block + STORED.identity)
+    target: int = load_i64(block + STORED.target)
+    end: int = load_i64(block + STORED.end)
+    scratch: int = load_i64(block + STORED.scratch)
     place = target
-    for row in range(load_i64(block + 24)):
+    for row in range(load_i64(block + STORED.rows)):
         at = row << 3
-        start: int = data + load_i64(load_i64(block + 8) + at)
-        stop = start + load_i64(load_i64(block + 16) + at)
-        offset: int = load_i64(load_i64(block + 152) + at)
-        store_i64(load_i64(block + 184) + at, place - target)
-        store_i64(load_i64(block + 192) + at, 0)
-        store_i64(load_i64(block + 200) + at, UNDECIDED)
+        start: int = data + load_i64(load_i64(block + STORED.starts) + at)
+        stop = start + load_i64(load_i64(block + STORED.lengths) + at)
+        offset: int = load_i64(load_i64(block + STORED.offsets) + at)
+        store_i64(load_i64(block + STORED.out_starts) + at, place - target)
+        store_i64(load_i64(block + STORED.out_lengths) + at, 0)
+        store_i64(load_i64(block + STORED.status) + at, UNDECIDED)
         if read_message(start, stop, widths, scratch, names, slots, prefix) == FAIL:
             continue
         add_id(scratch, names, identity, offset)
         given: int = load_i64(retries + at) if retries != 0 else _retries(scratch, names)
-        behind: int = _write_stored(place, end, scratch, block, offset, load_i64(load_i64(block + 160) + at), given)
+        stored_ms: int = load_i64(load_i64(block + STORED.timestamps_ms) + at)
+        behind: int = _write_stored(place, end, scratch, block, offset, stored_ms, given)
         if behind == FAIL:
             continue
-        store_i64(load_i64(block + 192) + at, behind - place)
-        store_i64(load_i64(block + 200) + at, DONE)
+        store_i64(load_i64(block + STORED.out_lengths) + at, behind - place)
+        store_i64(load_i64(block + STORED.status) + at, DONE)
         place = behind
     return place - target
 

@@ -34,6 +34,7 @@ from headgate.message import EncodedMessages
 from headgate.protocols.rocketmq.bodies import body_crc
 from headgate.protocols.rocketmq.codes import Status, refused
 from headgate.protocols.rocketmq.identifiers import host_bytes
+from headgate.protocols.rocketmq.layout import StoredBlock
 from headgate.protocols.rocketmq.messages import KERNEL, RocketMessage, from_amqp, identity_digits
 from headgate.protocols.rocketmq.names import system_names, widths
 from headgate.protocols.rocketmq.properties import MAX_PROPERTIES_BYTES, property_text
@@ -52,7 +53,7 @@ _HEAD = struct.Struct(">IIIiiqqiq")
 _NO_HOST = bytes(8)
 _BATCHED = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
-_BLOCK_WORDS = 28
+_BLOCK_WORDS = len(StoredBlock._fields)
 _ROOM_OF_MESSAGE = 256
 
 
@@ -158,7 +159,7 @@ def _written(
     begin = kernels.address_of(words)
     out = begin + 8 * _BLOCK_WORDS
     place = kernels.address_of(target)
-    words[:_BLOCK_WORDS] = (
+    told = StoredBlock(
         kernels.address_of(messages.data),
         kernels.address_of(columns[0]),
         kernels.address_of(columns[1]),
@@ -183,6 +184,7 @@ def _written(
         *(out, out + 8 * count, out + 16 * count, out + 24 * count),
         source.first_place,
     )
+    words[:_BLOCK_WORDS] = list(told)
     size = kernel.encode_stored(begin)
     return _Written(target.data[:size], starts, lengths, status)
 

@@ -36,6 +36,7 @@ from headgate.protocols.amqp10.sections.kernel import (
     write_header,
 )
 from headgate.protocols.servicebus.batches import ID_BYTES
+from headgate.protocols.servicebus.layout import DELIVERY, IDS
 
 DONE, UNDECIDED = 0, 1
 """Status of a row: it is written, or Python has to look at it."""
@@ -196,20 +197,19 @@ def _write_properties(
 def with_ids(block: int) -> int:
     """Write stored messages side by side, with an id where one has none; gives the bytes written.
 
-    Words of `block`: data, starts, lengths, count, table of widths, ids (32 bytes a row), target, starts, lengths,
-    status, scratch of 12 words.
+    `block` is the address of an `IdsBlock`.
     """
-    data: int = load_i64(block)
-    starts: int = load_i64(block + 8)
-    lengths: int = load_i64(block + 16)
-    count: int = load_i64(block + 24)
-    widths: int = load_i64(block + 32)
-    ids: int = load_i64(block + 40)
-    target: int = load_i64(block + 48)
-    out_starts: int = load_i64(block + 56)
-    out_lengths: int = load_i64(block + 64)
-    status: int = load_i64(block + 72)
-    spans: int = load_i64(block + 80)
+    data: int = load_i64(block + IDS.data)
+    starts: int = load_i64(block + IDS.starts)
+    lengths: int = load_i64(block + IDS.lengths)
+    count: int = load_i64(block + IDS.rows)
+    widths: int = load_i64(block + IDS.widths)
+    ids: int = load_i64(block + IDS.ids)
+    target: int = load_i64(block + IDS.target)
+    out_starts: int = load_i64(block + IDS.out_starts)
+    out_lengths: int = load_i64(block + IDS.out_lengths)
+    status: int = load_i64(block + IDS.status)
+    spans: int = load_i64(block + IDS.spans)
     place = target
     for row in range(count):
         at = row << 3
@@ -355,30 +355,27 @@ def _write_hex(target: int, number: int) -> None:
 def deliver(block: int) -> int:
     """Write stored messages as receivers get them, side by side; gives the bytes written.
 
-    Words of `block`: data, starts, lengths, count, table of widths, names (as above, then annotations that are left
-    out; 32 bytes each, the length in front) and their number, sequence numbers, times of arrival, delivery counts, time
-    until which they are locked (0: not), lifetime (0: none), latest time, target, starts, lengths, status, scratch of
-    12 words, of 4 words for an id, of one for a time to live.
+    `block` is the address of a `DeliveryBlock`.
     """
-    data: int = load_i64(block)
-    starts: int = load_i64(block + 8)
-    lengths: int = load_i64(block + 16)
-    count: int = load_i64(block + 24)
-    widths: int = load_i64(block + 32)
-    names: int = load_i64(block + 40)
-    name_count: int = load_i64(block + 48)
-    sequences: int = load_i64(block + 56)
-    arrivals: int = load_i64(block + 64)
-    delivery_counts: int = load_i64(block + 72)
-    locked_until_ms: int = load_i64(block + 80)
-    lifetime_ms: int = load_i64(block + 88)
-    latest_ms: int = load_i64(block + 96)
-    target: int = load_i64(block + 104)
-    out_starts: int = load_i64(block + 112)
-    out_lengths: int = load_i64(block + 120)
-    status: int = load_i64(block + 128)
-    spans: int = load_i64(block + 136)
-    identity: int = load_i64(block + 144)
+    data: int = load_i64(block + DELIVERY.data)
+    starts: int = load_i64(block + DELIVERY.starts)
+    lengths: int = load_i64(block + DELIVERY.lengths)
+    count: int = load_i64(block + DELIVERY.rows)
+    widths: int = load_i64(block + DELIVERY.widths)
+    names: int = load_i64(block + DELIVERY.names)
+    name_count: int = load_i64(block + DELIVERY.name_count)
+    sequences: int = load_i64(block + DELIVERY.sequences)
+    arrivals: int = load_i64(block + DELIVERY.arrivals)
+    delivery_counts: int = load_i64(block + DELIVERY.delivery_counts)
+    locked_until_ms: int = load_i64(block + DELIVERY.locked_until_ms)
+    lifetime_ms: int = load_i64(block + DELIVERY.lifetime_ms)
+    latest_ms: int = load_i64(block + DELIVERY.latest_ms)
+    target: int = load_i64(block + DELIVERY.target)
+    out_starts: int = load_i64(block + DELIVERY.out_starts)
+    out_lengths: int = load_i64(block + DELIVERY.out_lengths)
+    status: int = load_i64(block + DELIVERY.status)
+    spans: int = load_i64(block + DELIVERY.spans)
+    identity: int = load_i64(block + DELIVERY.identity)
     told_bytes = 4 * (_TOLD_BYTES + 2) - _TOLD_BYTES + 2
     for index in range(SEQUENCE, LOCKED):
         told_bytes += load_u8(names + (index << 5))

@@ -38,6 +38,7 @@ from headgate.message import (
 from headgate.message.lookup import locate_bytes
 from headgate.protocols.amqp10 import BROKER_ANNOTATIONS, StoredMessages, annotated_message, store_messages
 from headgate.protocols.servicebus.batches import ID_BYTES, KERNEL, widths
+from headgate.protocols.servicebus.layout import DeliveryBlock, IdsBlock
 
 SEQUENCE_NUMBER = "x-opt-sequence-number"
 ENQUEUED_SEQUENCE_NUMBER = "x-opt-enqueue-sequence-number"
@@ -73,7 +74,7 @@ _MAX_TIME_MS = 253_402_300_799_999
 
 _ROOM_OF_ID = 96
 _ROOM_OF_DELIVERY = 384
-_BLOCK_WORDS, _SCRATCH_WORDS = 20, 17
+_BLOCK_WORDS, _SCRATCH_WORDS = len(DeliveryBlock._fields), 17
 _ID_WORD = 12
 """Where the scratch has room for an id, and a time to live."""
 
@@ -108,7 +109,13 @@ def _with_ids(
         open_rows = rows_of(messages.lengths)
     else:
         octets = np.frombuffer(ids, dtype=np.uint8)
-        block.fill(messages, kernels.address_of(widths()), kernels.address_of(octets), *block.outputs())
+        block.fill(
+            IdsBlock(
+                *block.inputs(messages),
+                *(kernels.address_of(widths()), kernels.address_of(octets)),
+                *block.outputs(),
+            )
+        )
         kernel.with_ids(block.address)
         open_rows = rows_of(block.status)
 
@@ -266,17 +273,19 @@ def delivered_messages(
     if kernel is not None:
         told = _TOLD if given.locked_until_ms is None else (*_TOLD, LOCKED_UNTIL)
         table = _names(moved_by, NO_BODY, *told, *BROKER_ANNOTATIONS, *left_out)
-        columns = [
+        sequences, arrivals, counts = (
             np.ascontiguousarray(column, dtype=np.int64)
             for column in (given.sequence_numbers, given.enqueued_ms, given.delivery_counts)
-        ]
+        )
         block.fill(
-            messages,
-            *(kernels.address_of(widths()), kernels.address_of(table), len(table)),
-            *map(kernels.address_of, columns),
-            *(given.locked_until_ms or 0, given.time_to_live_ms or 0, _MAX_TIME_MS),
-            *block.outputs(),
-            block.address + 8 * (_BLOCK_WORDS + _ID_WORD),
+            DeliveryBlock(
+                *block.inputs(messages),
+                *(kernels.address_of(widths()), kernels.address_of(table), len(table)),
+                *(kernels.address_of(sequences), kernels.address_of(arrivals), kernels.address_of(counts)),
+                *(given.locked_until_ms or 0, given.time_to_live_ms or 0, _MAX_TIME_MS),
+                *block.outputs(),
+                block.address + 8 * (_BLOCK_WORDS + _ID_WORD),
+            )
         )
         kernel.deliver(block.address)
         open_rows = rows_of(block.status)
@@ -308,18 +317,17 @@ class _Block:
         self.address = kernels.address_of(self._words)
         self._starts[:] = self._lengths[:] = 0
 
-    def fill(self, messages: EncodedMessages, *words: int) -> None:
-        """Set the kernel's inputs: four words for the messages, then `words`."""
-        self._read = starts, lengths = np.ascontiguousarray(messages.starts), np.ascontiguousarray(messages.lengths)
-        self._words[:4] = [
-            kernels.address_of(messages.data),
-            kernels.address_of(starts),
-            kernels.address_of(lengths),
-            len(starts),
-        ]
-        self._words[4 : 4 + len(words)] = words
+    def fill(self, told: IdsBlock | DeliveryBlock) -> None:
+        """Set what the kernel is told."""
+        self._words[: len(told)] = list(told)
 
-    def outputs(self) -> tuple[int, ...]:
+    def inputs(self, messages: EncodedMessages) -> tuple[int, int, int, int]:
+        """Where the messages are: data, starts, lengths, and their number. The block keeps them alive."""
+        self._read = starts, lengths = np.ascontiguousarray(messages.starts), np.ascontiguousarray(messages.lengths)
+        address_of = kernels.address_of
+        return address_of(messages.data), address_of(starts), address_of(lengths), len(starts)
+
+    def outputs(self) -> tuple[int, int, int, int, int]:
         """Where target, starts, lengths, status and scratch are."""
         count = len(self.status)
         begin = self.address + 8 * (_BLOCK_WORDS + _SCRATCH_WORDS)

@@ -1,0 +1,93 @@
+"""The blocks of words that the kernels of AMQP 1.0 take: fields are addresses (columns: int64) and numbers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headgate.kernels import places
+
+
+class StoreBlock(NamedTuple):
+    """What `store_messages` takes: messages as they came, and where they go in the form in which they are stored."""
+
+    data: int
+    starts: int
+    lengths: int
+    rows: int
+    routing: int
+    """Routing annotations: address, bytes, elements."""
+    routing_bytes: int
+    routing_elements: int
+    user: int
+    user_bytes: int
+    """-1: any user."""
+    widths: int
+    """Table of the widths of constructors."""
+    names: int
+    """`x-stream-filter-value`, then the names that Python handles."""
+    name_count: int
+    target: int
+    out_starts: int
+    out_lengths: int
+    value_starts: int
+    value_lengths: int
+    """Of filter values; -1 where there is none."""
+    status: int
+    spans: int
+    """Scratch of `SCRATCH_WORDS`."""
+
+
+class TaggedBlock(NamedTuple):
+    """What `frame_tagged` takes: stored messages, and where they go as transfers of one frame each."""
+
+    data: int
+    starts: int
+    lengths: int
+    first: int
+    rows: int
+    channel: int
+    handle: int
+    delivery_id: int
+    """Of the first row that is written."""
+    tags: int
+    tag_bytes: int
+    settled: int
+    max_frame_size: int
+    target: int
+    written: int = 0
+    """The kernel puts the bytes that it wrote here."""
+
+
+class TransferBlock(NamedTuple):
+    """What `frame_messages` takes: messages of a stream, and where they go as transfers of one frame each."""
+
+    data: int
+    starts: int
+    lengths: int
+    offsets: int
+    first: int
+    rows: int
+    channel: int
+    handle: int
+    delivery_id: int
+    """Of the first row that is written, as the tag."""
+    tag: int
+    settled: int
+    max_frame_size: int
+    widths: int
+    name: int
+    """The name of the offset annotation, as in `StoreBlock.names`."""
+    key: int
+    """The same in encoded form, 17 bytes."""
+    target: int
+    spans: int
+    """Scratch of `SCRATCH_WORDS`."""
+    written: int = 0
+    """The kernel puts the bytes that it wrote here."""
+
+
+STORE = places(StoreBlock)
+TAGGED = places(TaggedBlock)
+TRANSFER = places(TransferBlock)
+
+SCRATCH_WORDS = 12

@@ -1,0 +1,51 @@
+"""The block of words that a kernel of RocketMQ takes: fields are addresses (columns: int64) and numbers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headgate.kernels import places
+
+
+class StoredBlock(NamedTuple):
+    """What `encode_stored` takes: messages of a stream, and where they go as answers to pulls carry them."""
+
+    data: int
+    starts: int
+    lengths: int
+    rows: int
+    widths: int
+    """Table of the widths of constructors."""
+    names: int
+    """Names of the system, their hash table, and the prefix of their annotations (`SystemNames.addresses`)."""
+    slots: int
+    prefix: int
+    retries: int
+    """How often a row was consumed before; 0: the message says it."""
+    queue: int
+    topic: int
+    topic_length: int
+    host: int
+    host_length: int
+    added: int
+    """Properties that every message gets."""
+    added_length: int
+    added_names: int
+    """Bits of the names of the system among them."""
+    identity: int
+    """The digits of the stream, for messages without an id."""
+    crc_table: int
+    offsets: int
+    timestamps_ms: int
+    target: int
+    end: int
+    """Of the target."""
+    out_starts: int
+    out_lengths: int
+    status: int
+    scratch: int
+    first_place: int
+    """The place of offset 0."""
+
+
+STORED = places(StoredBlock)

@@ -19,7 +19,7 @@ from headgate.broker.batches import PublishBatch
 from headgate.broker.broker import Broker
 from headgate.errors import HeadgateError
 from headgate.log import Durability, Stream, Writer
-from headgate.log.build import ChunkLimits, FilterValues, build_chunks
+from headgate.log.chunk_builder import ChunkLimits, FilterValues, build_chunks
 from headgate.log.runs import Entries
 
 MESSAGES = 200_000

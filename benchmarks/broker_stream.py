@@ -19,7 +19,7 @@ import numpy as np
 from harness import Measurement, report
 from serving import served
 
-from headgate.log.build import FilterValues
+from headgate.log.chunk_builder import FilterValues
 from headgate.log.offsets import OffsetSpecification
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream.client import ClientConnection, ClientEvent, Opened

@@ -36,7 +36,7 @@ from headgate.errors import HeadgateError
 from headgate.evaluate import Filter
 from headgate.ledger import Ledger, copy_number
 from headgate.log import Entries, OffsetSpecification, Stream, Writer, stream_folder
-from headgate.log.build import ChunkLimits, FilterValues, build_chunks
+from headgate.log.chunk_builder import ChunkLimits, FilterValues, build_chunks
 from headgate.message import EncodedMessages
 from headgate.server.process import SWITCH_INTERVAL_S
 from headgate.topic import (

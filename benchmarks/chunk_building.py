@@ -9,7 +9,7 @@ import numpy as np
 from harness import Measurement, measure, report
 
 from headgate import kernels
-from headgate.log.build import BuiltChunks, ChunkBuilder, ChunkLimits, FilterValues, build_chunks
+from headgate.log.chunk_builder import BuiltChunks, ChunkBuilder, ChunkLimits, FilterValues, build_chunks
 from headgate.log.entry_positions import walk_entries
 from headgate.log.format import CHUNK_HEADER_BYTES, decode_headers
 

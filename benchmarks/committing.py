@@ -16,7 +16,7 @@ import numpy as np
 from harness import measure, report
 
 from headgate.log import Stream, stream_folder
-from headgate.log.build import FilterValues
+from headgate.log.chunk_builder import FilterValues
 from headgate.log.commit import abort_batch, commit_batch, output_of
 from headgate.log.roll_forward import BLOCK_BYTES
 from headgate.log.staging import StagedChunks, StagedFile

@@ -21,7 +21,7 @@ from rules import CORRELATION_FILTERS, SQL_FILTERS, correlation_demands, sql_fil
 
 from headgate.evaluate.rules import RuleSet
 from headgate.log import Stream, Writer, stream_folder
-from headgate.log.build import ChunkLimits, FilterValues, build_chunks
+from headgate.log.chunk_builder import ChunkLimits, FilterValues, build_chunks
 from headgate.message.batch import EncodedMessages
 from headgate.topic import Rule, Subscription, Topic, TopicEditor, create_topic
 from headgate.topic.decisions import Decider, Postings

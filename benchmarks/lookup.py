@@ -25,7 +25,7 @@ from headgate.derived.lookup.table import BLOCK_MESSAGES
 from headgate.evaluate import Filter
 from headgate.language import tree
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, build_chunks
-from headgate.log.build import ChunkLimits
+from headgate.log.chunk_builder import ChunkLimits
 from headgate.message import parse_field
 from headgate.message.lookup import locate_bytes
 from headgate.scan import Cursor, OffsetRange, ScanCounters, ScanRequest, plan, read_range

@@ -22,7 +22,7 @@ from headgate.derived.match_index.registry import FilterRegistry
 from headgate.derived.match_index.settings import IndexSettings, Layout
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments
-from headgate.log.build import BuiltChunks, ChunkLimits, FilterValues, build_chunks
+from headgate.log.chunk_builder import BuiltChunks, ChunkLimits, FilterValues, build_chunks
 from headgate.log.writer import Writer
 from headgate.message import EncodedMessages, Message
 from headgate.scan import Cursor, ScanRequest

@@ -11,7 +11,7 @@ from messages import event_batch
 
 from headgate.evaluate.filter import Filter
 from headgate.log import Stream, StreamArguments
-from headgate.log.build import ChunkLimits, FilterValues, build_chunks
+from headgate.log.chunk_builder import ChunkLimits, FilterValues, build_chunks
 from headgate.log.writer import Writer
 from headgate.message import Message
 from headgate.message.batch import EncodedMessages

@@ -20,7 +20,7 @@ from streams import RARE_FILTER
 
 from headgate.evaluate import Filter
 from headgate.log import Stream, Writer
-from headgate.log.build import ChunkLimits, FilterValues, build_chunks
+from headgate.log.chunk_builder import ChunkLimits, FilterValues, build_chunks
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest, plan, read_range
 from headgate.topic import Rule, Subscription, Topic, TopicEditor, create_topic
 from headgate.topic.decisions import CopyReader, Decider, Postings

@@ -17,7 +17,7 @@ from headgate.broker.session import Session
 from headgate.broker.settings import BrokerSettings
 from headgate.errors import HeadgateError
 from headgate.log import Stream, stream_folder
-from headgate.log.build import FilterValues
+from headgate.log.chunk_builder import FilterValues
 from headgate.log.runs import Entries
 from headgate.scan.engine import Scan
 from log_streams import read_messages

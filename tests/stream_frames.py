@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from headgate.log.build import FilterValues
+from headgate.log.chunk_builder import FilterValues
 from headgate.log.offsets import OffsetKind, OffsetSpecification
 from headgate.protocols.stream import frames as f
 from headgate.protocols.stream import wire

@@ -24,7 +24,7 @@ from headgate.log import OffsetSpecification, Stream, Writer
 from headgate.log.compression import EXPANSION_LIMIT_BYTES
 from headgate.log.entries import unpack_chunk
 from headgate.log.format import ChunkHeader
-from headgate.log.inspect import Damage, stream_info, verify_stream
+from headgate.log.inspection import Damage, stream_info, verify_stream
 from headgate.log.tracking import read_tracking
 from headgate.scan import Cursor, ScanBatch, ScanRequest, count_matches, resolve_range
 from headgate.spark.schema import stream_schema

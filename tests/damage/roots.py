@@ -32,7 +32,7 @@ from headgate.derived.match_index.registry import FilterRegistry
 from headgate.errors import HeadgateError
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification, Stream, stream_folder, streams_beside, verify_stream
-from headgate.log.inspect import Damage
+from headgate.log.inspection import Damage
 from headgate.message import Message
 from headgate.scan import ScanRequest, count_matches, resolve_range
 from headgate.server.listings import offset_rows, stream_rows, user_rows

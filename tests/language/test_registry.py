@@ -16,7 +16,7 @@ import pytest
 from headgate.derived.match_index.identity import check_registrable, key_of
 from headgate.errors import ConfigError, FilterConversionError, FilterError, FilterTypeError
 from headgate.evaluate.filter import Engine, Filter
-from headgate.evaluate.prune import wanted_values
+from headgate.evaluate.pruning import wanted_values
 from headgate.evaluate.rules import RuleSet
 from headgate.evaluate.semantics import semantics_of
 from headgate.evaluate.verdict import Verdict

@@ -18,7 +18,7 @@ import numpy as np
 from headgate import kernels
 from headgate.clock import patient
 from headgate.log import crash_points, roll_forward
-from headgate.log.build import FilterValues
+from headgate.log.chunk_builder import FilterValues
 from headgate.log.commit import commit_batch, output_of
 from headgate.log.files import DiskFile
 from headgate.log.staging import StagedFile, StagingFile

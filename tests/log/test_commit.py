@@ -28,7 +28,7 @@ from headgate.errors import (
     StreamReplacedError,
 )
 from headgate.log import roll_forward
-from headgate.log.build import FilterValues
+from headgate.log.chunk_builder import FilterValues
 from headgate.log.commit import Committed, abort_batch, commit_batch, output_of
 from headgate.log.crash_points import CommitStep
 from headgate.log.files import DiskFile

@@ -11,7 +11,7 @@ import pytest
 from headgate.errors import CorruptChunkError, CorruptSidecarError, StorageFullError, StreamReadOnlyError
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name, segment_name
-from headgate.log.inspect import Damage, stream_info, verify_stream
+from headgate.log.inspection import Damage, stream_info, verify_stream
 from headgate.log.last_pair import LastPair
 from headgate.log.pairs import seal_path
 from headgate.log.repair import Offer, Repair, repair_stream

@@ -16,7 +16,7 @@ from headgate.errors import LogError
 from headgate.log import BloomMatcher, ChunkType, OffsetSpecification, Stream, StreamArguments, Writer
 from headgate.log.entries import SubBatch, unpack_chunk
 from headgate.log.format import CHUNK_HEADER_BYTES, Compression
-from headgate.log.inspect import Damage, dump_chunks, stream_info, verify_stream
+from headgate.log.inspection import Damage, dump_chunks, stream_info, verify_stream
 from headgate.log.tracking import read_tracking
 from log_streams import quick_folder
 

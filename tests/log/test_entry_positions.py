@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import kernels
-from headgate.log.build import ChunkLimits, build_chunks
+from headgate.log.chunk_builder import ChunkLimits, build_chunks
 from headgate.log.entry_positions import StopReason, WalkedEntries, WalkStop, walk_entries
 from headgate.log.format import CHUNK_HEADER_BYTES, decode_headers
 

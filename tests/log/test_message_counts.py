@@ -10,7 +10,7 @@ import pytest
 from headgate.log import Segment, Stream, StreamArguments, Writer, message_counts
 from headgate.log.files import DiskFile
 from headgate.log.format import ChunkType
-from headgate.log.inspect import ChunkDump, dump_chunks
+from headgate.log.inspection import ChunkDump, dump_chunks
 from headgate.log.message_counts import MessageCounts
 from headgate.log.pairs import create_pair, delete_pair
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from headgate.log import BloomMatcher, ChunkType, OffsetSpecification, Stream, Writer
-from headgate.log.inspect import ChunkDump, CrcState, stream_info, verify_stream
+from headgate.log.inspection import ChunkDump, CrcState, stream_info, verify_stream
 from headgate.log.tracking import read_tracking
 from log_streams import read_messages
 

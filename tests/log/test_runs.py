@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from examples import examples
 from headgate.log import runs
 from headgate.log.bloom import BloomMatcher, bloom_bytes
-from headgate.log.build import BuiltChunks, FilterValues
+from headgate.log.chunk_builder import BuiltChunks, FilterValues
 from headgate.log.entries import SimpleEntry, SubBatch, entries_of
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, Compression
 from headgate.log.runs import Entries, Run, build_runs

@@ -13,7 +13,7 @@ from headgate import kernels
 from headgate.errors import ConfigError, LogError
 from headgate.log import staging
 from headgate.log.bloom import bloom_bytes
-from headgate.log.build import ChunkLimits, FilterValues, build_chunks
+from headgate.log.chunk_builder import ChunkLimits, FilterValues, build_chunks
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
 from headgate.log.staging import StagedChunks, StagedFile, StagingFile, add_to_each, staging_folder
 

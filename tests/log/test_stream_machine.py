@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headgate.log import OffsetSpecification, Pin, Stream, StreamArguments, Writer, read_pin
 from headgate.log.format import index_name, segment_name
-from headgate.log.inspect import Damage, verify_stream
+from headgate.log.inspection import Damage, verify_stream
 from headgate.log.tracking import read_tracking
 from log_streams import FailingFiles, Killed, abandon, chunk_ids, quick_folder, read_messages
 

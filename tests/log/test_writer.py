@@ -12,7 +12,7 @@ from chunks import append_chunk, encode_chunk
 from headgate.arrays import side_by_side
 from headgate.errors import ConfigError, CorruptChunkError, LogError
 from headgate.log import BloomMatcher, ChunkType, Durability, Stream, StreamArguments, Writer
-from headgate.log.build import FilterValues
+from headgate.log.chunk_builder import FilterValues
 from headgate.log.derived import GRACE_MS
 from headgate.log.entries import SubBatch
 from headgate.log.format import Compression, decode_headers

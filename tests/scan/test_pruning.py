@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chunks import append_chunk
 from headgate.evaluate.filter import Filter
-from headgate.evaluate.prune import wanted_values
+from headgate.evaluate.pruning import wanted_values
 from headgate.log import OffsetSpecification, Stream, StreamArguments
 from headgate.log.entries import SubBatch
 from headgate.log.format import Compression

@@ -19,7 +19,7 @@ from headgate.derived.match_index import FilterRegistry, IndexSettings
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.log.format import FILE_HEAD_BYTES
-from headgate.server import http, web
+from headgate.server import http, http_server
 from headgate.server.transport import Peer
 from server.links import FakeLink
 from server.running import RunningServer, running_server
@@ -317,7 +317,7 @@ def test_silent_connections_stand_in_nobodys_way(tmp_path: Path) -> None:
     more = 10
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(running_server(tmp_path, handlers={}, timeouts={"handshake_s": 600.0}))
-        silent = [stack.enter_context(connected(running)) for _ in range(web.CONNECTIONS + more)]
+        silent = [stack.enter_context(connected(running)) for _ in range(http_server.CONNECTIONS + more)]
         assert request(running, "/health/live") == (200, "live\n")
         for client in silent[: more + 1]:
             assert until_closed(client) == b""

@@ -22,7 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 from headgate.client import Client, Retry, ServerAddress
 from headgate.errors import ConfigError, OffsetOutOfRangeError, ResourceNotFoundError, StreamReplacedError
 from headgate.log import OffsetSpecification, Stream, Writer, resolve_stream
-from headgate.log.build import FilterValues
+from headgate.log.chunk_builder import FilterValues
 from headgate.message import EncodedMessages
 from headgate.scan import OffsetRange
 from headgate.server.stream import StreamHandler

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from headgate.errors import ConfigError, ConnectionLostError, LogError, SinkError
-from headgate.log.build import FilterValues
+from headgate.log.chunk_builder import FilterValues
 from headgate.message import EncodedMessages, Message
 from headgate.spark.server_sink import ServerSink
 from headgate.spark.server_staging import (

@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from headgate.derived.columns import declaration_of
 from headgate.errors import ConfigError
 from headgate.log import BloomMatcher, Stream, stream_folder
-from headgate.log.inspect import Damage, verify_stream
+from headgate.log.inspection import Damage, verify_stream
 from headgate.message import Message
 from headgate.spark import SinkOptions, copy_stream, counters
 from headgate.spark.sink import sink_for

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headgate.client.client import Client
     from headgate.client.connection import StreamStatistics
     from headgate.client.consumer import Consumer
-    from headgate.client.inspect import DeliveredChunk, delivered_chunks, extent, header_at, verify_delivered
+    from headgate.client.inspection import DeliveredChunk, delivered_chunks, extent, header_at, verify_delivered
     from headgate.client.management import Management
     from headgate.client.publisher import Publisher
     from headgate.client.retry import Retry

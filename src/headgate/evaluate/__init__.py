@@ -2,8 +2,8 @@
 
     Filter, Engine, Verdict           the door: a filter, the evaluator that decides, the result
     Explanation, Clause               the verdict of each clause on a message (`explain_message`)
-    wanted_values                     of a chunk: which filter values can make the filter true (`prune`)
-    needed_keys, KeyCondition         of any place: which values of some fields can (`prune`)
+    wanted_values                     of a chunk: which filter values can make the filter true (`pruning`)
+    needed_keys, KeyCondition         of any place: which values of some fields can (`pruning`)
     Action, copies_of                 the action of a rule, applied to a message; `changed_copies`: to many
     evaluate, servicebus_value        one tree over one message, and one field, by the reference
     malformed_rows                    which rows of a batch are not messages
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.evaluate.actions import Action, changed_copies
-    from headgate.evaluate.explain import Clause, Explanation
-    from headgate.evaluate.explain import explain as explain_message
+    from headgate.evaluate.explanation import Clause, Explanation
+    from headgate.evaluate.explanation import explain as explain_message
     from headgate.evaluate.filter import Engine, Filter
-    from headgate.evaluate.prune import (
+    from headgate.evaluate.pruning import (
         Every,
         FieldAmong,
         KeyCondition,

@@ -34,7 +34,7 @@ from headgate.language.servicebus import correlation_filter
 from headgate.message import EncodedMessages, FieldReference, Message
 
 if TYPE_CHECKING:
-    from headgate.evaluate.explain import Explanation
+    from headgate.evaluate.explanation import Explanation
 
 
 class Engine(enum.Enum):
@@ -218,8 +218,8 @@ class Filter:
     def explain(
         self, message: Message | bytes | memoryview, *, now_ms: int | None = None, filter_values: Collection[bytes] = ()
     ) -> Explanation:
-        """The verdict of each clause on the message, and why it does not match; see `headgate.evaluate.explain`."""
-        from headgate.evaluate.explain import explain
+        """The verdict of each clause on the message, and why it does not match; see `headgate.evaluate.explanation`."""
+        from headgate.evaluate.explanation import explain
 
         return explain(self, message, now_ms=self._time_ms(now_ms), filter_values=tuple(filter_values))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError
 from headgate.language.amqp import AMQP
-from headgate.language.bind import bind as _bind
+from headgate.language.binder import bind as _bind
 from headgate.language.dialect import Dialect, Unspellable
 from headgate.language.parser import parse as _parse
 from headgate.language.printer import print_tree

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from headgate.errors import FilterConversionError, FilterError
 from headgate.language import tree as t
-from headgate.language.bind import bind
+from headgate.language.binder import bind
 from headgate.language.dialect import Dialect, Unspellable
 from headgate.language.parser import parse
 from headgate.language.printer import print_tree

@@ -7,13 +7,13 @@ A reader never needs the writer, the writer never waits for a reader. The public
     decode     ChunkHeader, decode_headers; walk_entries, unpack_chunk, SubBatch   format, entry_positions, entries
     write      Writer, Appended, Durability; StreamLock; Run, build_runs                      writer, lock, runs
     pin        Pin, read_pin: what retention must keep, and up to how much; `pinned_bytes`         pin, retention
-    build      build_chunks, ChunkLimits, FilterValues; parse_compression                     build, compression
+    build      build_chunks, ChunkLimits, FilterValues; parse_compression                chunk_builder, compression
     commit     StagingFile, StagedChunks, BatchManifest, commit_batch: exactly once    staging, manifest, commit
     track      read_tracking, TrackingState, MessageCounts: offsets, sequences, counts  tracking, message_counts
     skip       BloomMatcher, bloom_bytes; Sidecar, write_sidecar, append_block: match index       bloom, sidecar
     derive     Area, AreaParts, read_area: bytes with checksums for parts of a derived file                areas
                derived_folder, sweep_derived, headers_digest: files derived of segments                  derived
-    look       stream_info, dump_chunks, verify_stream; recover, repair_stream         inspect, recovery, repair
+    look       stream_info, dump_chunks, verify_stream; recover, repair_stream      inspection, recovery, repair
                given_up_offsets: what repairs gave up, by an operator's decision              salvage, pairs
     store      DiskFile, replace_file, remove_file, storage_error: files as all of Headgate writes them    files
                encode_checked, decode_checked_if_noted: small files of JSON with a checksum     checked_json
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
         phash2,
         phash2_of_list,
     )
-    from headgate.log.build import (
+    from headgate.log.checked_json import decode_checked_if_noted, encode_checked
+    from headgate.log.checksums import crcs_of_ranges, first_mismatch
+    from headgate.log.chunk_builder import (
         MAX_BYTES,
         MAX_MESSAGES,
         BuiltChunks,
@@ -50,8 +52,6 @@ if TYPE_CHECKING:
         chunk_boundaries,
         gather,
     )
-    from headgate.log.checked_json import decode_checked_if_noted, encode_checked
-    from headgate.log.checksums import crcs_of_ranges, first_mismatch
     from headgate.log.commit import abort_batch, commit_batch, output_of
     from headgate.log.compression import COMPRESSION_NAMES, EXPANSION_LIMIT_BYTES, parse_compression
     from headgate.log.crash_points import BuildStep, CommitStep, PublishStep, reached
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
         unflushed,
     )
     from headgate.log.format import ChunkHeader, ChunkHeaders, ChunkType, decode_headers
-    from headgate.log.inspect import (
+    from headgate.log.inspection import (
         ChunkDump,
         CrcState,
         Damage,

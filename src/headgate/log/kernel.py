@@ -1,8 +1,8 @@
 """Kernels of the log: walking the entries of chunks, and building chunks (entries, Bloom bytes, CRC) from messages.
 
 All arguments are addresses of arrays (int64 unless said otherwise) and counts; starts count from their `data`. Nothing
-is allocated here: the callers in `entry_positions.py` and `build.py` size the arrays, and hold the same work in plain
-Python. Layouts: spec of the log, sections 2 (chunk), 3 (entries) and 5 (Bloom filter); drawn in `format.py`.
+is allocated here: the callers in `entry_positions.py` and `chunk_builder.py` size the arrays, and hold the same work in
+plain Python. Layouts: spec of the log, sections 2 (chunk), 3 (entries) and 5 (Bloom filter); drawn in `format.py`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from headgate.errors import CorruptChunkError, CorruptSidecarError, StreamReadOn
 from headgate.log import format as f
 from headgate.log.checksums import has_checksum
 from headgate.log.files import file_size, opened, replace_by_start, replace_file
-from headgate.log.inspect import Damage
+from headgate.log.inspection import Damage
 from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.pairs import SETTINGS_NAME, finish_deletions, ids_among, seal_path
 from headgate.log.salvage import GivenUp, give_up, survey

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headgate.errors import CorruptChunkError
-from headgate.log.build import Bytes, Int64Array, stamp_sequences
+from headgate.log.chunk_builder import Bytes, Int64Array, stamp_sequences
 from headgate.log.crash_points import CommitStep, reached
 from headgate.log.files import sync_folder
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from headgate import kernels
 from headgate.arrays import largest, side_by_side, total
 from headgate.log.bloom import bloom_bytes
-from headgate.log.build import (
+from headgate.log.chunk_builder import (
     BuiltChunks,
     Bytes,
     ChunkLimits,

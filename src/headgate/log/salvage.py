@@ -25,7 +25,7 @@ from headgate.errors import CorruptChunkError, CorruptSidecarError
 from headgate.log import format as f
 from headgate.log.checksums import has_checksum
 from headgate.log.files import Part, opened, replace_by_parts, replace_file, storage_error
-from headgate.log.inspect import check_data
+from headgate.log.inspection import check_data
 from headgate.log.pairs import DAMAGED_FOLDER, seal_path
 from headgate.log.seal import Seal, load_seal
 from headgate.log.segment import Segment

@@ -22,7 +22,7 @@ import numpy as np
 
 from headgate.arrays import totals
 from headgate.errors import ConfigError, LogError
-from headgate.log.build import (
+from headgate.log.chunk_builder import (
     MAX_BYTES,
     MAX_MESSAGES,
     BuiltChunks,

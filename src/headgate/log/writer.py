@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from headgate.errors import ConfigError, CorruptChunkError, LogError, StreamReadOnlyError
 from headgate.log import format as f
 from headgate.log.bloom import bloom_bytes
-from headgate.log.build import MAX_BYTES, MAX_MESSAGES, BuiltChunks, FilterValues, pack_chunks
+from headgate.log.chunk_builder import MAX_BYTES, MAX_MESSAGES, BuiltChunks, FilterValues, pack_chunks
 from headgate.log.derived import DERIVED_FOLDER, sweep_folder
 from headgate.log.entries import encode_entry
 from headgate.log.files import DiskFile, OpenFile, opened, read_all, storage_error

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.message.batch import SLACK_BYTES, EncodedMessages
     from headgate.message.codec import ValueDecoder, decode_value, encode_value
-    from headgate.message.compose import Body
+    from headgate.message.composition import Body
     from headgate.message.constructors import CONSTRUCTOR_WIDTHS, AmqpType
     from headgate.message.decimals import decimal_of, decimal_value, holds_decimal
     from headgate.message.description import SECTION_NAMES
-    from headgate.message.edit import Change
+    from headgate.message.edits import Change
     from headgate.message.fields import (
         DEFAULT_PRIORITY,
         HEADER_FIELDS,

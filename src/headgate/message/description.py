@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import ConfigError
-from headgate.message.compose import Body
+from headgate.message.composition import Body
 from headgate.message.constructors import AmqpType
 from headgate.message.fields import Section
 from headgate.message.typed_json import Json, from_plain_or_typed, plain_json, to_json

@@ -10,10 +10,10 @@ from typing import Any
 
 from headgate.errors import ConfigError, MessageError
 from headgate.message.codec import ValueDecoder
-from headgate.message.compose import Body, Entries, encode_sections, list_section, map_section
+from headgate.message.composition import Body, Entries, encode_sections, list_section, map_section
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, CONSTRUCTORS, DESCRIBED, WIDTH_SIZE8, AmqpType
 from headgate.message.description import describe, message_arguments
-from headgate.message.edit import Change, changed_bytes
+from headgate.message.edits import Change, changed_bytes
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section, without_case
 from headgate.message.framing import LIST_SECTIONS, footer_span, is_usable, read_descriptor, section_spans, skip_value
 from headgate.message.paths import follow

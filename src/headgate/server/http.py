@@ -61,11 +61,11 @@ from headgate.server.authenticator import ADMINISTRATOR
 from headgate.server.console import console_routes
 from headgate.server.context import ServerContext
 from headgate.server.event_loop import EventLoop
+from headgate.server.http_server import body_of, peer_of
 from headgate.server.management import Management
 from headgate.server.metrics import metrics_text
 from headgate.server.topics import TopicRequest, TopicRequests
 from headgate.server.transport import Peer
-from headgate.server.web import body_of, peer_of
 
 T = TypeVar("T")
 

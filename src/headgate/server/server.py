@@ -25,12 +25,12 @@ from headgate.server.definitions import apply_definitions, declare_entities, dec
 from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.event_loop import EventLoop
 from headgate.server.http import site
+from headgate.server.http_server import HttpServer
 from headgate.server.listener_watch import Listener
 from headgate.server.listening_sockets import ENCRYPTED, MIXED, grpc_context, open_listeners, protocol_of, tls_context
 from headgate.server.rocketmq.message_ids import message_ids
 from headgate.server.servicebus import administration_site
 from headgate.server.settings import ServerSettings
-from headgate.server.web import HttpServer
 from headgate.server.wrong_protocol import Spoken, WrongProtocolClient, refused, spoken_by
 
 if TYPE_CHECKING:

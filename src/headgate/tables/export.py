@@ -17,7 +17,7 @@ from headgate.message import decode_variant, plain_json
 from headgate.message.arrow import variant_type
 from headgate.parquet import ParquetWriter
 from headgate.tables.stream_table import StreamTable
-from headgate.tables.texts import text_of_bytes, texts_of_times
+from headgate.tables.text_values import text_of_bytes, texts_of_times
 
 Write = Callable[[pa.RecordBatch], None]
 Progress = Callable[[int], None]

@@ -33,7 +33,7 @@ from headgate.message.arrow import (
     variant_type,
 )
 from headgate.tables.conversion import converted
-from headgate.tables.texts import bytes_of_text
+from headgate.tables.text_values import bytes_of_text
 from headgate.tables.values import ANNOTATION, field_values
 
 _OF_THE_STREAM = ("offset", "timestamp")

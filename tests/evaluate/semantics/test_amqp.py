@@ -11,7 +11,7 @@ from hypothesis import given
 from amqp_strategies import amqp_expressions, amqp_messages
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
-from headgate.evaluate.prune import wanted_values
+from headgate.evaluate.pruning import wanted_values
 from headgate.evaluate.verdict import Verdict
 from headgate.message.fields import FieldReference, Section
 from strategies import encoded_messages, expressions

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, FilterError
 from headgate.evaluate import Filter, Verdict
-from headgate.evaluate.explain import explain
+from headgate.evaluate.explanation import explain
 from headgate.evaluate.filter import Engine
-from headgate.evaluate.prune import wanted_values
+from headgate.evaluate.pruning import wanted_values
 from headgate.message import AmqpType, AmqpValue, EncodedMessages, Message
 from headgate.message.fields import FieldReference, Section
 from headgate.message.rocketmq import SYSTEM_PROPERTIES, stored_message

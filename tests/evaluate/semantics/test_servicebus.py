@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.evaluate.filter import Filter
-from headgate.evaluate.prune import wanted_values
+from headgate.evaluate.pruning import wanted_values
 from headgate.evaluate.verdict import Verdict
 from headgate.language import Limits
 from headgate.language.servicebus.values import DATE_TIME_OFFSET, EPOCH_TICKS, URI, equals, text_of, time_span, value_of

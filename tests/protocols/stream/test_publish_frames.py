@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
-from headgate.log.build import FilterValues
+from headgate.log.chunk_builder import FilterValues
 from headgate.protocols.stream import publish_frames
 from headgate.protocols.stream.publish_frames import (
     decode_confirm,

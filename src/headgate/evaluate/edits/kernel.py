@@ -1,7 +1,7 @@
 """The kernel of edits: changes fields of encoded messages, one copy of each message after the other.
 
 A program computes the new values into registers, with the walk and the operators of filters. Then each section with
-edits is written anew, and everything between is copied. What is written equals `headgate.message.edit` byte for byte:
+edits is written anew, and everything between is copied. What is written equals `headgate.message.edits` byte for byte:
 elements keep their encoding, new values and the sizes of sections take their smallest.
 
 Functions that write return the address behind what they wrote, or less than 0: minus the status of the row.

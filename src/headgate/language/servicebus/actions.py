@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from headgate.errors import FilterLimitError, FilterTypeError
-from headgate.language.bind import Binder
+from headgate.language.binder import Binder
 from headgate.language.dialect import Level, TokenKind
 from headgate.language.parser import Parser
 from headgate.language.servicebus.dialect import (

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from headgate.errors import ConfigError
 from headgate.language import tree as t
 from headgate.language.amqp import COMPARISONS, quoted_text
-from headgate.language.bind import parameter_key
+from headgate.language.binder import parameter_key
 from headgate.language.dialect import (
     Dialect,
     Infix,

@@ -58,6 +58,7 @@ from headgate.protocols.servicebus import (
     told_rule_description,
 )
 from headgate.server.context import ServerContext
+from headgate.server.http_server import body_of, peer_of
 from headgate.server.listings import damaged_lines
 from headgate.server.servicebus.access import RequestAccess
 from headgate.server.servicebus.descriptions import rule_definition, rule_description
@@ -69,7 +70,6 @@ from headgate.server.servicebus.entities import (
     subscription_description,
 )
 from headgate.server.topics import told
-from headgate.server.web import body_of, peer_of
 from headgate.topic import RuleDefinition, TopicKind
 
 _BODY_BYTES = 262_144

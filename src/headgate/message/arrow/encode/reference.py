@@ -11,7 +11,7 @@ from headgate.message.arrow.encode.inputs import (
     StructInput,
     VariantInput,
 )
-from headgate.message.compose import Body, encode_sections
+from headgate.message.composition import Body, encode_sections
 from headgate.message.constructors import AmqpType
 from headgate.message.fields import Section
 from headgate.message.types import NULL, AmqpValue

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from headgate.errors import MessageError
 from headgate.evaluate.filter import Filter
-from headgate.evaluate.prune import wanted_values
+from headgate.evaluate.pruning import wanted_values
 from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
 from headgate.language import Value, constant_text, field_text, is_number, is_utf8

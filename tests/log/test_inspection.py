@@ -12,7 +12,7 @@ from headgate.errors import OffsetOutOfRangeError
 from headgate.log import ChunkType, Stream, StreamArguments, Writer
 from headgate.log.entries import SubBatch
 from headgate.log.format import CHUNK_HEADER_BYTES, Compression, index_name, segment_name
-from headgate.log.inspect import ChunkDump, CrcState, Damage, dump_chunks, stream_info, verify_stream
+from headgate.log.inspection import ChunkDump, CrcState, Damage, dump_chunks, stream_info, verify_stream
 from headgate.log.pairs import delete_pair
 
 

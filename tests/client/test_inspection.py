@@ -7,11 +7,11 @@ import zlib
 import pytest
 
 from headgate.client import Client, Retry
-from headgate.client.inspect import delivered_chunks, extent, header_at, verify_delivered
+from headgate.client.inspection import delivered_chunks, extent, header_at, verify_delivered
 from headgate.log import OffsetSpecification
 from headgate.log.entries import SubBatch
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader, ChunkType, Compression
-from headgate.log.inspect import Damage
+from headgate.log.inspection import Damage
 
 from .fake_server import HEADGATE, RABBITMQ, FakeServer, FakeStream, fake_server
 from .test_consumer import body, fill

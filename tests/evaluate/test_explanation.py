@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from headgate.evaluate import Filter, Verdict
-from headgate.evaluate.explain import Explanation, Stage, explain
+from headgate.evaluate.explanation import Explanation, Stage, explain
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.fields import FieldReference, Section
 from strategies import damaged_messages, expressions

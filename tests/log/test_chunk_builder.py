@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headgate import kernels
 from headgate.errors import ConfigError
-from headgate.log import bloom, build
-from headgate.log.build import (
+from headgate.log import bloom, chunk_builder
+from headgate.log.chunk_builder import (
     BuiltChunks,
     ChunkBuilder,
     ChunkLimits,
@@ -311,11 +311,11 @@ def test_a_compressed_chunk_has_one_sub_batch_within_the_limits_of_a_plain_one()
     for raw in split(built):
         (entry,) = entries_of(raw[CHUNK_HEADER_BYTES:], 1, path="built", position=0)
         assert isinstance(entry, SubBatch) and entry.compression == Compression.ZSTD
-        assert entry.uncompressed_length <= build.MAX_BYTES
+        assert entry.uncompressed_length <= chunk_builder.MAX_BYTES
 
 
 def test_a_message_that_readers_would_not_expand_is_not_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "EXPANSION_LIMIT_BYTES", 100)
+    monkeypatch.setattr(chunk_builder, "EXPANSION_LIMIT_BYTES", 100)
     data, starts, lengths = columns([b"s" * 40, b"l" * 97, b"s" * 40])
     limits = ChunkLimits(max_bytes=60, publisher=b"query")
     packed = build_chunks(data, starts, lengths, None, replace(limits, compression=Compression.GZIP))

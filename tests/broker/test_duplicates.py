@@ -16,7 +16,7 @@ from examples import examples
 from headgate.broker import duplicates as duplicates_module
 from headgate.broker import message_id_read
 from headgate.broker.duplicates import RecentIds, digests_of
-from headgate.broker.publishing import WriteJob
+from headgate.broker.write_job import WriteJob
 from headgate.errors import (
     CorruptChunkError,
     LimitExceededError,

@@ -11,8 +11,8 @@ import pytest
 from brokers import START_MS, Answers, Background, SetClock, batch, open_broker, open_session, publish, stored
 from headgate.broker import Publisher
 from headgate.broker.broker import Broker
-from headgate.broker.publishing import above
 from headgate.broker.settings import BrokerSettings
+from headgate.broker.write_job import above
 from headgate.errors import (
     HeadgateError,
     PreconditionFailedError,

@@ -26,11 +26,11 @@ from headgate.broker.damage import is_damage
 from headgate.broker.entities import Entities
 from headgate.broker.environment import Environment, RunInWorker, Workers
 from headgate.broker.exchanges import Exchanges
+from headgate.broker.intervals import is_over
 from headgate.broker.keys import KEYS_NAME, AccessKeys
 from headgate.broker.match_indexes import IndexLag, MatchIndexes
 from headgate.broker.message_topics import MessageTopics
 from headgate.broker.publishers import Publisher
-from headgate.broker.publishing import refuse
 from headgate.broker.queue_numbers import QueueNumbers
 from headgate.broker.replies import ReplyQueues
 from headgate.broker.settings import BrokerSettings
@@ -38,9 +38,9 @@ from headgate.broker.single_active import SharedName
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
 from headgate.broker.stream_writes import StreamWrites
 from headgate.broker.streams import BrokerCounters, Streams
-from headgate.broker.timing import is_over
 from headgate.broker.topics import Topics
 from headgate.broker.users import Users
+from headgate.broker.write_job import refuse
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import PRIVATE_FOLDER, Durability
 from headgate.scan.fetch import CpuTime, unmeasured

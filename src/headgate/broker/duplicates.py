@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.sources import with_slack
+from headgate.broker.filter_values import with_slack
 from headgate.errors import (
     LimitExceededError,
     MessageError,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from headgate.broker.duplicates import RecentIds, digests_of
-from headgate.broker.publishing import refuse
 from headgate.broker.stream import BrokerStream
+from headgate.broker.write_job import refuse
 from headgate.errors import BrokerError, HeadgateError, LogError, StreamNotFoundError
 from headgate.log import OffsetSpecification, Stream
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest, plan, read_range

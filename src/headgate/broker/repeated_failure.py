@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from headgate.broker.timing import is_over
+from headgate.broker.intervals import is_over
 
 _RETRY_MS = 1_000
 

@@ -9,8 +9,8 @@ from typing import Protocol
 from headgate.broker.environment import RunInWorker
 from headgate.broker.message_id_read import ReadIds
 from headgate.broker.publishers import Queued
-from headgate.broker.publishing import WriteJob, refuse
 from headgate.broker.stream import BrokerStream
+from headgate.broker.write_job import WriteJob, refuse
 from headgate.errors import ResourceNotFoundError
 
 WRITE_LIMIT_S = 60.0

@@ -32,7 +32,7 @@ from headgate.broker.consumer_groups import (
     Received,
     ReceivedMessage,
     ReceiveRequest,
-    view,
+    group_view,
 )
 from headgate.broker.settings import BrokerSettings
 from headgate.errors import HeadgateError
@@ -235,7 +235,7 @@ def live(described: dict[str, Any]) -> None:
 def main() -> None:
     ledger_module.LEAST_BYTES_BETWEEN_SNAPSHOTS = 4_000
     ledger_module.SEGMENT_BYTES = 4_000
-    view.MAX_UNSETTLED, view.LOOK_AHEAD, view.NOTED_AFTER = 40, 16, 8
+    group_view.MAX_UNSETTLED, group_view.LOOK_AHEAD, group_view.NOTED_AFTER = 40, 16, 8
     with silence(), quick_folder() as folder:
         # What is loaded or compiled at first use is so before the first life.
         child = GroupChild(GroupLife(folder, 0, now=1_000_000, drain=True))

@@ -228,7 +228,7 @@ def test_a_ledger_that_cannot_be_written_any_more_is_opened_again(lab: GroupLab,
 
 
 def test_a_member_that_never_acknowledges_has_a_bounded_number(lab: GroupLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.broker.consumer_groups.view.MAX_UNSETTLED", 3)
+    monkeypatch.setattr("headgate.broker.consumer_groups.group_view.MAX_UNSETTLED", 3)
     lab.publish(numbers(0, 6))
     first = lab.ask(32)
     assert first.offsets == [0, 1, 2]
@@ -261,7 +261,7 @@ def test_a_new_group_begins_where_it_is_to(lab: GroupLab, monkeypatch: pytest.Mo
     lab.declare("last", GroupSettings(start=GroupStart.LAST))
     lab.declare("first", GroupSettings(start=GroupStart.FIRST))
     assert lab.receive(5, group="young").offsets == [0, 1]
-    monkeypatch.setattr("headgate.broker.consumer_groups.views.YOUNG_BYTES", 10)
+    monkeypatch.setattr("headgate.broker.consumer_groups.group_views.YOUNG_BYTES", 10)
     assert lab.receive(5, group="old").offsets == []
     assert lab.receive(5, group="last").offsets == []
     assert lab.receive(5, group="first").offsets == [0, 1]

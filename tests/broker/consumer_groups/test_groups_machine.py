@@ -116,8 +116,8 @@ class GroupMachine(RuleBasedStateMachine):
         super().__init__()
         self.folder = quick_folder()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("headgate.broker.consumer_groups.view.MAX_UNSETTLED", MOST_HELD)
-        self.patch.setattr("headgate.broker.consumer_groups.view.NOTED_AFTER", 3)
+        self.patch.setattr("headgate.broker.consumer_groups.group_view.MAX_UNSETTLED", MOST_HELD)
+        self.patch.setattr("headgate.broker.consumer_groups.group_view.NOTED_AFTER", 3)
         self.queues: list[list[Made]] = [[], []]
         self.models = {(group, queue): Model(group) for group in GROUPS for queue in range(2)}
         self.tokens: dict[tuple[str, int], list[bytes]] = defaultdict(list)

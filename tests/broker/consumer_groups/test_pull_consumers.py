@@ -13,8 +13,8 @@ from hypothesis import given
 from examples import examples
 from group_lab import INVISIBLE_MS, GroupLab, message
 from headgate.broker.consumer_groups import PullConsumers, PulledQueue, RetryQueue
+from headgate.broker.consumer_groups.group_view import PULLED_MS
 from headgate.broker.consumer_groups.pull_consumers import HELD_MS, WRITTEN_MS
-from headgate.broker.consumer_groups.view import PULLED_MS
 from headgate.errors import HeadgateError, PreconditionFailedError
 
 MINUTE_MS = 60_000

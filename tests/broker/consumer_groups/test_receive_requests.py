@@ -227,7 +227,7 @@ def test_what_is_taken_back_was_not_given(lab: GroupLab) -> None:
 
 
 def test_few_messages_wait_behind_others_of_their_message_group(lab: GroupLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.broker.consumer_groups.view.LOOK_AHEAD", 4)
+    monkeypatch.setattr("headgate.broker.consumer_groups.group_view.LOOK_AHEAD", 4)
     lab.declare("g", GroupSettings(fifo=True))
     lab.publish([message(number, group="a") for number in range(8)] + [message(8, group="b")])
     first = lab.ask(1)

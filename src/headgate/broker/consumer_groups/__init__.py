@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams, MessageIds
     from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
     from headgate.broker.consumer_groups.expression_registry import Expression, ExpressionRegistry, Refusal
+    from headgate.broker.consumer_groups.group_view import GroupCounters, GroupCounts, GroupView, dead_letters_of
+    from headgate.broker.consumer_groups.group_views import GroupViews
     from headgate.broker.consumer_groups.members import Members, Subscription
     from headgate.broker.consumer_groups.pull_consumers import Again, PullConsumers, RetryQueue
     from headgate.broker.consumer_groups.pulled_queue import PulledQueue
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
         ReceivedMessage,
         ReceiveRequest,
     )
-    from headgate.broker.consumer_groups.view import GroupCounters, GroupCounts, GroupView, dead_letters_of
-    from headgate.broker.consumer_groups.views import GroupViews
 else:
     from headgate.faces import lazy
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
 from headgate.broker.consumer_groups.declarations import DEFAULT_GROUP, GroupDeclarations, GroupSettings, GroupStart
+from headgate.broker.consumer_groups.group_view import GroupView
+from headgate.broker.consumer_groups.group_views import GroupViews
 from headgate.broker.consumer_groups.pull_consumers import PullConsumers
 from headgate.broker.consumer_groups.receive_requests import PendingReceive, ReceiveRequest
-from headgate.broker.consumer_groups.view import GroupView
-from headgate.broker.consumer_groups.views import GroupViews
 from headgate.broker.consumers import Consumers
 from headgate.broker.delivery import Settled
 from headgate.broker.environment import Environment

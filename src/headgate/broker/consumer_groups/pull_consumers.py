@@ -13,10 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from headgate.broker.consumer_groups.group_view import GroupView
+from headgate.broker.consumer_groups.group_views import GroupViews
 from headgate.broker.consumer_groups.pulled_queue import PulledQueue
 from headgate.broker.consumer_groups.receive_requests import PendingReceive, Received, ReceivedMessage, ReceiveRequest
-from headgate.broker.consumer_groups.view import GroupView
-from headgate.broker.consumer_groups.views import GroupViews
 from headgate.broker.delivery import Settled, nobody_asks
 from headgate.errors import BrokerError, HeadgateError, LogError, PreconditionFailedError
 

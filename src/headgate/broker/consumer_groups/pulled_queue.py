@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.consumer_groups.view import LOOK_AHEAD, MAX_UNSETTLED, GroupView
+from headgate.broker.consumer_groups.group_view import LOOK_AHEAD, MAX_UNSETTLED, GroupView
 from headgate.broker.consumers import MessageConsumer
 from headgate.broker.delivery import Settled, drop_copies, nobody_asks
 from headgate.ledger import Standing, Tokens, copy_number, offset_of

@@ -19,7 +19,7 @@ from headgate.evaluate import Filter
 from headgate.ledger import offset_of
 
 if TYPE_CHECKING:
-    from headgate.broker.consumer_groups.view import GroupView
+    from headgate.broker.consumer_groups.group_view import GroupView
 
 RECEIVED_BYTES = 1 << 20
 """Limit: bytes given to one request; a single larger message goes alone."""

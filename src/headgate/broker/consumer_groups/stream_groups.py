@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from headgate.broker.consumer_groups.dead_letters import DeadLetters
 from headgate.broker.consumer_groups.declarations import GroupSettings
+from headgate.broker.consumer_groups.group_view import GroupPolicy, GroupView
 from headgate.broker.consumer_groups.new_messages import NewMessages
-from headgate.broker.consumer_groups.view import GroupPolicy, GroupView
 from headgate.broker.delivery import Consumption, StreamSource
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
@@ -20,7 +20,7 @@ from headgate.log import Pin
 from headgate.scan import MessageReader
 
 if TYPE_CHECKING:
-    from headgate.broker.consumer_groups.views import GroupViews
+    from headgate.broker.consumer_groups.group_views import GroupViews
 
 FOLDER = "groups"
 

@@ -16,9 +16,9 @@ from headgate.broker.entities.declaration import EntityDeclaration
 from headgate.broker.entities.entity import MEGABYTE, Entity
 from headgate.broker.entities.names import check_new_name, spelled_alike
 from headgate.broker.environment import Environment
+from headgate.broker.intervals import IdleTimes
 from headgate.broker.streams import Streams
 from headgate.broker.targets import CheckTarget, any_target
-from headgate.broker.timing import IdleTimes
 from headgate.broker.topics import BrokerTopic, Topics
 from headgate.errors import HeadgateError, ResourceNotFoundError
 from headgate.log import StreamArguments

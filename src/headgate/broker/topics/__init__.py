@@ -13,16 +13,16 @@ Receiver              takes the copies of one subscription, or of its dead lette
     RuleChange, Changed   a change of rules as a job for the stream's writer, and its answer
     RetentionPin          what retention keeps of a stream
 
-Hidden: how copies are decided (`topic_decider`), found (`subscription_source`) and given out (`dispatcher`,
-`sessions`), and moved to dead letters and other streams (`copy_mover`, `subqueue`); where deferred copies are
-(`deferred`); the scheduled messages of all streams (`scheduler`), how copies expire (`expiry`, `expiry_sweep`), and how
-idle subscriptions are removed (`auto_delete`).
+Hidden: how copies are decided (`topic_decider`), found (`subscription_source`) and given out (`dispatcher`, `sessions`)
+as the settings say (`policy`), and moved to dead letters and other streams (`copy_mover`, `subqueue`); where deferred
+copies are (`deferred_copies`); the scheduled messages of all streams (`scheduler`), how copies expire (`expiry`,
+`expiry_sweep`), and how idle subscriptions are removed (`auto_delete`).
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.broker.topics.deferred import is_deferred
+    from headgate.broker.topics.deferred_copies import is_deferred
     from headgate.broker.topics.dispatcher import CopyCounts, ViewCounters
     from headgate.broker.topics.receiver import DeadLetterReason, Receiver, ReceiverCalls, Settler
     from headgate.broker.topics.retention_pin import RetentionPin

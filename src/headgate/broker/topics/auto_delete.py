@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from headgate.broker.intervals import IdleTimes, is_over
 from headgate.broker.repeated_failure import RepeatedFailure
-from headgate.broker.timing import IdleTimes, is_over
 from headgate.broker.topics.dispatcher import Dispatcher
 from headgate.broker.topics.rule_change import Changed
 from headgate.errors import HeadgateError

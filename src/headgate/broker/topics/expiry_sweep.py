@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from headgate.broker.intervals import is_over
 from headgate.broker.repeated_failure import RepeatedFailure
 from headgate.broker.stream import BrokerStream
-from headgate.broker.timing import is_over
 from headgate.broker.topics.dispatcher import Dispatcher
 from headgate.broker.topics.expiry import first_not_before
 from headgate.errors import HeadgateError

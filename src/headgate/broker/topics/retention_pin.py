@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headgate.broker.intervals import is_over
 from headgate.broker.repeated_failure import RepeatedFailure
 from headgate.broker.stream import BrokerStream
-from headgate.broker.timing import is_over
 from headgate.errors import BrokerError, LogError
 from headgate.ledger import Ledger
 from headgate.log import OffsetSpecification, Pin, pinned_bytes, read_pin

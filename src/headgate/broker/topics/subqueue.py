@@ -10,7 +10,7 @@ from pathlib import Path
 from headgate.broker.delivery import Consumption, MovedCopies, Mover, StreamSource
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream, Storage
-from headgate.broker.topics.deferred import DeferredDispatcher, DeferredIndex
+from headgate.broker.topics.deferred_copies import DeferredDispatcher, DeferredIndex
 from headgate.broker.topics.dispatcher import Dispatcher
 from headgate.broker.topics.policy import SubscriptionPolicy
 from headgate.errors import HeadgateError, LogError

@@ -22,7 +22,7 @@ from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.auto_delete import AutoDelete, IdleSubscription
 from headgate.broker.topics.copy_mover import CopyMover, TopicCopies
-from headgate.broker.topics.deferred import AskedCopies, ReceivedDeferred
+from headgate.broker.topics.deferred_copies import AskedCopies, ReceivedDeferred
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, Dispatcher
 from headgate.broker.topics.expiry import first_not_before
 from headgate.broker.topics.expiry_sweep import ExpirySweep

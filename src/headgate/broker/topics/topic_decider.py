@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 
 from headgate.broker.environment import Environment, RunInWorker
+from headgate.broker.intervals import is_over
 from headgate.broker.repeated_failure import RepeatedFailure
 from headgate.broker.stream import BrokerStream
-from headgate.broker.timing import is_over
 from headgate.errors import HeadgateError, LogError
 from headgate.scan.fetch import AppendedChunks
 from headgate.topic.decisions import CopyReader, Decider, Step

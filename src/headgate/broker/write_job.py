@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.arrays import total
+from headgate.broker.filter_values import fill_from_source
 from headgate.broker.publishers import Queued
-from headgate.broker.sources import fill_from_source
 from headgate.broker.stream import BrokerStream
 from headgate.errors import (
     BrokerError,

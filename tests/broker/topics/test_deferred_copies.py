@@ -175,7 +175,7 @@ def test_peeking_shows_them_at_their_place(lab: Lab, monkeypatch: pytest.MonkeyP
     assert [each.copy >> 20 for each in topic(lab).peek("s", copy_number(1), 2)] == [1, 2]
     # However little is read at once, nothing is passed over.
     monkeypatch.setattr("headgate.broker.topics.dispatcher.BYTES_A_TURN", 1)
-    monkeypatch.setattr("headgate.broker.topics.deferred.BYTES_A_TURN", 1)
+    monkeypatch.setattr("headgate.broker.topics.deferred_copies.BYTES_A_TURN", 1)
     numbers: list[int] = []
     while part := topic(lab).peek("s", copy_number(numbers[-1] + 1) if numbers else 0, 10):
         numbers += [each.copy >> 20 for each in part]

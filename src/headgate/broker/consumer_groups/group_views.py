@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
 from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
+from headgate.broker.consumer_groups.group_view import GroupView
 from headgate.broker.consumer_groups.receive_requests import PendingReceive, ReceiveRequest
 from headgate.broker.consumer_groups.stream_groups import FOLDER, StreamGroups
-from headgate.broker.consumer_groups.view import GroupView
 from headgate.broker.consumers import ConsumerOptions, Consumers, MessageConsumer
 from headgate.broker.delivery import Settled
 from headgate.broker.environment import Environment
+from headgate.broker.intervals import is_over
 from headgate.broker.stream import BrokerStream
-from headgate.broker.timing import is_over
 from headgate.errors import BrokerError, EntityDisabledError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.ledger import Ledger
 from headgate.log import STREAMS_FOLDER, name_of_folder

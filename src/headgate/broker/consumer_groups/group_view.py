@@ -32,8 +32,8 @@ from headgate.broker.delivery import (
     drop_copies,
     nobody_asks,
 )
+from headgate.broker.intervals import is_over
 from headgate.broker.stream import BrokerStream
-from headgate.broker.timing import is_over
 from headgate.errors import HeadgateError, LogError, ResourceNotFoundError
 from headgate.evaluate import Filter
 from headgate.ledger import Tokens, View, copy_number, offset_of

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from headgate.cli.derived import build_here, check_place, declared_streams, rows_of_streams, tell_reports
+from headgate.cli.derived import build_here, declared_streams, rows_of_streams, tell_reports
 from headgate.cli.options import DEFAULT_ROOT, AsJson, Master, Root, StreamText
 from headgate.cli.output import write_line, write_note, write_rows
 from headgate.cli.units import counted, shown_count, shown_share, shown_size
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headgate.derived import BuildReport
     from headgate.derived.columns import ColumnDeclaration
     from headgate.log import Stream
 
@@ -99,7 +98,8 @@ def build(
     """Make the column files that are missing, and remove those whose segment is gone."""
     from headgate.derived import COLUMN_FILES
 
-    check_place("--local", is_here=local, master=master)
+    if local and master is not None:
+        raise ConfigError("--local and --master: found both, expected one of them")
     if check and not local:
         raise ConfigError("--check reads files in this process; give --local, too")
     declared = declared_streams(
@@ -115,7 +115,13 @@ def build(
         from headgate.spark import build_column_files, session
 
         done = build_column_files(session("headgate columns", master=master), declared)
-    return tell_reports(declared, done, _facts, _text, as_json=as_json)
+    return tell_reports(
+        declared,
+        done,
+        lambda built, segments, messages: f"{shown_count(built)} of {counted(segments, 'file')} built, {messages}",
+        facts=("built", "messages", "inexact"),
+        as_json=as_json,
+    )
 
 
 @commands.command
@@ -164,21 +170,6 @@ def _write_declaration(declared: ColumnDeclaration) -> None:
             write_line(name)
     if declared.keep == "forever":
         write_note("files are kept for ever: they stay when retention deletes their segment")
-
-
-def _facts(done: list[BuildReport]) -> dict[str, object]:
-    return {
-        "built": sum(report.built for report in done),
-        "messages": sum(report.messages for report in done),
-        "inexact": sum(report.inexact for report in done),
-        "bytes": sum(report.size_bytes for report in done),
-    }
-
-
-def _text(done: list[BuildReport]) -> str:
-    built, messages = sum(report.built for report in done), sum(report.messages for report in done)
-    size = shown_size(sum(report.size_bytes for report in done))
-    return f"{shown_count(built)} of {counted(len(done), 'file')} built, {counted(messages, 'message')} ({size})"
 
 
 def _rows(stream: Stream, *, as_json: bool) -> list[dict[str, object]]:

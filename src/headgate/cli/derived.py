@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.cli.output import write_json, write_line, write_note
+from headgate.cli.units import counted, shown_size
 from headgate.clock import now_ms
-from headgate.errors import ConfigError, LogError, PreconditionFailedError
+from headgate.errors import LogError, PreconditionFailedError
 
 if TYPE_CHECKING:
     from headgate.derived import BuildReport, DerivedKind
@@ -46,28 +47,33 @@ def build_here(
     return {each.path.absolute(): list(kind.build(each, now_ms=now_ms(), distrust=distrust)) for each in streams}
 
 
-def check_place(option: str, *, is_here: bool, master: str | None) -> None:
-    """Refuse `--master` beside the option that builds in this process."""
-    if is_here and master is not None:
-        raise ConfigError(f"{option} and --master: found both, expected one of them")
-
-
 def tell_reports(
     streams: Sequence[Stream],
     done: dict[Path, list[BuildReport]],
-    facts_of: Callable[[list[BuildReport]], dict[str, object]],
-    text_of: Callable[[list[BuildReport]], str],
+    text_of: Callable[[int, int, str], str],
     *,
+    facts: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Write what was built of each stream, and a note for each damaged segment. Gives the exit code."""
+    """Write what was built of each stream, and a note for each damaged segment. Gives the exit code.
+
+    `text_of` says how many files were built, of how many segments, of which messages; `facts` are those of reports that
+    JSON has, beside the bytes.
+    """
+    troubles: list[str] = []
     for each in streams:
         reports = done[each.path.absolute()]
+        troubles += [report.trouble for report in reports if report.trouble]
+        total = {fact: sum(getattr(report, fact) for report in reports) for fact in facts}
+        size = sum(report.size_bytes for report in reports)
         if as_json:
-            write_json({"stream": each.name, "segments": len(reports), **facts_of(reports)})
+            write_json({"stream": each.name, "segments": len(reports), **total, "bytes": size})
         else:
-            write_line(f"{each.name}: {text_of(reports)}")
-    return note_troubles(report.trouble for each in streams for report in done[each.path.absolute()])
+            text = text_of(total["built"], len(reports), counted(total["messages"], "message"))
+            write_line(f"{each.name}: {text} ({shown_size(size)})")
+    for trouble in troubles:
+        write_note(f"headgate: no file of a damaged segment: {trouble}")
+    return 1 if troubles else 0
 
 
 def rows_of_streams(
@@ -83,11 +89,3 @@ def rows_of_streams(
         except LogError as error:
             write_note(f"headgate: {error}")
     return rows
-
-
-def note_troubles(troubles: Iterable[str]) -> int:
-    """Write a note for each segment without a file, with the reason; empty texts are skipped. Gives the exit code."""
-    found = [trouble for trouble in troubles if trouble]
-    for trouble in found:
-        write_note(f"headgate: no file of a damaged segment: {trouble}")
-    return 1 if found else 0

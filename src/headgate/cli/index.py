@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from headgate.cli.derived import build_here, check_place, declared_streams
+from headgate.cli.derived import build_here, declared_streams
 from headgate.cli.options import (
     DEFAULT_ROOT,
     AsJson,
@@ -187,7 +187,8 @@ def build(
     from headgate.derived import MATCH_INDEX
     from headgate.derived.match_index import BuildCounters
 
-    check_place("--here", is_here=here, master=master)
+    if here and master is not None:
+        raise ConfigError("--here and --master: found both, expected one of them")
     nothing = "no stream has registered filters; `headgate index register` makes one"
     chosen = declared_streams(MATCH_INDEX, streams, root, undeclared=None, nothing=nothing)
     if here or not chosen:

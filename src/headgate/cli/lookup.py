@@ -13,7 +13,6 @@ from headgate.cli.units import counted, shown_count, shown_size
 from headgate.errors import ConfigError, LogError
 
 if TYPE_CHECKING:
-    from headgate.derived import BuildReport
     from headgate.log import Stream
 
 commands = App(name="lookup", help="Lookup files: find the messages with one value of a field, among any number.")
@@ -60,7 +59,12 @@ def build(
         undeclared="it has no lookup fields; `headgate lookup declare {} FIELD` makes some",
         nothing="no stream has lookup fields; `headgate lookup declare` makes some",
     )
-    return tell_reports(declared, build_here(LOOKUP_FILES, declared, distrust=check), _facts, _text, as_json=as_json)
+    done = build_here(LOOKUP_FILES, declared, distrust=check)
+
+    def text_of(built: int, segments: int, messages: str) -> str:
+        return f"{counted(built, 'file')} built for {counted(segments, 'sealed segment')}, {messages} read"
+
+    return tell_reports(declared, done, text_of, facts=("built", "messages"), as_json=as_json)
 
 
 @commands.command
@@ -97,21 +101,6 @@ def drop(
     if not left:
         write_line(f"{chosen.name}: no lookup fields; {counted(LOOKUP_FILES.drop_files(chosen), 'file')} deleted")
     return 0
-
-
-def _facts(done: list[BuildReport]) -> dict[str, object]:
-    return {
-        "built": sum(report.built for report in done),
-        "messages": sum(report.messages for report in done),
-        "bytes": sum(report.size_bytes for report in done),
-    }
-
-
-def _text(done: list[BuildReport]) -> str:
-    built, messages = sum(report.built for report in done), sum(report.messages for report in done)
-    size = shown_size(sum(report.size_bytes for report in done))
-    segments = counted(len(done), "sealed segment")
-    return f"{counted(built, 'file')} built for {segments}, {counted(messages, 'message')} read ({size})"
 
 
 def _rows(stream: Stream, *, as_json: bool) -> list[dict[str, object]]:

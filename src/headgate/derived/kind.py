@@ -95,11 +95,10 @@ class DerivedKind(ABC, Generic[Declared, Report]):
 
     @abstractmethod
     def build_segment(self, stream: Stream, segment: Segment, declared: Declared, *, distrust: bool = False) -> Report:
-        """Make what a segment lacks; with `distrust` what is there is read in full, or made anew."""
+        """Make what a segment lacks; with `distrust` what is there is read in full, or made anew.
 
-    def attempt(self, stream: Stream, segment: Segment, declared: Declared, *, distrust: bool = False) -> Report:
-        """As `build_segment`; damage of the segment is reported instead of raised."""
-        return self.build_segment(stream, segment, declared, distrust=distrust)
+        The damage of a segment is reported, not raised.
+        """
 
     def build(self, stream: Stream, *, now_ms: int, distrust: bool = False) -> Iterator[Report]:
         """Make all that is missing of a stream, oldest segment first, and remove what is not needed any more.
@@ -109,7 +108,7 @@ class DerivedKind(ABC, Generic[Declared, Report]):
         declared = self.prepare(stream, now_ms=now_ms)
         for segment in [] if declared is None else self.segments(stream):
             assert declared is not None
-            yield self.attempt(stream, segment, declared, distrust=distrust)
+            yield self.build_segment(stream, segment, declared, distrust=distrust)
         self.sweep(stream, now_ms=now_ms)
 
     @abstractmethod
@@ -145,10 +144,9 @@ class SealedKind(DerivedKind[Declared, BuildReport]):
     def build_segment(
         self, stream: Stream, segment: Segment, declared: Declared, *, distrust: bool = False
     ) -> BuildReport:
-        """See `DerivedKind`.
+        """See `DerivedKind`. Waits while another process builds the same segment.
 
-        Waits while another process builds the same segment. Raises CorruptChunkError for a damaged segment, of which
-        nothing is written; StorageFullError, StreamReadOnlyError, LogError.
+        Of a damaged segment nothing is written. Raises StorageFullError, StreamReadOnlyError, LogError.
         """
         if not segment.is_sealed:
             raise LogError(f"this segment may still grow; only sealed ones get {self.files}", path=segment.segment_path)
@@ -158,16 +156,11 @@ class SealedKind(DerivedKind[Declared, BuildReport]):
                 remove_unfinished(each, segment.first_chunk_id, self.suffix + NEW_SUFFIX)
             try:
                 return self.make(stream, segment, declared, folder, distrust=distrust)
+            except CorruptChunkError as error:
+                return BuildReport(segment.first_chunk_id, trouble=str(error))
             except (OffsetOutOfRangeError, FileNotFoundError):
                 # Retention was faster.
                 return BuildReport(segment.first_chunk_id)
-
-    def attempt(self, stream: Stream, segment: Segment, declared: Declared, *, distrust: bool = False) -> BuildReport:
-        """See `DerivedKind`."""
-        try:
-            return self.build_segment(stream, segment, declared, distrust=distrust)
-        except CorruptChunkError as error:
-            return BuildReport(segment.first_chunk_id, trouble=str(error))
 
     @abstractmethod
     def make(
@@ -175,7 +168,8 @@ class SealedKind(DerivedKind[Declared, BuildReport]):
     ) -> BuildReport:
         """Make what a segment lacks, under its lock; `folder` is the derived folder.
 
-        Raises as `build_segment`, OffsetOutOfRangeError and FileNotFoundError for a segment that is gone.
+        Raises as `build_segment`, CorruptChunkError; for a segment that is gone OffsetOutOfRangeError,
+        FileNotFoundError.
         """
 
     def missing(self, stream: Stream, declared: Declared) -> list[Segment]:

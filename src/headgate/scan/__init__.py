@@ -9,7 +9,7 @@ Broker, Spark, tail and back-tests all read through this package, so a filter gi
     spans_left                                the offsets of a segment's chunks that are left before one is read
     ScanBatch, ScanCounters                   what comes out: kept messages, and what each stage examined and skipped
     Decider                                   stage 2 for chunks that came over the network
-    Window, open_window, read_window          chunks in memory: where each lies, its header, its messages
+    Window, open_window, open_windows         chunks in memory: where each lies, its header, its messages (read_window)
     read_in_full                              the messages of some chunks of a segment
     count_matches, MatchCount                 counts from derived files, no message read where they are certain
     savings, Saving                           what Bloom filters and each kind of derived files would spare a read
@@ -35,7 +35,15 @@ if TYPE_CHECKING:
     from headgate.scan.message_reader import Locate, MessageReader
     from headgate.scan.offset_range import OffsetRange
     from headgate.scan.read_savings import Saving, savings
-    from headgate.scan.reading import WINDOW_BYTES, ScanBatch, Window, open_window, read_in_full, read_window
+    from headgate.scan.reading import (
+        WINDOW_BYTES,
+        ScanBatch,
+        Window,
+        open_window,
+        open_windows,
+        read_in_full,
+        read_window,
+    )
     from headgate.scan.request import OnCorrupt, ScanRequest
     from headgate.scan.segments import opened_within, rows_within, segments_within
     from headgate.scan.spans import spans_left

@@ -137,6 +137,20 @@ def open_window(
     return Window(reader.path, positions, stops - positions, headers, headers.bloom_positions + headers.bloom_length)
 
 
+def open_windows(
+    reader: SegmentReader, rows: Int64Array, window_bytes: int, counters: ScanCounters | None = None
+) -> Iterator[tuple[slice, Window]]:
+    """Chunks in parts of about `window_bytes`, each at least one chunk, with its place in `rows`; see `open_window`."""
+    table, stops = reader.chunks(), reader.stops_of(rows)
+    total = np.cumsum(stops - table.position[rows])
+    first = 0
+    while first < len(rows):
+        before = int(total[first - 1]) if first else 0
+        part = slice(first, max(first + 1, int(np.searchsorted(total, before + window_bytes, side="right"))))
+        yield part, open_window(reader, table, rows[part], stops[part], counters)
+        first = part.stop
+
+
 def read_window(window: Window, decider: Decider, counters: ScanCounters) -> Iterator[ScanBatch]:
     """The kept messages of a window's chunks. Errors: those of `read_in_full`."""
     request = decider.request

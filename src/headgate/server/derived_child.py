@@ -67,11 +67,8 @@ class Builder:
             for segment in [] if declared is None else kind.missing(stream, declared):
                 if is_over():
                     break
-                try:
-                    built += kind.build_segment(stream, segment, declared).built
-                except HeadgateError as error:
-                    # A damaged segment keeps no other from its file.
-                    trouble = trouble or str(error)
+                report = kind.build_segment(stream, segment, declared)
+                built, trouble = built + report.built, trouble or report.trouble
             if sweep_ms is not None:
                 kind.sweep(stream, now_ms=sweep_ms)
         except (HeadgateError, OSError) as error:

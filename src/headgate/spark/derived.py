@@ -131,6 +131,8 @@ class DerivedReader(DataSourceReader):
         import pyarrow as pa
 
         if isinstance(partition, DerivedPartition):
-            done = self._kind.attempt(partition.stream, partition.segment, partition.declared, distrust=self._distrust)
+            done = self._kind.build_segment(
+                partition.stream, partition.segment, partition.declared, distrust=self._distrust
+            )
             row = {"stream": str(partition.path), "report": msgspec.json.encode(done).decode()}
             yield pa.RecordBatch.from_pylist([row], schema=arrow_schema(_DONE))

@@ -36,7 +36,7 @@ from headgate.derived.columns import (
     files,
 )
 from headgate.derived.columns.files import COLUMN_SUFFIX
-from headgate.errors import ConfigError, CorruptSidecarError, LogError
+from headgate.errors import ConfigError, CorruptSidecarError
 from headgate.log import (
     ENTRY_DTYPE,
     BuildStep,
@@ -394,8 +394,7 @@ def test_a_damaged_segment_gets_no_file(stream: Stream) -> None:
     segment.segment_path.write_bytes(raw)
     declaration = declaration_of(stream)
     assert declaration is not None
-    with pytest.raises(LogError, match="checksum"):
-        COLUMN_FILES.build_segment(stream, segment, declaration)
+    assert "checksum" in COLUMN_FILES.build_segment(stream, segment, declaration).trouble
     reports = list(COLUMN_FILES.build(stream, now_ms=1))
     assert [(bool(report.trouble), report.built) for report in reports] == [(True, False)] + [(False, True)] * (
         len(stream.segments()) - 2

@@ -26,6 +26,7 @@ from headgate.derived.columns.files import (
 from headgate.derived.columns.rows import column_rows, column_schema
 from headgate.derived.columns.source import COLUMN_SUFFIX
 from headgate.derived.kind import BuildReport, publish
+from headgate.derived.origin import state_of
 from headgate.errors import CorruptSidecarError, OffsetOutOfRangeError
 from headgate.log import (
     ENTRY_DTYPE,
@@ -36,7 +37,6 @@ from headgate.log import (
     SegmentReader,
     Stream,
     crcs_of_ranges,
-    headers_digest,
     reached,
     storage_error,
     sync_folder,
@@ -44,7 +44,7 @@ from headgate.log import (
 from headgate.log.format import ENTRY_HEAD_BYTES
 from headgate.message import FieldReference, parse_field
 from headgate.parquet import ParquetWriter
-from headgate.scan import Decider, OffsetRange, ScanBatch, ScanCounters, ScanRequest, Window, open_window, read_window
+from headgate.scan import Decider, OffsetRange, ScanBatch, ScanCounters, ScanRequest, Window, open_windows, read_window
 
 GROUP_ROWS = 1 << 17
 GROUP_BYTES = 64 << 20
@@ -112,18 +112,9 @@ def _start_of(origin: Origin) -> str:
 
 
 def _origin_of(stream: Stream, segment: Segment, declaration: ColumnDeclaration) -> Origin:
-    """The origin that the file of a sealed segment must have now. Raises CorruptChunkError; for a segment that is gone
-    FileNotFoundError, OffsetOutOfRangeError.
-    """
-    return Origin(
-        identity=stream.identity,
-        segment=segment.first_chunk_id,
-        stop=segment.stop_offset or 0,
-        size=segment.segment_path.stat().st_size,
-        headers=headers_digest(segment),
-        declaration=declaration,
-        filter_source=None if stream.settings is None else stream.settings.filter_source,
-    )
+    """The origin that the file of a sealed segment must have now. Errors: those of `state_of`."""
+    source = None if stream.settings is None else stream.settings.filter_source
+    return Origin(*state_of(segment), declaration, source)
 
 
 def _there(origin: Origin, paths: Sequence[Path], *, distrust: bool) -> ColumnFile | None:
@@ -245,23 +236,16 @@ def _rows_of(reader: SegmentReader, origin: Origin) -> Iterator[tuple[pa.RecordB
     if not len(rows):
         return
     kernels.load("headgate.kernels.checksum")
-    stops = reader.stops_of(rows)
     next_ids = reader.next_chunk_ids()
-    total = np.cumsum(stops - table.position[rows])
     decider = Decider(ScanRequest(), OffsetRange(0, _MOST_SEGMENT))
     counters = ScanCounters()
     source = None if origin.filter_source is None else parse_field(origin.filter_source)
-    first = 0
-    while first < len(rows):
-        before = int(total[first - 1]) if first else 0
-        stop = max(first + 1, int(np.searchsorted(total, before + _WINDOW_BYTES, side="right")))
-        window = open_window(reader, table, rows[first:stop], stops[first:stop], None)
+    for part, window in open_windows(reader, rows, _WINDOW_BYTES):
         for batch in read_window(window, decider, counters):
             if len(batch):
                 numbers = np.searchsorted(window.chunks.chunk_ids, batch.offsets, side="right") - 1
-                behind = int(next_ids[rows[first + int(numbers[-1])]])
+                behind = int(next_ids[rows[part.start + int(numbers[-1])]])
                 yield _rows(window, batch, numbers, origin.declaration, source), behind
-        first = stop
 
 
 def _rows(

@@ -35,6 +35,7 @@ from headgate.derived.columns.declaration import ColumnDeclaration
 from headgate.derived.columns.rows import column_schema
 from headgate.derived.columns.source import COLUMN_SUFFIX
 from headgate.derived.kind import names_of
+from headgate.derived.origin import SegmentOrigin
 from headgate.errors import ConfigError, CorruptSidecarError, LogError, OffsetOutOfRangeError
 from headgate.log import (
     KEPT_FOLDER,
@@ -42,7 +43,6 @@ from headgate.log import (
     Segment,
     Stream,
     crcs_of_ranges,
-    headers_digest,
 )
 from headgate.message.arrow import DeclaredColumn
 from headgate.scan import OffsetRange
@@ -59,17 +59,9 @@ class ColumnFileWarning(RuntimeWarning):
     """Column files are there and cannot be used; the messages are read instead, and a build makes the files again."""
 
 
-class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The origin of a file, in its footer: `segment` is the first offset, `stop` the offset behind the segment.
+class Origin(SegmentOrigin, frozen=True):
+    """The origin of a file, in its footer; `groups` has first offset, offset behind the last chunk and rows of each."""
 
-    `groups` has first offset, offset behind the last chunk, and rows of each row group.
-    """
-
-    identity: str
-    segment: int
-    stop: int
-    size: int
-    headers: str
     declaration: ColumnDeclaration
     filter_source: str | None
     groups: tuple[tuple[int, int, int], ...] = ()
@@ -80,15 +72,6 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         declared = self.declaration.digest(self.filter_source)
         content = (self.identity, self.segment, self.size, self.headers, self.format, declared)
         return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
-
-    def is_of(self, segment: Segment) -> bool:
-        """Whether a segment still is as when the file was made. Raises CorruptChunkError, OffsetOutOfRangeError."""
-        size = segment.segment_path.stat().st_size if segment.segment_path.exists() else -1
-        return (self.identity, self.segment, self.size) == (
-            segment.identity,
-            segment.first_chunk_id,
-            size,
-        ) and self.headers == headers_digest(segment)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from headgate.evaluate import Filter
 from headgate.log import ENTRY_DTYPE, KEPT_FOLDER, ChunkType, Segment, SegmentReader, derived_folder_of
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan import OffsetRange, ScanCounters
-from headgate.scan.answers import Answer, Purpose, SegmentFiles, in_a_row, pieces
+from headgate.scan.answers import Answer, AnswerSource, Purpose, SegmentFiles, in_a_row, pieces
 
 if TYPE_CHECKING:
     from headgate.derived.columns.evaluation import DecidedRows
@@ -131,11 +131,13 @@ class _ColumnAnswer(Answer):
     file: ColumnFile | None
 
 
-class ColumnAnswers:
+class ColumnAnswers(AnswerSource):
     """The column files as one reader sees them, for the filter of a request. Warns at most once of each file.
 
-    For planning only the footers of files count. Not for several threads at once.
+    For planning only the footers of files count. It holds no file open between questions.
     """
+
+    name = "column files"
 
     def __init__(self, filter_: Filter, now_ms: int = 0, purpose: Purpose = Purpose.READING) -> None:
         self._filter = filter_
@@ -146,18 +148,10 @@ class ColumnAnswers:
         self._chosen_of: list[ColumnFile] | None = None
         self._bytes_read = 0
 
-    @property
-    def name(self) -> str:
-        """Its name as shown to users."""
-        return "column files"
-
     def use(self, files: SegmentFiles) -> None:
         """See `AnswerSource`."""
         assert isinstance(files, SegmentColumns)
         self._columns = files
-
-    def close(self) -> None:
-        """Holds no open file."""
 
     def count(self, counters: ScanCounters, *, chunks: int, messages: int) -> None:
         """Count the chunks and messages that an answer spared, and the bytes read for answers since the last count."""
@@ -172,7 +166,7 @@ class ColumnAnswers:
         return row, len(reader.chunks()) if chosen is not None and self._helps(chosen) else row
 
     def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
-        """The answers of a file for chunks, in pieces of bounded size: together all `rows`, in their order."""
+        """See `AnswerSource`."""
         for piece in pieces(reader, rows):
             yield self._answer(reader, piece, within)
 

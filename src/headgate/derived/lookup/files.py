@@ -30,8 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.derived.lookup.table import Shape, Table, blocks_of
-from headgate.errors import CorruptSidecarError, OffsetOutOfRangeError
-from headgate.log import Area, AreaParts, OpenedFiles, Segment, derived_folder_of, headers_digest, read_area
+from headgate.derived.origin import SegmentOrigin, state_of
+from headgate.errors import CorruptSidecarError
+from headgate.log import Area, AreaParts, OpenedFiles, Segment, derived_folder_of, read_area
 
 LOOKUP_SUFFIX = ".lookup"
 LOOKUP_FORMAT = 1
@@ -42,25 +43,15 @@ _HEAD = struct.Struct(">4sIII")
 _MOST_DIRECTORY_BYTES = 1 << 26
 
 
-class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The origin of a file: `segment` is the first offset, `stop` the offset behind the segment."""
+class Origin(SegmentOrigin, frozen=True):
+    """The origin of a file."""
 
-    identity: str
-    segment: int
-    stop: int
-    size: int
-    headers: str
     field: str
 
     @staticmethod
     def of(segment: Segment, field: str) -> Origin:
         """The origin that a file of a sealed segment must have now. Raises CorruptChunkError, OffsetOutOfRangeError."""
-        try:
-            size = os.stat(segment.segment_path).st_size
-        except FileNotFoundError as error:
-            raise OffsetOutOfRangeError("retention deleted the segment", path=segment.segment_path) from error
-        stop = segment.stop_offset or 0
-        return Origin(segment.identity, segment.first_chunk_id, stop, size, headers_digest(segment), field)
+        return Origin(*state_of(segment), field)
 
     @property
     def name(self) -> str:

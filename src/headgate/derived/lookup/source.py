@@ -22,7 +22,7 @@ from headgate.evaluate import Filter
 from headgate.log import ChunkType, Segment, SegmentReader, StreamSettings, derived_folder_of
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan import OffsetRange, ScanCounters
-from headgate.scan.answers import MOST_OFFSETS, Answer, SegmentFiles, in_a_row
+from headgate.scan.answers import MOST_OFFSETS, Answer, AnswerSource, in_a_row
 
 Int64Array = NDArray[np.int64]
 
@@ -74,24 +74,19 @@ class Cover:
         return offsets[::2], np.minimum(offsets[1::2], self.stop)
 
 
-class LookupSource:
-    """Answers from lookup files for the filter of a request; see `AnswerSource`. No match that it names is certain."""
+class LookupSource(AnswerSource):
+    """Answers from lookup files for the filter of a request. No match that it names is certain.
+
+    Chunks are read in full: it has no entries. Files of sealed segments are found by name, tails of open segments are
+    the process's: it holds none.
+    """
+
+    name = "lookup"
 
     def __init__(self, filter_: Filter) -> None:
         self._filter = filter_
         self._known: tuple[SegmentReader, int, Cover | None] | None = None
         self._files = _Files()
-
-    @property
-    def name(self) -> str:
-        """Its name as shown to users."""
-        return "lookup"
-
-    def use(self, files: SegmentFiles) -> None:
-        """Does nothing: files of sealed segments are found by name, and tails of open ones are the process's."""
-
-    def close(self) -> None:
-        """Does nothing: no file stays open between questions."""
 
     def count(self, counters: ScanCounters, *, chunks: int, messages: int) -> None:
         """See `AnswerSource`."""
@@ -157,12 +152,6 @@ class LookupSource:
         some = _chunks_of(cover, reader.chunks().chunk_id[place], within)
         unknown = int(np.searchsorted(reader.next_chunk_ids()[place], cover.stop, side="right"))
         return rows[np.append(some[some < unknown], np.arange(unknown, len(rows)))]
-
-    def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
-        """None: chunks are read in full."""
-
-    def distrust(self, answer: Answer, reason: str) -> None:
-        """Does nothing: no message is read alone because of its answers."""
 
     def _cover(self, reader: SegmentReader, row: int) -> Cover | None:
         """The cover of a segment, looked up once; for an open segment again after each new run of blocks.

@@ -42,7 +42,7 @@ from headgate.log import (
 )
 from headgate.log.format import ENTRY_HEAD_BYTES
 from headgate.message import EncodedMessages
-from headgate.scan import Decider, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, Window, open_window, read_window
+from headgate.scan import Decider, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, Window, open_windows, read_window
 
 Int64Array = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -313,19 +313,10 @@ class Building:
         rows = np.flatnonzero(missing & self._user)
         if not len(rows):
             return False
-        table = self._reader.chunks()
-        stops = self._reader.stops_of(rows + self._rows.start)
-        total = np.cumsum(stops - table.position[rows + self._rows.start])
         decider = Decider(ScanRequest(on_corrupt=OnCorrupt.SKIP), OffsetRange(self._start, self._stop))
         counters = ScanCounters()
-        first = 0
-        while first < len(rows):
-            before = int(total[first - 1]) if first else 0
-            stop = max(first + 1, int(np.searchsorted(total, before + _WINDOW_BYTES, side="right")))
-            part = rows[first:stop]
-            window = open_window(self._reader, table, part + self._rows.start, stops[first:stop], counters)
-            self._decide_window(part, window, decider, counters)
-            first = stop
+        for part, window in open_windows(self._reader, rows + self._rows.start, _WINDOW_BYTES, counters):
+            self._decide_window(rows[part], window, decider, counters)
         done.chunks_decided += len(rows)
         done.chunks_corrupt += counters.chunks_corrupt
         done.messages_decided += counters.messages_evaluated

@@ -33,7 +33,7 @@ from headgate.log import (
 )
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan import OffsetRange, ScanCounters
-from headgate.scan.answers import Answer, SegmentFiles, pieces
+from headgate.scan.answers import Answer, AnswerSource, SegmentFiles, pieces
 
 Int64Array = NDArray[np.int64]
 
@@ -192,11 +192,10 @@ def _number_of(key: FilterKey, filters: Sequence[IndexedFilter]) -> int | None:
     return None
 
 
-class MatchIndex:
-    """The match index as one reader sees it, for the filter of a request. Warns at most once.
+class MatchIndex(AnswerSource):
+    """The match index as one reader sees it, for the filter of a request."""
 
-    Not for several threads at once.
-    """
+    name = "match index"
 
     def __init__(self, filter_: Filter) -> None:
         self._filter = filter_
@@ -208,11 +207,6 @@ class MatchIndex:
     def _key(self) -> FilterKey | None:
         """The key of the filter's results; None if none may be kept."""
         return key_of(self._filter)
-
-    @property
-    def name(self) -> str:
-        """Its name as shown to users."""
-        return "match index"
 
     def use(self, files: SegmentFiles) -> None:
         """See `AnswerSource`."""
@@ -242,12 +236,9 @@ class MatchIndex:
         return row + first, row + stop
 
     def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
-        """The answers of the index for chunks, in pieces of bounded size: together all `rows`, in their order."""
+        """See `AnswerSource`."""
         for piece in pieces(reader, rows):
             yield self._answer(reader, piece, within)
-
-    def left(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Int64Array | None:
-        """See `AnswerSource`: it looks at each."""
 
     def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
         """Entries of the offsets `start … stop` from the blocks of an answer; None if a block cannot be read.

@@ -6,9 +6,10 @@ A reader is handed kinds of sources in its request (`SourceKind`), and knows no 
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,42 +149,49 @@ class SourceKind(Protocol):
         """A test for filter values, none of them empty, in a stream with these settings; None if it has none."""
 
 
-class AnswerSource(Protocol):
+class AnswerSource(ABC):
     """One kind of derived knowledge about the chunks of a segment, for the filter of one request.
 
     It warns at most once of what it cannot use. Not for several threads at once.
     """
 
-    @property
-    def name(self) -> str:
-        """Its name as shown to users."""
+    name: ClassVar[str]
+    """Its name as shown to users."""
 
     def use(self, files: SegmentFiles) -> None:
         """Use these files, of its kind and of an open segment, from now on; other readers share them."""
+        return
 
+    @abstractmethod
     def reach(self, reader: SegmentReader, row: int) -> tuple[int, int]:
         """Begin and end of the next rows without a gap, from `row` on, that the source may say something of."""
 
+    @abstractmethod
     def answers(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Iterator[Answer]:
         """Its answers for chunks, in pieces of bounded size: together all `rows`, in their order."""
 
     def left(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Int64Array | None:
         """The `rows` that may hold a match, as far as that costs next to nothing; None if it cannot tell so."""
+        return None
 
     def entries(self, reader: SegmentReader, answer: Answer, start: int, stop: int) -> NDArray[np.void] | None:
         """Entries of the offsets `start … stop`, `(offsets,)` of ENTRY_DTYPE: position, and CRC-32, of each message.
 
-        Zeros where it does not know them; None if what it knew cannot be read.
+        Zeros where it does not know them. None if it knows none, or what it knew cannot be read: whole chunks are read.
         """
+        return None
 
     def distrust(self, answer: Answer, reason: str) -> None:
         """Stop using the file that an answer is from: its entries do not agree with the segment."""
+        return
 
+    @abstractmethod
     def count(self, counters: ScanCounters, *, chunks: int, messages: int) -> None:
         """Count chunks that an answer of it ruled out, and messages that it decided."""
 
     def close(self) -> None:
         """Give open files back; the next question opens them again."""
+        return
 
 
 def pieces(reader: SegmentReader, rows: Int64Array) -> Iterator[Int64Array]:

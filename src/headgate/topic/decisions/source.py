@@ -20,7 +20,7 @@ from headgate.scan import (
     ScanCounters,
     ScanRequest,
     Window,
-    open_window,
+    open_windows,
     read_window,
     rows_within,
     segments_within,
@@ -208,13 +208,8 @@ def _windows(reader: SegmentReader, first: int, last: int) -> Iterator[Window]:
     rows = first + np.flatnonzero(table.type[first:last] == ChunkType.USER)
     if not len(rows):
         return
-    stops = reader.stops_of(rows)
-    if int(stops[-1] - table.position[rows[0]]) >= _MAPPED_FROM_BYTES:
-        reader.map_to(int(stops[-1]))
-    total = np.cumsum(stops - table.position[rows])
-    begin = 0
-    while begin < len(rows):
-        before = int(total[begin - 1]) if begin else 0
-        end = max(begin + 1, int(np.searchsorted(total, before + WINDOW_BYTES, side="right")))
-        yield open_window(reader, table, rows[begin:end], stops[begin:end], None)
-        begin = end
+    stop = int(reader.stops_of(rows[-1:])[0])
+    if stop - table.position[rows[0]] >= _MAPPED_FROM_BYTES:
+        reader.map_to(stop)
+    for _, window in open_windows(reader, rows, WINDOW_BYTES):
+        yield window

@@ -43,7 +43,7 @@ from headgate.scan import ScanBatch, ScanCounters
 logger = logging.getLogger("headgate.broker")
 
 MAX_UNSETTLED = 10_000
-"""Limit: messages of a queue that members have; at the limit they are given no fresh ones, as in RocketMQ."""
+"""Limit: messages of a queue that members have; at the limit they are given no new ones, as in RocketMQ."""
 
 LOOK_AHEAD = 2_048
 """Limit: messages that are noted and wait for others of their message groups."""
@@ -52,7 +52,7 @@ NOTED_AFTER = 8_192
 """After this many passed offsets they are written down without waiting for a claim."""
 
 PULLED_MS = 30_000
-"""After this time without a read by a member that reads the queue for itself, others are given fresh messages."""
+"""After this time without a read by a member that reads the queue for itself, others are given new messages."""
 
 REST_MS = 10_000
 """After this time without use a view frees its memory for reading."""
@@ -139,12 +139,12 @@ class GroupView(Leases[PendingReceive]):
         consumption: Consumption,
         policy: GroupPolicy,
         *,
-        fresh: Callable[[GroupView], NewMessages],
+        new_messages: Callable[[GroupView], NewMessages],
         offer: Callable[[GroupView], None],
-        claimed: Callable[[GroupView], int],
+        claimed: Callable[[], int],
         now_ms: Callable[[], int],
     ) -> None:
-        """`fresh` makes the reader of messages that were not given yet.
+        """`new_messages` makes the reader of messages that were not given yet.
 
         `offer` is called when there may be messages for a waiting member. `claimed` is called when a claim is to be
         committed, and gives its number, counted over all views.
@@ -167,8 +167,8 @@ class GroupView(Leases[PendingReceive]):
         self._claimed = claimed
         self._order: MessageOrder | None = None
         """The order of message groups, for a group that keeps it; made at the first use."""
-        self.fresh = fresh(self)
-        self._counted = self.fresh.position
+        self.new_messages = new_messages(self)
+        self._counted = self.new_messages.position
         """Below this offset the passed offsets are counted."""
 
     # what it has
@@ -177,12 +177,12 @@ class GroupView(Leases[PendingReceive]):
     def committed_offset(self) -> int:
         """The lowest offset that is not settled."""
         floor = self.view.floor
-        return self.fresh.position if floor == self.view.next_copy else offset_of(floor)
+        return self.new_messages.position if floor == self.view.next_copy else offset_of(floor)
 
     @property
     def position(self) -> int:
         """The offset behind all messages that were given or passed over."""
-        return self.fresh.position
+        return self.new_messages.position
 
     def counts(self) -> GroupCounts:
         """The number of messages by state. Cost: microseconds, and a few nanoseconds for each unsettled one."""
@@ -197,12 +197,12 @@ class GroupView(Leases[PendingReceive]):
     @property
     def reader(self) -> MessageConsumer | None:
         """The consumer that reads for it: its own one, or that of a member that reads for itself; None without one."""
-        return self.fresh.consumer or next(iter(self._pulled_with), None)
+        return self.new_messages.consumer or next(iter(self._pulled_with), None)
 
     @property
     def scan_counters(self) -> ScanCounters:
         """Counters of the messages examined, skipped and kept, by itself and by members that read for themselves."""
-        counters = self.fresh.counters
+        counters = self.new_messages.counters
         counters.add(self._pulled)
         for consumer in self._pulled_with:
             counters.add(consumer.counters)
@@ -239,7 +239,7 @@ class GroupView(Leases[PendingReceive]):
         self.used_ms = self.now_ms()
         if not self.waiting:
             self._consumption.receiving.pop(self, None)
-            self.fresh.rest()
+            self.new_messages.rest()
 
     @property
     def is_wanted(self) -> bool:
@@ -259,7 +259,7 @@ class GroupView(Leases[PendingReceive]):
     def rest(self, now_ms: int) -> None:
         """Free memory that was not used for a while."""
         if not self.waiting and is_over(self.used_ms, REST_MS, now_ms):
-            self.fresh.close()
+            self.new_messages.close()
 
     def note_passed(self) -> None:
         """Write down which offsets were passed over. Raises LogError."""
@@ -273,7 +273,7 @@ class GroupView(Leases[PendingReceive]):
         given, self._given = self._given, []
         for receiving, _ in given:
             receiving.lost(error)
-        self.fresh.close()
+        self.new_messages.close()
 
     # members that read the queue for themselves: `PulledQueue`
 
@@ -298,9 +298,9 @@ class GroupView(Leases[PendingReceive]):
 
     def skip_to(self, offset: int) -> None:
         """Look at no more messages below an offset."""
-        if offset > self.fresh.position:
-            self.fresh.go_to(offset)
-            self._counted = self.fresh.position
+        if offset > self.new_messages.position:
+            self.new_messages.go_to(offset)
+            self._counted = self.new_messages.position
 
     def learn_order_anew(self) -> None:
         """Learn the order again: a message of an unknown message group may have come back."""
@@ -327,7 +327,7 @@ class GroupView(Leases[PendingReceive]):
             wanted, order = takers[0].request.filter, self._order
             has_more = self._look(wanted, count) if order is None else self._look_ahead(order, wanted, count)
         else:
-            self.fresh.rest()
+            self.new_messages.rest()
         self._count_passed()
         self._note_passed(NOTED_AFTER)
         if self._may_give:
@@ -344,19 +344,19 @@ class GroupView(Leases[PendingReceive]):
             return False
         if self.is_queued or not self._is_ordered:
             return True
-        return not self.is_pulled and self._look_room > 0 and self.fresh.is_behind
+        return not self.is_pulled and self._look_room > 0 and self.new_messages.is_behind
 
     def _look(self, wanted: Filter | None, count: int) -> bool:
         room = self._room
         if room <= 0:
-            self.fresh.rest()
+            self.new_messages.rest()
             return False
-        return self.fresh.look(wanted, min(count, room))
+        return self.new_messages.look(wanted, min(count, room))
 
     def _count_passed(self, given: int = 0) -> None:
         """Count the offsets passed over since the last count; `given` of them were taken."""
-        self.counters.filtered += self.fresh.position - self._counted - given
-        self._counted = self.fresh.position
+        self.counters.filtered += self.new_messages.position - self._counted - given
+        self._counted = self.new_messages.position
 
     def overtaken(self, offsets: int) -> None:
         """Count and log offsets that retention deleted before the group came to them."""
@@ -395,12 +395,12 @@ class GroupView(Leases[PendingReceive]):
             return False
         if self._order is not None:
             return self._order.has_free
-        return bool(len(self._came_back(1))) or (not self.is_pulled and self._has_fresh)
+        return bool(len(self._came_back(1))) or (not self.is_pulled and self._has_new)
 
     @property
-    def _has_fresh(self) -> bool:
+    def _has_new(self) -> bool:
         taker = next((each for each in self.waiting if each.request.takes_new), None)
-        return taker is not None and self.fresh.has_some(taker.request.filter)
+        return taker is not None and self.new_messages.has_some(taker.request.filter)
 
     def _came_back(self, limit: int) -> NDArray[np.int64]:
         """The first available messages that were given before, at most `limit`."""
@@ -408,17 +408,17 @@ class GroupView(Leases[PendingReceive]):
 
     def _note_passed(self, least: int) -> None:
         """Write down passed offsets if they are at least `least`; fewer are written with a claim."""
-        start, stop = self.view.next_copy, copy_number(self.fresh.position)
+        start, stop = self.view.next_copy, copy_number(self.new_messages.position)
         if stop - start >= copy_number(least) and self._consumption.trouble is None:
             self.view.postpone((), 0, covered=[(start, stop)])
 
     def _look_ahead(self, order: MessageOrder, wanted: Filter | None, count: int) -> bool:
-        """Note fresh messages with their message groups, until a group is free or many messages wait."""
+        """Note new messages with their message groups, until a group is free or many messages wait."""
         room = self._look_room
         if order.has_free or room <= 0 or self._consumption.trouble is not None:
             return False
-        has_more = self.fresh.look(wanted, min(max(count, 32), room))
-        batch = self.fresh.take(wanted, room, INDEXED_BYTES)
+        has_more = self.new_messages.look(wanted, min(max(count, 32), room))
+        batch = self.new_messages.take(wanted, room, INDEXED_BYTES)
         if batch is None:
             return has_more
         self._count_passed(len(batch))
@@ -454,7 +454,7 @@ class GroupView(Leases[PendingReceive]):
             left_bytes -= self._claim(receiving, self._again(copies, request.filter_again), now_ms)
         takes_new = request.takes_new and not self.is_pulled
         while takes_new and receiving.left > 0 and left_bytes > 0 and (room := self._room) > 0:
-            batch = self.fresh.take(request.filter, min(receiving.left, room), left_bytes)
+            batch = self.new_messages.take(request.filter, min(receiving.left, room), left_bytes)
             if batch is None:
                 break
             self._count_passed(len(batch))
@@ -490,12 +490,12 @@ class GroupView(Leases[PendingReceive]):
         claim = self.view.claim(found.copies, until_ms, covered=covered)
         receiving.claimed(len(found))
         self._lease(receiving, GivenCopies(found, claim.tokens, claim.attempts, until_ms))
-        self.given_last = self._claimed(self)
+        self.given_last = self._claimed()
         return total(found.messages.lengths)
 
     def _covered(self) -> list[tuple[int, int]]:
         """The range that was looked at and is not noted yet."""
-        start, stop = self.view.next_copy, copy_number(self.fresh.position)
+        start, stop = self.view.next_copy, copy_number(self.new_messages.position)
         return [(start, stop)] if stop > start else []
 
     def _again(self, copies: NDArray[np.int64], wanted: Filter | None) -> ReadCopies:

@@ -69,7 +69,7 @@ class MessageOrder:
         self._known_until = last + 1
 
     def note(self, found: ReadCopies, covered: Sequence[tuple[int, int]]) -> None:
-        """Note fresh messages, which wait for their turn; `covered` are the ranges searched for them."""
+        """Note new messages, which wait for their turn; `covered` are the ranges searched for them."""
         self._view.postpone(found.copies, 0, covered=covered)
         self._known_until = self._view.seen_until
         self._groups.add(found.copies.tolist(), _message_groups(found.messages))

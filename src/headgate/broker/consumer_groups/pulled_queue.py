@@ -1,6 +1,6 @@
 """One queue that members read for themselves: the offset below which they are done, and messages they send back.
 
-No message is claimed for them while they read; meanwhile other members are given no fresh messages of the queue. The
+No message is claimed for them while they read; meanwhile other members are given no new messages of the queue. The
 group's view keeps all state, so both kinds of members share one place.
 """
 

@@ -51,7 +51,7 @@ class Received:
 class ReceiveRequest:
     """A request of one group member for at most `count` messages of some queues, for `invisible_ms`.
 
-    `filter` is for fresh messages, `filter_again` for messages that come again; a message for which its filter is not
+    `filter` is for new messages, `filter_again` for messages that come again; a message for which its filter is not
     true counts as consumed. Without `takes_new` only messages that come again are given. `then` is called once, in
     the broker's thread.
     """

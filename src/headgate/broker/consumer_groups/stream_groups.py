@@ -93,15 +93,15 @@ class StreamGroups:
             self._source,
             self.consumption,
             GroupPolicy(group, settings),
-            fresh=self._fresh,
+            new_messages=self._new_messages,
             offer=self._owner.offer,
-            claimed=lambda _view: self._owner.claimed(self),
+            claimed=lambda: self._owner.claimed(self),
             now_ms=self._now_ms,
         )
         self.consumption.add(made)
         return made
 
-    def _fresh(self, view: GroupView) -> NewMessages:
+    def _new_messages(self, view: GroupView) -> NewMessages:
         return NewMessages(
             lambda options: self._owner.open_consumer(self.stream, options),
             offset_of(view.view.next_copy),

@@ -10,6 +10,7 @@ from headgate.broker.environment import RunInWorker
 from headgate.broker.message_id_read import ReadIds
 from headgate.broker.publishers import Queued
 from headgate.broker.stream import BrokerStream
+from headgate.broker.turns import Turns
 from headgate.broker.write_job import WriteJob, refuse
 from headgate.errors import ResourceNotFoundError
 
@@ -49,10 +50,9 @@ class StreamWrites:
         self._worker = worker
         self._waits_for_disk = waits_for_disk
         self._now_ms = now_ms
-        self._wake = wake
         self._watch = watch
         self._is_stopping = False
-        self._unwritten: dict[BrokerStream, None] = {}
+        self._unwritten: Turns[BrokerStream] = Turns(wake)
         self._jobs: dict[BrokerStream, WriterJob] = {}
         """Jobs that a worker has."""
 
@@ -67,7 +67,7 @@ class StreamWrites:
 
     def forget(self, stream: BrokerStream) -> None:
         """A stream is deleted: write nothing of it any more."""
-        self._unwritten.pop(stream, None)
+        self._unwritten.forget(stream)
 
     def queue(self, stream: BrokerStream, queued: Queued) -> None:
         """Write a batch of a publisher in the next turn; where the stream takes none, it is refused at once."""
@@ -78,12 +78,7 @@ class StreamWrites:
             refuse(stream, [queued], stream.refuses_with)
             return
         stream.queue.append(queued)
-        self._write_later(stream)
-
-    def _write_later(self, stream: BrokerStream) -> None:
-        if not self._unwritten:
-            self._wake()
-        self._unwritten[stream] = None
+        self._unwritten.ask(stream)
 
     def write_queued(self) -> None:
         """Append the batches of publishers, stream by stream, and call their `written`.
@@ -91,16 +86,7 @@ class StreamWrites:
         With a worker and `Durability.DISK` the appends go on in the background; batches queued meanwhile follow as one
         append.
         """
-        unwritten, self._unwritten = self._unwritten, {}
-        try:
-            for stream in list(unwritten):
-                del unwritten[stream]
-                self._write(stream)
-        except BaseException:
-            # The streams after the failed one have the next turn.
-            self._unwritten = {**unwritten, **self._unwritten}
-            self._wake()
-            raise
+        self._unwritten.take(self._write)
 
     def _write(self, stream: BrokerStream) -> None:
         if stream.is_writing or not self.know_ids(stream):
@@ -150,7 +136,7 @@ class StreamWrites:
             job.finish()
         finally:
             if stream.queue:
-                self._write_later(stream)
+                self._unwritten.ask(stream)
 
     def write_all(self, stream: BrokerStream) -> None:
         """Write all batches queued for a stream, and wait for that."""

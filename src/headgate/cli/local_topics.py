@@ -134,7 +134,7 @@ class _Asking:
         topic = self._broker.topics.get(name)
         while not topic.is_decided:
             before = topic.next_offset
-            self._broker.topics.touch(topic.stream)
+            self._broker.topics.turns.ask(topic.stream)
             self._turn()
             if topic.next_offset == before:
                 # What hinders it is in the log.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.scheduled_messages import ScheduledMessages
+from headgate.broker.turns import Turns
 from headgate.errors import BrokerError, HeadgateError, LogError
 from headgate.log import STREAMS_FOLDER, name_of_folder
 from headgate.topic import WAITING_NAME, waiting_folder
@@ -27,7 +29,7 @@ class Scheduler:
         self._environment = environment
         self._know_status = know_status
         self._waiting: dict[BrokerStream, ScheduledMessages] = {}
-        self._touched: dict[BrokerStream, None] = {}
+        self._turns: Turns[BrokerStream] = Turns(environment.wake)
         self._to_open: list[str] | None = None
 
     def of(self, stream: BrokerStream) -> ScheduledMessages:
@@ -35,10 +37,7 @@ class Scheduler:
         self._know_status(stream)
         waiting = self._waiting.get(stream)
         if waiting is None:
-
-            def touched() -> None:
-                self._touch(stream)
-
+            touched = functools.partial(self._turns.ask, stream)
             waiting = self._waiting[stream] = ScheduledMessages(stream, replace(self._environment, wake=touched))
         return waiting
 
@@ -51,29 +50,14 @@ class Scheduler:
             return 0
         return self.of(stream).count
 
-    def _touch(self, stream: BrokerStream) -> None:
-        if not self._touched:
-            self._environment.wake()
-        self._touched[stream] = None
-
     def turn(self) -> None:
         """Store requested messages, publish due ones; before the turn of the topics, which decide these."""
-        if not self._touched:
-            return
-        touched, self._touched = self._touched, {}
-        now_ms = self._environment.now_ms()
-        try:
-            while touched:
-                stream = next(iter(touched))
-                del touched[stream]
-                waiting = self._waiting.get(stream)
-                if waiting is not None:
-                    waiting.turn(now_ms)
-        except BaseException:
-            # The streams after the failed one have the next turn.
-            self._touched.update(touched)
-            self._environment.wake()
-            raise
+        self._turns.take(self._turn)
+
+    def _turn(self, stream: BrokerStream) -> None:
+        waiting = self._waiting.get(stream)
+        if waiting is not None:
+            waiting.turn(self._environment.now_ms())
 
     def tick(self, now_ms: int) -> None:
         """Look after the streams in use; opens the unused ones, some at a time."""
@@ -95,7 +79,7 @@ class Scheduler:
 
     def forget(self, stream: BrokerStream, error: HeadgateError) -> None:
         """A stream is deleted."""
-        self._touched.pop(stream, None)
+        self._turns.forget(stream)
         waiting = self._waiting.pop(stream, None)
         if waiting is not None:
             waiting.end(error)

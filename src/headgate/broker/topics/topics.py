@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from headgate.broker.targets import CheckTarget, any_target, check_targets
 from headgate.broker.topics.rule_change import Changed
 from headgate.broker.topics.scheduler import Scheduler
 from headgate.broker.topics.topic import BrokerTopic, restrict_publishers
+from headgate.broker.turns import Turns
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import STREAMS_FOLDER, StreamArguments, name_of_folder
 from headgate.topic import (
@@ -46,7 +48,7 @@ class Topics:
         self.scheduler = Scheduler(environment, self.know_status)
         """The scheduled messages of all streams."""
         self._topics: dict[BrokerStream, BrokerTopic] = {}
-        self._touched: dict[BrokerStream, None] = {}
+        self.turns: Turns[BrokerStream] = Turns(environment.wake)
         self._to_open: list[str] | None = None
 
     def __iter__(self) -> Iterator[BrokerTopic]:
@@ -142,10 +144,7 @@ class Topics:
     def _opened(self, stream: BrokerStream) -> BrokerTopic:
         topic = self._topics.get(stream)
         if topic is None:
-
-            def touch() -> None:
-                self.touch(stream)
-
+            touch = functools.partial(self.turns.ask, stream)
             try:
                 around = replace(self._environment, wake=touch, find=self._target)
                 topic = BrokerTopic.open(stream, around, self.scheduler, self._change_freely)
@@ -166,12 +165,6 @@ class Topics:
         if stream is not None:
             self.know_status(stream)
         return stream
-
-    def touch(self, stream: BrokerStream) -> None:
-        """Give a topic a turn next time."""
-        if not self._touched:
-            self._environment.wake()
-        self._touched[stream] = None
 
     def know_status(self, stream: BrokerStream) -> None:
         """Before a publish: let the stream know from its topic whether it takes messages and detects duplicates.
@@ -200,24 +193,14 @@ class Topics:
     def turn(self) -> None:
         """Give a turn to each topic with work; at the end of the loop's turn, before output is sent."""
         self.scheduler.turn()
-        if not self._touched:
-            return
-        touched, self._touched = self._touched, {}
-        now_ms = self._now_ms()
-        try:
-            while touched:
-                stream = next(iter(touched))
-                del touched[stream]
-                topic = self._topics.get(stream)
-                if topic is not None:
-                    topic.turn(now_ms)
-                    if (error := topic.consumption.broken_by) is not None:
-                        self._open_again(stream, error)
-        except BaseException:
-            # The topics after the failed one have the next turn.
-            self._touched.update(touched)
-            self._environment.wake()
-            raise
+        self.turns.take(self._turn)
+
+    def _turn(self, stream: BrokerStream) -> None:
+        topic = self._topics.get(stream)
+        if topic is not None:
+            topic.turn(self._now_ms())
+            if (error := topic.consumption.broken_by) is not None:
+                self._open_again(stream, error)
 
     def tick(self, now_ms: int) -> None:
         """Look after the open topics; opens the unused ones, one at a time."""
@@ -246,7 +229,7 @@ class Topics:
 
     def forget(self, stream: BrokerStream, error: HeadgateError) -> None:
         """A stream is deleted, or its ledger cannot be used any more: its topic ends."""
-        self._touched.pop(stream, None)
+        self.turns.forget(stream)
         topic = self._topics.pop(stream, None)
         if topic is not None:
             stream.on_appended = stream.refusal = stream.stopped_by = None

@@ -1,0 +1,41 @@
+"""Turns: a part of the broker that has work asks for one, and gets it in the next turn of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Part = TypeVar("Part")
+
+
+class Turns(Generic[Part]):
+    """The parts that asked for a turn, in order; `wake` is called when the first one asks."""
+
+    __slots__ = ("_asked", "_wake")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._asked: dict[Part, None] = {}
+        self._wake = wake
+
+    def ask(self, part: Part) -> None:
+        """Give a part its turn next time; again is harmless."""
+        if not self._asked:
+            self._wake()
+        self._asked[part] = None
+
+    def forget(self, part: Part) -> None:
+        """A part is no more."""
+        self._asked.pop(part, None)
+
+    def take(self, turn: Callable[[Part], None]) -> None:
+        """Give each part that asked its turn. After an error those behind the failed one have theirs next time."""
+        asked, self._asked = self._asked, {}
+        try:
+            while asked:
+                part = next(iter(asked))
+                del asked[part]
+                turn(part)
+        except BaseException:
+            self._asked = {**asked, **self._asked}
+            self._wake()
+            raise

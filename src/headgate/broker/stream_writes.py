@@ -86,7 +86,8 @@ class StreamWrites:
         With a worker and `Durability.DISK` the appends go on in the background; batches queued meanwhile follow as one
         append.
         """
-        self._unwritten.take(self._write)
+        if self._unwritten.asked:
+            self._unwritten.take(self._write)
 
     def _write(self, stream: BrokerStream) -> None:
         if stream.is_writing or not self.know_ids(stream):

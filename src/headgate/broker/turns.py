@@ -11,31 +11,32 @@ Part = TypeVar("Part")
 class Turns(Generic[Part]):
     """The parts that asked for a turn, in order; `wake` is called when the first one asks."""
 
-    __slots__ = ("_asked", "_wake")
+    __slots__ = ("_wake", "asked")
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        self._asked: dict[Part, None] = {}
+        self.asked: dict[Part, None] = {}
+        """The parts that wait for their turn."""
         self._wake = wake
 
     def ask(self, part: Part) -> None:
         """Give a part its turn next time; again is harmless."""
-        if not self._asked:
+        if not self.asked:
             self._wake()
-        self._asked[part] = None
+        self.asked[part] = None
 
     def forget(self, part: Part) -> None:
         """A part is no more."""
-        self._asked.pop(part, None)
+        self.asked.pop(part, None)
 
     def take(self, turn: Callable[[Part], None]) -> None:
         """Give each part that asked its turn. After an error those behind the failed one have theirs next time."""
-        asked, self._asked = self._asked, {}
+        asked, self.asked = self.asked, {}
         try:
             while asked:
                 part = next(iter(asked))
                 del asked[part]
                 turn(part)
         except BaseException:
-            self._asked = {**asked, **self._asked}
+            self.asked = {**asked, **self.asked}
             self._wake()
             raise

@@ -52,7 +52,8 @@ class Scheduler:
 
     def turn(self) -> None:
         """Store requested messages, publish due ones; before the turn of the topics, which decide these."""
-        self._turns.take(self._turn)
+        if self._turns.asked:
+            self._turns.take(self._turn)
 
     def _turn(self, stream: BrokerStream) -> None:
         waiting = self._waiting.get(stream)

@@ -193,7 +193,8 @@ class Topics:
     def turn(self) -> None:
         """Give a turn to each topic with work; at the end of the loop's turn, before output is sent."""
         self.scheduler.turn()
-        self.turns.take(self._turn)
+        if self.turns.asked:
+            self.turns.take(self._turn)
 
     def _turn(self, stream: BrokerStream) -> None:
         topic = self._topics.get(stream)

@@ -35,7 +35,7 @@ _CLAIMED_BYTES = 8 << 20
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder: Path = tmp_path_factory.mktemp("garbage")
-    timeouts = {"linger_s": LIMIT_S, "handshake_s": LIMIT_S}
+    timeouts = {"linger_s": 10 * LIMIT_S, "handshake_s": LIMIT_S}
     with pytest.MonkeyPatch.context() as patched:
         # Broken names make streams, whose writers are given back when nobody has used them for a while.
         patched.setattr(broker, "WRITER_IDLE_MS", 100)

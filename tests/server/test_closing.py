@@ -21,7 +21,7 @@ from waiting import LIMIT_S
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server that closes no connection by itself while a test lasts."""
-    with running_server(tmp_path_factory.mktemp("patient"), timeouts={"linger_s": LIMIT_S}) as running:
+    with running_server(tmp_path_factory.mktemp("patient"), timeouts={"linger_s": 10 * LIMIT_S}) as running:
         yield running
 
 

@@ -77,6 +77,9 @@ class Echo:
             case b"LARGE AND CLOSE":
                 self.transport.write(LARGE)
                 self.transport.close()
+            case b"LARGE AND LEAVE":
+                self.transport.write(LARGE)
+                self.transport.leave()
             case b"SOON":
                 self.transport.call_soon(lambda: self.transport.write(b"soon"))
                 self.transport.write(b"now ")
@@ -169,7 +172,7 @@ def loop(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoop:
 @pytest.fixture
 def running(loop: asyncio.AbstractEventLoop) -> Iterator[Running]:
     # Nothing that these tests read comes later than that, however busy the machine is.
-    running = Running(loop, Echo, timeouts={"linger_s": LIMIT_S, "shutdown_s": 2.0})
+    running = Running(loop, Echo, timeouts={"linger_s": 10 * LIMIT_S, "shutdown_s": 2.0})
     yield running
     running.stop()
 
@@ -291,6 +294,14 @@ def test_a_close_sends_what_was_written_before_though_the_peer_still_sends(runni
         client.sendall(bytes(100_000))
         assert client.recv(10) == b""
     assert running.made[0].is_lost.wait(LIMIT_S) and running.made[0].lost_for == [None]
+
+
+def test_a_peer_that_closes_first_while_a_thread_sends_has_the_rest_and_the_end(running: Running) -> None:
+    with running.connect() as client:
+        client.sendall(b"LARGE AND LEAVE")
+        client.shutdown(socket.SHUT_WR)
+        assert until_closed(client) == b"".join(LARGE)
+    assert running.made[0].is_lost.wait(LIMIT_S)
 
 
 def test_a_closed_connection_whose_peer_stays_is_ended_after_the_linger_time(loop: asyncio.AbstractEventLoop) -> None:

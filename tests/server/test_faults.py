@@ -64,7 +64,7 @@ PREFIXES = {
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningServer]:
-    with running_server(tmp_path, timeouts={"linger_s": LIMIT_S, "handshake_s": LIMIT_S}) as running:
+    with running_server(tmp_path, timeouts={"linger_s": 10 * LIMIT_S, "handshake_s": LIMIT_S}) as running:
         yield running
 
 

@@ -59,6 +59,8 @@ class Connection(asyncio.BufferedProtocol):
         self._has_heard_end = False
         self._reads = True
         self._is_closing = False
+        self._is_leaving = False
+        """Whether the peer is to close first: see `leave`."""
         self._is_lost = False
         self._failure: Exception | None = None
         self._lingers: asyncio.TimerHandle | None = None
@@ -131,9 +133,23 @@ class Connection(asyncio.BufferedProtocol):
         """The peer sends no more: pending output goes out, then the transport closes."""
         self._flush()
         self._has_heard_end = True
-        if self._sends and not self._is_closing:
-            self.close()
+        if self._sends:
+            self.finish()
         return self._sends
+
+    def finish(self) -> None:
+        """The peer has closed the connection, or a layer below it: close it too, once everything written is out."""
+        if self._is_closing and not self._is_leaving:
+            return
+        self._flush()
+        self._is_closing, self._is_leaving = True, False
+        if self._lingers is not None:
+            self._lingers.cancel()
+        self._lingers = self._event_loop.loop.call_later(self._linger_s, self._transport.abort)
+        if self._sends:
+            self._ends_when_sent = True
+        else:
+            self._end()
 
     def pause_writing(self) -> None:
         """The transport holds too much."""
@@ -240,35 +256,25 @@ class Connection(asyncio.BufferedProtocol):
         The peer is read and ignored until it closes as well: a socket closed with unread bytes would be reset, and the
         peer would lose the last output.
         """
-        if self._is_closing:
-            return
-        self._flush()
-        self._is_closing = True
-        self._close()
+        if not self._is_closing:
+            self.finish()
 
     def leave(self) -> None:
         """Let the peer close first: its close was accepted. Nothing is received any more.
 
-        After the linger time this end closes. A client that meets the end of the connection while it still handles the
-        answer may take a clean close for a lost connection.
+        After the linger time, or when a layer below hears the peer close, this end closes. A client that meets the end
+        of the connection while it still handles the answer may take a clean close for a lost connection.
         """
         if self._is_closing:
             return
         self._flush()
-        self._is_closing = True
+        self._is_closing = self._is_leaving = True
         self.resume_reading()
-        self._lingers = self._event_loop.loop.call_later(self._linger_s, self._close)
+        self._lingers = self._event_loop.loop.call_later(self._linger_s, self.finish)
 
     @property
     def _linger_s(self) -> float:
         return self._event_loop.context.settings.timeouts.linger_s
-
-    def _close(self) -> None:
-        self._lingers = self._event_loop.loop.call_later(self._linger_s, self._transport.abort)
-        if self._sends:
-            self._ends_when_sent = True
-        else:
-            self._end()
 
     def _end(self) -> None:
         if self._transport.is_closing():

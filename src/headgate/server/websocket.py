@@ -65,8 +65,8 @@ class Upper(Protocol):
     def connection_lost(self, reason: Exception | None) -> None:
         """The socket was closed."""
 
-    def close(self) -> None:
-        """Send the remaining output, close the transport, and abort it if that takes too long."""
+    def finish(self) -> None:
+        """The peer has closed this layer: send the rest, close the transport, and abort it if that takes too long."""
 
 
 def hand_up(upper: Upper, data: bytes | bytearray, transport: asyncio.BaseTransport) -> None:
@@ -187,7 +187,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         if not self._is_closing:
             logger.info("a WebSocket ends: %d %s", farewell.code, farewell.reason or "")
             self._farewell = farewell
-            self._upper.close()
+            self._upper.finish()
 
     def eof_received(self) -> bool:
         """The peer sends no more."""

@@ -51,7 +51,7 @@ def sessions() -> list[list[bytes]]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    timeouts = {"linger_s": LIMIT_S, "handshake_s": LIMIT_S}
+    timeouts = {"linger_s": 10 * LIMIT_S, "handshake_s": LIMIT_S}
     with running_server(tmp_path_factory.mktemp("sessions"), timeouts=timeouts) as running:
         entities = ServedEntities(running)
         entities.topic("recorded", s=None)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from headgate.errors import LogError
 from headgate.log import Segment, Stream, StreamArguments, Writer, message_counts
 from headgate.log.files import DiskFile
-from headgate.log.format import ChunkType
+from headgate.log.format import FILE_HEAD_BYTES, ChunkType
 from headgate.log.inspection import ChunkDump, dump_chunks
 from headgate.log.message_counts import MessageCounts
 from headgate.log.pairs import create_pair, delete_pair
+from log_streams import read_messages
 
 
 @pytest.fixture
@@ -109,6 +111,21 @@ def test_records_that_a_recovery_cut_are_forgotten(stream: Stream, has_begun_ano
         writer.append([(b"m", None)] * 2, now_ms=2)
     assert_right(counts, stream)
     assert counts.between(stream, 0, 4) == 4
+
+
+def test_records_that_readers_pass_over_count_nothing(stream: Stream) -> None:
+    with Writer.open(stream, now_ms=1) as writer:
+        for number in range(2):
+            writer.append([(b"m%d" % number, None)], now_ms=1)
+    index = stream.segments()[-1].index_path
+    whole = index.read_bytes()
+    for start in range(FILE_HEAD_BYTES, len(whole)):
+        index.write_bytes(whole + whole[start:])
+        try:
+            offsets = [offset for offset, _ in read_messages(stream)]
+        except LogError:
+            continue
+        assert MessageCounts().messages(stream, 0, stream.next_offset()).tolist() == offsets, start
 
 
 def test_a_newest_pair_that_is_made_again_is_read_again(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:

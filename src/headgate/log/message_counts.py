@@ -14,7 +14,8 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.log.format import FILE_HEAD_BYTES, INDEX_DTYPE, INDEX_RECORD_BYTES, ChunkType
+from headgate.log.files import file_size
+from headgate.log.format import CHUNK_HEADER_BYTES, FILE_HEAD_BYTES, INDEX_DTYPE, INDEX_RECORD_BYTES, ChunkType
 from headgate.log.segment import Segment
 from headgate.log.stream import Stream
 
@@ -95,7 +96,13 @@ def _read(segment: Segment, known: _Index | None) -> _Index:
     if known is not None and raw[: repeated * INDEX_RECORD_BYTES] != known.last_record:
         return _read(segment, None)
     count = len(raw) // INDEX_RECORD_BYTES
-    records = np.frombuffer(raw, dtype=INDEX_DTYPE, count=count)[repeated:]
+    records = np.frombuffer(raw, dtype=INDEX_DTYPE, count=count)
+    if segment.is_newest:
+        # Readers pass over records at the end that name no place in the segment (`ending.py`).
+        last_position = file_size(segment.segment_path) - CHUNK_HEADER_BYTES
+        while count > repeated and not FILE_HEAD_BYTES <= records["position"][count - 1] <= last_position:
+            count -= 1
+    records = records[repeated:count]
     tracking = records["chunk_id"][records["type"] != ChunkType.USER].astype(np.int64)
     return _Index(
         num_records=known_records + len(records),

@@ -74,13 +74,16 @@ class Killed(BaseException):
 @contextlib.contextmanager
 def killed_process() -> Iterator[None]:
     """What is done inside is done by a process that `Killed` may end; the kernel closes the files it had open."""
-    before = set(os.listdir("/proc/self/fd"))
+    before = _descriptors()
     with contextlib.suppress(Killed):
         yield
-    for descriptor in set(os.listdir("/proc/self/fd")) - before:
-        # That of the list is closed already.
-        with contextlib.suppress(OSError):
-            os.close(int(descriptor))
+    for descriptor in _descriptors() - before:
+        os.close(descriptor)
+
+
+def _descriptors() -> set[int]:
+    # That of the list itself is closed already.
+    return {int(name) for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}")}
 
 
 @dataclass

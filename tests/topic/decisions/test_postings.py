@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import shutil
 import zlib
@@ -19,7 +18,7 @@ from headgate.message import Message
 from headgate.topic import Rule, RuleHistory, Subscription, SubscriptionSettings, postings_folder
 from headgate.topic.decisions import Decider, Postings, block, postings, rule_states
 from headgate.topic.journal import JOURNAL_NAME
-from log_streams import FailingFiles, Killed, abandon, quick_folder, read_messages
+from log_streams import FailingFiles, Killed, killed_process, quick_folder, read_messages
 from topic_oracle import NO_MESSAGE, Expected
 from topic_streams import editing, new_topic, publish
 
@@ -257,12 +256,8 @@ def test_a_writer_that_dies_at_any_byte_leaves_whole_blocks_or_none(folder: Path
         decide_all(decider)
     for budget in range(0, measured.written, bytes_apart):
         stream = Stream.open(shutil.copytree(origin.path, folder / "copy"))
-        with contextlib.suppress(Killed):
-            decider = Decider.open(stream, now_ms=0, open_file=FailingFiles(Killed(), budget=budget))
-            try:
-                decide_all(decider)
-            except Killed:
-                abandon(decider._writer._writer)
+        with killed_process():
+            decide_all(Decider.open(stream, now_ms=0, open_file=FailingFiles(Killed(), budget=budget)))
         with Decider.open(stream, now_ms=0) as decider:
             expected.check(decider.postings)
             decide_all(decider)

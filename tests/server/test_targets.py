@@ -156,7 +156,7 @@ NAMES_NONE = {
 }  # fmt: skip
 """Commands of a session that lead nothing anywhere."""
 ASKED_FOR_TARGETS = {"create", "create_subscription", "declare", "update", "update_subscription"}
-OPERATORS = {"definitions.py", "broker.py", "entities.py"}
+OPERATORS = {"definitions.py", "topics.py", "entities.py"}
 """Where nobody is asked: the operator's configuration, subscriptions that end idle, and changes of rules."""
 
 

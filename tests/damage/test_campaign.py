@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from brokers import open_broker, open_session
+from brokers import START_MS, open_broker, open_session
 from headgate.broker.broker import Broker
 from headgate.broker.session import Session
 from headgate.client import Client, Retry
@@ -118,6 +118,8 @@ class Campaign:
             if mutation.original.is_own:
                 self.publishes(name, after_recovery)
             self.broker.consumers.close()
+        # It notices that the folder is gone, and closes what it had open of it.
+        self.broker.tick(START_MS + 1_000 * (number + 1))
         if mutation.original.is_own:
             with self.folder("writing") as folder:
                 self.writes(folder, after_recovery)

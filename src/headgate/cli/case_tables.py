@@ -116,7 +116,7 @@ def run_tables(
 def _run(
     content: dict[str, Any], messages: _Messages, engines: tuple[Engine, ...], dialect: str | None, now_ms: int
 ) -> int:
-    """Run a line. Gives 1 for a case that passed, 0 for a line that is none."""
+    """Run one line of a table: 1 if it is a case that passed, 0 if it holds no case."""
     if {"encoded_hex", "idx"} <= content.keys():
         return 0
     text, accepted = _value(content, "sql", str), content.get("accepted", "nothing")

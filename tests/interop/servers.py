@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
-import secrets
 import selectors
 import signal
 import socket
@@ -87,18 +87,28 @@ def original() -> Served | None:
     return Served({name: int(port) for name, port in ports.items()}, is_original=True)
 
 
-def _lasting_port() -> int:
-    """A free port below those that the system gives to outgoing connections.
+def _lasting_ports() -> Iterator[int]:
+    """Free ports below those that the system gives to outgoing connections, each at most once.
 
-    A test whose server is down for a moment gets it back: nobody's connection has taken it meanwhile.
+    A test whose server is down for a moment gets its ports back: nobody's connection has taken them meanwhile, and no
+    test beside it tries them, because the processes of one test run share the numbers out.
     """
     limits = Path("/proc/sys/net/ipv4/ip_local_port_range")
     end = int(limits.read_text().split()[0]) if limits.exists() else 32_768
-    while True:
-        port = 10_000 + secrets.randbelow(end - 10_000)
-        with socket.socket() as listener, contextlib.suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return port
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    share = range(10_000 + worker, end, workers)
+    for port in random.SystemRandom().sample(share, len(share)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        yield port
+    raise AssertionError("no port is left")
+
+
+_PORTS = _lasting_ports()
 
 
 def _toml(value: Any) -> str:
@@ -122,7 +132,7 @@ class ServerProcess:
     def __post_init__(self) -> None:
         self.root = self.folder / "data"
         self.log = self.folder / "serve.log"
-        self._ports: dict[str, int] = {name: _lasting_port() for name in PORTS}
+        self._ports: dict[str, int] = {name: next(_PORTS) for name in PORTS}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -162,6 +162,17 @@ def test_a_port_that_is_taken_is_named_and_nothing_stays_open(tmp_path: Path) ->
     assert not (tmp_path / "data").exists()
 
 
+def test_two_listeners_with_one_port_are_both_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with (
+        pytest.raises(ConfigError, match=rf"listeners\.stomp: port {port} is that of listeners\.stream"),
+        running_server(tmp_path, handlers={"stream": Echo}, listeners={"stream": port, "stomp": port}),
+    ):
+        pass
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_second_server_on_a_root_is_told_who_has_it(tmp_path: Path) -> None:
     with (
         running_server(tmp_path, handlers={"stream": Echo}),

@@ -41,14 +41,19 @@ def protocol_of(listener: str) -> str:
 def open_listeners(listeners: Listeners, *, encrypted: bool) -> dict[str, socket.socket]:
     """Bound and listening sockets by their keys; listeners with TLS only if there is a certificate.
 
-    Raises ConfigError that names the key and the port that is not available; then no socket is open.
+    Raises ConfigError that names the key and the port that is not available or another listener's; then no socket is
+    open.
     """
     opened: dict[str, socket.socket] = {}
     try:
         for name in (*PLAIN, *(ENCRYPTED if encrypted else _HAS_CERTIFICATE)):
             port = getattr(listeners, name)
-            if port != "off":
-                opened[name] = open_listener(name, listeners.host, port)
+            if port == "off":
+                continue
+            other = next((key for key in opened if port and port == getattr(listeners, key)), None)
+            if other is not None:
+                raise ConfigError(f"listeners.{name}: port {port} is that of listeners.{other}; each needs its own")
+            opened[name] = open_listener(name, listeners.host, port)
     except ConfigError:
         for listening in opened.values():
             listening.close()

@@ -19,10 +19,11 @@ _OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_le
 
 
 class GrpcPeer:
-    """One client; `headers` stand beside its id."""
+    """One client; `headers` stand beside its id. With `is_slow` it takes at most 64 KiB that nobody has read."""
 
-    def __init__(self, address: str, *, client_id: str | None = None, **headers: str) -> None:
-        self.channel = grpc.insecure_channel(address, options=_OPTIONS)
+    def __init__(self, address: str, *, client_id: str | None = None, is_slow: bool = False, **headers: str) -> None:
+        options = (*_OPTIONS, ("grpc.http2.bdp_probe", 0)) if is_slow else _OPTIONS
+        self.channel = grpc.insecure_channel(address, options=options)
         self.client_id = f"client-{next(_IDS)}" if client_id is None else client_id
         self.headers = {"x-mq-language": "TEST", **headers}
 

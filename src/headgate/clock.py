@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 _PAUSE_S = 0.02
 
@@ -11,6 +12,23 @@ _PAUSE_S = 0.02
 def now_ms() -> int:
     """The wall clock in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
+
+
+class Clock(Protocol):
+    """A source of time."""
+
+    def now_ms(self) -> int:
+        """The wall clock in milliseconds since 1970."""
+
+    def monotonic_s(self) -> float:
+        """Seconds of a clock that never jumps."""
+
+
+class SystemClock:
+    """The machine's time."""
+
+    now_ms = staticmethod(now_ms)
+    monotonic_s = staticmethod(time.monotonic)
 
 
 def patient(limit_s: float) -> Callable[[int], bool]:

@@ -27,6 +27,9 @@ from headgate.protocols.amqp10.events import (
 from headgate.protocols.amqp10.link import Link
 from headgate.protocols.amqp10.performatives import RECEIVER, SENDER, Attach, Open
 from headgate.protocols.amqp10.terminus import DeliveryState, RawEntry, Source, Target
+from headgate.server.amqp10 import Amqp10Handler, RabbitService
+from headgate.server.context import ServerContext
+from headgate.server.transport import Transport
 from waiting import LIMIT_S
 
 PAIRED = AmqpValue(AmqpType.MAP, ((AmqpValue(AmqpType.SYMBOL, "paired"), AmqpValue(AmqpType.BOOLEAN, True)),))
@@ -175,6 +178,11 @@ class Client:
         self.pump(lambda: bool(self.of(Closed)))
         error = self.of(Closed)[0].error
         return None if error is None else error.condition
+
+
+def rabbitmq_handler(transport: Transport, context: ServerContext) -> Amqp10Handler:
+    """The handler of a connection that carries RabbitMQ's service alone."""
+    return Amqp10Handler(transport, context, (RabbitService,))
 
 
 @contextlib.contextmanager

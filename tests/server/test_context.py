@@ -5,8 +5,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from headgate.clock import SystemClock
 from headgate.server.connections import Connections, ip_address
-from headgate.server.context import ServerContext, SystemClock
+from headgate.server.context import ServerContext
 from headgate.server.settings import ServerSettings
 from headgate.server.transport import Peer
 

@@ -13,8 +13,9 @@ from unittest import mock
 import msgspec
 import pytest
 
+from headgate.clock import SystemClock
 from headgate.server.connections import Connections
-from headgate.server.context import ServerContext, SystemClock
+from headgate.server.context import ServerContext
 from headgate.server.event_loop import EventLoop
 from headgate.server.process import new_loop
 from headgate.server.settings import ServerSettings

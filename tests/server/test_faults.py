@@ -18,11 +18,11 @@ import pytest
 
 from headgate.client import ServerAddress
 from headgate.client.connection import Connection
+from headgate.clock import SystemClock
 from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp10.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
 from headgate.protocols.amqp10.performatives import SaslInit, SaslOutcome
 from headgate.protocols.grpc.frames import PREFACE, settings
-from headgate.server.context import SystemClock
 from headgate.server.metrics import open_descriptors, resident_bytes
 from server.amqp091_client import Client as Client091
 from server.amqp10_client import client_of

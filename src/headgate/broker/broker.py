@@ -11,7 +11,6 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Catalogue
@@ -33,6 +32,7 @@ from headgate.broker.message_topics import MessageTopics
 from headgate.broker.publishers import Publisher
 from headgate.broker.queue_numbers import QueueNumbers
 from headgate.broker.replies import ReplyQueues
+from headgate.broker.session import Check, Session
 from headgate.broker.settings import BrokerSettings
 from headgate.broker.single_active import SharedName
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
@@ -44,9 +44,6 @@ from headgate.broker.write_job import refuse
 from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import PRIVATE_FOLDER, Durability
 from headgate.scan.fetch import CpuTime, unmeasured
-
-if TYPE_CHECKING:
-    from headgate.broker.session import Check, Session
 
 RETENTION_MS = 3_600_000
 RETAINED_A_TICK = 4
@@ -166,8 +163,6 @@ class Broker:
         check: Check | None = None,
     ) -> Session:
         """A session for one connection of an authenticated user; for `backlog` and `check` see `Session`."""
-        from headgate.broker.session import Session
-
         session = Session(self, user, protocol=protocol, connection=connection, backlog=backlog, check=check)
         self.sessions[session] = None
         return session

@@ -41,7 +41,7 @@ class AmqpHandler:
         if head == AMQP_091_HEADER:
             handler = Amqp091Handler(self._transport, self._context)
         elif head == SASL_HEADER:
-            handler = Amqp10Handler(self._transport, self._context, services=SERVICES)
+            handler = Amqp10Handler(self._transport, self._context, SERVICES)
         else:
             self._transport.write(SASL_HEADER)
             self._transport.close()

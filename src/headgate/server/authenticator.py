@@ -16,10 +16,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from headgate.broker import Users
+from headgate.clock import Clock
 from headgate.errors import AuthenticationError, HeadgateError, LoopbackOnlyError
 from headgate.protocols.sasl import Anonymous, ByToken, Credentials, External, Mechanism, Plain
 from headgate.server.connections import Connections
-from headgate.server.context import Clock
 from headgate.server.settings import ServerSettings
 from headgate.server.transport import Caller
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from headgate import clock
+from headgate.clock import Clock
 from headgate.server.connections import Connections
 from headgate.server.listener_watch import Listeners
 from headgate.server.settings import ServerSettings
@@ -16,23 +15,6 @@ from headgate.server.transport import Buffer, Handler, Peer, Transport
 if TYPE_CHECKING:
     from headgate.broker import Broker
     from headgate.server.authenticator import Authenticator
-
-
-class Clock(Protocol):
-    """The server's source of time."""
-
-    def now_ms(self) -> int:
-        """The wall clock, milliseconds since 1970."""
-
-    def monotonic_s(self) -> float:
-        """Seconds of a clock that never jumps."""
-
-
-class SystemClock:
-    """The machine's time."""
-
-    now_ms = staticmethod(clock.now_ms)
-    monotonic_s = staticmethod(time.monotonic)
 
 
 GiveReply = Callable[[dict[str, str], Buffer, Callable[[bool], None]], None]

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Sequence
 
 from headgate.broker import Backlog
-from headgate.server.context import Clock
+from headgate.clock import Clock
 from headgate.server.settings import Limits
 from headgate.server.transport import Buffer, Transport
 

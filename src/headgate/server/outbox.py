@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from headgate.broker import Headers, PublishBatch, Publisher, Session
+from headgate.clock import Clock
 from headgate.errors import BrokerError, HeadgateError, LogError
 from headgate.log import Entries, FilterValues
-from headgate.server.context import Clock
 from headgate.server.settings import Limits
 
 IDLE_MS = 60_000

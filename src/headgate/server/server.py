@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.broker import Broker, BrokerSettings, EntityDeclaration, GroupStart, TopicCreation
+from headgate.clock import Clock, SystemClock
 from headgate.errors import ConfigError, StreamLockedError
 from headgate.log import HTTP_NOTE, PRIVATE_FOLDER, Durability, StreamLock, lock_root
 from headgate.server.authenticator import Authenticator
 from headgate.server.certificates import own_certificate, server_context
 from headgate.server.connection import Connection
 from headgate.server.connections import Connections
-from headgate.server.context import Clock, HandlerFactory, ServerContext, SystemClock
+from headgate.server.context import HandlerFactory, ServerContext
 from headgate.server.definitions import apply_definitions, declare_entities, declared_entities, index_settings
 from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.event_loop import EventLoop

@@ -14,9 +14,9 @@ from headgate.protocols.amqp10.frames import AMQP_HEADER, HEARTBEAT, SASL_HEADER
 from headgate.protocols.amqp10.performatives import SENDER, Attach, Begin, Close, Flow, Open, SaslInit
 from headgate.protocols.amqp10.terminus import Error, Source, Target
 from headgate.server import flow_control
-from headgate.server.amqp10 import Amqp10Handler
+from headgate.server.amqp10 import Amqp10Handler, RabbitService
 from headgate.server.transport import Peer
-from server.amqp10_client import Management, client_of
+from server.amqp10_client import Management, client_of, rabbitmq_handler
 from server.links import SetClock
 from server.running import RunningServer, running_server
 from waiting import LIMIT_S
@@ -26,7 +26,7 @@ from waiting import LIMIT_S
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     with running_server(
         tmp_path_factory.mktemp("server"),
-        handlers={"amqp": Amqp10Handler},
+        handlers={"amqp": rabbitmq_handler},
         limits={"sessions": 3, "links": 4, "connection_links": 5},
     ) as running:
         yield running
@@ -258,7 +258,7 @@ def _opened(server: RunningServer) -> tuple[Amqp10Handler, _Quiet, _Context]:
     """A handler whose client has opened."""
     context = _Context(server)
     link = _Quiet(Peer("127.0.0.1", 1, is_loopback=True))
-    handler = Amqp10Handler(link, context)
+    handler = Amqp10Handler(link, context, (RabbitService,))
     said = SASL_HEADER + encode_frame(0, SaslInit("PLAIN", b"\0guest\0guest").encode(), kind=1)
     said += AMQP_HEADER + encode_frame(0, Open("c", idle_time_out=10_000).encode())
     handler.received(memoryview(said))

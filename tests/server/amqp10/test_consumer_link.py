@@ -12,8 +12,7 @@ from headgate.protocols.amqp10 import ConnectionSettings
 from headgate.protocols.amqp10.events import StateChanged
 from headgate.protocols.amqp10.performatives import RECEIVER, SETTLED, Disposition, Flow
 from headgate.protocols.amqp10.terminus import Accepted, RawEntry, Released, Source, Target
-from headgate.server.amqp10 import Amqp10Handler
-from server.amqp10_client import Client, Management, client_of
+from server.amqp10_client import Client, Management, client_of, rabbitmq_handler
 from server.running import RunningServer, running_server
 
 REGIONS = ("AMER", "EMEA", "APAC")
@@ -32,7 +31,7 @@ def _sql(text: str, name: str = "sql-filter") -> RawEntry:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with running_server(tmp_path_factory.mktemp("server"), handlers={"amqp": Amqp10Handler}) as running:
+    with running_server(tmp_path_factory.mktemp("server"), handlers={"amqp": rabbitmq_handler}) as running:
         yield running
 
 
@@ -333,7 +332,7 @@ def test_an_sql_filter_above_the_limit_is_left_out_and_logged(
     tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running_server(
-        tmp_path_factory.mktemp("short"), handlers={"amqp": Amqp10Handler}, limits={"filter_bytes": 10}
+        tmp_path_factory.mktemp("short"), handlers={"amqp": rabbitmq_handler}, limits={"filter_bytes": 10}
     ) as server, client_of(server.ports["amqp"]) as client:  # fmt: skip
         Management(client).declare("s")
         bloom = RawEntry.of("b", "rabbitmq:stream-filter", amqp_value("a value of its own length"))
@@ -346,7 +345,7 @@ def test_an_sql_filter_above_the_limit_is_left_out_and_logged(
 
 def test_bad_filters_detach_where_the_server_is_told_to(tmp_path_factory: pytest.TempPathFactory) -> None:
     with running_server(
-        tmp_path_factory.mktemp("strict"), handlers={"amqp": Amqp10Handler}, filters={"on_bad_filter": "detach"}
+        tmp_path_factory.mktemp("strict"), handlers={"amqp": rabbitmq_handler}, filters={"on_bad_filter": "detach"}
     ) as server, client_of(server.ports["amqp"]) as client:  # fmt: skip
         Management(client).declare("s")
         link = client.receiver("/queues/s", filters=(FIRST, _sql("a >")))

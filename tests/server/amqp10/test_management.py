@@ -11,15 +11,14 @@ import pytest
 from headgate.message import AmqpType, AmqpValue, Body, Message, amqp_value
 from headgate.protocols.amqp10.performatives import MIXED, RECEIVER, SENDER, SETTLED, UNSETTLED
 from headgate.protocols.amqp10.terminus import Source, Target
-from headgate.server.amqp10 import Amqp10Handler
-from server.amqp10_client import PAIRED, Client, Management, client_of
+from server.amqp10_client import PAIRED, Client, Management, client_of, rabbitmq_handler
 from server.running import RunningServer, running_server
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder: Path = tmp_path_factory.mktemp("server")
-    with running_server(folder, handlers={"amqp": Amqp10Handler}) as running:
+    with running_server(folder, handlers={"amqp": rabbitmq_handler}) as running:
         yield running
 
 

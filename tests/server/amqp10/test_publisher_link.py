@@ -13,8 +13,7 @@ from headgate.protocols.amqp10 import ConnectionSettings
 from headgate.protocols.amqp10.events import Detached
 from headgate.protocols.amqp10.performatives import SENDER, SETTLED, Transfer
 from headgate.protocols.amqp10.terminus import Accepted, Coordinator, RawEntry, Rejected, Released, Source, Target
-from headgate.server.amqp10 import Amqp10Handler
-from server.amqp10_client import Client, Management, client_of
+from server.amqp10_client import Client, Management, client_of, rabbitmq_handler
 from server.running import RunningServer, running_server
 
 FIRST = RawEntry.of("offset", "rabbitmq:stream-offset-spec", amqp_value("first"))
@@ -33,7 +32,7 @@ FAULTS = pytest.mark.parametrize(
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     with running_server(
         tmp_path_factory.mktemp("server"),
-        handlers={"amqp": Amqp10Handler},
+        handlers={"amqp": rabbitmq_handler},
         limits={"message_size_bytes": 300_000, "unconfirmed_messages": 100},
     ) as running:
         yield running

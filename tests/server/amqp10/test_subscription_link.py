@@ -24,9 +24,8 @@ from headgate.protocols.amqp10 import (
 )
 from headgate.protocols.amqp10.events import Ended, StateChanged
 from headgate.protocols.amqp10.performatives import RECEIVER, SECOND, SETTLED, Disposition
-from headgate.server.amqp10 import Amqp10Handler
 from headgate.topic import CreateSubscription, RemoveSubscription, SubscriptionSettings
-from server.amqp10_client import Client, Management, Received, client_of
+from server.amqp10_client import Client, Management, Received, client_of, rabbitmq_handler
 from server.running import RunningServer, running_server
 from server.subscriptions import ServedTopic, address, served_topic
 from waiting import eventually
@@ -36,7 +35,7 @@ FIRST = RawEntry.of("offset", "rabbitmq:stream-offset-spec", amqp_value("first")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with running_server(tmp_path_factory.mktemp("server"), handlers={"amqp": Amqp10Handler}) as running:
+    with running_server(tmp_path_factory.mktemp("server"), handlers={"amqp": rabbitmq_handler}) as running:
         yield running
 
 

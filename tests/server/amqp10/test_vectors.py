@@ -14,8 +14,7 @@ from headgate.message.fields import FieldReference, Section
 from headgate.message.typed_json import from_json
 from headgate.protocols.amqp10.performatives import SETTLED
 from headgate.protocols.amqp10.terminus import Accepted, RawEntry
-from headgate.server.amqp10 import Amqp10Handler
-from server.amqp10_client import Client, Management, client_of
+from server.amqp10_client import Client, Management, client_of, rabbitmq_handler
 from server.running import running_server
 
 pytestmark = pytest.mark.slow
@@ -34,7 +33,7 @@ def _cases(name: str) -> list[dict[str, Any]]:
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     with (
         running_server(
-            tmp_path_factory.mktemp("server"), handlers={"amqp": Amqp10Handler}, filters={"dialect": "rabbitmq"}
+            tmp_path_factory.mktemp("server"), handlers={"amqp": rabbitmq_handler}, filters={"dialect": "rabbitmq"}
         ) as server,
         client_of(server.ports["amqp"]) as client,
     ):

@@ -14,12 +14,12 @@ from typing import Any
 import grpc
 import pytest
 
+from headgate.clock import SystemClock
 from headgate.protocols.grpc import frames as grpc_frames
 from headgate.protocols.grpc.frames import Frame
 from headgate.protocols.grpc.framing import prefixed
 from headgate.protocols.rocketmq import Status
 from headgate.protocols.rocketmq.grpc import messages as pb
-from headgate.server.context import SystemClock
 from headgate.server.rocketmq.grpc.calls import GrpcHandler
 from server.garbage import grpc_corpus, grpc_headers, opened
 from server.rocketmq.conftest import GrpcSite

@@ -9,7 +9,7 @@ from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
 from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
 from headgate.broker.consumer_groups.group_view import GroupView
 from headgate.broker.consumer_groups.receive_requests import PendingReceive, ReceiveRequest
-from headgate.broker.consumer_groups.stream_groups import FOLDER, StreamGroups
+from headgate.broker.consumer_groups.stream_groups import FOLDER, GroupCalls, StreamGroups
 from headgate.broker.consumers import ConsumerOptions, Consumers, MessageConsumer
 from headgate.broker.delivery import Settled
 from headgate.broker.environment import Environment
@@ -44,10 +44,18 @@ class GroupViews:
         start_of: Callable[[str], GroupStart],
         keep_pinned: Callable[[BrokerStream], bool],
     ) -> None:
-        """`keep_pinned` tells the topic of a stream, if it has one, that the needed messages changed."""
+        """For `keep_pinned` see `GroupCalls`."""
         self.dead_letter_streams = dead_letter_streams
         self.settings_of = settings_of
-        self.keep_pinned = keep_pinned
+        self._calls = GroupCalls(
+            settings_of,
+            dead_letter_streams,
+            self._open_consumer,
+            keep_pinned,
+            touch=self._touch,
+            offer=self._offer,
+            claimed=self._claimed,
+        )
         self._environment = environment
         self._start_of = start_of
         self._consumers = consumers
@@ -179,13 +187,13 @@ class GroupViews:
                     open_file=stream.storage.open_file,
                 )
             try:
-                groups = StreamGroups(stream, ledger, self, self._environment)
+                groups = StreamGroups(stream, ledger, self._calls, self._environment)
             except BaseException:
                 ledger.close()
                 raise
             self._opened[stream] = groups
             groups.consumption.expire(self._now_ms())
-            self.touch(groups)
+            self._touch(groups)
         return groups
 
     def streams(self) -> list[str]:
@@ -194,7 +202,7 @@ class GroupViews:
             name_of_folder(path.parent) for path in self._environment.root.glob(f"{STREAMS_FOLDER}/*/{FOLDER}")
         )
 
-    def open_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> MessageConsumer:
+    def _open_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> MessageConsumer:
         """A consumer that reads a stream for a view. Raises LogError."""
         consumer = self._consumers.message_consumer(stream, options)
         self._environment.watch(stream)
@@ -202,13 +210,13 @@ class GroupViews:
 
     # the turn
 
-    def touch(self, groups: StreamGroups) -> None:
+    def _touch(self, groups: StreamGroups) -> None:
         """Give the groups of a stream a turn next time."""
         if not self._touched:
             self._environment.wake()
         self._touched[groups] = None
 
-    def offer(self, view: GroupView) -> None:
+    def _offer(self, view: GroupView) -> None:
         """A view may have messages for waiting requests."""
         self._offered[view] = None
 
@@ -230,7 +238,7 @@ class GroupViews:
             if (error := groups.consumption.broken_by) is not None:
                 self._open_again(groups, error)
 
-    def claimed(self, groups: StreamGroups) -> int:
+    def _claimed(self, groups: StreamGroups) -> int:
         """Messages of a stream were claimed; gives a number that rises with every call."""
         self._to_commit[groups] = None
         self._claims += 1

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from headgate.broker.consumer_groups.dead_letters import DeadLetters
+from headgate.broker.consumer_groups.dead_letters import DeadLetters, DeadLetterStreams
 from headgate.broker.consumer_groups.declarations import GroupSettings
 from headgate.broker.consumer_groups.group_view import GroupPolicy, GroupView
 from headgate.broker.consumer_groups.new_messages import NewMessages
+from headgate.broker.consumers import ConsumerOptions, MessageConsumer
 from headgate.broker.delivery import Consumption, StreamSource
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
@@ -18,9 +19,6 @@ from headgate.errors import HeadgateError, LogError
 from headgate.ledger import NEVER, Ledger, View, copy_number, offset_of
 from headgate.log import Pin
 from headgate.scan import MessageReader
-
-if TYPE_CHECKING:
-    from headgate.broker.consumer_groups.group_views import GroupViews
 
 FOLDER = "groups"
 
@@ -31,13 +29,31 @@ IDLE_MS = 10_000
 """After this time without use, and without waiting work, the files are closed."""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupCalls:
+    """What the groups of a stream are given of the other parts of the broker.
+
+    `keep_pinned` tells the topic of a stream that the needed messages changed, and gives whether there is one.
+    `touch` asks for a turn of the stream's groups. `offer` says that a view may have messages for waiting requests.
+    `claimed` says that a claim is to be committed, and gives its number, counted over all streams.
+    """
+
+    settings_of: Callable[[str], GroupSettings]
+    dead_letter_streams: DeadLetterStreams
+    open_consumer: Callable[[BrokerStream, ConsumerOptions], MessageConsumer]
+    keep_pinned: Callable[[BrokerStream], bool]
+    touch: Callable[[StreamGroups], None]
+    offer: Callable[[GroupView], None]
+    claimed: Callable[[StreamGroups], int]
+
+
 class StreamGroups:
     """The groups that use one stream, from `open` to `close`; in the broker's thread only."""
 
-    def __init__(self, stream: BrokerStream, ledger: Ledger, owner: GroupViews, environment: Environment) -> None:
+    def __init__(self, stream: BrokerStream, ledger: Ledger, calls: GroupCalls, environment: Environment) -> None:
         self.stream = stream
-        self.consumption = Consumption(ledger, lambda: owner.touch(self), stream.guarded, environment.workers.commits)
-        self._owner = owner
+        self.consumption = Consumption(ledger, lambda: calls.touch(self), stream.guarded, environment.workers.commits)
+        self._calls = calls
         self._environment = environment
         self._now_ms = environment.now_ms
         self._reader = MessageReader(stream.stream)
@@ -49,7 +65,7 @@ class StreamGroups:
         self._is_closed = False
         for view in ledger.views():
             self._add(view)
-        self.consumption.mover = DeadLetters(stream, ledger, self._reader, owner.dead_letter_streams, environment)
+        self.consumption.mover = DeadLetters(stream, ledger, self._reader, calls.dead_letter_streams, environment)
 
     def __iter__(self) -> Iterator[GroupView]:
         return iter(list(self._views.values()))
@@ -84,7 +100,7 @@ class StreamGroups:
         group = view.key
 
         def settings() -> GroupSettings:
-            return self._owner.settings_of(group)
+            return self._calls.settings_of(group)
 
         made = self._views[group] = GroupView(
             group,
@@ -94,8 +110,8 @@ class StreamGroups:
             self.consumption,
             GroupPolicy(group, settings),
             new_messages=self._new_messages,
-            offer=self._owner.offer,
-            claimed=lambda: self._owner.claimed(self),
+            offer=self._calls.offer,
+            claimed=lambda: self._calls.claimed(self),
             now_ms=self._now_ms,
         )
         self.consumption.add(made)
@@ -103,7 +119,7 @@ class StreamGroups:
 
     def _new_messages(self, view: GroupView) -> NewMessages:
         return NewMessages(
-            lambda options: self._owner.open_consumer(self.stream, options),
+            lambda options: self._calls.open_consumer(self.stream, options),
             offset_of(view.view.next_copy),
             group=view.group,
             woken=view.wake,
@@ -137,7 +153,7 @@ class StreamGroups:
             return
         # The pin of an earlier process is checked once.
         self._is_pinned, stream.moved_from = True, needed
-        if not self._owner.keep_pinned(stream):
+        if not self._calls.keep_pinned(stream):
             wanted = None if needed is None else Pin(needed, UNLIMITED_BYTES)
             self._pinning.keep(lambda _now_ms: wanted, now_ms)
 

@@ -4,7 +4,7 @@
     amqp_of_sent                         what is stored, of a property text and a body
     read_properties, property_text       property texts; `write_properties`: of bytes
     stable_id                            the id of a message that has none
-    Status, refused                      status codes, and refusals with one
+    Status, status_code, refused         status codes, those of errors, and refusals with one
     check_…, Limits, delay_ms            what clients may send; delay levels
     ReceiptHandle, receipt_handles       what settles a delivery
     first_place, message_id              places of messages as one number, and as a text; `numbered_place_of`,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         check_tag,
         check_topic,
     )
-    from headgate.protocols.rocketmq.codes import Status, refused
+    from headgate.protocols.rocketmq.codes import Status, refused, status_code
     from headgate.protocols.rocketmq.delay_levels import DELAY_LEVELS_MS, delay_ms
     from headgate.protocols.rocketmq.identifiers import (
         MAX_QUEUES,

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import enum
 
-from headgate.errors import RemoteProtocolError
+from headgate.errors import (
+    AccessRefusedError,
+    AuthenticationError,
+    BrokerError,
+    EntityDisabledError,
+    FilterError,
+    HeadgateError,
+    LimitExceededError,
+    ProtocolError,
+    RemoteProtocolError,
+    ResourceNotFoundError,
+    StreamFullError,
+    UnsupportedError,
+)
 
 
 class Status(enum.IntEnum):
@@ -61,3 +74,25 @@ class Status(enum.IntEnum):
 def refused(status: Status, reason: str) -> RemoteProtocolError:
     """The error that refuses a request with a status; `reason` is RocketMQ's text where clients know one."""
     return RemoteProtocolError(reason, code=status)
+
+
+_STATUSES: tuple[tuple[type[HeadgateError], Status], ...] = (
+    (FilterError, Status.ILLEGAL_FILTER_EXPRESSION),
+    (AuthenticationError, Status.UNAUTHORIZED),
+    (AccessRefusedError, Status.FORBIDDEN),
+    (EntityDisabledError, Status.FORBIDDEN),
+    (ResourceNotFoundError, Status.NOT_FOUND),
+    (LimitExceededError, Status.TOO_MANY_REQUESTS),
+    (StreamFullError, Status.TOO_MANY_REQUESTS),
+    (UnsupportedError, Status.UNSUPPORTED),
+    (BrokerError, Status.BAD_REQUEST),
+    (HeadgateError, Status.INTERNAL_SERVER_ERROR),
+)
+"""The status that answers an error, by the first class that fits. A ProtocolError brings its own."""
+
+
+def status_code(error: HeadgateError) -> int:
+    """The code of the status that answers an error."""
+    if isinstance(error, ProtocolError):
+        return int(error.code)
+    return next(status for kind, status in _STATUSES if isinstance(error, kind))

@@ -49,7 +49,6 @@ from headgate.protocols.amqp10.events import (
     WindowOpened,
 )
 from headgate.protocols.amqp10.performatives import SENDER, Attach, Open
-from headgate.server.amqp10.rabbitmq import RabbitService
 from headgate.server.amqp10.service import RefusedAttachError, ServedLink, Service, ServiceFactory, address_of
 from headgate.server.context import ServerContext
 from headgate.server.flow_control import FlowControl, Waiting
@@ -75,9 +74,7 @@ class Amqp10Handler:
     which refuses it.
     """
 
-    def __init__(
-        self, transport: Transport, context: ServerContext, *, services: Sequence[ServiceFactory] = (RabbitService,)
-    ) -> None:
+    def __init__(self, transport: Transport, context: ServerContext, services: Sequence[ServiceFactory]) -> None:
         self.context = context
         self.pump = Pump(transport)
         self.user = ""

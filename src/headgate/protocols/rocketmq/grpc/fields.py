@@ -6,37 +6,11 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
-from headgate.errors import (
-    AccessRefusedError,
-    AuthenticationError,
-    BrokerError,
-    EntityDisabledError,
-    FilterError,
-    HeadgateError,
-    LimitExceededError,
-    ProtocolError,
-    ResourceNotFoundError,
-    StreamFullError,
-    UnsupportedError,
-)
-from headgate.protocols.rocketmq import Status, refused
+from headgate.errors import HeadgateError, ProtocolError
+from headgate.protocols.rocketmq import Status, refused, status_code
 from headgate.protocols.rocketmq.grpc import messages as pb
 
 OK = pb.Status(code=Status.OK, message="OK")
-
-_STATUSES: tuple[tuple[type[HeadgateError], Status], ...] = (
-    (FilterError, Status.ILLEGAL_FILTER_EXPRESSION),
-    (AuthenticationError, Status.UNAUTHORIZED),
-    (AccessRefusedError, Status.FORBIDDEN),
-    (EntityDisabledError, Status.FORBIDDEN),
-    (ResourceNotFoundError, Status.NOT_FOUND),
-    (LimitExceededError, Status.TOO_MANY_REQUESTS),
-    (StreamFullError, Status.TOO_MANY_REQUESTS),
-    (UnsupportedError, Status.UNSUPPORTED),
-    (BrokerError, Status.BAD_REQUEST),
-    (HeadgateError, Status.INTERNAL_SERVER_ERROR),
-)
-"""The status that answers an error, by the first class that fits. A ProtocolError brings its own."""
 
 M = TypeVar("M", bound="pb.Protobuf")
 
@@ -57,10 +31,8 @@ def parsed(kind: type[M], data: bytes) -> M:
 
 def status_of(error: HeadgateError) -> pb.Status:
     """The status that says an error."""
-    if isinstance(error, ProtocolError):
-        return pb.Status(code=int(error.code), message=error.reason)
-    code = next(status for kind, status in _STATUSES if isinstance(error, kind))
-    return pb.Status(code=code, message=str(error))
+    message = error.reason if isinstance(error, ProtocolError) else str(error)
+    return pb.Status(code=status_code(error), message=message)
 
 
 def full_name(resource: pb.Resource) -> str:

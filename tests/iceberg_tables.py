@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headgate.derived.columns import COLUMN_FILES, column_files, declare_columns
 from headgate.log import Stream, stream_folder
-from headgate.tables.iceberg import CatalogPlace, PublishReport, publish_table
+from headgate.tables.iceberg import CatalogLocation, PublishReport, publish_table
 from match_indexes import Write, create
 
 COLUMNS = "region string, price bigint"
@@ -34,25 +34,25 @@ def build(stream: Stream) -> None:
         assert not report.trouble
 
 
-def publish(stream: Stream, place: CatalogPlace, *, now_ms: int = 0, **more: Any) -> PublishReport:
+def publish(stream: Stream, place: CatalogLocation, *, now_ms: int = 0, **more: Any) -> PublishReport:
     """One pass, at a time when no snapshot is old."""
     return publish_table(stream, place, now_ms=now_ms, **more)
 
 
-def rows(place: CatalogPlace) -> pa.Table:
+def rows(place: CatalogLocation) -> pa.Table:
     """The table's rows in the order of offsets."""
     with place.opened() as catalog:
         return catalog.load_table(NAME).scan().to_arrow().sort_by("offset")
 
 
-def summaries(place: CatalogPlace) -> list[dict[str, str]]:
+def summaries(place: CatalogLocation) -> list[dict[str, str]]:
     """What the snapshots say, oldest first."""
     with place.opened() as catalog:
         found = catalog.load_table(NAME).metadata.snapshots
         return [{"operation": each.summary.operation.value, **each.summary.additional_properties} for each in found]
 
 
-def assert_has(place: CatalogPlace, stream: Stream) -> None:
+def assert_has(place: CatalogLocation, stream: Stream) -> None:
     """Each row of the column files once, and each offset in one snapshot."""
     expected = pa.concat_tables(
         [file.read([name for name in file.schema.names if name != "entry"]) for file in column_files(stream)]

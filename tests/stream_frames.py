@@ -44,7 +44,7 @@ _STRATEGIES: dict[object, st.SearchStrategy[Any]] = {
     wire.Versions: st.lists(st.tuples(U16, U16, U16), max_size=3).map(tuple),
     wire.Statistics: st.lists(st.tuples(TEXTS, st.integers(-(2**63), 2**63 - 1)), max_size=3).map(tuple),
     wire.Brokers: st.lists(st.tuples(U16, TEXTS, U32), max_size=2).map(tuple),
-    wire.StreamPlaces: st.lists(st.tuples(TEXTS, U16, U16, st.lists(U16, max_size=2).map(tuple)), max_size=2).map(
+    wire.StreamReferences: st.lists(st.tuples(TEXTS, U16, U16, st.lists(U16, max_size=2).map(tuple)), max_size=2).map(
         tuple
     ),
 }

@@ -36,7 +36,7 @@ from headgate.log.inspection import Damage
 from headgate.message import Message
 from headgate.scan import ScanRequest, count_matches, resolve_range
 from headgate.server.listings import offset_rows, stream_rows, user_rows
-from headgate.server.topics.message_topics import all_places, group_row, message_topic_rows
+from headgate.server.topics.message_topics import all_group_rows, group_row, message_topic_rows
 from headgate.server.topics.rows import history_rows, rule_rows, subscription_rows, topic_rows
 from headgate.topic import (
     QUEUE_SUBSCRIPTION,
@@ -329,7 +329,7 @@ class RootLab(Lab):
         return history_rows(self.broker.topics.get(topic).history)
 
     async def _places(self) -> Answer:
-        places = await all_places(self.broker)
+        places = await all_group_rows(self.broker)
         return [_row(group_row(self.broker, "billing", places)), *map(_row, places.of("billing"))]
 
     def _deferred(self, topic: str, name: str) -> Answer:

@@ -13,7 +13,7 @@ from headgate.log import Stream, StreamArguments
 from headgate.scan import OffsetRange
 from headgate.spark import stream_schema
 from headgate.spark.options import SourceOptions
-from headgate.spark.planning import FolderPlace, batch_ranges, chunk_end, find_streams
+from headgate.spark.planning import FolderLocation, batch_ranges, chunk_end, find_streams
 from headgate.spark.source import BatchReader, StreamReader
 
 from .conftest import NOW_MS, order, subject_values, write_stream
@@ -26,7 +26,7 @@ def options(root: Path, stream: str, **more: str) -> SourceOptions:
 def partitions_of(chosen: SourceOptions, ranges: dict[str, OffsetRange] | None = None) -> list[list[int]]:
     """First offsets of the chunks of each partition."""
     streams = find_streams(chosen)
-    planned = FolderPlace(chosen).partitions(
+    planned = FolderLocation(chosen).partitions(
         streams,
         ranges or batch_ranges(chosen, streams, now_ms=NOW_MS),
         now_ms=NOW_MS,

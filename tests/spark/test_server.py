@@ -30,7 +30,7 @@ from headgate.spark import counters, stream_schema
 from headgate.spark.options import SinkOptions, SourceOptions
 from headgate.spark.planning import StreamReplacedWarning
 from headgate.spark.reader import record_batches
-from headgate.spark.server_planning import ServerPartition, ServerPlace, ServerStream
+from headgate.spark.server_planning import ServerLocation, ServerPartition, ServerStream
 from headgate.spark.server_staging import Decision, MessageFile, decide
 from headgate.spark.sink import sink_for
 from headgate.spark.source import BatchReader, HeadgateSource, PushdownReader, StreamReader
@@ -206,7 +206,7 @@ def test_offsets_are_shared_out_among_tasks(
     ranges: dict[str, tuple[int, int]], partitions: int | None, expected: list[list[tuple[str, int, int]]]
 ) -> None:
     given = {} if partitions is None else {"partitions": str(partitions)}
-    planned = ServerPlace(options_of("here", **given)).partitions(
+    planned = ServerLocation(options_of("here", **given)).partitions(
         dict.fromkeys(ranges, _Whole()),
         {name: OffsetRange(*within) for name, within in ranges.items()},
         now_ms=0,

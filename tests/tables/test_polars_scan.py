@@ -23,7 +23,7 @@ from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.arrow import declared_columns
 from headgate.polars import scan
 from headgate.polars.predicates import Between, Needed, needed_by
-from headgate.polars.source import _Source
+from headgate.polars.source import _Scan
 from headgate.server.stream import StreamHandler
 from log_streams import quick_folder
 from server.running import running_server
@@ -196,7 +196,7 @@ def stream() -> Iterator[Stream]:
 def read_by(stream: Stream, query: polars.Expr, given_filter: str | None = None) -> tuple[int, int]:
     """How many messages are evaluated, and how many are decoded for the predicate."""
     table = headgate.read(stream.path, columns=COLUMNS)
-    source = _Source(
+    source = _Scan(
         stream.path,
         table,
         COLUMNS,

@@ -18,7 +18,7 @@ from headgate.derived.columns import COLUMN_FILES, build, column_files, declare_
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.tables import write_table
-from headgate.tables.iceberg import CatalogPlace, publish_table
+from headgate.tables.iceberg import CatalogLocation, publish_table
 
 COLUMNS = ("price", "weight", "plain")
 DECLARED = "price double, weight float, plain double"
@@ -96,7 +96,7 @@ def test_column_files(stream: Stream) -> None:
 
 def test_iceberg_tables(stream: Stream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
-    place = CatalogPlace(tmp_path / "root")
+    place = CatalogLocation(tmp_path / "root")
     publish_table(stream, place, now_ms=0)
     with place.opened() as catalog:
         table = catalog.load_table(("headgate", "sales"))

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from headgate.cli.options import AsJson
 from headgate.cli.output import write_rows
-from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.cli.units import shown_reading
 from headgate.errors import ResourceNotFoundError, did_you_mean
 
@@ -42,7 +42,7 @@ _LAGGING = ("stream", "name", "tag", "stored_offset", "next_offset", "lag", "fil
 
 
 @commands.command
-def ls(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
+def ls(stream: StreamName = None, /, *, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
     """List consumers: of a server those that are connected, with the filter in force of each, and what it has cost.
 
     That is how many messages were examined, by evaluating them or by a match index, how many matched, and the processor
@@ -50,11 +50,13 @@ def ls(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place = 
 
     Of a folder: the names under which consumers stored an offset.
     """
-    if not place.is_server:
-        rows = [{key: row[key] for key in ("stream", "name", "stored_offset")} for row in _stored(place.root, stream)]
-        write_rows(rows, as_json=as_json, nothing=f"no consumer stored an offset under {place.root}")
+    if not location.is_server:
+        rows = [
+            {key: row[key] for key in ("stream", "name", "stored_offset")} for row in _stored(location.root, stream)
+        ]
+        write_rows(rows, as_json=as_json, nothing=f"no consumer stored an offset under {location.root}")
         return 0
-    management = place.management()
+    management = location.management()
     _check_there(management, stream)
     connected = _of_stream(management.consumers(), stream)
     shown = [
@@ -65,16 +67,16 @@ def ls(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place = 
 
 
 @commands.command
-def lag(stream: StreamName = None, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
+def lag(stream: StreamName = None, /, *, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
     """Show how many messages lie between consumers and the end of their streams.
 
     For stored offsets, and with a server also for connected consumers: those have a tag, and no stored offset. Of them
     the filtered lag is known, too: about how many of these messages their filters will let through.
     """
-    if not place.is_server:
-        rows = list(_stored(place.root, stream))
+    if not location.is_server:
+        rows = list(_stored(location.root, stream))
     else:
-        management = place.management()
+        management = location.management()
         _check_there(management, stream)
         rows = _of_stream([*management.offsets(), *management.consumers()], stream)
     lines = [{key: row.get(key) for key in _LAGGING} for row in rows]

@@ -18,7 +18,7 @@ from headgate.cli.options import (
     places_of,
 )
 from headgate.cli.output import shown_progress, write_note
-from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.cli.units import counted
 from headgate.clock import now_ms
 from headgate.errors import ConfigError
@@ -46,7 +46,7 @@ def export(
     match_unfiltered: MatchUnfiltered = False,
     start: Start = "first",
     until: Until = None,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Write the messages of a stream that pass the filters to a Parquet, Arrow, CSV or JSON file, in stream order."""
     from headgate.client import ServerAddress
@@ -56,8 +56,8 @@ def export(
         raise ConfigError("--dialect is the language of --filter, which is missing")
     begin, end = places_of(start, until, now_ms=now_ms())
     address = None
-    if place.server is not None:
-        address = ServerAddress.parse(place.server, user=place.user, password=place.password)
+    if location.server is not None:
+        address = ServerAddress.parse(location.server, user=location.user, password=location.password)
     table = read(
         stream,
         columns=columns,
@@ -67,7 +67,7 @@ def export(
         match_unfiltered=match_unfiltered,
         start=begin,
         stop=end,
-        root=place.root,
+        root=location.root,
         server=address,
     )
     with shown_progress("message", total=None) as progress:

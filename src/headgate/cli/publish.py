@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from headgate.cli.options import LockTimeout, StreamText
 from headgate.cli.output import shown_progress, write_note
-from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.cli.units import counted, shown_count
 from headgate.clock import now_ms, patient
 from headgate.errors import ConfigError, DataError, ResourceNotFoundError, StreamNotFoundError
@@ -67,7 +67,7 @@ def publish(
         _Compression, Parameter(help="Codec of sub-batches. RabbitMQ's AMQP consumers do not see compressed messages.")
     ] = "none",
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Publish messages, one JSON object per line, or one row of a table.
 
@@ -81,19 +81,19 @@ def publish(
         # Before the stream: a missing file has to be the only error, without a count of published messages.
         source = opened.enter_context(_source(file, mapping))
         target: _FolderTarget | _ServerTarget
-        if not place.is_server:
+        if not location.is_server:
             from headgate.log import Writer, resolve_stream
 
             try:
-                found = resolve_stream(stream, place.root)
+                found = resolve_stream(stream, location.root)
             except StreamNotFoundError as error:
                 raise StreamNotFoundError(
-                    f"{error.reason}; headgate stream create --root {place.root} {stream} makes it", path=error.path
+                    f"{error.reason}; headgate stream create --root {location.root} {stream} makes it", path=error.path
                 ) from error
             writer = Writer.open(found, now_ms=now_ms(), wait=patient(lock_timeout))
             target = _FolderTarget(opened.enter_context(writer), publisher, compression)
         else:
-            client = opened.enter_context(place.client())
+            client = opened.enter_context(location.client())
             try:
                 target = opened.enter_context(_ServerTarget(client, stream, publisher, compression))
             except ResourceNotFoundError as error:

@@ -39,7 +39,7 @@ _WAIT_S = 1.0
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where a command works: in the folder `root`, or at a server. The options of every command that can do both."""
 
     root: Root = DEFAULT_ROOT
@@ -125,10 +125,10 @@ class Place:
         return None if url is None else Management.of(url, user=self.user, password=self.password)
 
 
-DEFAULT_PLACE = Place()
+DEFAULT_LOCATION = Location()
 
 
-def create_stream(client: Client, name: str, arguments: dict[str, object], place: Place) -> None:
+def create_stream(client: Client, name: str, arguments: dict[str, object], location: Location) -> None:
     """Make a stream; ResourceExistsError for an existing one, with the arguments that differ."""
     try:
         is_made = client.create_stream(name, arguments)
@@ -136,7 +136,7 @@ def create_stream(client: Client, name: str, arguments: dict[str, object], place
         # The protocol has a code and no reason; the list of streams has the arguments.
         there: dict[str, object] = {}
         with contextlib.suppress(BrokerError, ConnectionLostError):
-            there = place.management().stream(name)["arguments"]
+            there = location.management().stream(name)["arguments"]
         different = [key for key in {**arguments, **there} if str(arguments.get(key)) != str(there.get(key))]
         if not there or not different:
             raise
@@ -151,18 +151,20 @@ def create_stream(client: Client, name: str, arguments: dict[str, object], place
         raise ResourceExistsError("a stream of that name is there already", subject=name)
 
 
-def change_stream(place: Place, stream: str, changes: dict[str, object], *, lock_timeout_s: float) -> dict[str, object]:
+def change_stream(
+    location: Location, stream: str, changes: dict[str, object], *, lock_timeout_s: float
+) -> dict[str, object]:
     """Give a stream other limits, at the server, at the one that has the root, or in its files; gives its arguments."""
-    if place.is_server:
-        return place.management().change_stream(stream, changes)
+    if location.is_server:
+        return location.management().change_stream(stream, changes)
     from headgate.broker import arguments_of, changed_arguments
     from headgate.log import Writer, resolve_stream, root_of
 
-    found = resolve_stream(stream, place.root)
+    found = resolve_stream(stream, location.root)
     held = _locked(root_of(found.path), patient(lock_timeout_s))
     if isinstance(held, StreamLockedError):
         root = root_of(found.path)
-        with _asking_server(replace(place, root=root), _served(root), held) as management:
+        with _asking_server(replace(location, root=root), _served(root), held) as management:
             return management.change_stream(found.name, changes)
     with held, Writer.open(found, now_ms=now_ms(), wait=patient(lock_timeout_s)) as writer:
         declaration, arguments = changed_arguments(writer.settings, changes)
@@ -172,14 +174,14 @@ def change_stream(place: Place, stream: str, changes: dict[str, object], *, lock
         return arguments_of(writer.settings)
 
 
-def listed_streams(client: Client, place: Place) -> tuple[list[dict[str, object]], list[str]]:
+def listed_streams(client: Client, location: Location) -> tuple[list[dict[str, object]], list[str]]:
     """A row per stream of a Headgate, and the errors of streams that it cannot open.
 
     If its HTTP listener is not reached: the facts from the stream protocol.
     """
     names = client.streams()
     try:
-        told = place.management().streams()
+        told = location.management().streams()
     except (UnsupportedError, ConnectionLostError) as error:
         write_note(f"headgate: only what the stream protocol says of the streams: {error}")
         return [_columns(stream_facts(client, name)) for name in names], []
@@ -191,17 +193,17 @@ def _columns(facts: dict[str, object], *more: str) -> dict[str, object]:
     return {column: facts[column] for column in ("name", "first_offset", "next_offset", "messages", *more)}
 
 
-def delete_at_server(place: Place, name: str, *, force: bool) -> None:
+def delete_at_server(location: Location, name: str, *, force: bool) -> None:
     """Delete a stream. Raises PreconditionFailedError that names its clients, unless `force`.
 
     A server other than Headgate cannot be asked for clients: it deletes the stream and tells them.
     """
-    with place.client() as client:
+    with location.client() as client:
         if not client.is_headgate or not client.has_stream(name):
             client.delete_stream(name)
             return
         try:
-            _delete(place.management(), name, force=force)
+            _delete(location.management(), name, force=force)
         except UnsupportedError as error:
             if not force:
                 raise UnsupportedError(
@@ -211,13 +213,13 @@ def delete_at_server(place: Place, name: str, *, force: bool) -> None:
             client.delete_stream(name)
 
 
-def delete_where_served(place: Place, root: Path, name: str, locked: StreamLockedError, *, force: bool) -> None:
+def delete_where_served(location: Location, root: Path, name: str, locked: StreamLockedError, *, force: bool) -> None:
     """Delete a stream of a root that a server of this machine holds, by asking it.
 
     Raises PreconditionFailedError as `delete_at_server`, StreamLockedError where the server cannot be asked.
     """
     there = f"delete the stream there: headgate stream rm --server ADDRESS {name}"
-    with _asking_server(replace(place, root=root), _served(root), locked, advice=there) as management:
+    with _asking_server(replace(location, root=root), _served(root), locked, advice=there) as management:
         _delete(management, name, force=force)
 
 
@@ -248,7 +250,7 @@ def _served(root: Path) -> str | None:
 
 @contextlib.contextmanager
 def _asking_server(
-    place: Place, url: str | None, locked: StreamLockedError, *, advice: str = "use --server ADDRESS"
+    location: Location, url: str | None, locked: StreamLockedError, *, advice: str = "use --server ADDRESS"
 ) -> Iterator[Management]:
     """The management of the server that has a root, for a block; errors that say so where it cannot be asked.
 
@@ -261,15 +263,15 @@ def _asking_server(
     if url is None:
         raise StreamLockedError(
             f"the root is in use, by {holder}: a command that has not ended, or a server; if it is a server, {advice}",
-            path=place.root,
+            path=location.root,
         ) from locked
     try:
-        yield Management.of(url, user=place.user, password=place.password)
+        yield Management.of(url, user=location.user, password=location.password)
     except (AuthenticationError, AccessRefusedError, ConnectionLostError) as error:
         raise StreamLockedError(
             f"the root is served, by {holder}, at {url}, which was asked: {error}; give --user and --password of a "
             f"user who may, or {advice}",
-            path=place.root,
+            path=location.root,
         ) from error
 
 
@@ -302,7 +304,7 @@ def stream_facts(client: Client, name: str) -> dict[str, object]:
     }
 
 
-def stream_details(client: Client, name: str, place: Place) -> dict[str, object]:
+def stream_details(client: Client, name: str, location: Location) -> dict[str, object]:
     """All facts that a server gives about a stream, named as `stream info` names them on files.
 
     A Headgate reads them from the files, for its HTTP listener. Without it: the facts from the stream protocol, and the
@@ -314,7 +316,7 @@ def stream_details(client: Client, name: str, place: Place) -> dict[str, object]
     facts = stream_facts(client, name)
     if client.is_headgate:
         try:
-            told = place.management().stream(name)
+            told = location.management().stream(name)
         except (UnsupportedError, ConnectionLostError) as error:
             write_note(f"headgate: only what the stream protocol says of the stream: {error}")
         else:

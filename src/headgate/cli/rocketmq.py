@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from headgate.cli.options import AsJson, LockTimeout, TopicName, naming_settings
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows
-from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.cli.units import duration_ms, shown_reading, shown_size
 from headgate.errors import ConfigError
 
@@ -50,10 +50,10 @@ def create_topic(
     *,
     options: TopicOptions = _NO_TOPIC_OPTIONS,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Make a topic, of four queues unless --queues or the server say otherwise."""
-    with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         asked.create_topic(topic, **options.given())
     write_line(topic)
     return 0
@@ -66,20 +66,22 @@ def change_topic(
     *,
     options: TopicOptions = _NO_TOPIC_OPTIONS,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Give a topic more queues, or let it accept other kinds of messages."""
     if options == _NO_TOPIC_OPTIONS:
         raise ConfigError("found nothing to change: give --queues or --accepts")
-    with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         asked.change_topic(topic, **options.given())
     return 0
 
 
 @topics.command(name="ls")
-def list_topics(*, as_json: AsJson = False, lock_timeout: LockTimeout = 5.0, place: Place = DEFAULT_PLACE) -> int:
+def list_topics(
+    *, as_json: AsJson = False, lock_timeout: LockTimeout = 5.0, location: Location = DEFAULT_LOCATION
+) -> int:
     """List topics, with their queues and what is in them."""
-    with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         return _write(
             asked.topics(), as_json=as_json, nothing="no topics; make one with: headgate rocketmq topic create"
         )
@@ -87,10 +89,15 @@ def list_topics(*, as_json: AsJson = False, lock_timeout: LockTimeout = 5.0, pla
 
 @topics.command(name="show")
 def show_topic(
-    topic: TopicName, /, *, as_json: AsJson = False, lock_timeout: LockTimeout = 5.0, place: Place = DEFAULT_PLACE
+    topic: TopicName,
+    /,
+    *,
+    as_json: AsJson = False,
+    lock_timeout: LockTimeout = 5.0,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Show a topic with its queues, and the places of consumer groups in them."""
-    with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         found = asked.topic(topic)
     if as_json:
         write_json(found)
@@ -103,9 +110,9 @@ def show_topic(
 
 
 @topics.command(name="rm")
-def remove_topic(topic: TopicName, /, *, lock_timeout: LockTimeout = 5.0, place: Place = DEFAULT_PLACE) -> int:
+def remove_topic(topic: TopicName, /, *, lock_timeout: LockTimeout = 5.0, location: Location = DEFAULT_LOCATION) -> int:
     """Delete a topic with all of its queues and messages; who publishes and consumes is told."""
-    with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         asked.remove_topic(topic)
     return 0
 
@@ -157,10 +164,10 @@ def create_group(
     *,
     options: GroupOptions = _NO_GROUP_OPTIONS,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Declare a consumer group; what is not given is as in RocketMQ."""
-    with naming_settings(_OPTION_OF), place.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with naming_settings(_OPTION_OF), location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         asked.create_group(group, options.given())
     write_line(group)
     return 0
@@ -173,13 +180,13 @@ def change_group(
     *,
     options: GroupOptions = _NO_GROUP_OPTIONS,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Change what is given of a consumer group; all else stays."""
     given = options.given()
     if not given:
         raise ConfigError("found nothing to change: give at least one option of rocketmq group create")
-    with naming_settings(_OPTION_OF), place.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with naming_settings(_OPTION_OF), location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         asked.change_group(group, given)
     return 0
 
@@ -193,10 +200,10 @@ def reset_group(
     to: Annotated[str, Parameter(help="first, next, an offset, an interval (10m) or an ISO time.")],
     queue: Annotated[int | None, Parameter(help="Only in this queue.")] = None,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Let a consumer group go on elsewhere in a topic, whatever it settled; its members receive from there."""
-    with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         places = asked.reset_group(group, topic, to=to, queue=queue)["places"]
     for each in places:
         if each["topic"] == topic and queue in (None, each["queue"]):
@@ -205,9 +212,11 @@ def reset_group(
 
 
 @groups.command(name="ls")
-def list_groups(*, as_json: AsJson = False, lock_timeout: LockTimeout = 5.0, place: Place = DEFAULT_PLACE) -> int:
+def list_groups(
+    *, as_json: AsJson = False, lock_timeout: LockTimeout = 5.0, location: Location = DEFAULT_LOCATION
+) -> int:
     """List consumer groups with their settings, and what they have not settled."""
-    with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         rows = asked.groups()
     told = rows if as_json else [_with_cost(row) for row in rows]
     return _write(told, as_json=as_json, nothing="no consumer groups; the first use of one declares it")
@@ -215,10 +224,15 @@ def list_groups(*, as_json: AsJson = False, lock_timeout: LockTimeout = 5.0, pla
 
 @groups.command(name="show")
 def show_group(
-    group: GroupName, /, *, as_json: AsJson = False, lock_timeout: LockTimeout = 5.0, place: Place = DEFAULT_PLACE
+    group: GroupName,
+    /,
+    *,
+    as_json: AsJson = False,
+    lock_timeout: LockTimeout = 5.0,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Show a consumer group, with its place in each queue."""
-    with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         found = asked.group(group)
     if as_json:
         write_json(found)
@@ -230,9 +244,9 @@ def show_group(
 
 
 @groups.command(name="rm")
-def remove_group(group: GroupName, /, *, lock_timeout: LockTimeout = 5.0, place: Place = DEFAULT_PLACE) -> int:
+def remove_group(group: GroupName, /, *, lock_timeout: LockTimeout = 5.0, location: Location = DEFAULT_LOCATION) -> int:
     """Forget a consumer group, and its places in all queues; its dead letters stay."""
-    with place.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         asked.remove_group(group)
     return 0
 
@@ -261,8 +275,8 @@ def _with_cost(group: dict[str, Any]) -> dict[str, Any]:
     return {**facts, **shown_reading(group["reading"])}
 
 
-def _counted(place: dict[str, Any]) -> dict[str, Any]:
-    return {**place, **place["counters"], **shown_reading(place["reading"])}
+def _counted(location: dict[str, Any]) -> dict[str, Any]:
+    return {**location, **location["counters"], **shown_reading(location["reading"])}
 
 
 def _names(text: str | None) -> list[str] | None:

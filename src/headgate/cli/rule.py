@@ -19,7 +19,7 @@ from headgate.cli.options import (
     parameters_of,
 )
 from headgate.cli.output import json_cell, write_facts, write_json, write_line, write_rows, write_table
-from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.cli.rule_explain import explain
 from headgate.cli.rule_test import rule_test
 from headgate.cli.topic import told
@@ -115,13 +115,13 @@ def add(
     trying: DryRunOptions = _NO_DRY_RUN,
     as_json: AsJson = False,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Add a rule; it decides the messages that are published from then on."""
     rule = options.written(name)
     if trying.dry_run:
-        return _try(place, topic, subscription, rule, trying, as_json=as_json)
-    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        return _try(location, topic, subscription, rule, trying, as_json=as_json)
+    with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         return told(topics.add_rule(topic, subscription, rule))
 
 
@@ -136,13 +136,13 @@ def replace(
     trying: DryRunOptions = _NO_DRY_RUN,
     as_json: AsJson = False,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Replace filter and action of a rule; each message meets the old rule or the new one, none both."""
     rule = options.written(name)
     if trying.dry_run:
-        return _try(place, topic, subscription, rule, trying, as_json=as_json)
-    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        return _try(location, topic, subscription, rule, trying, as_json=as_json)
+    with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         return told(topics.replace_rule(topic, subscription, rule))
 
 
@@ -154,26 +154,31 @@ def rm(
     /,
     *,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Remove a rule."""
-    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+    with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         return told(topics.remove_rule(topic, subscription, name), is_gone=True)
 
 
 @commands.command
 def ls(
-    topic: TopicName, subscription: SubscriptionName, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE
+    topic: TopicName,
+    subscription: SubscriptionName,
+    /,
+    *,
+    as_json: AsJson = False,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """List the rules of a subscription in order of creation; a server, also one that has the root, says what each did.
 
     Since the server opened the topic: for how many messages the filter was true (`matched`) or could not be evaluated
     (`errors`), for how many matches the action failed, and why a message failed last, with its offset.
     """
-    found = _rules(place, topic, subscription)
+    found = _rules(location, topic, subscription)
     rows = [_row(rule) if as_json else _facts(rule) for rule in found]
     nothing = f"no rules: the subscription gets nothing; add one with: headgate rule add {topic} {subscription} NAME"
-    counts = (*_COUNTS, _LAST_FAILURE) if place.is_server or (rows and "matched" in rows[0]) else ()
+    counts = (*_COUNTS, _LAST_FAILURE) if location.is_server or (rows and "matched" in rows[0]) else ()
     columns = ("name", "number", "in_force_from", *counts, "filter", "action")
     write_rows(rows, columns, as_json=as_json, nothing=nothing)
     return 0
@@ -187,13 +192,13 @@ def show(
     /,
     *,
     as_json: AsJson = False,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Show one rule."""
     from headgate.errors import RuleNotFoundError
     from headgate.topic import folded
 
-    rules = _rules(place, topic, subscription)
+    rules = _rules(location, topic, subscription)
     found = [rule for rule in rules if folded(rule["name"]) == folded(name)]
     if not found:
         near = did_you_mean(name, (rule["name"] for rule in rules))
@@ -220,10 +225,10 @@ def history(
     ] = None,
     as_json: AsJson = False,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Show every version of every rule, with the offsets of the messages that it decides."""
-    versions = _versions(place, topic, subscription, prune_below, lock_timeout)
+    versions = _versions(location, topic, subscription, prune_below, lock_timeout)
     if as_json:
         for version in versions:
             write_json({"subscription": version["subscription"], **_row(version)})
@@ -245,36 +250,36 @@ def history(
     return 0
 
 
-def _rules(place: Place, topic: str, subscription: str) -> list[dict[str, Any]]:
+def _rules(location: Location, topic: str, subscription: str) -> list[dict[str, Any]]:
     """The rules of a subscription, each as a server tells it; a server that has the root counts, files do not."""
-    server = place.management() if place.is_server else place.serving()
+    server = location.management() if location.is_server else location.serving()
     if server is not None:
         try:
             rules: list[dict[str, Any]] = server.topics.subscription(topic, subscription)["rules"]
         except (AuthenticationError, AccessRefusedError, ConnectionLostError):
-            if place.is_server:
+            if location.is_server:
                 raise
         else:
             return rules
     from headgate.topic import RuleHistory, topic_stream
 
-    return [_version(each) for each in RuleHistory.load(topic_stream(place.root, topic)).rules(subscription)]
+    return [_version(each) for each in RuleHistory.load(topic_stream(location.root, topic)).rules(subscription)]
 
 
 def _versions(
-    place: Place, topic: str, subscription: str | None, prune_below: int | None, lock_timeout: float
+    location: Location, topic: str, subscription: str | None, prune_below: int | None, lock_timeout: float
 ) -> list[dict[str, Any]]:
     """All versions, of one subscription if it is named, each as a server tells it."""
     from headgate.topic import RuleHistory, TopicEditor, folded, topic_stream
 
-    if place.is_server:
+    if location.is_server:
         if prune_below is not None:
             raise ConfigError("--prune-below: found it with --server; it works on the files of a root")
-        versions = place.management().topics.history(topic)
+        versions = location.management().topics.history(topic)
         return [
             each for each in versions if subscription is None or folded(each["subscription"]) == folded(subscription)
         ]
-    stream = topic_stream(place.root, topic)
+    stream = topic_stream(location.root, topic)
     if prune_below is not None:
         with TopicEditor.open(stream, now_ms=now_ms(), wait=patient(lock_timeout)) as editor:
             editor.prune(prune_below)
@@ -318,17 +323,17 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _try(
-    place: Place, topic: str, subscription: str, rule: dict[str, Any], trying: DryRunOptions, *, as_json: bool
+    location: Location, topic: str, subscription: str, rule: dict[str, Any], trying: DryRunOptions, *, as_json: bool
 ) -> int:
     """Show the effect that a rule would have; on files this needs no lock."""
-    if place.is_server:
-        topics = place.management().topics
+    if location.is_server:
+        topics = location.management().topics
         found = topics.dry_run(topic, subscription, rule, last=trying.last, samples=trying.samples)
     else:
         from headgate.topic import Rule, RuleDefinition, RuleHistory, topic_stream
         from headgate.topic.trial import dry_run
 
-        stream = topic_stream(place.root, topic)
+        stream = topic_stream(location.root, topic)
         history = RuleHistory.load(stream)
         found = dry_run(
             stream,

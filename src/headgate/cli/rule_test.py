@@ -83,22 +83,22 @@ def rule_test(
 
     if rule is None and dialect is not None:
         raise ConfigError("--dialect is the language of --rule, which is missing")
-    place = _Place.of(rules, topic, root)
+    location = _RuleLocation.of(rules, topic, root)
     if rule is not None:
-        if at is not None or place.is_file:
+        if at is not None or location.is_file:
             raise ConfigError(f"--rule and {'--at' if at is not None else 'a pipeline file'}: found both, expected one")
         tried = _topic_of(rule, dialect)
     else:
-        tried = place.topic_at(at)
+        tried = location.topic_at(at)
     now = now_ms()
     begin, _ = places_of(start, until, now_ms=now)
-    messages = _stream(stream or (place.name if place.topic is None else place.topic.name), place.root)
+    messages = _stream(stream or (location.name if location.topic is None else location.topic.name), location.root)
     with naming_option("--from"):
         check_start(messages, begin, now_ms=now)
     request = TrialRequest(
         tried,
         messages.name,
-        against=None if against is None else _other(against, place, topic, root),
+        against=None if against is None else _other(against, location, topic, root),
         as_of_ms=None if as_of is None else time_ms(as_of),
         samples=samples,
         clauses=clauses,
@@ -117,7 +117,7 @@ def rule_test(
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _RuleLocation:
     """The place of rules: a pipeline file (`topic` is its entry of the topic, if it has rules), or a topic on disk."""
 
     name: str
@@ -126,13 +126,13 @@ class _Place:
     topic: Topic | None
 
     @staticmethod
-    def of(text: str, topic: str | None, root: Path | None) -> _Place:
+    def of(text: str, topic: str | None, root: Path | None) -> _RuleLocation:
         from headgate.tables import default_root
 
         if not _is_file(text):
             if topic is not None:
                 raise ConfigError("--topic chooses a topic of a pipeline file, and none is given")
-            return _Place(text, root or default_root(), False, None)
+            return _RuleLocation(text, root or default_root(), False, None)
         from headgate.spark.pipeline import load
 
         try:
@@ -149,7 +149,7 @@ class _Place:
                 else f"{text}: found no topic {topic!r}; its topics are {found}"
             )
         (routed,) = (each for each in pipeline.topics if each.name == wanted)
-        return _Place(routed.name, root or pipeline.root, True, routed.topic)
+        return _RuleLocation(routed.name, root or pipeline.root, True, routed.topic)
 
     def topic_at(self, offset: int | None) -> Topic:
         """The rules; from the history on disk if the file has none. Raises ConfigError where there is nothing."""
@@ -166,13 +166,13 @@ class _Place:
         return found
 
 
-def _other(text: str, place: _Place, topic: str | None, root: Path | None) -> Topic:
+def _other(text: str, location: _RuleLocation, topic: str | None, root: Path | None) -> Topic:
     """The rules of `--against`."""
     name, at, offset = text.rpartition("@")
     if at and offset.isdecimal():
-        return _Place.of(name or place.name, None, place.root).topic_at(int(offset))
+        return _RuleLocation.of(name or location.name, None, location.root).topic_at(int(offset))
     is_file = _is_file(text)
-    return _Place.of(text, topic if is_file else None, root if is_file else place.root).topic_at(None)
+    return _RuleLocation.of(text, topic if is_file else None, root if is_file else location.root).topic_at(None)
 
 
 def _is_file(text: str) -> bool:

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from headgate.cli.options import LockTimeout
 from headgate.cli.output import write_line, write_note
-from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.errors import ConfigError
 
 commands = App(name="servicebus", help="Topics and queues for clients of Azure Service Bus.")
@@ -22,7 +22,7 @@ def import_(
     /,
     *,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Make the queues, topics, subscriptions and rules of an emulator's configuration.
 
@@ -35,7 +35,7 @@ def import_(
         declared = from_emulator(file.read_bytes())
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-    with place.topics(lock_timeout_s=lock_timeout) as topics:
+    with location.topics(lock_timeout_s=lock_timeout) as topics:
         there = [EntityDeclaration.of(row).name for row in topics.entities()]
         for each in in_steps(declared, there):
             topics.declare_entity(each.name, msgspec.to_builtins(each))
@@ -46,14 +46,14 @@ def import_(
 
 
 @commands.command
-def export(*, lock_timeout: LockTimeout = 5.0, place: Place = DEFAULT_PLACE) -> int:
+def export(*, lock_timeout: LockTimeout = 5.0, location: Location = DEFAULT_LOCATION) -> int:
     """Write all topics and queues as a configuration of the Service Bus emulator.
 
     Refused where that has no words for a rule. Authorization rules and backoffs are left out.
     """
     from headgate.broker import EntityDeclaration, to_emulator
 
-    with place.topics(lock_timeout_s=lock_timeout) as topics:
+    with location.topics(lock_timeout_s=lock_timeout) as topics:
         declared = [EntityDeclaration.of(row) for row in topics.entities()]
     write_line(msgspec.json.format(msgspec.json.encode(to_emulator(declared)), indent=2).decode())
     return 0

@@ -9,8 +9,8 @@ from cyclopts import App, Parameter, validators
 from headgate.cli.options import AsJson, LockTimeout, SegmentSize, StreamText, naming_option, naming_settings
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows, write_table
 from headgate.cli.remote import (
-    DEFAULT_PLACE,
-    Place,
+    DEFAULT_LOCATION,
+    Location,
     change_stream,
     create_stream,
     delete_at_server,
@@ -57,7 +57,7 @@ def create(
     drop_settled: Annotated[
         bool, Parameter(negative=(), help="Delete segments that no subscription needs any more.")
     ] = False,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Create an empty stream."""
     from headgate.log import (
@@ -87,7 +87,7 @@ def create(
     )
     with naming_settings(_OPTION_OF):
         arguments.check()
-    if place.is_server:
+    if location.is_server:
         given = {
             "stream-filter-size-bytes": filter_size,
             "stream-max-segment-size-bytes": segment_bytes,
@@ -98,12 +98,12 @@ def create(
             "headgate-filter-source": filter_source,
             "headgate-drop-settled": "true" if drop_settled else None,
         }
-        with place.client() as client:
-            create_stream(client, name, {key: value for key, value in given.items() if value is not None}, place)
+        with location.client() as client:
+            create_stream(client, name, {key: value for key, value in given.items() if value is not None}, location)
         write_line(name)
         return 0
     made = Stream.create(
-        stream_folder(place.root, name), name=name, now_ms=now_ms(), arguments=arguments, filter_source=filter_source
+        stream_folder(location.root, name), name=name, now_ms=now_ms(), arguments=arguments, filter_source=filter_source
     )
     write_line(str(made.path))
     return 0
@@ -127,7 +127,7 @@ def change(
     ] = None,
     drop_settled: Annotated[bool | None, Parameter(help="Delete segments that no subscription needs any more.")] = None,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Change how much of a stream is kept, and how large its segments are; what lies beyond is deleted at once.
 
@@ -154,7 +154,7 @@ def change(
         given["headgate-drop-settled"] = drop_settled
     if not given:
         raise ConfigError("found nothing to change: give --max-length, --max-age or another option")
-    arguments = change_stream(place, stream, given, lock_timeout_s=lock_timeout)
+    arguments = change_stream(location, stream, given, lock_timeout_s=lock_timeout)
     write_facts({name: arguments.get(name, "none") for name in given})
     return 0
 
@@ -171,18 +171,18 @@ _OPTION_OF = {
 
 
 @commands.command
-def ls(*, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
+def ls(*, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
     """List the streams under --root, or those of a Headgate server."""
-    if not place.is_server:
-        empty = _NO_STREAMS.format(f"under {place.root}", f"--root {place.root}")
+    if not location.is_server:
+        empty = _NO_STREAMS.format(f"under {location.root}", f"--root {location.root}")
         errors: list[LogError] = []
-        rows = _streams_of_folder(place.root, errors)
+        rows = _streams_of_folder(location.root, errors)
         write_rows(rows, as_json=as_json, nothing="" if errors else empty)
         for error in errors:
             write_note(f"headgate: {error}")
         return 1 if errors else 0
-    with place.client() as client:
-        rows, damaged = listed_streams(client, place)
+    with location.client() as client:
+        rows, damaged = listed_streams(client, location)
         address = client.address.place
     write_rows(rows, as_json=as_json, nothing=_NO_STREAMS.format(f"on {address}", f"--server {address}"))
     for found in damaged:
@@ -227,15 +227,15 @@ def rm(
             help="Also while clients of a Headgate server, who are told, or topics use it; also if damaged.",
         ),
     ] = False,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Delete a stream and everything in it. One that RabbitMQ wrote is left alone, and one that somebody writes.
 
     While a server serves --root, it is asked to, as --user with --password; it refuses while a client uses the stream.
     A stream that a topic forwards to stays, too.
     """
-    if place.is_server:
-        delete_at_server(place, stream, force=force)
+    if location.is_server:
+        delete_at_server(location, stream, force=force)
         return 0
     import shutil
 
@@ -243,12 +243,12 @@ def rm(
     from headgate.log import StreamLock, lock_root, root_of, set_aside
     from headgate.topic import topics_forwarding_to
 
-    folder, name = _to_delete(stream, place.root, force=force)
+    folder, name = _to_delete(stream, location.root, force=force)
     root = root_of(folder)
     try:
         held = lock_root(root, now_ms=now_ms())
     except StreamLockedError as error:
-        delete_where_served(place, root, name, error, force=force)
+        delete_where_served(location, root, name, error, force=force)
         return 0
     with held, StreamLock.acquire(folder, now_ms=now_ms()):
         if not force and (used_by := topics_forwarding_to(root, name)):
@@ -287,18 +287,18 @@ def _to_delete(stream: str, root: Path, *, force: bool) -> tuple[Path, str]:
 
 
 @commands.command
-def info(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
+def info(stream: StreamText, /, *, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
     """Show what a stream holds: offsets, times, sizes, how large its chunks are, publishers and stored offsets.
 
     Of a Headgate's stream the same and its arguments; of another server's, what the stream protocol says.
     """
-    if place.is_server:
-        with place.client() as client:
-            _write_info(stream_details(client, stream, place), as_json=as_json)
+    if location.is_server:
+        with location.client() as client:
+            _write_info(stream_details(client, stream, location), as_json=as_json)
         return 0
     from headgate.log import resolve_stream, stream_info
 
-    found = stream_info(resolve_stream(stream, place.root))
+    found = stream_info(resolve_stream(stream, location.root))
     facts: dict[str, object] = {
         "name": found.name,
         "path": str(found.path),
@@ -342,13 +342,13 @@ def adopt(
     *,
     name: Annotated[str | None, Parameter(help="Name of the stream; by default that of the folder.")] = None,
     max_segment_size: SegmentSize = None,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Take over a folder that RabbitMQ wrote: from then on it can be written to, and no broker may use it any more.
 
     For a Headgate server run it on that server's host, for the folder streams/NAME in its root; the server may run.
     """
-    if place.is_server:
+    if location.is_server:
         raise ConfigError(
             "--server: a folder is taken over where it lies; put it into the root of the server, as streams/NAME, and "
             "run `headgate stream adopt` there, without --server and HEADGATE_SERVER; a server that runs finds it"
@@ -356,7 +356,7 @@ def adopt(
     from headgate.log import Stream, resolve_stream
 
     adopted = Stream.adopt(
-        resolve_stream(stream, place.root).path,
+        resolve_stream(stream, location.root).path,
         now_ms=now_ms(),
         name=name,
         max_segment_size_bytes=None

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from headgate.cli.options import AsJson, StreamText
 from headgate.cli.output import write_json, write_line, write_note, write_table
-from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.cli.units import counted, shown_count, shown_size, shown_time
 from headgate.clock import now_ms
 from headgate.errors import ConfigError, LogError
@@ -44,7 +44,7 @@ def dump(
     *,
     crc: Annotated[bool, Parameter(help="Check the checksum of each chunk, which reads all data.")] = True,
     as_json: AsJson = False,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Show every chunk header as it is on disk, with the fill of its Bloom filter and the state of its checksum.
 
@@ -67,7 +67,7 @@ def dump(
             yield _dump_row(found)
 
     with contextlib.ExitStack() as opened:
-        shown = rows(_chunks_of(stream, place, opened, check_crc=crc))
+        shown = rows(_chunks_of(stream, location, opened, check_crc=crc))
         if as_json:
             for row in shown:
                 write_json(dict(zip(_DUMP_COLUMNS, row, strict=True)))
@@ -77,16 +77,16 @@ def dump(
 
 
 def _chunks_of(
-    stream: str, place: Place, opened: contextlib.ExitStack, *, check_crc: bool
+    stream: str, location: Location, opened: contextlib.ExitStack, *, check_crc: bool
 ) -> Iterator[ChunkDump | DeliveredChunk | Damage]:
     """The chunks of a stream in either place; `opened` gets the resources to close afterwards."""
-    if not place.is_server:
+    if not location.is_server:
         from headgate.log import dump_chunks, resolve_stream
 
-        return dump_chunks(resolve_stream(stream, place.root), check_crc=check_crc)
+        return dump_chunks(resolve_stream(stream, location.root), check_crc=check_crc)
     from headgate.client import delivered_chunks, extent
 
-    client = opened.enter_context(place.client())
+    client = opened.enter_context(location.client())
     chunks = delivered_chunks(client, stream, extent(client, stream), check_crc=check_crc)
     opened.callback(chunks.close)
     return chunks
@@ -125,7 +125,7 @@ def _dump_row(chunk: ChunkDump | DeliveredChunk) -> tuple[object, ...]:
     )
 
 
-def verify(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
+def verify(stream: StreamText, /, *, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
     """Check everything in a stream: checksums, index, entries, sub-batches, offsets without gaps, missing files.
 
     Bloom filters are checked where the segment is sealed, and where the stream declares its filter source.
@@ -134,14 +134,14 @@ def verify(stream: StreamText, /, *, as_json: AsJson = False, place: Place = DEF
     and that is said. Prints all that is wrong; exit status 1 if anything is. With --json, one object says what was
     checked and what is wrong.
     """
-    if place.is_server:
-        with place.client() as client:
+    if location.is_server:
+        with location.client() as client:
             return _verify_delivered(client, stream, as_json=as_json)
     from headgate.log import Damage, streams_beside, verify_stream
     from headgate.scan import declared_values
 
     checked = _Checked(stream, as_json)
-    resolved = _opened(stream, place)
+    resolved = _opened(stream, location)
     if isinstance(resolved, Damage):
         checked.damaged(resolved)
         return checked.end()
@@ -172,7 +172,7 @@ def repair(
         bool, Parameter(negative=(), help="Give up what is damaged, and only that: what lies behind can be read again.")
     ] = False,
     as_json: AsJson = False,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Make index files that are damaged or missing again from their segments, and the seals of segments.
 
@@ -184,7 +184,7 @@ def repair(
     """
     if cut and skip_damaged:
         raise ConfigError("--cut and --skip-damaged: give one of them; --skip-damaged gives up less")
-    if place.is_server:
+    if location.is_server:
         raise ConfigError(
             "--server: files are repaired where they lie; run `headgate stream repair` on the host of the server, with "
             "--root or the folder of the stream"
@@ -195,7 +195,7 @@ def repair(
     given_up: list[dict[str, object]] = []
     offered: list[dict[str, object]] = []
     damages: list[dict[str, object]] = []
-    resolved = _opened(stream, place)
+    resolved = _opened(stream, location)
     repairs: Iterable[Repaired] = (
         [resolved]
         if isinstance(resolved, Damage)
@@ -239,13 +239,13 @@ def _lost(found: GivenUp) -> dict[str, object]:
     }
 
 
-def _opened(stream: str, place: Place) -> Stream | Damage:
+def _opened(stream: str, location: Location) -> Stream | Damage:
     """A stream of this machine, or the damage of its settings."""
     from headgate.broker import is_damage
     from headgate.log import Damage, resolve_stream
 
     try:
-        return resolve_stream(stream, place.root)
+        return resolve_stream(stream, location.root)
     except LogError as error:
         if not is_damage(error):
             raise

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from headgate.cli.options import AsJson, LockTimeout, SubscriptionName, TopicName, json_of, naming_settings
 from headgate.cli.output import write_facts, write_json, write_note
-from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.cli.subscription_copies import peek, purge, receive, settle
 from headgate.cli.topic import rule_failures, shown, subscription_rows, told, write_subscriptions
 from headgate.cli.units import duration_ms
@@ -119,7 +119,7 @@ def create(
         bool, Parameter(negative=(), help="Without rules: it gets nothing until one is added.")
     ] = False,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Create a subscription; without --rule and --no-rules it gets every message, by the rule $Default."""
     from headgate.topic import RuleDefinition
@@ -131,7 +131,7 @@ def create(
         # Read here, so that the error names the option.
         rules = [RuleDefinition.of(json_of(text, "--rule")) for text in rule or ()]
         given["rules"] = [msgspec.to_builtins(each) for each in rules]
-    with naming_settings(_OPTION_OF), place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+    with naming_settings(_OPTION_OF), location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         return told(topics.create_subscription(topic, name, given))
 
 
@@ -143,13 +143,13 @@ def change(
     *,
     options: SubscriptionOptions = _NO_OPTIONS,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Change what is given of a subscription; all else stays, and its rules."""
     given = options.given()
     if not given:
         raise ConfigError("found nothing to change: give at least one option of subscription create")
-    with naming_settings(_OPTION_OF), place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+    with naming_settings(_OPTION_OF), location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         offset = topics.change_subscription(topic, name, given)
     if given.keys() == {"settings"}:
         write_note("in force for every copy")
@@ -167,7 +167,7 @@ def ls(
     ] = True,
     as_json: AsJson = False,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """List the subscriptions of a topic: how many copies are active, locked, …, and what they hold back.
 
@@ -175,10 +175,10 @@ def ls(
     """
     from headgate.topic import RuleHistory, topic_stream
 
-    if not counts and not place.is_server:
-        rows = subscription_rows(RuleHistory.load(topic_stream(place.root, topic)))
+    if not counts and not location.is_server:
+        rows = subscription_rows(RuleHistory.load(topic_stream(location.root, topic)))
     else:
-        with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
             rows = topics.topic(topic)["subscriptions"]
         if as_json:
             rows = [{**row, **rule_failures(row), "rules": len(row["rules"])} for row in rows]
@@ -194,10 +194,10 @@ def show(
     *,
     as_json: AsJson = False,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Show a subscription with its settings, how many copies it has, and what became of others."""
-    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+    with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         row = topics.subscription(topic, name)
     row = {**row, **rule_failures(row), "rules": len(row["rules"])}
     if as_json:
@@ -217,10 +217,10 @@ def rm(
     /,
     *,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Remove a subscription, its rules and its dead letters."""
-    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+    with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         return told(topics.remove_subscription(topic, name), is_gone=True)
 
 

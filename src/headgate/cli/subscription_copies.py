@@ -11,7 +11,7 @@ from cyclopts import Parameter, validators
 from headgate.cli.messages import message_cells, message_json
 from headgate.cli.options import AsJson, LockTimeout, SubscriptionName, TopicName
 from headgate.cli.output import write_json, write_line, write_note, write_table
-from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.cli.units import duration_ms, shown_time
 from headgate.errors import ConfigError
 
@@ -39,10 +39,10 @@ def peek(
     as_json: AsJson = False,
     typed: Typed = False,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Show copies that are not settled, as their actions make them, whoever has them; nothing changes."""
-    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+    with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         copies = list(topics.peek(topic, subscription, offset=start, limit=count, dead_letters=dead_letters))
     _write(copies, as_json=as_json, typed=typed)
     return 0
@@ -62,14 +62,14 @@ def receive(
     as_json: AsJson = False,
     typed: Typed = False,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Receive copies: nobody else is given them until their locks end, or `subscription settle` is given their tokens.
 
     The exit status is 0 also where none came.
     """
     wait_s = duration_ms(wait, option="--wait") / 1000
-    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+    with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         receiver = topics.receiver(topic, subscription, dead_letters=dead_letters)
         copies = receiver.receive(count, wait_s=wait_s)
         _write(copies, as_json=as_json, typed=typed)
@@ -93,7 +93,7 @@ def settle(
     ] = None,
     dead_letters: DeadLetters = False,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Settle copies by their tokens. The exit status is 1 if a lock had ended before."""
     if not tokens:
@@ -107,7 +107,7 @@ def settle(
         "description": description,
         "delay_ms": None if delay is None else duration_ms(delay, option="--delay"),
     }
-    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+    with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         receiver = topics.receiver(topic, subscription, dead_letters=dead_letters)
         return _settle(receiver, outcome, tokens, **more)
 
@@ -119,10 +119,10 @@ def purge(
     *,
     dead_letters: DeadLetters = False,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Settle all copies that are there now, and print how many."""
-    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+    with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         write_line(str(topics.purge(topic, subscription, dead_letters=dead_letters)))
     return 0
 

@@ -15,7 +15,7 @@ from headgate.clock import now_ms
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headgate.tables.iceberg import CatalogPlace, PublishReport
+    from headgate.tables.iceberg import CatalogLocation, PublishReport
 
 commands = App(name="table", help="Iceberg tables of streams, for other programs to read.")
 
@@ -123,8 +123,8 @@ def drop(
     return 0
 
 
-def _place(root: Path, catalog: str | None, properties: list[str] | None) -> CatalogPlace:
-    from headgate.tables.iceberg import CatalogPlace
+def _place(root: Path, catalog: str | None, properties: list[str] | None) -> CatalogLocation:
+    from headgate.tables.iceberg import CatalogLocation
 
     given: dict[str, str] = {}
     for text in properties or ():
@@ -134,7 +134,7 @@ def _place(root: Path, catalog: str | None, properties: list[str] | None) -> Cat
         if name in given:
             raise ConfigError(f"--property {name}: given twice")
         given[name] = value
-    return CatalogPlace(root, catalog, given)
+    return CatalogLocation(root, catalog, given)
 
 
 def _shown(report: PublishReport) -> str:

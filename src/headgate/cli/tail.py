@@ -25,7 +25,7 @@ from headgate.cli.options import (
     places_of,
 )
 from headgate.cli.output import write_json, write_line, write_note
-from headgate.cli.remote import DEFAULT_PLACE, FOLLOW_ADVICE, Place, note_behind, note_deleted, open_cursor
+from headgate.cli.remote import DEFAULT_LOCATION, FOLLOW_ADVICE, Location, note_behind, note_deleted, open_cursor
 from headgate.cli.tail_copies import CopyCursor, ServerCopyCursor, open_copies
 from headgate.cli.units import counted, shown_count, shown_size, shown_time
 from headgate.clock import now_ms
@@ -76,7 +76,7 @@ def tail(
     counters: Annotated[
         bool, Parameter(negative=(), help="At the end write what each stage examined, skipped and kept.")
     ] = False,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Show the messages of a stream that pass the filters, in order.
 
@@ -116,15 +116,15 @@ def tail(
     with contextlib.ExitStack() as opened:
         cursor: _Cursor
         wait: Callable[[], None] = partial(time.sleep, _POLL_S)
-        if not place.is_server:
+        if not location.is_server:
             _prepare_kernels(with_filter=request.filter is not None)
-            cursor = _open_folder(stream, place.root, request, start=begin, end=end, follow=follow)
+            cursor = _open_folder(stream, location.root, request, start=begin, end=end, follow=follow)
             if subscription is not None:
-                cursor = CopyCursor.over(cursor, stream, place.root, subscription)
+                cursor = CopyCursor.over(cursor, stream, location.root, subscription)
         elif subscription is not None:
-            cursor = open_copies(place, stream, subscription, start=begin, end=end, follow=follow)
+            cursor = open_copies(location, stream, subscription, start=begin, end=end, follow=follow)
         else:
-            client = opened.enter_context(place.client())
+            client = opened.enter_context(location.client())
             _prepare_kernels(with_filter=request.filter is not None and not client.is_headgate)
             cursor = open_cursor(client, stream, request, start=begin, end=end, follow=follow)
             wait = cursor.wait
@@ -133,7 +133,7 @@ def tail(
             _copy(cursor, write, count=count, wait=wait if follow else None)
         finally:
             if counters or (sys.stderr.isatty() and not follow):
-                _write_counters(cursor, as_json=as_json, is_remote=place.is_server)
+                _write_counters(cursor, as_json=as_json, is_remote=location.is_server)
     return 0
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.cli.options import naming_option
-from headgate.cli.remote import FOLLOW_ADVICE, Place
+from headgate.cli.remote import FOLLOW_ADVICE, Location
 from headgate.errors import ConfigError, ConnectionLostError
 
 if TYPE_CHECKING:
@@ -79,15 +79,15 @@ class CopyCursor:
             behind = int(np.searchsorted(offsets, stop))
             part = slice(first, behind)
             first = behind
-            place = next(
+            location = next(
                 (at for at, each in enumerate(router.topic.subscriptions) if each.number == self._number), None
             )
-            if place is None or part.start == part.stop:
+            if location is None or part.start == part.stop:
                 continue
             times = batch.timestamps_ms[part]
             copies = router.route(batch.messages.take(part), offsets[part], times)
-            rows = copies.rows[copies.of(place)]
-            found.append(ScanBatch(copies.messages(place), offsets[part][rows], times[rows]))
+            rows = copies.rows[copies.of(location)]
+            found.append(ScanBatch(copies.messages(location), offsets[part][rows], times[rows]))
         return found or [ScanBatch(batch.messages.take(slice(0, 0)), offsets[:0], batch.timestamps_ms[:0])]
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class CopyCursor:
 
 
 def open_copies(
-    place: Place,
+    location: Location,
     topic: str,
     subscription: str,
     *,
@@ -107,14 +107,14 @@ def open_copies(
     """A cursor over the copies of a subscription of a server. Raises ConfigError for a wrong `start` or `end`."""
     from headgate.log import OffsetKind
 
-    topics = place.management().topics
+    topics = location.management().topics
     behind = topics.copies(topic, subscription, limit=1).next_offset
 
     def offset_of(at: OffsetSpecification) -> int:
         known = {OffsetKind.OFFSET: at.value, OffsetKind.FIRST: 0, OffsetKind.NEXT: behind}
         if at.kind in known:
             return known[at.kind]
-        with place.client() as client:
+        with location.client() as client:
             return client.resolve_offset(topic, at)
 
     if follow and end is not None and end.kind is not OffsetKind.OFFSET:

@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from headgate.cli.options import AsJson, LockTimeout, TopicName
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows
-from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,24 +27,24 @@ def create(
         list[str] | None, Parameter(negative=(), help="A limit of its own, such as sql_filters=5000. Repeatable.")
     ] = None,
     lock_timeout: LockTimeout = 5.0,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Make a topic without subscriptions; its stream is made if it is not there."""
     from headgate.log import stream_folder
 
     limits = _limits(limit or [])
-    with place.topics(lock_timeout_s=lock_timeout) as topics:
+    with location.topics(lock_timeout_s=lock_timeout) as topics:
         topics.create_topic(topic, limits=limits)
-    write_line(topic if place.is_server else str(stream_folder(place.root, topic)))
+    write_line(topic if location.is_server else str(stream_folder(location.root, topic)))
     return 0
 
 
 @commands.command
-def ls(*, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
+def ls(*, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
     """List the topics under --root, or those of a server with the counts of their copies."""
-    if place.is_server:
-        rows = place.management().topics.topics()
-        nothing = f"no topics; make one with: headgate topic create NAME --server {place.server}"
+    if location.is_server:
+        rows = location.management().topics.topics()
+        nothing = f"no topics; make one with: headgate topic create NAME --server {location.server}"
         told = [row for row in rows if "next_offset" in row]
         write_rows(told, () if as_json else _LISTED, as_json=as_json, nothing=nothing if not rows else "")
         damaged = [row for row in rows if "error" in row]
@@ -61,9 +61,9 @@ def ls(*, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
             "correlation_filters": history.counts.correlation,
             "last_change": history.last_change,
         }
-        for history in list_topics(place.root)
+        for history in list_topics(location.root)
     ]
-    nothing = f"no topics under {place.root}; make one with: headgate topic create NAME --root {place.root}"
+    nothing = f"no topics under {location.root}; make one with: headgate topic create NAME --root {location.root}"
     write_rows(rows, as_json=as_json, nothing=nothing)
     return 0
 
@@ -84,10 +84,10 @@ _LISTED = (
 
 
 @commands.command
-def show(topic: TopicName, /, *, as_json: AsJson = False, place: Place = DEFAULT_PLACE) -> int:
+def show(topic: TopicName, /, *, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
     """Show a topic: its limits, its subscriptions and what they have; of a server with counts."""
-    if place.is_server:
-        row = place.management().topics.topic(topic)
+    if location.is_server:
+        row = location.management().topics.topic(topic)
         if as_json:
             write_json(row)
             return 0
@@ -98,7 +98,7 @@ def show(topic: TopicName, /, *, as_json: AsJson = False, place: Place = DEFAULT
         return 0
     from headgate.topic import RuleHistory, topic_stream
 
-    history = RuleHistory.load(topic_stream(place.root, topic))
+    history = RuleHistory.load(topic_stream(location.root, topic))
     facts = {
         "name": history.topic_name,
         "path": str(history.path.parent),
@@ -124,9 +124,9 @@ def _write_topic(facts: dict[str, Any], counts: dict[str, int], limits: dict[str
 
 
 @commands.command
-def rm(topic: TopicName, /, *, lock_timeout: LockTimeout = 5.0, place: Place = DEFAULT_PLACE) -> int:
+def rm(topic: TopicName, /, *, lock_timeout: LockTimeout = 5.0, location: Location = DEFAULT_LOCATION) -> int:
     """Make a topic a plain stream again: subscriptions, rules and their history go, messages stay."""
-    with place.topics(topic, lock_timeout_s=lock_timeout) as topics:
+    with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         topics.remove_topic(topic)
     return 0
 

@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 
 from headgate.cli.options import AsJson, secret_line
 from headgate.cli.output import write_rows
-from headgate.cli.remote import DEFAULT_PLACE, Place
+from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ def add(
     write: Write = None,
     read: Read = None,
     users_file: UsersFile = None,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Add a user; without patterns it may do nothing yet."""
     from headgate.errors import ResourceExistsError
 
-    users = _users(place, users_file)
+    users = _users(location, users_file)
     if any(row["name"] == name for row in users.users()):
         raise ResourceExistsError("there is such a user already", subject=name)
     permissions = {"configure": configure or "", "write": write or "", "read": read or ""}
@@ -57,16 +57,16 @@ def add(
 
 
 @commands.command
-def rm(name: Name, /, *, users_file: UsersFile = None, place: Place = DEFAULT_PLACE) -> int:
+def rm(name: Name, /, *, users_file: UsersFile = None, location: Location = DEFAULT_LOCATION) -> int:
     """Remove a user; connections that it has stay until they end."""
-    _users(place, users_file).delete_user(name)
+    _users(location, users_file).delete_user(name)
     return 0
 
 
 @commands.command
-def ls(*, as_json: AsJson = False, users_file: UsersFile = None, place: Place = DEFAULT_PLACE) -> int:
+def ls(*, as_json: AsJson = False, users_file: UsersFile = None, location: Location = DEFAULT_LOCATION) -> int:
     """List users with their tags and permissions."""
-    rows = _users(place, users_file).users()
+    rows = _users(location, users_file).users()
     if not as_json:
         rows = [{**row, "tags": ", ".join(row["tags"])} for row in rows]
     write_rows(rows, ("name", "tags", "configure", "write", "read"), as_json=as_json, nothing="there are no users")
@@ -74,9 +74,9 @@ def ls(*, as_json: AsJson = False, users_file: UsersFile = None, place: Place = 
 
 
 @commands.command(name="password")
-def change_password(name: Name, /, *, users_file: UsersFile = None, place: Place = DEFAULT_PLACE) -> int:
+def change_password(name: Name, /, *, users_file: UsersFile = None, location: Location = DEFAULT_LOCATION) -> int:
     """Give a user another password."""
-    users = _users(place, users_file)
+    users = _users(location, users_file)
     _row(users, name)
     users.put_user(name, {"password": _new_password(name)})
     return 0
@@ -91,13 +91,13 @@ def permit(
     write: Write = None,
     read: Read = None,
     users_file: UsersFile = None,
-    place: Place = DEFAULT_PLACE,
+    location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Change what a user may do; patterns that are not given stay. An empty pattern allows nothing."""
     given = {"configure": configure, "write": write, "read": read}
     if set(given.values()) == {None}:
         raise ConfigError("give at least one of --configure, --write, --read")
-    users = _users(place, users_file)
+    users = _users(location, users_file)
     row = _row(users, name)
     permissions = {key: row[key] if pattern is None else pattern for key, pattern in given.items()}
     users.put_user(name, {"permissions": permissions})
@@ -129,14 +129,14 @@ class _FileUsers:
         self._users.remove(name)
 
 
-def _users(place: Place, users_file: Path | None) -> _FileUsers | Management:
-    if not place.is_server:
+def _users(location: Location, users_file: Path | None) -> _FileUsers | Management:
+    if not location.is_server:
         from headgate.log import PRIVATE_FOLDER
 
-        return _FileUsers(place.root / PRIVATE_FOLDER / "users.json" if users_file is None else users_file)
+        return _FileUsers(location.root / PRIVATE_FOLDER / "users.json" if users_file is None else users_file)
     if users_file is not None:
         raise ConfigError("--users-file and --server: found together, expected one of them")
-    return place.management()
+    return location.management()
 
 
 def _row(users: _FileUsers | Management, name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import MessageError
-from headgate.evaluate.edits import RULE_NAME, EditProgram, Place, compile_edits, place_of, run_edits
+from headgate.evaluate.edits import RULE_NAME, EditProgram, FieldKey, compile_edits, field_key, run_edits
 from headgate.evaluate.filter import Engine
 from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import UNDECIDED, EvaluationFailed, Verdict
@@ -287,7 +287,7 @@ def _reference(target: v.Target) -> FieldReference | None:
 def _stages(statements: Sequence[v.Statement]) -> tuple[tuple[v.Statement, ...], ...]:
     """The statements in groups: a group reads and replaces no field that it has changed before."""
     stages: list[list[v.Statement]] = [[]]
-    pending: set[Place] = set()
+    pending: set[FieldKey] = set()
     for statement in statements:
         places = _places_read(statement)
         if pending and (places is None or not places.isdisjoint(pending)):
@@ -296,7 +296,7 @@ def _stages(statements: Sequence[v.Statement]) -> tuple[tuple[v.Statement, ...],
         stages[-1].append(statement)
         target = _reference(statement.target)
         if target is not None:
-            pending.add(place_of(target))
+            pending.add(field_key(target))
     return tuple(map(tuple, stages))
 
 
@@ -327,7 +327,7 @@ def _new_ids(
     return np.frombuffer(made, dtype=np.uint8).reshape(-1, 16), np.cumsum(counts) - counts
 
 
-def _places_read(statement: v.Statement) -> frozenset[Place] | None:
+def _places_read(statement: v.Statement) -> frozenset[FieldKey] | None:
     """The fields that a statement reads, the value that it replaces included; None if it may read any field."""
     if isinstance(statement, v.RemoveProperty):
         return frozenset()
@@ -336,7 +336,7 @@ def _places_read(statement: v.Statement) -> frozenset[Place] | None:
         return None
     references = [node.reference for node in nodes if isinstance(node, t.Field)]
     target = _reference(statement.target)
-    return frozenset(map(place_of, references if target is None else [*references, target]))
+    return frozenset(map(field_key, references if target is None else [*references, target]))
 
 
 def _with_new_ids(tree: t.Node, identity: bytes) -> t.Node:

@@ -124,7 +124,7 @@ class _Seen:
     span: t.Span
 
 
-_Place = tuple[Section, int | None, bytes | None]
+_FieldKey = tuple[Section, int | None, bytes | None]
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class _Translator:
     source: t.ValueRules
     target: t.ValueRules
     target_name: str
-    fields: dict[_Place, _Seen] = field(default_factory=dict)
+    fields: dict[_FieldKey, _Seen] = field(default_factory=dict)
     keys: dict[bytes, bytes] = field(default_factory=dict)
     """Names of application properties, and the same without case."""
 

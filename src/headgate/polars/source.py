@@ -21,12 +21,10 @@ from headgate.derived.columns import column_filter, ddl_of, declaration_of
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
-from headgate.log import OffsetSpecification, Stream, resolve_stream
+from headgate.log import Stream, resolve_stream
 from headgate.message.arrow import DeclaredColumn, declared_columns
 from headgate.polars.predicates import Between, Needed, needed_by
-from headgate.tables import StreamTable, WholeColumnFile, default_root, read, rows_of_files
-
-Place = str | int | OffsetSpecification
+from headgate.tables import OffsetLike, StreamTable, WholeColumnFile, default_root, read, rows_of_files
 
 
 def scan(
@@ -37,8 +35,8 @@ def scan(
     dialect: str = DEFAULT_DIALECT,
     filter_values: Iterable[str] = (),
     match_unfiltered: bool = False,
-    start: Place = "first",
-    stop: Place | None = None,
+    start: OffsetLike = "first",
+    stop: OffsetLike | None = None,
     root: str | Path | None = None,
     server: str | ServerAddress | None = None,
     dictionaries: Iterable[str] = (),
@@ -64,12 +62,12 @@ def scan(
         columns = ", ".join(columns)
     values = tuple(filter_values)
     table = read(stream, columns=columns, filter=filter, filter_values=values, start=start, stop=stop, **options)
-    source = _Source(stream, table, columns, filter, values, options)
+    source = _Scan(stream, table, columns, filter, values, options)
     return register_io_source(source.frames, schema=source.schema, is_pure=True)
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _Scan:
     """The arguments of a scan, and the table with its fixed offsets."""
 
     stream: str | Path

@@ -20,7 +20,7 @@ from headgate import clock
 from headgate.log import Stream
 from headgate.scan import MessageBuffer, OffsetRange, ScanCounters, read_range
 from headgate.spark.options import SourceOptions
-from headgate.spark.planning import FolderPlace, ScanPartition, batch_ranges, find_streams
+from headgate.spark.planning import FolderLocation, ScanPartition, batch_ranges, find_streams
 from headgate.spark.schema import batch_of_bytes
 from headgate.spark.worker_errors import told_briefly
 from headgate.topic.trial import Findings, Trial, TrialReport, TrialRequest
@@ -103,7 +103,7 @@ class BackTestReader(DataSourceReader):
         options = SourceOptions.parse(self._reading)
         streams = find_streams(options)
         ranges = batch_ranges(options, streams, now_ms=now_ms)
-        return FolderPlace(options).partitions(streams, ranges, now_ms=now_ms, label=NAME)
+        return FolderLocation(options).partitions(streams, ranges, now_ms=now_ms, label=NAME)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Try one partition; called once per attempt of a task. Spark makes a partition of nothing of an empty plan."""

@@ -151,7 +151,7 @@ class ReadableStream(Protocol):
 S = TypeVar("S", bound=ReadableStream)
 
 
-class Place(ABC, Generic[S]):
+class Location(ABC, Generic[S]):
     """Where the streams of a read are: folders, or a server."""
 
     takes_only_offsets: ClassVar[bool] = False
@@ -193,7 +193,7 @@ class Place(ABC, Generic[S]):
         return None if options.counters is None else Counting(options.counters_root, options.counters)
 
 
-class FolderPlace(Place[Stream]):
+class FolderLocation(Location[Stream]):
     """Streams in folders: tasks read the chunks that stage 1 leaves."""
 
     @contextlib.contextmanager

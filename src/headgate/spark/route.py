@@ -175,7 +175,7 @@ class HeadgateRoute(TransferSource):
         """Registered beside the source itself; not for use by name."""
         return NAME
 
-    def transfer(self, content: object) -> Route:
+    def transfer(self, content: object) -> RouteJob:
         """The route that `route_topic` described."""
         assert isinstance(content, dict)
         return _route_of(content)
@@ -191,7 +191,7 @@ class _Output:
     dead_letters_of: tuple[str, ...]
 
 
-def _route_of(content: Mapping[str, object]) -> Route:
+def _route_of(content: Mapping[str, object]) -> RouteJob:
     outputs = content["outputs"]
     assert isinstance(outputs, dict)
     if not outputs:
@@ -215,10 +215,10 @@ def _route_of(content: Mapping[str, object]) -> Route:
                 tuple(name.partition(":")[2] for name in names if name.startswith("dead letters:")),
             )
         )
-    return Route(Path(str(content["root"])), str(content["topic"]), tuple(made))
+    return RouteJob(Path(str(content["root"])), str(content["topic"]), tuple(made))
 
 
-class Route:
+class RouteJob:
     """Each message gives each subscription the copies that its rules make; tasks read the rules themselves."""
 
     def __init__(self, root: Path, topic: str, outputs: tuple[_Output, ...]) -> None:

@@ -18,7 +18,7 @@ from headgate.errors import ConfigError, ResourceNotFoundError
 from headgate.log import OffsetSpecification
 from headgate.scan import OffsetRange
 from headgate.spark.options import SourceOptions
-from headgate.spark.planning import NO_SCAN, NOTHING_PUSHED, Place, ReadPartition, scan_request
+from headgate.spark.planning import NO_SCAN, NOTHING_PUSHED, Location, ReadPartition, scan_request
 from headgate.spark.pushdown import Pushed
 from headgate.spark.scans import Scan
 
@@ -84,7 +84,7 @@ class ServerStream:
         return min(max(self.client.resolve_offset(self.name, specification.resolve(now_ms)), first), behind)
 
 
-class ServerPlace(Place[ServerStream]):
+class ServerLocation(Location[ServerStream]):
     """Streams of a server: tasks read ranges of offsets."""
 
     takes_only_offsets = True

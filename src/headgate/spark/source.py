@@ -34,8 +34,8 @@ from headgate.spark.interpreter import keep_imports
 from headgate.spark.options import SourceOptions
 from headgate.spark.planning import (
     NOTHING_PUSHED,
-    FolderPlace,
-    Place,
+    FolderLocation,
+    Location,
     ReadableStream,
     ReadPartition,
     batch_ranges,
@@ -78,7 +78,7 @@ class HeadgateSource(DataSource):
     def schema(self) -> StructType:
         """The asked columns; called once when a DataFrame is made, so wrong options are refused then."""
         options = SourceOptions.parse(self.options)
-        with _place_of(options).streams():
+        with _location_of(options).streams():
             pass
         schema = stream_schema(options.columns, options.properties)
         return with_options(schema, self.options) if "provider" in self.options else schema
@@ -112,13 +112,13 @@ class HeadgateSourceWithPushdown(HeadgateSource):
         return PushdownReader(schema, self.options or options_in(schema), Scan(self.scans))
 
 
-def _place_of(options: SourceOptions) -> Place[Any]:
+def _location_of(options: SourceOptions) -> Location[Any]:
     """Where the streams of some options are."""
     if options.server is None:
-        return FolderPlace(options)
-    from headgate.spark.server_planning import ServerPlace
+        return FolderLocation(options)
+    from headgate.spark.server_planning import ServerLocation
 
-    return ServerPlace(options)
+    return ServerLocation(options)
 
 
 @told_briefly
@@ -128,7 +128,7 @@ class _Reader:
     def __init__(self, schema: StructType, options: Mapping[str, str], scan: Scan | None = None) -> None:
         self._options = SourceOptions.parse(options)
         self._scan = scan or Scan()
-        self._place = _place_of(self._options)
+        self._location = _location_of(self._options)
         self._refuse_options()
         self._schema = schema
         self._properties = check_schema(schema, self._options.properties, self._options.columns)
@@ -169,7 +169,7 @@ class BatchReader(_Reader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The partitions for the tasks; called once, while the query is planned."""
         keep_imports()
-        with self._place.streams() as streams:
+        with self._location.streams() as streams:
             check_start(self._options, streams.values(), now_ms=self._now_ms)
             # Before the ranges: they are of these streams, or of others that were made since.
             identities = {key: stream.identity for key, stream in streams.items()}
@@ -177,7 +177,7 @@ class BatchReader(_Reader, DataSourceReader):
             ranges = {key: self._pushed.narrowed(within) for key, within in found.items()}
             self._scan.plan(ranges, self._pushed.descriptions)
             label = f"batch-{range_digest(ranges)}"
-            return self._place.partitions(
+            return self._location.partitions(
                 streams,
                 ranges,
                 now_ms=self._now_ms,
@@ -198,7 +198,7 @@ class PushdownReader(BatchReader):
         A read from a server uses comparisons of the offset only.
         """
         for pushed in filters:
-            if self._place.takes_only_offsets and getattr(pushed, "attribute", None) != ("offset",):
+            if self._location.takes_only_offsets and getattr(pushed, "attribute", None) != ("offset",):
                 yield pushed
             else:
                 yield from self._pushed.take([pushed])
@@ -222,7 +222,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins: the option `start`, by default the first message kept."""
         time_ms = now_ms(self._options)
-        with self._place.streams() as streams:
+        with self._location.streams() as streams:
             ranges = batch_ranges(self._options, streams, now_ms=time_ms)
             return _offsets(time_ms, {key: within.start for key, within in ranges.items()}, streams)
 
@@ -236,7 +236,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the read: the present ends of the existing streams."""
-        with self._place.streams() as streams:
+        with self._location.streams() as streams:
             self._target = {key: stream.next_offset() for key, stream in streams.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -247,7 +247,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         begins: dict[str, int] = dict(start["next"])
         ends: dict[str, int] = {}
-        with self._place.streams() as streams:
+        with self._location.streams() as streams:
             for key, stream in streams.items():
                 begin, read = begins.get(key, 0), start["identity"].get(key)
                 stop = stream.next_offset()
@@ -275,7 +275,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _limited(self, stream: ReadableStream, begin: int, stop: int, share: int) -> int:
         messages, size = self._options.max_messages_per_batch, self._options.max_bytes_per_batch
         first = stream.first_offset()
-        return self._place.batch_end(
+        return self._location.batch_end(
             stream,
             OffsetRange(first if begin > stop else max(begin, first), stop),
             max_messages=None if messages is None else max(1, messages // share),
@@ -284,13 +284,13 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """The ends of the streams, for the query's progress."""
-        with self._place.streams() as streams:
+        with self._location.streams() as streams:
             return _offsets(now_ms(self._options), {key: each.next_offset() for key, each in streams.items()}, streams)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The partitions between two offsets; also of an earlier run, then with that run's time."""
         ranges: dict[str, OffsetRange] = {}
-        with self._place.streams() as streams:
+        with self._location.streams() as streams:
             for key, stop in end["next"].items():
                 read, planned = start["identity"].get(key), end["identity"].get(key)
                 is_new = key not in start["next"] or (None not in (read, planned) and read != planned)
@@ -313,7 +313,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
                     check_not_given_up(streams[key], begin, stop)
                 ranges[key] = OffsetRange(begin, max(begin, stop))
             self._scan.plan(ranges, ())
-            return self._place.partitions(
+            return self._location.partitions(
                 streams,
                 ranges,
                 now_ms=int(end["now_ms"]),

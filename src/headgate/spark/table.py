@@ -48,10 +48,7 @@ from headgate.scan import OffsetRange, check_start
 from headgate.spark.columns import decided, matching
 from headgate.spark.option_declarations import COLUMN_NAMES, DEFAULT_COLUMNS
 from headgate.spark.schema import stream_schema
-from headgate.tables import default_root, table_range
-
-Place = str | int | OffsetSpecification
-"""Where a read begins or ends: `first`, `last`, `next`, an offset, an interval such as `10m`, an ISO time."""
+from headgate.tables import OffsetLike, default_root, offset_specification, table_range
 
 _READING = {"datetimeRebaseMode": "CORRECTED"}
 _ALL_ROW_GROUPS = {
@@ -71,8 +68,8 @@ def read(
     columns: str | Iterable[str] | None = None,
     filter: str | None = None,
     dialect: str = DEFAULT_DIALECT,
-    start: Place = "first",
-    stop: Place | None = None,
+    start: OffsetLike = "first",
+    stop: OffsetLike | None = None,
     root: str | Path | None = None,
 ) -> DataFrame:
     """A range of a stream as a DataFrame: the messages for which `filter` is true, in offset order per partition.
@@ -95,8 +92,8 @@ def read(
         _columns(found, columns),
         None if filter is None else Filter.parse(filter, dialect),
         now_ms,
-        _place(start).resolve(now_ms),
-        None if stop is None else _place(stop).resolve(now_ms),
+        offset_specification(start).resolve(now_ms),
+        None if stop is None else offset_specification(stop).resolve(now_ms),
     )
     frames = list(asked.frames(spark))
     return _union(frames) if frames else spark.createDataFrame([], asked.schema)
@@ -110,8 +107,8 @@ def create_view(
     columns: str | Iterable[str] | None = None,
     filter: str | None = None,
     dialect: str = DEFAULT_DIALECT,
-    start: Place = "first",
-    stop: Place | None = None,
+    start: OffsetLike = "first",
+    stop: OffsetLike | None = None,
     root: str | Path | None = None,
 ) -> None:
     """Make the result of `read` a view of the session for SQL, replacing one of that name; repeat to see newer data."""
@@ -407,10 +404,6 @@ def _columns(stream: Stream, columns: str | Iterable[str] | None) -> tuple[Decla
     if declaration is None:
         return DEFAULT_COLUMNS
     return ("offset", "timestamp", *declaration.declared, *(["body"] if declaration.body else []))
-
-
-def _place(given: Place) -> OffsetSpecification:
-    return given if isinstance(given, OffsetSpecification) else OffsetSpecification.parse(str(given))
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:

@@ -50,7 +50,7 @@ from headgate.scan import ScanBatch, ScanCounters
 from headgate.spark import queries
 from headgate.spark.counters import OwnCounters, counters
 from headgate.spark.options import SourceOptions
-from headgate.spark.planning import Counting, FolderPlace, ScanPartition, find_streams
+from headgate.spark.planning import Counting, FolderLocation, ScanPartition, find_streams
 from headgate.spark.schema import batch_of_bytes, stream_schema
 from headgate.spark.sink import stream_query_id
 from headgate.spark.source import BatchReader, StreamReader
@@ -282,7 +282,7 @@ class _BatchTransfer(BatchReader):
 
     def __init__(self, options: Mapping[str, str], transfer: Transfer) -> None:
         super().__init__(_ANY_COLUMN, _source_options(options))
-        self._place = FolderPlace(self._options)
+        self._location = FolderLocation(self._options)
         self._transfer = transfer
         self._query = options[_QUERY]
 
@@ -297,7 +297,7 @@ class _StreamTransfer(StreamReader):
 
     def __init__(self, options: Mapping[str, str], transfer: Transfer) -> None:
         super().__init__(_ANY_COLUMN, _source_options(options))
-        self._place = FolderPlace(self._options)
+        self._location = FolderLocation(self._options)
         self._transfer = transfer
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

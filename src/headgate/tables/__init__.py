@@ -1,7 +1,8 @@
 """Streams as tables of Arrow, without Spark.
 
     read, StreamTable                        a range of a stream, filtered, with the requested columns; `headgate.read`
-    table_range                              the offsets that two places mean, including kept column files
+    OffsetLike, offset_specification         where a read begins or ends: an offset, a time, a word
+    table_range                              the offsets between two such ends, including kept column files
     WholeColumnFile                          a column file among the parts of a table, for other readers of Parquet
     rows_of_files                            the same in polars
     write_table                              its rows as a file: Parquet, Arrow, CSV, JSON lines
@@ -27,7 +28,15 @@ if TYPE_CHECKING:
     from headgate.tables.row_files import TABLE_SUFFIXES, RowFile, json_rows, open_rows
     from headgate.tables.rows import place_columns
     from headgate.tables.server_messages import read_served
-    from headgate.tables.stream_table import DEFAULT_ROOT, ROOT_VARIABLE, StreamTable, default_root, read
+    from headgate.tables.stream_table import (
+        DEFAULT_ROOT,
+        ROOT_VARIABLE,
+        OffsetLike,
+        StreamTable,
+        default_root,
+        offset_specification,
+        read,
+    )
     from headgate.tables.values import ANNOTATION, field_values
 else:
     from headgate.faces import lazy

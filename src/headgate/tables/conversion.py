@@ -48,7 +48,7 @@ _MOST_DIGITS = 40
 _SHOWN = 60
 
 
-class Source(enum.Enum):
+class ValueKind(enum.Enum):
     """The kind of values in a column of a file, as far as fields distinguish them."""
 
     NOTHING = "nulls"
@@ -66,12 +66,15 @@ class Source(enum.Enum):
     OTHER = "something else"
 
 
-_NUMBERS = frozenset({Source.TEXT, Source.OCTETS, Source.INTEGER, Source.FLOAT, Source.DECIMAL})
-TAKEN: Mapping[SparkType, frozenset[Source]] = {
-    SparkType.STRING: _NUMBERS | {Source.BOOLEAN, Source.UUID, Source.TIME, Source.DATE, Source.TIME_OF_DAY},
-    SparkType.BINARY: frozenset({Source.TEXT, Source.OCTETS, Source.FIXED_OCTETS, Source.UUID}),
-    SparkType.BOOLEAN: frozenset({Source.TEXT, Source.OCTETS, Source.BOOLEAN}),
-    SparkType.TIMESTAMP: frozenset({Source.TEXT, Source.OCTETS, Source.INTEGER, Source.TIME, Source.DATE}),
+_NUMBERS = frozenset({ValueKind.TEXT, ValueKind.OCTETS, ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL})
+TAKEN: Mapping[SparkType, frozenset[ValueKind]] = {
+    SparkType.STRING: _NUMBERS
+    | {ValueKind.BOOLEAN, ValueKind.UUID, ValueKind.TIME, ValueKind.DATE, ValueKind.TIME_OF_DAY},
+    SparkType.BINARY: frozenset({ValueKind.TEXT, ValueKind.OCTETS, ValueKind.FIXED_OCTETS, ValueKind.UUID}),
+    SparkType.BOOLEAN: frozenset({ValueKind.TEXT, ValueKind.OCTETS, ValueKind.BOOLEAN}),
+    SparkType.TIMESTAMP: frozenset(
+        {ValueKind.TEXT, ValueKind.OCTETS, ValueKind.INTEGER, ValueKind.TIME, ValueKind.DATE}
+    ),
     **dict.fromkeys(
         (SparkType.TINYINT, SparkType.SMALLINT, SparkType.INT, SparkType.BIGINT, SparkType.DECIMAL), _NUMBERS
     ),
@@ -80,35 +83,35 @@ TAKEN: Mapping[SparkType, frozenset[Source]] = {
 """The columns that a field takes, by its type. Nulls are taken by all."""
 
 
-def source_of(kind: pa.DataType) -> Source:
+def source_of(kind: pa.DataType) -> ValueKind:
     """The kind of values in a column of this type."""
     while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         kind = kind.value_type
     if isinstance(kind, pa.UuidType):
-        return Source.UUID
+        return ValueKind.UUID
     if isinstance(kind, pa.JsonType):
-        return Source.TEXT
+        return ValueKind.TEXT
     if isinstance(kind, pa.Bool8Type):
-        return Source.BOOLEAN
-    return next((source for is_one, source in _TESTS if is_one(kind)), Source.OTHER)
+        return ValueKind.BOOLEAN
+    return next((source for is_one, source in _TESTS if is_one(kind)), ValueKind.OTHER)
 
 
-_TESTS: tuple[tuple[Callable[[pa.DataType], bool], Source], ...] = (
-    (pa.types.is_null, Source.NOTHING),
-    (pa.types.is_string, Source.TEXT),
-    (pa.types.is_large_string, Source.TEXT),
-    (pa.types.is_string_view, Source.TEXT),
-    (pa.types.is_binary, Source.OCTETS),
-    (pa.types.is_large_binary, Source.OCTETS),
-    (pa.types.is_binary_view, Source.OCTETS),
-    (pa.types.is_fixed_size_binary, Source.FIXED_OCTETS),
-    (pa.types.is_boolean, Source.BOOLEAN),
-    (pa.types.is_integer, Source.INTEGER),
-    (pa.types.is_floating, Source.FLOAT),
-    (pa.types.is_decimal, Source.DECIMAL),
-    (pa.types.is_timestamp, Source.TIME),
-    (pa.types.is_date, Source.DATE),
-    (pa.types.is_time, Source.TIME_OF_DAY),
+_TESTS: tuple[tuple[Callable[[pa.DataType], bool], ValueKind], ...] = (
+    (pa.types.is_null, ValueKind.NOTHING),
+    (pa.types.is_string, ValueKind.TEXT),
+    (pa.types.is_large_string, ValueKind.TEXT),
+    (pa.types.is_string_view, ValueKind.TEXT),
+    (pa.types.is_binary, ValueKind.OCTETS),
+    (pa.types.is_large_binary, ValueKind.OCTETS),
+    (pa.types.is_binary_view, ValueKind.OCTETS),
+    (pa.types.is_fixed_size_binary, ValueKind.FIXED_OCTETS),
+    (pa.types.is_boolean, ValueKind.BOOLEAN),
+    (pa.types.is_integer, ValueKind.INTEGER),
+    (pa.types.is_floating, ValueKind.FLOAT),
+    (pa.types.is_decimal, ValueKind.DECIMAL),
+    (pa.types.is_timestamp, ValueKind.TIME),
+    (pa.types.is_date, ValueKind.DATE),
+    (pa.types.is_time, ValueKind.TIME_OF_DAY),
 )
 
 
@@ -123,15 +126,15 @@ def converted(array: pa.Array, kind: pa.DataType, field: SparkType, column: str,
     """The values in the Arrow type `kind` of a field. Raises ConfigError, of one row with its value."""
     source = source_of(array.type)
     spoken = "timestamp" if field is SparkType.TIMESTAMP else str(kind)
-    if source is Source.NOTHING:
+    if source is ValueKind.NOTHING:
         return pa.nulls(len(array), kind)
     if source not in TAKEN[field]:
         raise ConfigError(f"column {column!r}: found {array.type}, expected {spoken}")
     try:
         plain = _plain(array, source)
-        if source in (Source.OCTETS, Source.DECIMAL) and field is not SparkType.BINARY:
+        if source in (ValueKind.OCTETS, ValueKind.DECIMAL) and field is not SparkType.BINARY:
             # What a number or a time is written as, in bytes as in text; a decimal is one.
-            plain, source = plain.cast(pa.string()), Source.TEXT
+            plain, source = plain.cast(pa.string()), ValueKind.TEXT
         if field is SparkType.STRING:
             return _texts(plain, source)
         if field is SparkType.BINARY:
@@ -155,14 +158,14 @@ def _found(array: pa.Array) -> str:
     if len(array) != 1:
         return str(array.type)
     # Not the Python object of a time: that has microseconds at most.
-    value = str(array[0]) if source_of(array.type) is Source.TIME else array[0].as_py()
+    value = str(array[0]) if source_of(array.type) is ValueKind.TIME else array[0].as_py()
     with contextlib.suppress(UnicodeDecodeError):
         value = value.decode() if isinstance(value, bytes) else value
     text = str(value) if isinstance(value, Decimal) else repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
-def _plain(array: pa.Array, source: Source) -> pa.Array:
+def _plain(array: pa.Array, source: ValueKind) -> pa.Array:
     """The same values in one of few types."""
     if pa.types.is_dictionary(array.type):
         return _plain(array.dictionary, source).take(array.indices)
@@ -173,15 +176,15 @@ def _plain(array: pa.Array, source: Source) -> pa.Array:
         return pc.not_equal(array.storage, pa.scalar(0, pa.int8()))
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
-    if source is Source.TEXT:
+    if source is ValueKind.TEXT:
         return array.cast(pa.string())
-    if source is Source.OCTETS:
+    if source is ValueKind.OCTETS:
         return array.cast(pa.binary())
     return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
 
 
-def _texts(array: pa.Array, source: Source) -> pa.Array:
-    if source is Source.UUID:
+def _texts(array: pa.Array, source: ValueKind) -> pa.Array:
+    if source is ValueKind.UUID:
         held = (value if value is None else str(uuid.UUID(bytes=value)) for value in array.to_pylist())
         return pa.array(held, type=pa.string())
     return array.cast(pa.string())
@@ -201,12 +204,12 @@ def _all(tests: pa.Array, values: pa.Array) -> bool:
     return bool(pc.all(pc.or_kleene(tests, pc.is_null(values)), min_count=0).as_py())
 
 
-def _whole_numbers(array: pa.Array, source: Source, kind: pa.DataType, rounded: bool) -> pa.Array:
-    if source is Source.TEXT:
+def _whole_numbers(array: pa.Array, source: ValueKind, kind: pa.DataType, rounded: bool) -> pa.Array:
+    if source is ValueKind.TEXT:
         if not _all(pc.match_substring_regex(array, _PLAIN_INTEGER), array):
             held = [None if text is None else _whole(text, rounded) for text in array.to_pylist()]
             return pa.array(held, type=kind)
-    elif source is Source.INTEGER:
+    elif source is ValueKind.INTEGER:
         # Arrow asks for as many digits of a decimal as the widest integer has, whatever the values.
         array = array.cast(pa.string()) if pa.types.is_decimal(kind) else array
     else:
@@ -231,8 +234,8 @@ def _whole(text: str, rounded: bool) -> Decimal | int:
     return whole
 
 
-def _floats(array: pa.Array, source: Source, kind: pa.DataType, rounded: bool) -> pa.Array:
-    if source is Source.TEXT and not _all(pc.match_substring_regex(array, _FLOAT), array):
+def _floats(array: pa.Array, source: ValueKind, kind: pa.DataType, rounded: bool) -> pa.Array:
+    if source is ValueKind.TEXT and not _all(pc.match_substring_regex(array, _FLOAT), array):
         raise ValueError
     found = array.cast(kind, safe=False)
     numbers = found.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
@@ -242,13 +245,15 @@ def _floats(array: pa.Array, source: Source, kind: pa.DataType, rounded: bool) -
     return found
 
 
-def _doubtful(array: pa.Array, source: Source, numbers: NDArray[np.float64], *, is_double: bool) -> NDArray[np.bool_]:
+def _doubtful(
+    array: pa.Array, source: ValueKind, numbers: NDArray[np.float64], *, is_double: bool
+) -> NDArray[np.bool_]:
     """Rows whose value may change, or may not exist, as a float."""
     digits, smallest, highest = (15, 2.3e-308, 2.0**53) if is_double else (6, 1.2e-38, 2.0**24)
     held: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
-    if source is Source.INTEGER:
+    if source is ValueKind.INTEGER:
         held &= np.abs(numbers) >= highest
-    elif source is Source.FLOAT:
+    elif source is ValueKind.FLOAT:
         given = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
         held &= (given != numbers) & ~(np.isnan(given) & np.isnan(numbers))
     else:
@@ -271,13 +276,13 @@ def _check_float(given: int | float | str, number: float, rounded: bool, *, is_d
         raise _InexactError(f"it holds {number!r}")
 
 
-def _times(array: pa.Array, source: Source, rounded: bool) -> pa.Array:
+def _times(array: pa.Array, source: ValueKind, rounded: bool) -> pa.Array:
     found = array.type
-    if source is Source.INTEGER:
+    if source is ValueKind.INTEGER:
         return array.cast(pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(_UTC_TIME)
-    if source is Source.DATE:
+    if source is ValueKind.DATE:
         return array.cast(pa.timestamp("ms")).cast(_UTC_TIME)
-    if source is Source.TEXT:
+    if source is ValueKind.TEXT:
         return _times_of_texts(array, rounded)
     if found.unit in ("s", "ms"):
         return array.view(pa.int64()).cast(pa.timestamp(found.unit)).cast(_UTC_TIME)
@@ -295,7 +300,7 @@ def _times_of_texts(texts: pa.Array, rounded: bool) -> pa.Array:
             found = texts.cast(kind)
         except pa.ArrowInvalid:
             continue
-        return _times(found, Source.TIME, rounded)
+        return _times(found, ValueKind.TIME, rounded)
     # Numbers, years of more than four digits, more than six digits of a second, zones in some rows only.
     moments = [None if text is None else 1000 * _milliseconds(text, rounded) for text in texts.to_pylist()]
     return pa.array(moments, type=pa.int64()).cast(_UTC_TIME)

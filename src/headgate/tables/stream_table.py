@@ -34,7 +34,7 @@ from headgate.tables.values import ANNOTATION
 DEFAULT_ROOT = "headgate-data"
 ROOT_VARIABLE = "HEADGATE_ROOT"
 
-Place = str | int | OffsetSpecification
+OffsetLike = str | int | OffsetSpecification
 """Where a read begins or ends: `first`, `last`, `next`, an offset, an interval such as `10m`, an ISO time."""
 
 
@@ -46,8 +46,8 @@ def read(
     dialect: str = DEFAULT_DIALECT,
     filter_values: Iterable[str] = (),
     match_unfiltered: bool = False,
-    start: Place = "first",
-    stop: Place | None = None,
+    start: OffsetLike = "first",
+    stop: OffsetLike | None = None,
     root: str | Path | None = None,
     server: str | ServerAddress | None = None,
     dictionaries: Iterable[str] = (),
@@ -75,7 +75,7 @@ def read(
         now_ms=now_ms,
         sources=sources_of(),
     )
-    begin, end = _place(start), None if stop is None else _place(stop)
+    begin, end = offset_specification(start), None if stop is None else offset_specification(stop)
     if server is not None:
         address = server if isinstance(server, ServerAddress) else ServerAddress.parse(server)
         return StreamTable(parsed, request, _of_server(address, str(stream), begin, end, now_ms))
@@ -85,7 +85,8 @@ def read(
     return StreamTable(parsed, request, folder)
 
 
-def _place(given: Place) -> OffsetSpecification:
+def offset_specification(given: OffsetLike) -> OffsetSpecification:
+    """The specification of an end of a read. Raises ConfigError for other texts."""
     return given if isinstance(given, OffsetSpecification) else OffsetSpecification.parse(str(given))
 
 

@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from headgate import kernels
 from headgate.log import Stream, crash_points
-from headgate.tables.iceberg import CatalogPlace, publish_table, upkeep  # noqa: F401
+from headgate.tables.iceberg import CatalogLocation, publish_table, upkeep  # noqa: F401
 from nursery import say
 
 _COUNTED = (os.sep + os.path.join("tables", "iceberg") + os.sep, os.sep + "pyiceberg" + os.sep)
@@ -39,7 +39,7 @@ def _kill_behind(calls: int) -> None:
 def live(life: dict[str, Any]) -> None:
     os.environ[crash_points.VARIABLE] = life["crash_at"]
     stream = Stream.open(Path(life["stream"]))
-    place = CatalogPlace(Path(life["root"]))
+    place = CatalogLocation(Path(life["root"]))
     _kill_behind(life["calls"])
     publish_table(stream, place, now_ms=life["now_ms"])
     sys.setprofile(None)

@@ -24,7 +24,7 @@ from headgate.derived.columns import COLUMN_FILES, ColumnFileWarning, column_fil
 from headgate.errors import ConfigError, PreconditionFailedError, ResourceNotFoundError, SinkError
 from headgate.log import PublishStep, Stream, derived_folder, pairs, sweep_derived
 from headgate.log.derived import GRACE_MS
-from headgate.tables.iceberg import CatalogPlace, PublishReport, drop_table, list_tables, upkeep
+from headgate.tables.iceberg import CatalogLocation, PublishReport, drop_table, list_tables, upkeep
 from headgate.tables.iceberg.offsets import OffsetRanges
 from iceberg_tables import COLUMNS, NAME, WRITES, assert_has, build, publish, rows, stream_with_files, summaries
 from match_indexes import append, create
@@ -40,8 +40,8 @@ def stream(tmp_path: Path) -> Stream:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> CatalogPlace:
-    return CatalogPlace(tmp_path)
+def place(tmp_path: Path) -> CatalogLocation:
+    return CatalogLocation(tmp_path)
 
 
 def data_files(root: Path) -> set[str]:
@@ -69,7 +69,7 @@ def test_ranges_are_the_set_of_their_offsets(parts: list[tuple[int, int]]) -> No
         OffsetRanges.parse("3")
 
 
-def test_a_table_has_the_rows_of_sealed_segments_and_gets_new_ones(stream: Stream, place: CatalogPlace) -> None:
+def test_a_table_has_the_rows_of_sealed_segments_and_gets_new_ones(stream: Stream, place: CatalogLocation) -> None:
     first = publish(stream, place)
     files = column_files(stream)
     assert (first.table, first.segments, first.rows) == ("headgate.sales", len(files), sum(f.rows for f in files))
@@ -89,7 +89,7 @@ def test_a_table_has_the_rows_of_sealed_segments_and_gets_new_ones(stream: Strea
     assert inodes == {file.path.stat().st_ino for file in column_files(stream)}
 
 
-def test_duckdb_and_polars_read_it(stream: Stream, place: CatalogPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duckdb_and_polars_read_it(stream: Stream, place: CatalogLocation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     publish(stream, place)
     expected = rows(place).to_pandas().groupby("region")["price"].sum().to_dict()
@@ -116,7 +116,7 @@ def test_duckdb_and_polars_read_it(stream: Stream, place: CatalogPlace, monkeypa
         assert len(list(table.scan(row_filter="offset < 5").plan_files())) == 1
 
 
-def test_columns_come_and_go_by_their_ids(stream: Stream, place: CatalogPlace) -> None:
+def test_columns_come_and_go_by_their_ids(stream: Stream, place: CatalogLocation) -> None:
     publish(stream, place)
     before = rows(place)
     declare_columns(stream, "p.subject, tier string")
@@ -145,7 +145,7 @@ def test_columns_come_and_go_by_their_ids(stream: Stream, place: CatalogPlace) -
         publish(stream, place)
 
 
-def test_columns_of_others_stay_and_a_schema_that_was_there_comes_back(stream: Stream, place: CatalogPlace) -> None:
+def test_columns_of_others_stay_and_a_schema_that_was_there_comes_back(stream: Stream, place: CatalogLocation) -> None:
     publish(stream, place)
     with place.opened() as catalog, catalog.load_table(NAME).update_schema() as update:
         update.add_column("note", StringType(), doc="by hand")
@@ -164,7 +164,7 @@ def test_columns_of_others_stay_and_a_schema_that_was_there_comes_back(stream: S
             assert len(table.metadata.schemas) == 5
 
 
-def test_what_the_log_loses_leaves_the_table_and_then_the_disk(stream: Stream, place: CatalogPlace) -> None:
+def test_what_the_log_loses_leaves_the_table_and_then_the_disk(stream: Stream, place: CatalogLocation) -> None:
     publish(stream, place)
     first, *others = column_files(stream)
     pairs.delete_pair(stream.path, first.segment)
@@ -193,7 +193,7 @@ def test_what_the_log_loses_leaves_the_table_and_then_the_disk(stream: Stream, p
     assert_has(place, stream)
 
 
-def test_with_kept_files_the_table_outlives_the_log(stream: Stream, place: CatalogPlace) -> None:
+def test_with_kept_files_the_table_outlives_the_log(stream: Stream, place: CatalogLocation) -> None:
     declare_columns(stream, "region string", keep="forever")
     build(stream)
     pairs.delete_pair(stream.path, stream.segments()[0].first_chunk_id)
@@ -203,7 +203,7 @@ def test_with_kept_files_the_table_outlives_the_log(stream: Stream, place: Catal
     assert_has(place, stream)
 
 
-def test_what_other_programs_do_to_the_table_is_respected(stream: Stream, place: CatalogPlace) -> None:
+def test_what_other_programs_do_to_the_table_is_respected(stream: Stream, place: CatalogLocation) -> None:
     publish(stream, place)
     before = rows(place)
     with place.opened() as catalog:
@@ -224,7 +224,7 @@ def test_what_other_programs_do_to_the_table_is_respected(stream: Stream, place:
     assert publish(stream, place).segments == 0
 
 
-def test_a_table_that_was_rolled_back_is_brought_up_to_date(stream: Stream, place: CatalogPlace) -> None:
+def test_a_table_that_was_rolled_back_is_brought_up_to_date(stream: Stream, place: CatalogLocation) -> None:
     publish(stream, place)
     with place.opened() as catalog:
         first = catalog.load_table(NAME).metadata.current_snapshot_id
@@ -238,12 +238,12 @@ def test_a_table_that_was_rolled_back_is_brought_up_to_date(stream: Stream, plac
     assert_rows_once(place, stream)
 
 
-def assert_rows_once(place: CatalogPlace, stream: Stream) -> None:
+def assert_rows_once(place: CatalogLocation, stream: Stream) -> None:
     expected = sum(file.rows for file in column_files(stream))
     assert rows(place)["offset"].to_pylist() == list(range(expected))
 
 
-def test_a_damaged_file_is_published_when_it_was_made_again(stream: Stream, place: CatalogPlace) -> None:
+def test_a_damaged_file_is_published_when_it_was_made_again(stream: Stream, place: CatalogLocation) -> None:
     damaged = column_files(stream)[1]
     raw = damaged.path.read_bytes()
     damaged.path.write_bytes(raw[:10] + bytes([raw[10] ^ 1]) + raw[11:])
@@ -258,7 +258,7 @@ def test_a_damaged_file_is_published_when_it_was_made_again(stream: Stream, plac
 
 
 def test_what_was_stored_and_is_not_wanted_any_more_is_deleted(
-    stream: Stream, place: CatalogPlace, monkeypatch: pytest.MonkeyPatch
+    stream: Stream, place: CatalogLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError("no more of this")
@@ -275,7 +275,7 @@ def test_what_was_stored_and_is_not_wanted_any_more_is_deleted(
 
 
 def test_another_publisher_that_was_faster_is_noticed(
-    stream: Stream, place: CatalogPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stream: Stream, place: CatalogLocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one has a copy of the stream's folder, so that no lock keeps them apart."""
     shutil.copytree(stream.path, tmp_path / "copy" / "streams" / "sales")
@@ -322,7 +322,7 @@ class Lives:
         self.nursery = Nursery(Path(__file__).with_name("publish_child.py"), Path(__file__).parents[2])
 
     def publish(
-        self, stream: Stream, place: CatalogPlace, *, crash_at: str = "", calls: int = 0, now_ms: int = 0
+        self, stream: Stream, place: CatalogLocation, *, crash_at: str = "", calls: int = 0, now_ms: int = 0
     ) -> tuple[int, int]:
         """The signal that it ended by, and how many calls there were."""
         life = {"stream": str(stream.path), "root": str(place.root)}
@@ -346,7 +346,7 @@ def lives() -> Iterator[Lives]:
     started.nursery.close()
 
 
-def work_for_each_step(stream: Stream, place: CatalogPlace) -> None:
+def work_for_each_step(stream: Stream, place: CatalogLocation) -> None:
     """A table to which there is something to add, to replace, to remove, and with an old snapshot."""
     publish(stream, place)
     pairs.delete_pair(stream.path, stream.segments()[0].first_chunk_id)
@@ -355,7 +355,7 @@ def work_for_each_step(stream: Stream, place: CatalogPlace) -> None:
     build(stream)
 
 
-def assert_nothing_is_left(stream: Stream, place: CatalogPlace) -> None:
+def assert_nothing_is_left(stream: Stream, place: CatalogLocation) -> None:
     """After one more pass: the rows, and no file that nobody needs."""
     publish(stream, place, now_ms=FAR)
     publish(stream, place, now_ms=FAR)
@@ -366,7 +366,7 @@ def assert_nothing_is_left(stream: Stream, place: CatalogPlace) -> None:
 
 @pytest.mark.slow
 @pytest.mark.faults
-def test_killed_at_each_step_whoever_comes_next_goes_on(stream: Stream, place: CatalogPlace, lives: Lives) -> None:
+def test_killed_at_each_step_whoever_comes_next_goes_on(stream: Stream, place: CatalogLocation, lives: Lives) -> None:
     work_for_each_step(stream, place)
     # Each goes on where the one before it died: first it adds, then it replaces.
     adding = (PublishStep.STORED, f"{PublishStep.STORED}:4", PublishStep.COMMITTED)
@@ -380,22 +380,24 @@ def test_killed_at_each_step_whoever_comes_next_goes_on(stream: Stream, place: C
 @pytest.mark.slow
 @pytest.mark.faults
 def test_killed_anywhere_again_and_again_each_row_is_there_once(
-    stream: Stream, place: CatalogPlace, lives: Lives, seed: int
+    stream: Stream, place: CatalogLocation, lives: Lives, seed: int
 ) -> None:
     killed_at_random(stream, place, lives, random.Random(seed), times=3)
 
 
 @pytest.mark.faults
 @pytest.mark.long
-def test_killed_anywhere_very_often(stream: Stream, place: CatalogPlace, lives: Lives, seed: int) -> None:
+def test_killed_anywhere_very_often(stream: Stream, place: CatalogLocation, lives: Lives, seed: int) -> None:
     killed_at_random(stream, place, lives, random.Random(seed), times=200)
 
 
-def killed_at_random(stream: Stream, place: CatalogPlace, lives: Lives, chance: random.Random, *, times: int) -> None:
+def killed_at_random(
+    stream: Stream, place: CatalogLocation, lives: Lives, chance: random.Random, *, times: int
+) -> None:
     work_for_each_step(stream, place)
     twin = stream_with_files(place.root / "twin")
-    work_for_each_step(twin, CatalogPlace(place.root / "twin"))
-    status, calls = lives.publish(twin, CatalogPlace(place.root / "twin"), now_ms=FAR)
+    work_for_each_step(twin, CatalogLocation(place.root / "twin"))
+    status, calls = lives.publish(twin, CatalogLocation(place.root / "twin"), now_ms=FAR)
     assert status == 0 and calls > 500
     for _ in range(times):
         lives.publish(stream, place, calls=chance.randrange(1, calls), now_ms=FAR)
@@ -406,7 +408,7 @@ def killed_at_random(stream: Stream, place: CatalogPlace, lives: Lives, chance: 
     assert_nothing_is_left(stream, place)
 
 
-def test_a_table_of_another_stream_is_refused_and_named(stream: Stream, place: CatalogPlace, tmp_path: Path) -> None:
+def test_a_table_of_another_stream_is_refused_and_named(stream: Stream, place: CatalogLocation, tmp_path: Path) -> None:
     publish(stream, place)
     before = summaries(place)
     other = stream_with_files(tmp_path / "elsewhere")
@@ -426,7 +428,7 @@ def test_a_table_of_another_stream_is_refused_and_named(stream: Stream, place: C
 
 
 def test_segments_with_other_borders_than_what_was_published_are_refused(
-    stream: Stream, place: CatalogPlace, tmp_path: Path
+    stream: Stream, place: CatalogLocation, tmp_path: Path
 ) -> None:
     publish(stream, place)
     replica = create(tmp_path / "replica" / "streams" / "sales", WRITES, segment_bytes=3000, identity=stream.identity)
@@ -441,19 +443,19 @@ def test_segments_with_other_borders_than_what_was_published_are_refused(
 
 
 def test_tables_that_were_copied_with_their_streams_are_left_alone(
-    stream: Stream, place: CatalogPlace, tmp_path: Path
+    stream: Stream, place: CatalogLocation, tmp_path: Path
 ) -> None:
     publish(stream, place)
     shutil.copytree(place.root, copy := tmp_path / "copy")
     append(stream, WRITES)
     for use in (publish, drop_table):
         with pytest.raises(ConfigError, match="these streams were moved or copied with their tables"):
-            use(Stream.open(copy / "streams" / "sales"), CatalogPlace(copy))
+            use(Stream.open(copy / "streams" / "sales"), CatalogLocation(copy))
     assert_has(place, stream)
 
 
 def test_a_dropped_table_leaves_no_file_and_the_stream_can_be_published_anew(
-    stream: Stream, place: CatalogPlace
+    stream: Stream, place: CatalogLocation
 ) -> None:
     publish(stream, place)
     listed = list_tables(place)[0]
@@ -470,23 +472,23 @@ def test_a_dropped_table_leaves_no_file_and_the_stream_can_be_published_anew(
 
 
 def test_configured_catalogs_are_used_and_those_that_are_not_there_named(
-    stream: Stream, place: CatalogPlace, monkeypatch: pytest.MonkeyPatch
+    stream: Stream, place: CatalogLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigError, match="pyiceberg knows no catalog 'lake'"):
-        publish(stream, CatalogPlace(place.root, "lake"))
+        publish(stream, CatalogLocation(place.root, "lake"))
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKES__URI", f"sqlite:///{place.root}/lakes.db")
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKES__WAREHOUSE", f"file://{place.root}/lakes")
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
     with pytest.raises(ConfigError, match="no catalog 'lake'; did you mean 'lakes'"):
-        publish(stream, CatalogPlace(place.root, "lake"))
-    configured = CatalogPlace(place.root, "lakes")
+        publish(stream, CatalogLocation(place.root, "lake"))
+    configured = CatalogLocation(place.root, "lakes")
     publish(stream, configured)
     assert_has(configured, stream)
-    rest = CatalogPlace(place.root, "lake", {"type": "rest", "uri": "http://127.0.0.1:9"})
+    rest = CatalogLocation(place.root, "lake", {"type": "rest", "uri": "http://127.0.0.1:9"})
     with pytest.raises(SinkError, match=r"catalog 'lake': ConnectionError: .*127.0.0.1"):
         publish(stream, rest)
     with pytest.raises(SinkError, match=r"catalog 'lake': .*unable to open database file"):
-        publish(stream, CatalogPlace(place.root, "lake", {"type": "sql", "uri": "sqlite:////nowhere/at/all.db"}))
+        publish(stream, CatalogLocation(place.root, "lake", {"type": "sql", "uri": "sqlite:////nowhere/at/all.db"}))
     (place.root / ".headgate" / "iceberg").mkdir(parents=True)
     (place.root / ".headgate" / "iceberg" / "catalog.db").write_bytes(os.urandom(4096))
     with pytest.raises(SinkError, match=r"catalog.db: DatabaseError: .*file is not a database"):

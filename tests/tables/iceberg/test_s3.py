@@ -15,7 +15,7 @@ from moto.server import ThreadedMotoServer
 from headgate.derived.columns import column_files
 from headgate.errors import SinkError
 from headgate.log import pairs
-from headgate.tables.iceberg import CatalogPlace, drop_table, upkeep
+from headgate.tables.iceberg import CatalogLocation, drop_table, upkeep
 from iceberg_tables import NAME, WRITES, assert_has, build, publish, rows, stream_with_files
 from match_indexes import append
 
@@ -46,10 +46,10 @@ def filesystem(endpoint: str) -> pf.S3FileSystem:
     )
 
 
-def place_on(endpoint: str, root: Path, **more: str) -> CatalogPlace:
+def place_on(endpoint: str, root: Path, **more: str) -> CatalogLocation:
     given = {"access-key-id": "key", "secret-access-key": "secret", "region": "us-east-1", **more}
     properties = {f"s3.{name}": value for name, value in given.items()}
-    return CatalogPlace(
+    return CatalogLocation(
         root, properties={"warehouse": f"s3://{BUCKET}/{root.name}", "s3.endpoint": endpoint, **properties}
     )
 
@@ -111,7 +111,9 @@ def test_the_beginning_of_a_file_that_is_there_is_not_taken_for_it(endpoint: str
 def test_wrong_credentials_and_buckets_are_named_and_the_stream_is_unharmed(endpoint: str, tmp_path: Path) -> None:
     stream = stream_with_files(tmp_path)
     files = [file.path for file in column_files(stream)]
-    nowhere = CatalogPlace(tmp_path, properties={**place_on(endpoint, tmp_path).properties, "warehouse": "s3://none"})
+    nowhere = CatalogLocation(
+        tmp_path, properties={**place_on(endpoint, tmp_path).properties, "warehouse": "s3://none"}
+    )
     with pytest.raises(SinkError, match=r"catalog .*catalog.db: .*bucket 'none'"):
         publish(stream, nowhere)
     demand_credentials(endpoint, after=0)

@@ -62,7 +62,7 @@ class Shape:
         return scaled, least
 
 
-class Source(Protocol):
+class TableArrays(Protocol):
     """Where the arrays of a table are read from. Raises CorruptSidecarError for bytes that fail their check."""
 
     @property
@@ -89,15 +89,15 @@ class Table:
     any_blocks: NDArray[np.int64]
 
     def starts(self, start: int, stop: int) -> NDArray[np.uint32]:
-        """See `Source`."""
+        """See `TableArrays`."""
         return self.all_starts[start:stop]
 
     def entries(self, start: int, stop: int) -> NDArray[np.uint16]:
-        """See `Source`."""
+        """See `TableArrays`."""
         return self.all_entries[start:stop]
 
     def open_blocks(self) -> NDArray[np.int64]:
-        """See `Source`."""
+        """See `TableArrays`."""
         return self.any_blocks
 
 
@@ -135,7 +135,7 @@ def make_table(
     return Table(replace(shape, entries=len(pairs)), starts, pairs.astype(np.uint16), any_blocks)
 
 
-def blocks_of(table: Source, fingerprints: NDArray[np.uint32]) -> NDArray[np.bool_]:
+def blocks_of(table: TableArrays, fingerprints: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """`(blocks,)`: which may hold a value with one of the fingerprints.
 
     Cost: two reads for each fingerprint; for more than some of them, reading everything. Errors: those of the source.

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
         RULE_NAME,
         Changed,
         EditProgram,
-        Place,
+        FieldKey,
         compile_edits,
-        place_of,
+        field_key,
         run_edits,
     )
 else:

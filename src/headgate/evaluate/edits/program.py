@@ -209,10 +209,10 @@ def compile_edits(
         return None
 
 
-Place: TypeAlias = tuple[Section, int | bytes | None]
+FieldKey: TypeAlias = tuple[Section, int | bytes | None]
 
 
-def place_of(reference: FieldReference) -> Place:
+def field_key(reference: FieldReference) -> FieldKey:
     """The identity of a field for changes: keys are the same in any letter case."""
     return reference.section, reference.position if reference.key is None else without_case(reference.key)
 
@@ -250,7 +250,7 @@ class _EditCompiler(Compiler):
             edits.append(
                 _Edit(RULE_NAME, layout.HOW_TYPED, t.Constant(name.octets()), name, is_limited=False, at_end=True)
             )
-        places = {place_of(edit.reference) for edit in edits}
+        places = {field_key(edit.reference) for edit in edits}
         if len(places) < len(edits):
             # One after the other they give what both together do not.
             raise NotCompiledError

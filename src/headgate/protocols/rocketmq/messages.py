@@ -155,22 +155,22 @@ def _head(properties: bytes, body_bytes: int, born_ms: int, born_host: str, flag
     kernel = kernels.load(KERNEL)
     if kernel is None:
         return None
-    place = getattr(_places, "place", None)
-    if place is None:
-        place = _places.place = _Place(kernel.SCRATCH_BYTES)
+    buffers = getattr(_buffers, "buffers", None)
+    if buffers is None:
+        buffers = _buffers.buffers = _KernelBuffers(kernel.SCRATCH_BYTES)
     size = len(properties)
     if size > MAX_PROPERTIES_BYTES:
         return None
-    place.text[:size] = properties
+    buffers.text[:size] = properties
     _, host, host_bytes = _host(born_host)
     head_bytes = kernel.compose(
-        *(place.text_address, size, body_bytes, born_ms, host, host_bytes, flag),
-        *(_tables()[1], place.scratch_address, place.head_address),
+        *(buffers.text_address, size, body_bytes, born_ms, host, host_bytes, flag),
+        *(_tables()[1], buffers.scratch_address, buffers.head_address),
     )
-    return None if head_bytes < 0 else bytes(place.head[:head_bytes])
+    return None if head_bytes < 0 else bytes(buffers.head[:head_bytes])
 
 
-class _Place:
+class _KernelBuffers:
     """The kernel's input and output buffers, for one thread."""
 
     def __init__(self, scratch_bytes: int) -> None:
@@ -182,7 +182,7 @@ class _Place:
         self.head = octets.data[scratch_bytes + _TEXT_BYTES :]
 
 
-_places = threading.local()
+_buffers = threading.local()
 
 
 @functools.lru_cache(maxsize=4096)

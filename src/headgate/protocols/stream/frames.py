@@ -26,7 +26,7 @@ from headgate.protocols.stream.wire import (
     OptionalText,
     Properties,
     Statistics,
-    StreamPlaces,
+    StreamReferences,
     Text,
     Texts,
     Versions,
@@ -316,7 +316,7 @@ class MetadataReply(Request, frozen=True):
     command = Command.METADATA
     is_reply = True
     brokers: Brokers
-    streams: StreamPlaces
+    streams: StreamReferences
 
 
 class MetadataUpdate(Frame, frozen=True):

@@ -232,6 +232,6 @@ NullableOffset = Annotated[OffsetSpecification | None, NULLABLE_OFFSET]
 Versions = Annotated[Sequence[tuple[int, int, int]], list_of(record_of(U16_TYPE, U16_TYPE, U16_TYPE))]
 Statistics = Annotated[Sequence[tuple[str, int]], list_of(record_of(TEXT, I64_TYPE))]
 Brokers = Annotated[Sequence[tuple[int, str, int]], list_of(record_of(U16_TYPE, TEXT, U32_TYPE))]
-StreamPlaces = Annotated[
+StreamReferences = Annotated[
     Sequence[tuple[str, int, int, Sequence[int]]], list_of(record_of(TEXT, U16_TYPE, U16_TYPE, list_of(U16_TYPE)))
 ]

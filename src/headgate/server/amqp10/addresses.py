@@ -27,7 +27,7 @@ _ENCODED = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})*")
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RoutingAddress:
     """The route of messages: an exchange and a routing key; with an empty exchange the key names a queue."""
 
     exchange: str
@@ -64,13 +64,13 @@ def queue_address(name: str) -> str:
     return f"/queues/{encoded(name)}"
 
 
-def parse_route(address: str) -> Route:
+def parse_route(address: str) -> RoutingAddress:
     """The route of an address. Raises ConfigError for an invalid address."""
     match address.split("/"):
         case ["", "queues", name] if name:
-            return Route("", decoded(name))
+            return RoutingAddress("", decoded(name))
         case ["", "exchanges", exchange, *key] if exchange and exchange != _DEFAULT_EXCHANGE and len(key) <= 1:
-            return Route(decoded(exchange), decoded(*key) if key else "")
+            return RoutingAddress(decoded(exchange), decoded(*key) if key else "")
     raise ConfigError(f"bad address {address!r}; expected /queues/<queue>, /exchanges/<exchange>/<routing key> or null")
 
 

@@ -46,7 +46,7 @@ from headgate.protocols.amqp10 import (
     store_messages,
 )
 from headgate.protocols.amqp10.events import Deliveries
-from headgate.server.amqp10.addresses import Route, parse_route
+from headgate.server.amqp10.addresses import RoutingAddress, parse_route
 from headgate.server.amqp10.service import ServedLink
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class _Unanswered(msgspec.Struct):
 class PublishingLink(ServedLink):
     """One link of a publisher; `route` None: each message has its own address."""
 
-    def __init__(self, handler: Amqp10Handler, link: Link, route: Route | None) -> None:
+    def __init__(self, handler: Amqp10Handler, link: Link, route: RoutingAddress | None) -> None:
         """Raises BrokerError and LogError if the user cannot publish to the address."""
         super().__init__(handler, link)
         self._route = route
@@ -139,7 +139,7 @@ class PublishingLink(ServedLink):
         faulty = _first_fault(refused)
         return None if faulty is None else refused[faulty]
 
-    def _publish(self, route: Route, messages: EncodedMessages, ids: Int64Array, settled: Int64Array) -> None:
+    def _publish(self, route: RoutingAddress, messages: EncodedMessages, ids: Int64Array, settled: Int64Array) -> None:
         """Store messages for one route, and publish them to its streams."""
         stored = store_messages(messages, routing=(route.exchange, route.key), user=self._handler.user)
         batch, values, sent, is_sent = stored.messages, stored.filter_values, ids, settled
@@ -163,7 +163,12 @@ class PublishingLink(ServedLink):
             self._handler.detach(self._link, Error(condition_of(fault), str(fault)))
 
     def _queue(
-        self, route: Route, stored: EncodedMessages, values: FilterValues | None, ids: Int64Array, settled: Int64Array
+        self,
+        route: RoutingAddress,
+        stored: EncodedMessages,
+        values: FilterValues | None,
+        ids: Int64Array,
+        settled: Int64Array,
     ) -> None:
         """Publish stored messages to the streams of a route; with routing by headers, each run with equal streams."""
         if route.is_reply:
@@ -186,14 +191,14 @@ class PublishingLink(ServedLink):
             entries = Entries(stored.data, stored.starts[rows], stored.lengths[rows], taken)
             self._queue_entries(route, entries, unsettled, streams)
 
-    def _reply(self, route: Route, stored: EncodedMessages, ids: Int64Array, settled: Int64Array) -> None:
+    def _reply(self, route: RoutingAddress, stored: EncodedMessages, ids: Int64Array, settled: Int64Array) -> None:
         """Give messages to a requester; messages that it cannot take are released, also if it has gone."""
         for row in range(len(ids)):
             is_taken = self._handler.broker.replies.put(route.key, stored.message(row))
             one = slice(row, row + 1)
             self._answer(1, _unsettled(ids[one], settled[one]), _ACCEPTED if is_taken else Released())
 
-    def _streams_by_headers(self, route: Route, message: bytes) -> list[str] | HeadgateError:
+    def _streams_by_headers(self, route: RoutingAddress, message: bytes) -> list[str] | HeadgateError:
         """The streams of one message, or why it is refused."""
         try:
             return self._handler.broker.route(route.exchange, route.key, functools.partial(routing_headers, message))
@@ -201,7 +206,7 @@ class PublishingLink(ServedLink):
             return refusal
 
     def _queue_entries(
-        self, route: Route, entries: Entries, ids: list[tuple[int, int]], streams: list[str] | None
+        self, route: RoutingAddress, entries: Entries, ids: list[tuple[int, int]], streams: list[str] | None
     ) -> None:
         """Publish messages to streams, None: the streams of the route; `ids` are ranges that wait for an outcome."""
         count = len(entries)
@@ -211,7 +216,7 @@ class PublishingLink(ServedLink):
             publisher.publish(PublishBatch(entries, written))
 
     def _publishers_of(
-        self, route: Route, count: int, ids: list[tuple[int, int]], streams: list[str] | None
+        self, route: RoutingAddress, count: int, ids: list[tuple[int, int]], streams: list[str] | None
     ) -> list[Publisher]:
         """The publishers of some streams; if there are none, this answers the `count` messages."""
         if self._only_publisher is not None and not self._only_publisher.is_closed:
@@ -226,12 +231,12 @@ class PublishingLink(ServedLink):
             self._answer(count, ids, Released())
         return publishers
 
-    def _streams(self, route: Route) -> list[str]:
+    def _streams(self, route: RoutingAddress) -> list[str]:
         if self._route is not None and route.is_queue:
             return [route.key]
         return self._handler.broker.route(route.exchange, route.key)
 
-    def _publisher(self, route: Route, stream: str) -> Publisher:
+    def _publisher(self, route: RoutingAddress, stream: str) -> Publisher:
         if self._only_publisher is not None and self._only_publisher.is_closed:
             raise ResourceNotFoundError("the stream was deleted", subject=stream)
         key = route.exchange, stream

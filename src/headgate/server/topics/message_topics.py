@@ -49,7 +49,7 @@ from headgate.scan import ScanCounters
 from headgate.server.listings import count_messages, error_of, may_read, open_streams, shown
 from headgate.server.topics.bodies import decoded
 from headgate.server.topics.broker_answers import told
-from headgate.server.topics.routes import Answer, Asked, Route
+from headgate.server.topics.routes import Answer, Asked, Endpoint
 
 Row = dict[str, Any]
 
@@ -75,15 +75,15 @@ class MessageTopicRequests:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def routes(self) -> Iterator[Route]:
+    def routes(self) -> Iterator[Endpoint]:
         """The paths that are answered here."""
-        yield Route("rocketmq/topics", {"GET": self._topics})
+        yield Endpoint("rocketmq/topics", {"GET": self._topics})
         topic = {"GET": self._topic, "PUT": self._put_topic, "DELETE": self._delete_topic}
-        yield Route("rocketmq/topics/{topic}", topic)
-        yield Route("rocketmq/groups", {"GET": self._groups})
+        yield Endpoint("rocketmq/topics/{topic}", topic)
+        yield Endpoint("rocketmq/groups", {"GET": self._groups})
         group = {"GET": self._group, "PUT": self._put_group, "DELETE": self._delete_group}
-        yield Route("rocketmq/groups/{group}", group)
-        yield Route("rocketmq/groups/{group}/reset", {"POST": self._reset_group})
+        yield Endpoint("rocketmq/groups/{group}", group)
+        yield Endpoint("rocketmq/groups/{group}/reset", {"POST": self._reset_group})
 
     # topics
 
@@ -123,7 +123,7 @@ class MessageTopicRequests:
 
     async def _groups(self, asked: Asked) -> Answer:
         users, groups = self._broker.users, self._broker.consumer_groups
-        places = await all_places(self._broker)
+        places = await all_group_rows(self._broker)
         names = [name for name in groups.names() if may_read(users, asked.session.user, name)]
         return Answer([group_row(self._broker, name, places) for name in names])
 
@@ -132,7 +132,7 @@ class MessageTopicRequests:
         return await self._group_answer(asked.group)
 
     async def _group_answer(self, name: str, *, is_new: bool = False) -> Answer:
-        places = await all_places(self._broker)
+        places = await all_group_rows(self._broker)
         members = [shown(member) for member in self._broker.members.of(name)]
         return Answer({**group_row(self._broker, name, places), "members": members, "places": places.of(name)}, is_new)
 
@@ -240,7 +240,7 @@ def queue_row(broker: Broker, number: int, name: str) -> Row:
 _COUNTED = ("lag", "claimed", "available", "moving")
 
 
-def group_row(broker: Broker, name: str, found: Places) -> Row:
+def group_row(broker: Broker, name: str, found: GroupRows) -> Row:
     """One consumer group with its settings and the sums over its places. Raises ResourceNotFoundError.
 
     `error` says what is wrong with the files of a place, or that the group may have one more place in a stream that
@@ -269,7 +269,7 @@ def _summed(names: Iterable[str], counted: Iterable[Mapping[str, int]]) -> dict[
 
 
 @dataclass(slots=True)
-class Places:
+class GroupRows:
     """The places of all groups in all queues; `error` is of the last stream whose places cannot be read."""
 
     by_group: dict[str, list[Row]] = field(default_factory=dict)
@@ -280,12 +280,12 @@ class Places:
         return self.by_group.get(group, [])
 
 
-async def all_places(broker: Broker) -> Places:
+async def all_group_rows(broker: Broker) -> GroupRows:
     """The places of all groups.
 
     Cost: opening the ledger of each stream that groups used, milliseconds each; other tasks have their turns between.
     """
-    found = Places()
+    found = GroupRows()
     views = broker.consumer_groups.views
     for name in views.streams():
         try:

@@ -54,7 +54,7 @@ from headgate.server.listings import may_read, near_names
 from headgate.server.topics import bodies, rows
 from headgate.server.topics.broker_answers import received, told
 from headgate.server.topics.message_topics import MessageTopicRequests
-from headgate.server.topics.routes import MOST_COPIES, Answer, Asked, Route, TopicRequest
+from headgate.server.topics.routes import MOST_COPIES, Answer, Asked, Endpoint, TopicRequest
 from headgate.topic import (
     AddRule,
     Change,
@@ -104,7 +104,7 @@ class TopicRequests:
         finally:
             session.close()
 
-    def _found(self, path: tuple[str, ...]) -> tuple[Route, dict[str, str]]:
+    def _found(self, path: tuple[str, ...]) -> tuple[Endpoint, dict[str, str]]:
         """The route of a path, and the names in it. Raises ResourceNotFoundError."""
         for route in self.routes:
             names = route.names(path)
@@ -112,26 +112,26 @@ class TopicRequests:
                 return route, names
         raise ResourceNotFoundError("there is nothing at this path; a / in a name is written %2F")
 
-    def _own_routes(self) -> Iterator[Route]:
-        yield Route("topics", {"GET": partial(self._list, rows.topic_rows)})
-        yield Route("subscriptions", {"GET": partial(self._list, rows.subscription_rows)})
-        yield Route("rules", {"GET": partial(self._list, rows.rule_rows)})
+    def _own_routes(self) -> Iterator[Endpoint]:
+        yield Endpoint("topics", {"GET": partial(self._list, rows.topic_rows)})
+        yield Endpoint("subscriptions", {"GET": partial(self._list, rows.subscription_rows)})
+        yield Endpoint("rules", {"GET": partial(self._list, rows.rule_rows)})
         topic = "topics/{topic}"
-        yield Route(topic, {"GET": self._topic, "PUT": self._put_topic, "DELETE": self._delete_topic})
-        yield Route(f"{topic}/history", {"GET": self._history})
+        yield Endpoint(topic, {"GET": self._topic, "PUT": self._put_topic, "DELETE": self._delete_topic})
+        yield Endpoint(f"{topic}/history", {"GET": self._history})
         subscription = f"{topic}/subscriptions/{{subscription}}"
         handlers = {"GET": self._subscription, "PUT": self._put_subscription, "DELETE": self._delete_subscription}
-        yield Route(subscription, handlers)
-        yield Route(f"{subscription}/copies", {"GET": self._copies})
+        yield Endpoint(subscription, handlers)
+        yield Endpoint(f"{subscription}/copies", {"GET": self._copies})
         rule = f"{subscription}/rules/{{rule}}"
-        yield Route(rule, {"PUT": self._put_rule, "DELETE": self._delete_rule})
-        yield Route(f"{rule}/dry-run", {"POST": self._dry_run})
+        yield Endpoint(rule, {"PUT": self._put_rule, "DELETE": self._delete_rule})
+        yield Endpoint(f"{rule}/dry-run", {"POST": self._dry_run})
         for copies, dead_letters in ((subscription, False), (f"{subscription}/dead-letters", True)):
-            yield Route(f"{copies}/messages", {"GET": self._peek, "DELETE": self._purge}, dead_letters)
-            yield Route(f"{copies}/receive", {"POST": self._receive}, dead_letters)
-            yield Route(f"{copies}/settle", {"POST": self._settle}, dead_letters)
-        yield Route("entities", {"GET": self._entities})
-        yield Route("entities/{topic}", {"PUT": self._put_entity})
+            yield Endpoint(f"{copies}/messages", {"GET": self._peek, "DELETE": self._purge}, dead_letters)
+            yield Endpoint(f"{copies}/receive", {"POST": self._receive}, dead_letters)
+            yield Endpoint(f"{copies}/settle", {"POST": self._settle}, dead_letters)
+        yield Endpoint("entities", {"GET": self._entities})
+        yield Endpoint("entities/{topic}", {"PUT": self._put_entity})
 
     # lists
 

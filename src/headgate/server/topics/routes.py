@@ -88,7 +88,7 @@ Handler = Callable[[Asked], Awaitable[Answer]]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class Endpoint:
     """A path below `/api`, and its handlers by method: `topics/{topic}/history`.
 
     A name in braces stands for one part of the path, and is the field of `Asked` with that part.

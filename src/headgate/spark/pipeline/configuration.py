@@ -429,38 +429,38 @@ def _in_order(pipeline: Pipeline) -> tuple[Job, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Dataset:
     """A stream by its name, or a path of files."""
 
     stream: str | None = None
     path: str | None = None
 
 
-def _met(written: frozenset[_Place], read: frozenset[_Place]) -> bool:
+def _met(written: frozenset[_Dataset], read: frozenset[_Dataset]) -> bool:
     """Whether something that is written is read: the same stream, the same path or one below it."""
     return not written.isdisjoint(read) or any(
         each.path.startswith(f"{whole.path}/") for whole in written if whole.path for each in read if each.path
     )
 
 
-def _reads(pipeline: Pipeline, job: Job) -> frozenset[_Place]:
+def _reads(pipeline: Pipeline, job: Job) -> frozenset[_Dataset]:
     if isinstance(job, RoutedTopic):
-        return frozenset({_Place(stream=job.name)})
+        return frozenset({_Dataset(stream=job.name)})
     return frozenset(place for source in pipeline.sources_of(job.input) for place in _place(source))
 
 
-def _writes(job: Job) -> frozenset[_Place]:
+def _writes(job: Job) -> frozenset[_Dataset]:
     if isinstance(job, RoutedTopic):
-        return frozenset(_Place(stream=name) for name in job.streams)
+        return frozenset(_Dataset(stream=name) for name in job.streams)
     return frozenset(_place(job))
 
 
-def _place(entry: Source | Sink) -> Iterator[_Place]:
+def _place(entry: Source | Sink) -> Iterator[_Dataset]:
     if entry.format == HEADGATE:
         names = entry.stream if isinstance(entry.stream, list) else [str(entry.stream)]
-        yield from (_Place(stream=name) for name in names)
+        yield from (_Dataset(stream=name) for name in names)
     elif entry.path is not None:
-        yield _Place(path=entry.path if "://" in entry.path else os.path.abspath(entry.path))
+        yield _Dataset(path=entry.path if "://" in entry.path else os.path.abspath(entry.path))
 
 
 def writes_streams(job: Job) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.tables.iceberg.catalog import CatalogPlace
+    from headgate.tables.iceberg.catalog import CatalogLocation
     from headgate.tables.iceberg.listing import TableListing, drop_table, list_tables
     from headgate.tables.iceberg.publish import publish_table
     from headgate.tables.iceberg.report import PublishReport

@@ -38,7 +38,7 @@ Identifier: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogPlace:
+class CatalogLocation:
     """A catalog by its name in pyiceberg's configuration; without a name the SQLite one beside the streams of `root`.
 
     `properties` are added to the configured ones, and override them.
@@ -123,7 +123,7 @@ def shown(identifier: Identifier) -> str:
     return ".".join(identifier)
 
 
-def check_is_of(table: Table, stream: Stream, place: CatalogPlace) -> None:
+def check_is_of(table: Table, stream: Stream, place: CatalogLocation) -> None:
     """Raise ConfigError for a table of another stream, or of none, or of a root that this one was copied from."""
     if place.name is None and "warehouse" not in place.properties and not place.holds(table):
         raise ConfigError(

@@ -11,7 +11,7 @@ from headgate.log import Stream
 from headgate.tables.iceberg.catalog import (
     NAME_PROPERTY,
     STREAM_PROPERTY,
-    CatalogPlace,
+    CatalogLocation,
     check_is_of,
     identifier_of,
     shown,
@@ -38,7 +38,7 @@ class TableListing:
     metadata_location: str
 
 
-def list_tables(place: CatalogPlace) -> list[TableListing]:
+def list_tables(place: CatalogLocation) -> list[TableListing]:
     """The tables of a catalog that streams are published to, by name. Cost: the metadata of each table.
 
     Raises ConfigError, SinkError.
@@ -48,7 +48,7 @@ def list_tables(place: CatalogPlace) -> list[TableListing]:
         return [_listing(table) for table in map(catalog.load_table, names) if STREAM_PROPERTY in table.properties]
 
 
-def drop_table(stream: Stream, place: CatalogPlace, *, table: str | None = None) -> str:
+def drop_table(stream: Stream, place: CatalogLocation, *, table: str | None = None) -> str:
     """Remove the table of a stream from its catalog, and its files; gives its name.
 
     The column files stay, and publishing makes the table again. Raises ConfigError for a missing table, or one of

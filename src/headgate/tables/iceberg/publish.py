@@ -18,7 +18,7 @@ from headgate.log import Stream
 from headgate.tables.iceberg.catalog import (
     NAME_PROPERTY,
     STREAM_PROPERTY,
-    CatalogPlace,
+    CatalogLocation,
     Identifier,
     check_is_of,
     identifier_of,
@@ -36,7 +36,7 @@ _TRIES = 10
 
 def publish_table(
     stream: Stream,
-    place: CatalogPlace,
+    place: CatalogLocation,
     *,
     table: str | None = None,
     retain: Retain = "log",

@@ -21,7 +21,7 @@ from headgate.topic.decisions.open_block import OpenBlock
 from headgate.topic.decisions.postings import Postings, PostingsWriter, is_same
 from headgate.topic.decisions.rule_counts import RuleCounts
 from headgate.topic.decisions.selection import Selected, Selector
-from headgate.topic.decisions.source import Source, SourceBatch
+from headgate.topic.decisions.topic_stream import TopicBatch, TopicStream
 from headgate.topic.rule import Rule
 from headgate.topic.rules_in_force import FollowedHistory
 
@@ -49,14 +49,14 @@ class Decider:
         self._stream = stream
         self._writer = writer
         self._floor = base_of(floor)
-        self._source = Source(stream)
-        self._source.refresh()
+        self._topic_stream = TopicStream(stream)
+        self._topic_stream.refresh()
         self._forgotten_below = 0
         self._damaged_from: int | None = None
         """The offset at which the last step met damage; None where it met none."""
         self._selector: Selector | None = None
         self._selector_state = ""
-        self.postings = Postings(self._source, history)
+        self.postings = Postings(self._topic_stream, history)
 
     @staticmethod
     def open(
@@ -90,7 +90,7 @@ class Decider:
     @property
     def first_offset(self) -> int:
         """The first offset to decide: copies below it are not needed, or their messages or rules were deleted."""
-        return max(self._floor, self._source.first_offset, self.postings.states.pruned_below)
+        return max(self._floor, self._topic_stream.first_offset, self.postings.states.pruned_below)
 
     @property
     def next_offset(self) -> int:
@@ -124,16 +124,16 @@ class Decider:
         repeated.
         """
         # The end first and the rules second: so all rules for the messages before the end are known.
-        if appended is None or not self._source.take(appended):
-            self._source.refresh()
+        if appended is None or not self._topic_stream.take(appended):
+            self._topic_stream.refresh()
         self.postings.follow_rules()
         self._forget()
         self._write_full_block(now_ms)
         begin = self.next_offset
         step = Step(begin, begin)
-        stop = min(begin + max_messages, self._source.next_offset)
+        stop = min(begin + max_messages, self._topic_stream.next_offset)
         if begin == self._damaged_from:
-            self._source.check(begin, begin + 1)
+            self._topic_stream.check(begin, begin + 1)
             self._damaged_from = None
         # Retention may be faster: then the next step begins behind the deleted messages.
         with contextlib.suppress(OffsetOutOfRangeError):
@@ -150,15 +150,15 @@ class Decider:
                     return step
         if step.stop == begin:
             self.postings.verify_one()
-        step.is_done = self.next_offset >= self._source.next_offset and not self.postings.has_unverified
+        step.is_done = self.next_offset >= self._topic_stream.next_offset and not self.postings.has_unverified
         return step
 
     def _forget(self) -> None:
         """Forget postings below the floor or of deleted messages, and an open block whose messages were taken back."""
-        postings, source = self.postings, self._source
-        if postings.open_block is not None and postings.open_block.next_offset > source.next_offset:
+        postings, topic_stream = self.postings, self._topic_stream
+        if postings.open_block is not None and postings.open_block.next_offset > topic_stream.next_offset:
             postings.open_block = None
-        first = max(self._floor, source.first_offset)
+        first = max(self._floor, topic_stream.first_offset)
         if first > self._forgotten_below:
             self._forgotten_below = first
             postings.forget_below(first)
@@ -173,8 +173,8 @@ class Decider:
         stop = min(stop, block.stop)
         selected: list[Selected] = []
         try:
-            for found in self._source.read(step.stop, stop):
-                if isinstance(found, SourceBatch):
+            for found in self._topic_stream.read(step.stop, stop):
+                if isinstance(found, TopicBatch):
                     selected += self._select(block, found)
                 else:
                     block.add_chunks(found)
@@ -188,17 +188,17 @@ class Decider:
     def _decide_before_damage(self, step: Step, stop: int) -> None:
         """Decide the messages before a damaged chunk, keeping the postings of its block; raises if there are none."""
         begin = step.stop
-        sound = self._source.sound_until(begin, min(stop, end_of(begin)))
+        sound = self._topic_stream.sound_until(begin, min(stop, end_of(begin)))
         # The failure lost the block: its messages are decided again, without reporting them in the step.
         start = self.next_offset
         if start < begin:
             self._decide(Step(start, start), begin)
         self._damaged_from = sound
         if sound == begin:
-            self._source.check(begin, begin + 1)
+            self._topic_stream.check(begin, begin + 1)
         self._decide(step, sound)
 
-    def _select(self, block: OpenBlock, batch: SourceBatch) -> Iterator[Selected]:
+    def _select(self, block: OpenBlock, batch: TopicBatch) -> Iterator[Selected]:
         """The copies that messages give, in pieces with the same rules."""
         first, stop = int(batch.offsets[0]), int(batch.offsets[-1]) + 1
         for piece in self.postings.history.ranges(first, stop):
@@ -221,8 +221,8 @@ class Decider:
         block = postings.open_block
         if block is None or not block.is_full:
             return
-        start = max(block.start, self._source.first_offset)
-        if is_same(block.chunks(), self._source.chunks(start, block.stop)):
+        start = max(block.start, self._topic_stream.first_offset)
+        if is_same(block.chunks(), self._topic_stream.chunks(start, block.stop)):
             rules = postings.states.within(block.start, block.stop)
             self._writer.append(encode_block(block.content(identity=self._stream.identity, rules=rules)), now_ms=now_ms)
         postings.open_block = None

@@ -24,7 +24,7 @@ from headgate.topic.decisions.block import Block, SubscriptionPostings, base_of,
 from headgate.topic.decisions.open_block import OpenBlock
 from headgate.topic.decisions.rule_states import EVALUATOR, RuleStates, from_offset
 from headgate.topic.decisions.runs import CopyRuns, Int64Array
-from headgate.topic.decisions.source import Source
+from headgate.topic.decisions.topic_stream import TopicStream
 from headgate.topic.folders import postings_folder
 from headgate.topic.rules_in_force import FollowedHistory
 
@@ -95,12 +95,12 @@ class Postings:
     Copies from the first undecided offset on are not included yet (`decided_until`).
     """
 
-    def __init__(self, source: Source, history: FollowedHistory) -> None:
+    def __init__(self, topic_stream: TopicStream, history: FollowedHistory) -> None:
         """The postings of a stream as its source saw it last, with the history of its rules."""
-        self._source = source
+        self._topic_stream = topic_stream
         self._followed = history
         self.history = history.now()
-        self._folder = postings_folder(source.stream)
+        self._folder = postings_folder(topic_stream.stream)
         self._blocks: dict[int, Block] = {}
         self._places: dict[int, int] = {}
         self._unverified: set[int] = set()
@@ -116,13 +116,13 @@ class Postings:
     @staticmethod
     def open(stream: Stream) -> Postings:
         """The postings of a topic as they are now. Raises RuleNotFoundError for another stream, LogError."""
-        source = Source(stream)
-        source.refresh()
-        return Postings(source, FollowedHistory(stream.path))
+        topic_stream = TopicStream(stream)
+        topic_stream.refresh()
+        return Postings(topic_stream, FollowedHistory(stream.path))
 
     def recent(self) -> ScanBatch | None:
         """Messages of the stream that are in memory, because they were decided as they were appended."""
-        return self._source.recent
+        return self._topic_stream.recent
 
     def __enter__(self) -> Postings:
         return self
@@ -135,18 +135,18 @@ class Postings:
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
-        self._source.close()
+        self._topic_stream.close()
 
     # what is there
 
     @property
     def stream(self) -> Stream:
         """The stream of the topic."""
-        return self._source.stream
+        return self._topic_stream.stream
 
     def refresh(self) -> None:
         """Look at stream, rules and postings again, for a reader beside the decider. Raises LogError."""
-        self._source.refresh()
+        self._topic_stream.refresh()
         self.follow_rules()
         self.take_over()
 
@@ -185,7 +185,7 @@ class Postings:
     def _is_made_of_this(self, block: Block) -> bool:
         """Whether a block was decided for this stream, by this program and by the present rules."""
         directory = block.directory
-        if directory.identity != self._source.stream.identity or directory.evaluator != EVALUATOR:
+        if directory.identity != self._topic_stream.stream.identity or directory.evaluator != EVALUATOR:
             return False
         start = max(block.start, self.states.pruned_below)
         return start >= block.stop or from_offset(directory.rules, start) == self.states.within(start, block.stop)
@@ -262,12 +262,12 @@ class Postings:
         if block is None or base not in self._unverified:
             return block
         self._unverified.discard(base)
-        start = max(block.start, self._source.first_offset)
+        start = max(block.start, self._topic_stream.first_offset)
         try:
             known = block.chunks()
         except (LogError, OSError):
             known = None
-        if known is None or not is_same(known, self._source.chunks(start, block.stop)):
+        if known is None or not is_same(known, self._topic_stream.chunks(start, block.stop)):
             self.drop(base)
             return None
         return block

@@ -22,7 +22,7 @@ from headgate.protocols.rocketmq.grpc import (
     OK,
     ClientSettings,
     GrpcLimits,
-    Route,
+    TopicRoute,
     ack_response,
     assignment_response,
     parse_signature,
@@ -59,9 +59,11 @@ def test_bytes_that_are_no_message_are_refused() -> None:
     assert refusal.value.code == Status.BAD_REQUEST
 
 
-def route() -> Route:
+def route() -> TopicRoute:
     topic = pb.Resource(name="orders")
-    return Route(topic, 3, (pb.MessageType.NORMAL, pb.MessageType.FIFO), "broker", reached_at(pb.Endpoints(), "::1", 5))
+    return TopicRoute(
+        topic, 3, (pb.MessageType.NORMAL, pb.MessageType.FIFO), "broker", reached_at(pb.Endpoints(), "::1", 5)
+    )
 
 
 def test_a_route_has_every_queue_and_where_it_is() -> None:

@@ -60,12 +60,12 @@ class FieldColumns:
         self._rows = rows = len(batch)
         self.undecided = np.zeros(rows, dtype=np.uint8)
         """`(rows,)`: which ones the reference decides."""
-        self._places = [_Place(kernel, each, rows) for each in asked]
+        self._buffers = [_FieldBuffers(kernel, each, rows) for each in asked]
         self._sections = {section: _OfSection(kernel, section, self._of(section), rows) for section in WORDS}
         self._walk(batch)
 
-    def _of(self, section: Section) -> list[_Place]:
-        return [place for place in self._places if place.asked.section is section]
+    def _of(self, section: Section) -> list[_FieldBuffers]:
+        return [place for place in self._buffers if place.asked.section is section]
 
     def _walk(self, batch: EncodedMessages) -> None:
         kernel, rows = self._kernel, self._rows
@@ -74,7 +74,7 @@ class FieldColumns:
         table = np.zeros((_SECTIONS, kernel.ASKED_WORDS), dtype=np.int64)
         for section, of_section in self._sections.items():
             table[section - Section.HEADER] = of_section.words()
-        texts = [place for place in self._places if place.is_text]
+        texts = [place for place in self._buffers if place.is_text]
         addresses = np.array([place.address for place in texts], dtype=np.int64)
         row = 0
         while row < rows:
@@ -100,17 +100,17 @@ class FieldColumns:
 
     def column(self, number: int) -> pa.Array:
         """The field of that number; null in undecided rows or not. Raises ConfigError for more than 2 GiB of text."""
-        return self._places[number].column()
+        return self._buffers[number].column()
 
     def mismatched(self, number: int) -> NDArray[np.int64]:
         """`(rows,)` of a field of a map: the address of the value that its column does not take, BEYOND_RANGE, or 0.
 
         Whole after `column`.
         """
-        return self._places[number].mismatched
+        return self._buffers[number].mismatched
 
 
-class _Place:
+class _FieldBuffers:
     """One descriptor, and the buffers that it points to."""
 
     def __init__(self, kernel: ModuleType, asked: AskedField, rows: int) -> None:
@@ -183,7 +183,7 @@ class _Place:
 class _OfSection:
     """The table of descriptors of one section, and which messages have it."""
 
-    def __init__(self, kernel: ModuleType, section: Section, places: Sequence[_Place], rows: int) -> None:
+    def __init__(self, kernel: ModuleType, section: Section, places: Sequence[_FieldBuffers], rows: int) -> None:
         self._count = 0
         self.there = np.zeros(rows if places else 0, dtype=np.uint8)
         if not places:

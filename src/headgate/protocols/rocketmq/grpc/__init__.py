@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headgate.protocols.rocketmq.grpc.fields import OK, full_name, milliseconds, parsed, status_of, timestamp
     from headgate.protocols.rocketmq.grpc.receive_answers import DeliveredFrom, Delivery, delivered, delivered_messages
     from headgate.protocols.rocketmq.grpc.receive_requests import Receive, ack_response, receive_request
-    from headgate.protocols.rocketmq.grpc.routes import Route, assignment_response, reached_at, route_response
+    from headgate.protocols.rocketmq.grpc.routes import TopicRoute, assignment_response, reached_at, route_response
     from headgate.protocols.rocketmq.grpc.send_requests import SentMessage, check_type, sent_messages, sent_response
     from headgate.protocols.rocketmq.grpc.settings import ClientSettings, GrpcLimits, settings_answer
     from headgate.protocols.rocketmq.grpc.signatures import Signature, parse_signature

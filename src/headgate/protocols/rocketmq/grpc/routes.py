@@ -18,7 +18,7 @@ ANY_QUEUE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class TopicRoute:
     """A topic with that many queues; `accepts` are the types of its messages, `broker` the name of the server."""
 
     topic: pb.Resource
@@ -51,12 +51,12 @@ def reached_at(asked: pb.Endpoints, host: str, port: int) -> pb.Endpoints:
     return pb.Endpoints(scheme=scheme, addresses=[pb.Address(host=host, port=port)])
 
 
-def route_response(route: Route, status: pb.Status) -> pb.QueryRouteResponse:
+def route_response(route: TopicRoute, status: pb.Status) -> pb.QueryRouteResponse:
     """All queues of a topic."""
     return pb.QueryRouteResponse(status=status, message_queues=map(route.queue, range(route.queues)))
 
 
-def assignment_response(route: Route, status: pb.Status, *, is_fifo: bool) -> pb.QueryAssignmentResponse:
+def assignment_response(route: TopicRoute, status: pb.Status, *, is_fifo: bool) -> pb.QueryAssignmentResponse:
     """The queues that a push consumer receives from: one entry for any queue, or each queue for a fifo group."""
     numbers: Iterable[int] = range(route.queues) if is_fifo else (ANY_QUEUE,)
     assignments = [pb.Assignment(message_queue=route.queue(number)) for number in numbers]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-Place = tuple[str, str, int]
+QueueKey = tuple[str, str, int]
 """Group, topic, and the queue that the client names; −1 for any."""
 
 _MOST_PLACES = 1_024
@@ -28,9 +28,9 @@ class Attempts:
     __slots__ = ("_last",)
 
     def __init__(self) -> None:
-        self._last: dict[Place, tuple[str, Mapping[int, list[bytes]]]] = {}
+        self._last: dict[QueueKey, tuple[str, Mapping[int, list[bytes]]]] = {}
 
-    def answered(self, place: Place, attempt_id: str, tokens: Mapping[int, list[bytes]]) -> None:
+    def answered(self, place: QueueKey, attempt_id: str, tokens: Mapping[int, list[bytes]]) -> None:
         """Keep the tokens, by queue, that an attempt was answered with; attempts without an id are not kept."""
         self._last.pop(place, None)
         if attempt_id and tokens:
@@ -38,7 +38,7 @@ class Attempts:
             if len(self._last) > _MOST_PLACES:
                 del self._last[next(iter(self._last))]
 
-    def repeated(self, place: Place, attempt_id: str) -> Mapping[int, list[bytes]]:
+    def repeated(self, place: QueueKey, attempt_id: str) -> Mapping[int, list[bytes]]:
         """The tokens of the attempt's earlier answer; none if the last attempt was another one, or there was none."""
         last_id, tokens = self._last.get(place, ("", _NOTHING))
         if last_id != attempt_id:

@@ -11,7 +11,7 @@ from headgate.protocols.rocketmq.grpc import (
     OK,
     ClientSettings,
     GrpcLimits,
-    Route,
+    TopicRoute,
     assignment_response,
     full_name,
     parsed,
@@ -128,8 +128,8 @@ class Telemetry:
         client.set(settings)
         return pb.TelemetryCommand(status=OK, settings=answer)
 
-    def _route(self, client: GrpcClient, topic: MessageTopic, told: pb.Resource, endpoints: pb.Endpoints) -> Route:
+    def _route(self, client: GrpcClient, topic: MessageTopic, told: pb.Resource, endpoints: pb.Endpoints) -> TopicRoute:
         listener = "rocketmq_tls" if client.peer.is_encrypted else "rocketmq"
         host = self._context.settings.advertised.host or "localhost"
         at = reached_at(endpoints, host, self._context.ports[listener])
-        return Route(told, len(topic.streams), accepted_types(topic), BROKER_NAME, at)
+        return TopicRoute(told, len(topic.streams), accepted_types(topic), BROKER_NAME, at)

@@ -31,7 +31,7 @@ from headgate.server.context import ServerContext
 from headgate.server.rocketmq.remoting.answers import Answer, Tell, settled
 from headgate.server.rocketmq.remoting.request_reply import RequestReply
 from headgate.server.rocketmq.remoting.routes import BROKER_NAME
-from headgate.server.rocketmq.remoting.subscriptions import announcement_of, check_expression, find_place
+from headgate.server.rocketmq.remoting.subscriptions import announcement_of, check_expression, find_message
 from headgate.server.transport import Transport
 
 _ASKED_AGAIN_MS = 1_000
@@ -263,7 +263,7 @@ class GroupMembers:
             remark = f"subscription group not exist, {request.group}"
             self._answer(command, command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark))
             return
-        place = find_place(session, self._broker, request.offset, request.origin_topic)
+        place = find_message(session, self._broker, request.offset, request.origin_topic)
         settings = self._broker.consumer_groups.settings_of(request.group)
         most = settings.max_attempts - 1 if request.max_reconsume_times is None else request.max_reconsume_times
 

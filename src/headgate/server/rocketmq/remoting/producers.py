@@ -50,7 +50,7 @@ _UNIQUE = "\x02UNIQ_KEY\x01"
 _ADDED = {"MSG_REGION": REGION, "TRACE_ON": "false"}
 """Fields of every answer. The server collects no traces, so clients are told that tracing is off."""
 
-_Place = tuple[str, str]
+_QueueKey = tuple[str, str]
 """A topic, for its permissions, and the stream of one of its queues."""
 
 
@@ -82,8 +82,8 @@ class Producers:
         self._born_host = born_host
         self._store_host = store_host
         self._limit_bytes = context.settings.rocketmq.message_size_bytes
-        self._pending: dict[tuple[Session, _Place], _Pending] = {}
-        self._publishers: dict[tuple[Session, _Place], tuple[Publisher, int]] = {}
+        self._pending: dict[tuple[Session, _QueueKey], _Pending] = {}
+        self._publishers: dict[tuple[Session, _QueueKey], tuple[Publisher, int]] = {}
         self._turns = 0
         """Counts requests that leave the choice of the queue to the server."""
 
@@ -228,7 +228,7 @@ class Producers:
     def _publish(
         self,
         session: Session,
-        place: _Place,
+        place: _QueueKey,
         messages: list[bytes],
         requests: list[_Sent],
         *,
@@ -287,7 +287,7 @@ class Producers:
         assert error is not None
         self._answer(command, refusal(command, error))
 
-    def _publisher(self, session: Session, place: _Place) -> Publisher:
+    def _publisher(self, session: Session, place: _QueueKey) -> Publisher:
         known = self._publishers.pop((session, place), None)
         publisher = known[0] if known is not None and not known[0].is_closed else None
         if publisher is None:

@@ -26,7 +26,7 @@ from headgate.server.pump import Pump
 from headgate.server.rocketmq.message_ids import place_of_stream
 from headgate.server.rocketmq.remoting.answers import Answer, refusal
 from headgate.server.rocketmq.remoting.routes import CLUSTER, REGION
-from headgate.server.rocketmq.remoting.subscriptions import find_place, readable_stream
+from headgate.server.rocketmq.remoting.subscriptions import find_message, readable_stream
 from headgate.server.transport import Transport
 
 LOOKED_MS = 5_000
@@ -79,7 +79,7 @@ class Queries:
 
     def _view(self, session: Session, command: Command) -> None:
         request = read_header(command, h.ViewMessageRequest)
-        place = find_place(session, self._context.broker, request.offset, request.topic)
+        place = find_message(session, self._context.broker, request.offset, request.topic)
         try:
             batch = session.read_message(place.stream, place.offset)
         except OffsetOutOfRangeError:

@@ -63,7 +63,7 @@ def reads_stream(session: Session, broker: Broker, stream: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPlace:
+class MessageReference:
     """The place of a message."""
 
     topic: str
@@ -72,7 +72,7 @@ class StoredPlace:
     offset: int
 
 
-def find_place(session: Session, broker: Broker, commit_offset: int, topic: str | None) -> StoredPlace:
+def find_message(session: Session, broker: Broker, commit_offset: int, topic: str | None) -> MessageReference:
     """The place of a commit offset, if the client may read it; `topic` is for an offset that does not name its queue.
 
     Raises ResourceNotFoundError for a queue that does not exist or was replaced, AccessRefusedError,
@@ -86,8 +86,8 @@ def find_place(session: Session, broker: Broker, commit_offset: int, topic: str 
             raise ResourceNotFoundError("can not find message, its queue is not there")
         topic, queue = broker.message_topics.queue_of(stream)
         session.check_reads(topic)
-        return StoredPlace(topic, queue, stream, offset)
+        return MessageReference(topic, queue, stream, offset)
     if not topic:
         raise PreconditionFailedError("can not find message without its topic")
     queue, offset = place_of(commit_offset)
-    return StoredPlace(topic, queue, readable_stream(session, topic, queue), offset)
+    return MessageReference(topic, queue, readable_stream(session, topic, queue), offset)

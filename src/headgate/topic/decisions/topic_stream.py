@@ -36,7 +36,7 @@ _ALL = ScanRequest()
 
 
 @dataclass(slots=True)
-class SourceBatch:
+class TopicBatch:
     """Messages in order, with offsets and times `(messages,)`; their bytes lie in a buffer of the next batch, too.
 
     `window` are the chunks of their segment that they lie in, each with an entry of its own; None where they are not.
@@ -47,9 +47,9 @@ class SourceBatch:
     timestamps_ms: Int64Array
     window: Window | None
 
-    def take(self, part: slice) -> SourceBatch:
+    def take(self, part: slice) -> TopicBatch:
         """Some of the messages, in a row."""
-        return SourceBatch(self.messages.take(part), self.offsets[part], self.timestamps_ms[part], self.window)
+        return TopicBatch(self.messages.take(part), self.offsets[part], self.timestamps_ms[part], self.window)
 
     def entries(self, offsets: Int64Array) -> Entries:
         """The places and checksums of the messages at some offsets, as far as they are known."""
@@ -71,7 +71,7 @@ class SourceBatch:
         return Entries(self.offsets[rows], found)
 
 
-class Source:
+class TopicStream:
     """Reads the chunks of one stream beside its writer; keeps one segment open. Not for several threads at once."""
 
     def __init__(self, stream: Stream) -> None:
@@ -137,7 +137,7 @@ class Source:
             return None
         return chunks_of(found)
 
-    def read(self, start: int, stop: int) -> Iterator[SourceBatch | NDArray[np.void]]:
+    def read(self, start: int, stop: int) -> Iterator[TopicBatch | NDArray[np.void]]:
         """The messages of the offsets `start … stop`, and before them the headers of the chunks that they lie in.
 
         Raises CorruptChunkError with file and position, OffsetOutOfRangeError where retention deleted them meanwhile.
@@ -153,7 +153,7 @@ class Source:
                     if len(batch):
                         # Messages of a sub-batch lie in a buffer of their own.
                         own = window if batch.messages.data is window.chunks.data else None
-                        yield SourceBatch(batch.messages, batch.offsets, batch.timestamps_ms, own)
+                        yield TopicBatch(batch.messages, batch.offsets, batch.timestamps_ms, own)
 
     def check(self, start: int, stop: int) -> None:
         """Read messages for nothing but the errors of `read`."""
@@ -172,14 +172,14 @@ class Source:
                 start = middle
         return start
 
-    def _read_appended(self, window: Window, start: int, stop: int) -> Iterator[SourceBatch | NDArray[np.void]]:
+    def _read_appended(self, window: Window, start: int, stop: int) -> Iterator[TopicBatch | NDArray[np.void]]:
         """The same from memory. The places of entries in the file are not known, as for messages in a sub-batch."""
         first, last = window.chunks.chunk_ids.searchsorted((start + 1, stop)).tolist()
         yield window.headers.records[first - 1 : last]
         for batch in read_window(window, self._decide(start, stop), ScanCounters()):
             if len(batch):
                 self.recent = batch
-                yield SourceBatch(batch.messages, batch.offsets, batch.timestamps_ms, None)
+                yield TopicBatch(batch.messages, batch.offsets, batch.timestamps_ms, None)
 
     def _decide(self, start: int, stop: int) -> ChunkDecider:
         self._chunk_decider.within = OffsetRange(start, stop)

@@ -1,4 +1,4 @@
-"""Base of links to entities: the place of a link, and the check of its right for as long as it is attached."""
+"""Base of links to entities: the node of a link, and the check of its right for as long as it is attached."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NOT_SIMPLE = (AmqpType.MAP, AmqpType.LIST, AmqpType.ARRAY)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EntityNode:
     """An entity or one of its subscriptions, and a part of it: messages or dead letters."""
 
     entity: Entity
@@ -51,7 +51,7 @@ class Place:
 
     @property
     def is_dead_letter(self) -> bool:
-        """Whether the place is the dead letters of an entity."""
+        """Whether the node is the dead letters of an entity."""
         return self.part is Part.DEAD_LETTERS
 
     @property
@@ -84,31 +84,31 @@ class Place:
         return self.entity.receivable(self.subscription, dead_letters=self.is_dead_letter)
 
 
-def place_of(entity: Entity, address: Address) -> Place:
-    """The place of an address. Raises ResourceNotFoundError for a subscription that does not exist."""
+def node_of(entity: Entity, address: Address) -> EntityNode:
+    """The node of an address. Raises ResourceNotFoundError for a subscription that does not exist."""
     name = None if address.subscription is None else entity.subscription(address.subscription).name
-    return Place(entity, name, address.part)
+    return EntityNode(entity, name, address.part)
 
 
 class EntityLink(ServedLink):
     """A link to an entity; it ends when the connection loses its right on the entity."""
 
     def __init__(
-        self, handler: Amqp10Handler, link: Link, service: ServiceBusService, place: Place, right: Right
+        self, handler: Amqp10Handler, link: Link, service: ServiceBusService, node: EntityNode, right: Right
     ) -> None:
         """Raises AccessRefusedError."""
         super().__init__(handler, link)
         self._service = service
-        self._place = place
+        self._node = node
         self._right = right
-        service.access.check(right, place.path)
+        service.access.check(right, node.path)
 
     def tick(self, now_ms: int) -> None:
         """End the link if the right is lost."""
         try:
             self._check()
         except HeadgateError as error:
-            self._end(error_of(refusal_of(error, str(self._place))))
+            self._end(error_of(refusal_of(error, str(self._node))))
 
     def _end(self, error: Error) -> None:
         """End the link because of an error."""
@@ -116,7 +116,7 @@ class EntityLink(ServedLink):
 
     def _check(self) -> None:
         """Raise HeadgateError if the link may not go on."""
-        self._service.access.check(self._right, self._place.path)
+        self._service.access.check(self._right, self._node.path)
 
 
 class EmptyLink(ServedLink):

@@ -64,7 +64,7 @@ from headgate.protocols.servicebus.requests import (
 )
 from headgate.server.amqp10 import Request, RequestNode
 from headgate.server.servicebus.descriptions import rule_definition, rule_description
-from headgate.server.servicebus.entity_link import Place, RefusedError
+from headgate.server.servicebus.entity_link import EntityNode, RefusedError
 from headgate.server.servicebus.receiver_link import given_message, reason_of
 from headgate.server.servicebus.sender_link import Outgoing
 
@@ -114,10 +114,10 @@ class ClaimsNode(_ReplyingNode):
 class ManagementNode(_ReplyingNode):
     """The management of an entity, a subscription or dead letters."""
 
-    def __init__(self, handler: Amqp10Handler, service: ServiceBusService, place: Place) -> None:
+    def __init__(self, handler: Amqp10Handler, service: ServiceBusService, node: EntityNode) -> None:
         super().__init__(handler)
         self._service = service
-        self._place = place
+        self._node = node
 
     def respond(self, request: Request) -> bytes | None:
         """The response to a request; None if it comes later. Raises MessageError for bytes that are no message."""
@@ -127,12 +127,12 @@ class ManagementNode(_ReplyingNode):
         except RefusedError as error:
             return message.refused(error.refusal)
         except HeadgateError as error:
-            return message.refused(refusal_of(error, str(self._place)))
+            return message.refused(refusal_of(error, str(self._node)))
 
     def _respond(self, message: RequestMessage, later: Callable[[bytes], None]) -> bytes | None:
         operation = message.operation()
         sends = isinstance(operation, ScheduleMessages | CancelScheduled)
-        self._service.access.check(Right.SEND if sends else Right.LISTEN, self._place.path)
+        self._service.access.check(Right.SEND if sends else Right.LISTEN, self._node.path)
         match operation:
             case PeekMessages() as asked:
                 return self._peek(message, asked, later)
@@ -188,22 +188,22 @@ class ManagementNode(_ReplyingNode):
     # messages
 
     def _peek(self, message: RequestMessage, asked: PeekMessages, later: Callable[[bytes], None]) -> bytes | None:
-        name, topic = self._place.receivable, self._place.entity.topic
+        name, topic = self._node.receivable, self._node.entity.topic
         first, count = copy_of(asked.from_sequence_number), min(asked.count, MOST_PEEKED)
         tell = functools.partial(self._peeked, message)
         session = self._session_of(message, asked.session)
         if session is None:
             return tell(topic.peek(name.subscription, first, count, dead_letters=name.is_dead_letter))
         if name.is_dead_letter:
-            raise RefusedError(Refusal(Condition.NOT_ALLOWED, 400, f"{self._place}: dead letters are in no session"))
+            raise RefusedError(Refusal(Condition.NOT_ALLOWED, 400, f"{self._node}: dead letters are in no session"))
         topic.peek_session(name.subscription, session, first, count, self._told(message, later, tell))
         return None
 
     def _peeked(self, message: RequestMessage, copies: Sequence[ReadCopy]) -> bytes:
         if not copies:
             return message.answered(status=NO_CONTENT)
-        time_to_live_ms = self._place.time_to_live_ms
-        return message.answered(peeked([given_message(self._place, copy, time_to_live_ms) for copy in copies]))
+        time_to_live_ms = self._node.time_to_live_ms
+        return message.answered(peeked([given_message(self._node, copy, time_to_live_ms) for copy in copies]))
 
     def _settler(self, tokens: Sequence[bytes], session: str | None = None) -> Settler:
         """The settler for messages by their tokens, on whichever link they were received.
@@ -214,10 +214,10 @@ class ManagementNode(_ReplyingNode):
         held = None if session is None else self._held(session)
         if held is not None and not any(map(is_deferred, tokens)):
             return held
-        name, kinds = self._place.receivable, set(map(is_deferred, tokens))
+        name, kinds = self._node.receivable, set(map(is_deferred, tokens))
         if len(kinds) > 1:
             raise _refusal("locks of deferred messages and of others are for two requests")
-        return self._place.entity.topic.settler(
+        return self._node.entity.topic.settler(
             name.subscription, dead_letters=name.is_dead_letter, deferred=kinds == {True}
         )
 
@@ -225,14 +225,14 @@ class ManagementNode(_ReplyingNode):
         self, asked: UpdateDispositions, session: str | None, answer: Callable[[list[bool] | HeadgateError], None]
     ) -> None:
         settler = self._settler(asked.tokens, session)
-        properties = self._place.kept(asked.properties)
+        properties = self._node.kept(asked.properties)
         match asked.disposition:
             case Disposition.COMPLETED:
                 settler.complete(asked.tokens, answer)
             case Disposition.ABANDONED:
                 settler.release(asked.tokens, answer, counts=True, properties=properties)
             case Disposition.SUSPENDED:
-                why = reason_of(self._place, asked.properties, asked.reason, asked.description)
+                why = reason_of(self._node, asked.properties, asked.reason, asked.description)
                 settler.dead_letter(asked.tokens, answer, why=why)
             case Disposition.DEFERRED:
                 settler.defer(asked.tokens, answer, properties=properties)
@@ -240,7 +240,7 @@ class ManagementNode(_ReplyingNode):
     def _receive_deferred(
         self, message: RequestMessage, asked: ReceiveDeferred, later: Callable[[bytes], None]
     ) -> None:
-        name, time_to_live_ms = self._place.receivable, self._place.time_to_live_ms
+        name, time_to_live_ms = self._node.receivable, self._node.time_to_live_ms
         if name.is_dead_letter:
             raise RefusedError(MESSAGE_NOT_FOUND)
         session = self._session_of(message, asked.session)
@@ -251,10 +251,10 @@ class ManagementNode(_ReplyingNode):
             if not result:
                 return message.refused(MESSAGE_NOT_FOUND)
             state = CopyState.DEFERRED
-            found = [(each.token, given_message(self._place, each, time_to_live_ms, state=state)) for each in result]
+            found = [(each.token, given_message(self._node, each, time_to_live_ms, state=state)) for each in result]
             return message.answered(received(found))
 
-        self._place.entity.topic.receive_deferred(
+        self._node.entity.topic.receive_deferred(
             name.subscription,
             [number - 1 for number in asked.sequence_numbers],
             self._told(message, later, told),
@@ -268,12 +268,12 @@ class ManagementNode(_ReplyingNode):
         if not 1 <= asked.count <= MOST_DELETED:
             text = f"message-count is {asked.count}; expected 1 to {MOST_DELETED}"
             raise RefusedError(Refusal(ServiceBusCondition.ARGUMENT_OUT_OF_RANGE, 400, text))
-        name = self._place.receivable
+        name = self._node.receivable
 
         def told(count: int) -> bytes:
             return message.answered(deleted(count)) if count else message.answered(status=NO_CONTENT)
 
-        self._place.entity.topic.delete(
+        self._node.entity.topic.delete(
             name.subscription,
             asked.count,
             self._told(message, later, told),
@@ -285,7 +285,7 @@ class ManagementNode(_ReplyingNode):
 
     def _schedule(self, message: RequestMessage, messages: list[bytes], later: Callable[[bytes], None]) -> None:
         self._check_sendable()
-        outgoing = Outgoing.of(EncodedMessages.of(messages), self._place)
+        outgoing = Outgoing.of(EncodedMessages.of(messages), self._node)
         if outgoing.refused:
             raise outgoing.refused[min(outgoing.refused)]
 
@@ -293,7 +293,7 @@ class ManagementNode(_ReplyingNode):
             return message.answered(scheduled([sequence_number(number) for number in numbers]))
 
         due_ms = outgoing.due_ms(self._handler.context.clock.now_ms())
-        self._place.entity.topic.schedule(
+        self._node.entity.topic.schedule(
             outgoing.messages.all_bytes(), due_ms.tolist(), self._told(message, later, told)
         )
 
@@ -303,11 +303,11 @@ class ManagementNode(_ReplyingNode):
         def told(are_canceled: bool) -> bytes:
             return message.answered() if are_canceled else message.refused(MESSAGE_NOT_FOUND)
 
-        self._place.entity.topic.cancel([number - 1 for number in numbers], self._told(message, later, told))
+        self._node.entity.topic.cancel([number - 1 for number in numbers], self._told(message, later, told))
 
     def _check_sendable(self) -> None:
-        if self._place.subscription is not None or self._place.is_dead_letter:
-            raise _refusal(f"{self._place}: messages are scheduled for a topic or a queue")
+        if self._node.subscription is not None or self._node.is_dead_letter:
+            raise _refusal(f"{self._node}: messages are scheduled for a topic or a queue")
 
     # answers
 
@@ -333,7 +333,7 @@ class ManagementNode(_ReplyingNode):
 
         def told(result: T | HeadgateError) -> None:
             if isinstance(result, HeadgateError):
-                later(message.refused(refusal_of(result, str(self._place))))
+                later(message.refused(refusal_of(result, str(self._node))))
             else:
                 later(tell(result))
 
@@ -343,8 +343,8 @@ class ManagementNode(_ReplyingNode):
 
     def _held(self, session: str) -> SessionReceiver:
         """The receiver on this connection that holds a session. Raises RefusedError."""
-        found = self._service.sessions.get((self._place.path, session))
-        if found is None or self._place.is_dead_letter:
+        found = self._service.sessions.get((self._node.path, session))
+        if found is None or self._node.is_dead_letter:
             raise RefusedError(SESSION_LOCK_LOST)
         return found
 
@@ -352,7 +352,7 @@ class ManagementNode(_ReplyingNode):
         """The session in a request, or else that of the receiver's link that it names: Go's client sends only that."""
         if said is not None or message.link is None:
             return said
-        held = (each for (path, _), each in self._service.sessions.items() if path == self._place.path)
+        held = (each for (path, _), each in self._service.sessions.items() if path == self._node.path)
         return next((each.session for each in held if each.tag == message.link), None)
 
     def _list_sessions(self, message: RequestMessage, asked: ListSessions, later: Callable[[bytes], None]) -> None:
@@ -360,21 +360,21 @@ class ManagementNode(_ReplyingNode):
             page = sessions[asked.skip : asked.skip + asked.top]
             return message.answered(listed_sessions(page, asked.skip)) if page else message.answered(status=NO_CONTENT)
 
-        topic, name = self._place.entity.topic, self._place.receivable
+        topic, name = self._node.entity.topic, self._node.receivable
         topic.sessions(name.subscription, self._told(message, later, tell), set_after_ms=asked.set_after_ms)
 
     # rules
 
     @property
     def _subscription(self) -> tuple[str, str]:
-        """Topic and subscription. Raises RefusedError for a place without rules."""
-        if self._place.subscription is None:
-            raise _refusal(f"{self._place} is no subscription, it has no rules")
-        return self._place.entity.name, self._place.subscription
+        """Topic and subscription. Raises RefusedError for a node without rules."""
+        if self._node.subscription is None:
+            raise _refusal(f"{self._node} is no subscription, it has no rules")
+        return self._node.entity.name, self._node.subscription
 
     def _enumerate(self, message: RequestMessage, asked: EnumerateRules) -> bytes:
         _, subscription = self._subscription
-        rules = self._place.entity.subscription(subscription).rules[asked.skip : asked.skip + asked.top]
+        rules = self._node.entity.subscription(subscription).rules[asked.skip : asked.skip + asked.top]
         if not rules:
             return message.answered(status=NO_CONTENT)
         return message.answered(enumerated([told_rule(rule_description(each)) for each in rules]))

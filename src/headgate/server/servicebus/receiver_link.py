@@ -64,7 +64,7 @@ from headgate.protocols.servicebus import (
     session_answer,
 )
 from headgate.server.amqp10 import ReceiverLink, RefusedAttachError
-from headgate.server.servicebus.entity_link import EntityLink, Place, error_of
+from headgate.server.servicebus.entity_link import EntityLink, EntityNode, error_of
 from headgate.server.servicebus.sender_link import OF_MOVES
 from headgate.topic import COPY_ANNOTATION, FIRST_NUMBER_ANNOTATION, origin_of
 
@@ -89,10 +89,10 @@ class ReceivingLink(EntityLink, ReceiverLink):
     """One link of a receiver: its credit is the demand, delivery tags are lock tokens."""
 
     def __init__(
-        self, handler: Amqp10Handler, link: Link, service: ServiceBusService, place: Place, *, settles_first: bool
+        self, handler: Amqp10Handler, link: Link, service: ServiceBusService, node: EntityNode, *, settles_first: bool
     ) -> None:
         """Raises AccessRefusedError, RefusedError, ResourceNotFoundError, LogError."""
-        super().__init__(handler, link, service, place, Right.LISTEN)
+        super().__init__(handler, link, service, node, Right.LISTEN)
         self._tokens: dict[int, bytes] = {}
         """The lock tokens of deliveries that the client has not settled."""
         self._completed: list[tuple[int, bytes]] = []
@@ -102,12 +102,12 @@ class ReceivingLink(EntityLink, ReceiverLink):
         except (EntityDisabledError, SessionLockedError):
             raise
         except PreconditionFailedError as error:
-            # The place forwards its messages, or needs a session, or has none.
+            # The node forwards its messages, or needs a session, or has none.
             raise RefusedAttachError(Condition.NOT_ALLOWED, str(error)) from error
 
     def _opened(self, *, settles_first: bool) -> Receiver:
         return self._service.session.receiver(
-            self._place.receivable,
+            self._node.receivable,
             ReceiverCalls(
                 deliver=self._deliver,
                 ended=self._ended,
@@ -153,7 +153,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
             self._link.use_up_credit()
 
     def _encoded(self, given: GivenCopies) -> EncodedMessages:
-        return given_messages(self._place, given, self._receiver.time_to_live_ms)
+        return given_messages(self._node, given, self._receiver.time_to_live_ms)
 
     def _send(self, given: GivenCopies, messages: EncodedMessages) -> None:
         ids = self._link.send_tagged(messages, given.tags, settled=given.tokens is None)
@@ -161,7 +161,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
             self._tokens.update(zip(ids, given.packed_tokens(), strict=True))
 
     def _ended(self, error: HeadgateError) -> None:
-        refusal = refusal_of(error, str(self._place))
+        refusal = refusal_of(error, str(self._node))
         is_gone = isinstance(error, ResourceNotFoundError)
         self._end(Error(Condition.NOT_FOUND if is_gone else refusal.condition, refusal.text))
 
@@ -198,7 +198,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
             if not self.may_speak:
                 return
             if isinstance(result, HeadgateError):
-                self._link.settle(ids, Rejected(error_of(refusal_of(result, str(self._place)))))
+                self._link.settle(ids, Rejected(error_of(refusal_of(result, str(self._node)))))
             elif all(result):
                 self._link.settle(ids, _echo(state))
             else:
@@ -211,7 +211,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
 
     def _settle(self, state: DeliveryState | None, ids: list[int], tokens: list[bytes]) -> None:
         """Carry out an outcome."""
-        receiver, kept, answered = self._receiver, self._place.kept, self._answered(ids, state)
+        receiver, kept, answered = self._receiver, self._node.kept, self._answered(ids, state)
         try:
             match state:
                 case Modified(undeliverable_here=True):
@@ -219,7 +219,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
                 case Modified():
                     receiver.release(tokens, answered, counts=True, properties=kept(_told(state.message_annotations)))
                 case Rejected():
-                    receiver.dead_letter(tokens, answered, why=_reason(self._place, state.error))
+                    receiver.dead_letter(tokens, answered, why=_reason(self._node, state.error))
                 case Released() | None:
                     receiver.release(tokens, answered, counts=False)
                 case _:
@@ -237,7 +237,7 @@ class SessionLink(ReceivingLink):
         handler: Amqp10Handler,
         link: Link,
         service: ServiceBusService,
-        place: Place,
+        node: EntityNode,
         asked: SessionRequest,
         answer: Attach,
         *,
@@ -247,12 +247,12 @@ class SessionLink(ReceivingLink):
         self._asked = asked
         self._answer = answer
         self._session: SessionReceiver | None = None
-        super().__init__(handler, link, service, place, settles_first=settles_first)
+        super().__init__(handler, link, service, node, settles_first=settles_first)
         self._stop_waiting = handler.call_later(asked.wait_ms / 1000, self._waited)
 
     def _opened(self, *, settles_first: bool) -> Receiver:
         return self._service.session.session_receiver(
-            self._place.receivable,
+            self._node.receivable,
             self._asked.session,
             ReceiverCalls(
                 deliver=self._deliver,
@@ -268,7 +268,7 @@ class SessionLink(ReceivingLink):
         assert session.session is not None
         self._session = session
         self._stop_waiting()
-        self._service.sessions[self._place.path, session.session] = session
+        self._service.sessions[self._node.path, session.session] = session
         self._handler.answer_attach(self._link, session_answer(self._answer, session.session, session.locked_until_ms))
 
     def attached(self) -> None:
@@ -276,7 +276,7 @@ class SessionLink(ReceivingLink):
         self.go_on()
 
     def _waited(self) -> None:
-        reason = f"{self._place}: no session was free within {self._asked.wait_ms} ms"
+        reason = f"{self._node}: no session was free within {self._asked.wait_ms} ms"
         self._end(Error(ServiceBusCondition.TIMEOUT, reason))
 
     def _end(self, error: Error) -> None:
@@ -289,15 +289,15 @@ class SessionLink(ReceivingLink):
         """The link has ended: its session is free, with the messages that the client holds."""
         self._stop_waiting()
         if self._session is not None and self._session.session is not None:
-            self._service.sessions.pop((self._place.path, self._session.session), None)
+            self._service.sessions.pop((self._node.path, self._session.session), None)
         super().close()
 
 
-def given_messages(place: Place, given: GivenCopies, time_to_live_ms: int | None) -> EncodedMessages:
+def given_messages(node: EntityNode, given: GivenCopies, time_to_live_ms: int | None) -> EncodedMessages:
     """Delivered copies, as messages for a client."""
     read = given.read
-    if place.is_dead_letter:
-        return EncodedMessages.of([given_message(place, delivery, time_to_live_ms) for delivery in given])
+    if node.is_dead_letter:
+        return EncodedMessages.of([given_message(node, delivery, time_to_live_ms) for delivery in given])
     told = GivenMessages(
         sequence_number(read.copies),
         read.timestamps_ms,
@@ -310,12 +310,12 @@ def given_messages(place: Place, given: GivenCopies, time_to_live_ms: int | None
         told,
         left_out=OF_MOVES,
         moved_by=COPY_ANNOTATION,
-        alone=lambda row: given_message(place, given[row], time_to_live_ms),
+        alone=lambda row: given_message(node, given[row], time_to_live_ms),
     )
 
 
 def given_message(
-    place: Place, copy: Delivery | ReadCopy, time_to_live_ms: int | None, *, state: CopyState = CopyState.ACTIVE
+    node: EntityNode, copy: Delivery | ReadCopy, time_to_live_ms: int | None, *, state: CopyState = CopyState.ACTIVE
 ) -> bytes:
     """A copy as a message for a client: delivered, or only read. `state` is that of a delivered copy."""
     number = first = sequence_number(copy.copy)
@@ -324,7 +324,7 @@ def given_message(
     if origin is not None:
         # A moved copy: dead letters have sequence numbers of their own, and keep arrival time and attempts.
         first = sequence_number(origin.copy)
-        if place.is_dead_letter:
+        if node.is_dead_letter:
             arrived_ms, before = origin.arrived_ms, origin.attempts
     if _FIRST_OCTETS in copy.message:
         # A forwarded copy keeps its first sequence number.
@@ -344,7 +344,7 @@ def given_message(
         enqueued_ms=arrived_ms,
         delivery_count=before,
         locked_until_ms=locked_until_ms,
-        time_to_live_ms=None if place.is_dead_letter else time_to_live_ms,
+        time_to_live_ms=None if node.is_dead_letter else time_to_live_ms,
         state=state.value,
         lock_token=lock_token,
     )
@@ -373,19 +373,19 @@ def _told(map_: AmqpValue | None) -> dict[str, AmqpValue]:
     return {} if map_ is None else {str(key.value): value for key, value in map_.value}
 
 
-def _reason(place: Place, error: Error | None) -> DeadLetterReason:
+def _reason(node: EntityNode, error: Error | None) -> DeadLetterReason:
     """The dead-letter reason in the error of a rejected message."""
     if error is None:
         return DeadLetterReason()
     condition = None if error.condition == ServiceBusCondition.DEAD_LETTER else error.condition
-    return reason_of(place, _told(error.info), condition, error.description)
+    return reason_of(node, _told(error.info), condition, error.description)
 
 
 def reason_of(
-    place: Place, properties: Mapping[str, AmqpValue], reason: str | None, description: str | None
+    node: EntityNode, properties: Mapping[str, AmqpValue], reason: str | None, description: str | None
 ) -> DeadLetterReason:
     """Reason and description from `properties`, or else from the arguments, and the other properties."""
     texts = {name: properties[name] for name in (REASON, DESCRIPTION) if name in properties}
     said = {name: str(value.value) for name, value in texts.items() if value.type is not AmqpType.NULL}
     others = {name: value for name, value in properties.items() if name not in texts}
-    return DeadLetterReason(said.get(REASON, reason), said.get(DESCRIPTION, description), place.kept(others))
+    return DeadLetterReason(said.get(REASON, reason), said.get(DESCRIPTION, description), node.kept(others))

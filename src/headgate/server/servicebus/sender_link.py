@@ -36,7 +36,7 @@ from headgate.protocols.servicebus import (
     unbatched,
     without_session,
 )
-from headgate.server.servicebus.entity_link import EntityLink, Place, RefusedError, error_of
+from headgate.server.servicebus.entity_link import EntityLink, EntityNode, RefusedError, error_of
 from headgate.topic import ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, COPY_ANNOTATION, HOPS_ANNOTATION, TopicKind
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class Outgoing:
     refused: dict[int, HeadgateError]
 
     @staticmethod
-    def of(messages: EncodedMessages, place: Place) -> Outgoing:
-        """Prepare messages that were sent to a place."""
-        entity = place.entity
+    def of(messages: EncodedMessages, node: EntityNode) -> Outgoing:
+        """Prepare messages that were sent to a node."""
+        entity = node.entity
         found = stored(messages, left_out=OF_MOVES, new_ids=_new_ids)
         refused: dict[int, HeadgateError] = dict(found.refused)
         beyond = beyond_limits(messages, entity.limits.content)
@@ -93,10 +93,10 @@ class Outgoing:
 class SendingLink(EntityLink):
     """One link of a sender."""
 
-    def __init__(self, handler: Amqp10Handler, link: Link, service: ServiceBusService, place: Place) -> None:
+    def __init__(self, handler: Amqp10Handler, link: Link, service: ServiceBusService, node: EntityNode) -> None:
         """Raises AccessRefusedError, RefusedError, LogError."""
-        super().__init__(handler, link, service, place, Right.SEND)
-        self._publisher: Publisher = service.session.publisher(place.entity.name)
+        super().__init__(handler, link, service, node, Right.SEND)
+        self._publisher: Publisher = service.session.publisher(node.entity.name)
         self._unanswered = 0
         self._credit = min(CREDIT, handler.context.settings.limits.unconfirmed_messages)
 
@@ -119,9 +119,9 @@ class SendingLink(EntityLink):
 
     def _check(self) -> None:
         super()._check()
-        status = self._place.entity.settings.status
+        status = self._node.entity.settings.status
         if not status.takes_messages:
-            raise EntityDisabledError(f"it takes no messages: its status is {status}", subject=str(self._place))
+            raise EntityDisabledError(f"it takes no messages: its status is {status}", subject=str(self._node))
 
     def take(self, deliveries: Deliveries) -> None:
         """Store the messages that arrived."""
@@ -146,7 +146,7 @@ class SendingLink(EntityLink):
             if len(messages) > MAX_BATCH_MESSAGES:
                 raise LimitExceededError(
                     f"a batch of {len(messages)} messages; at most {MAX_BATCH_MESSAGES} are allowed",
-                    subject=str(self._place),
+                    subject=str(self._node),
                 )
         except (MessageError, LimitExceededError) as error:
             self._answer([number], self._rejected(error))
@@ -155,7 +155,7 @@ class SendingLink(EntityLink):
 
     def _publish(self, messages: EncodedMessages, ids: list[int | None], *, is_whole: bool = False) -> None:
         """Queue messages, one for each id, or all for the only id; refused messages are answered at once."""
-        outgoing = Outgoing.of(messages, self._place)
+        outgoing = Outgoing.of(messages, self._node)
         refused = outgoing.refused
         if refused and is_whole:
             self._answer(ids, self._rejected(refused[min(refused)]))
@@ -190,14 +190,14 @@ class SendingLink(EntityLink):
         def scheduled(result: list[int] | HeadgateError) -> None:
             self._written(ids, result if isinstance(result, HeadgateError) else None)
 
-        self._place.entity.topic.schedule(outgoing.messages.all_bytes(), due_ms.tolist(), scheduled)
+        self._node.entity.topic.schedule(outgoing.messages.all_bytes(), due_ms.tolist(), scheduled)
 
     def _written(self, ids: list[int | None], error: HeadgateError | None) -> None:
         self._answer(ids, _ACCEPTED if error is None else self._rejected(error))
         self._handler.flush()
 
     def _rejected(self, error: HeadgateError) -> Rejected:
-        refusal = error.refusal if isinstance(error, RefusedError) else refusal_of(error, str(self._place))
+        refusal = error.refusal if isinstance(error, RefusedError) else refusal_of(error, str(self._node))
         return Rejected(error_of(refusal))
 
     def _answer(self, ids: list[int | None], state: DeliveryState) -> None:

@@ -29,7 +29,7 @@ from headgate.protocols.servicebus import (
 )
 from headgate.server.amqp10 import BrowsingLink, RefusedAttachError, ServedLink, address_of, is_browsing, our_terminus
 from headgate.server.servicebus.access import ConnectionAccess
-from headgate.server.servicebus.entity_link import EmptyLink, Place, RefusedError, place_of
+from headgate.server.servicebus.entity_link import EmptyLink, EntityNode, RefusedError, node_of
 from headgate.server.servicebus.management import ClaimsNode, ManagementNode
 from headgate.server.servicebus.receiver_link import ReceivingLink, SessionLink, given_message
 from headgate.server.servicebus.sender_link import SendingLink
@@ -58,7 +58,7 @@ class ServiceBusService:
         self._management: dict[str, ManagementNode] = {}
         self._session: Session | None = None
         self.sessions: dict[tuple[str, str], SessionReceiver] = {}
-        """The sessions that links of this connection hold, by the path of the place and the session id."""
+        """The sessions that links of this connection hold, by the path of the node and the session id."""
 
     def mechanisms(self) -> Sequence[str]:
         """The mechanisms of clients that get their rights by tokens."""
@@ -110,17 +110,17 @@ class ServiceBusService:
     def _serve(self, link: Link, answer: Attach, address: Address) -> tuple[ServedLink, Attach | None]:
         entity = self._handler.context.broker.entities.find(address.entity)
         if address.is_management:
-            return self._managing(link, place_of(entity, address)), answer
+            return self._managing(link, node_of(entity, address)), answer
         if link.role is RECEIVER:
             return self._sending(link, answer, entity, address), answer
-        return self._receiving(link, answer, place_of(entity, address))
+        return self._receiving(link, answer, node_of(entity, address))
 
-    def _managing(self, link: Link, place: Place) -> ServedLink:
+    def _managing(self, link: Link, node: EntityNode) -> ServedLink:
         # Dead letters have a management node of their own.
-        node = self._management.get(str(place))
-        if node is None:
-            node = self._management[str(place)] = ManagementNode(self._handler, self, place)
-        return node.serve(link)
+        management = self._management.get(str(node))
+        if management is None:
+            management = self._management[str(node)] = ManagementNode(self._handler, self, node)
+        return management.serve(link)
 
     def _sending(self, link: Link, attach: Attach, entity: Entity, address: Address) -> ServedLink:
         if address.subscription is not None or address.part is not Part.MESSAGES:
@@ -128,35 +128,35 @@ class ServiceBusService:
         properties = () if attach.properties is None else attach.properties.value
         if any(key.value == _SEND_VIA for key, _ in properties):
             raise RefusedAttachError(Condition.NOT_IMPLEMENTED, "messages are not sent via another entity")
-        return SendingLink(self._handler, link, self, place_of(entity, address))
+        return SendingLink(self._handler, link, self, node_of(entity, address))
 
-    def _receiving(self, link: Link, answer: Attach, place: Place) -> tuple[ServedLink, Attach | None]:
-        self.access.check(Right.LISTEN, place.path)
+    def _receiving(self, link: Link, answer: Attach, node: EntityNode) -> tuple[ServedLink, Attach | None]:
+        self.access.check(Right.LISTEN, node.path)
         settles_first = answer.snd_settle_mode == SETTLED
-        answer = self._with_served_filters(link, answer, place)
+        answer = self._with_served_filters(link, answer, node)
         asked = session_request(answer)
         if asked is not None:
-            if place.part is not Part.MESSAGES:
-                raise RefusedAttachError(Condition.NOT_ALLOWED, f"{place}: dead letters are in no session")
-            return SessionLink(self._handler, link, self, place, asked, answer, settles_first=settles_first), None
-        if place.part is Part.TRANSFER_DEAD_LETTERS:
+            if node.part is not Part.MESSAGES:
+                raise RefusedAttachError(Condition.NOT_ALLOWED, f"{node}: dead letters are in no session")
+            return SessionLink(self._handler, link, self, node, asked, answer, settles_first=settles_first), None
+        if node.part is Part.TRANSFER_DEAD_LETTERS:
             return EmptyLink(self._handler, link), answer
         if is_browsing(answer):
-            return self._browsing(link, answer, place), answer
-        return ReceivingLink(self._handler, link, self, place, settles_first=settles_first), answer
+            return self._browsing(link, answer, node), answer
+        return ReceivingLink(self._handler, link, self, node, settles_first=settles_first), answer
 
-    def _browsing(self, link: Link, answer: Attach, place: Place) -> ServedLink:
-        name, time_to_live_ms = place.receivable, place.time_to_live_ms
-        topic = place.entity.topic
+    def _browsing(self, link: Link, answer: Attach, node: EntityNode) -> ServedLink:
+        name, time_to_live_ms = node.receivable, node.time_to_live_ms
+        topic = node.entity.topic
         return BrowsingLink(
             self._handler,
             link,
             answer,
             peek=partial(topic.peek, name.subscription, dead_letters=name.is_dead_letter),
-            encoded=lambda copy: given_message(place, copy, time_to_live_ms),
+            encoded=lambda copy: given_message(node, copy, time_to_live_ms),
         )
 
-    def _with_served_filters(self, link: Link, answer: Attach, place: Place) -> Attach:
+    def _with_served_filters(self, link: Link, answer: Attach, node: EntityNode) -> Attach:
         """The answer to a receiver with the filters that are in force.
 
         Raises RefusedAttachError for a selector: without it the receiver would take messages that it does not want.
@@ -170,11 +170,11 @@ class ServiceBusService:
             if found.name.value == SESSION_FILTER:
                 served.append(entry)
             elif {str(found.name.value), found.descriptor and found.descriptor.value} & _SELECTORS:
-                text = f"{place}: selectors are not served; the rules of a subscription select messages"
+                text = f"{node}: selectors are not served; the rules of a subscription select messages"
                 raise RefusedAttachError(Condition.NOT_IMPLEMENTED, text)
             else:
                 name = self._handler.name
-                logger.warning("%s: link %r to %s: the filter %s is left out", name, link.name, place, found.name.value)
+                logger.warning("%s: link %r to %s: the filter %s is left out", name, link.name, node, found.name.value)
         return replace(answer, source=replace(source, filter=tuple(served)))
 
 

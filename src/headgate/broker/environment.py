@@ -38,7 +38,7 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a part of a broker is given of the rest; all calls are made in the broker's thread.
+    """The environment of the parts of a broker; all calls are made in the broker's thread.
 
     `cpu_ns` gives the processor time of the calling thread. `wake` asks for a turn of the part. `find` gives an open
     stream by its name. `watch` has the broker look after a stream: messages of other writers, and its own writer once

@@ -329,7 +329,7 @@ def _check_ends(binding: Binding) -> None:
 
 
 def _order(binding: Binding) -> tuple[int, str]:
-    """The sort key of a partition: by number; those without one come last, by name."""
+    """The sort key of a partition: by number, then by name; partitions without a number come last."""
     number = binding.arguments.get(PARTITION_ORDER)
     return (number, "") if isinstance(number, int) else (2**63, binding.queue)
 

@@ -1,4 +1,4 @@
-"""Message topics: what RocketMQ's clients call topics, over streams and super streams.
+"""Message topics: topics of RocketMQ's clients, over streams and super streams.
 
     plain stream "audit"         a topic of one queue          queue 0 is the stream
     super stream "orders"        a topic of several            queue n is its partition n, in order: "orders-0", …

@@ -87,7 +87,7 @@ class Pattern:
         return any(self._goes_on(name, place) for place in range(len(name), -1, -1))
 
     def _goes_on(self, name: str, place: int) -> bool:
-        """Find the states from which a match goes on at a place; those at the next place are known."""
+        """Find the states from which a match goes on at a place; the states at the next place are known."""
         for states in self._levels:
             reached = [state for state in states if _begins(state, name, place)]
             for state in reached:

@@ -53,7 +53,7 @@ class RefusedSequences:
             _put(self._unchecked, reference, _Run(low, high, self._declared))
 
     def check(self, last_sequence: Callable[[bytes], int | None]) -> None:
-        """Drop stored sequences: as nothing was written since the last `add`, those up to the last one are stored."""
+        """Drop stored sequences up to the last one: nothing was written since the last `add`."""
         unchecked, self._unchecked = self._unchecked, {}
         for reference, runs in unchecked.items():
             last = last_sequence(reference)

@@ -66,7 +66,7 @@ class SharedName:
         self.state = SharingState.VACANT
 
     def answered(self, member: Member) -> None:
-        """A member did what it was asked; the answer of another one changes nothing."""
+        """A member confirmed its change of state; answers of other members change nothing."""
         if member is not self.holder:
             return
         if self.state is SharingState.ACTIVATING:

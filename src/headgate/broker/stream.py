@@ -56,7 +56,7 @@ logger = logging.getLogger("headgate.broker")
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How streams are written: the durability of a confirm, and what opens files (tests use one that fails)."""
+    """How streams are written: the durability of a confirm, and the function that opens files (tests replace it)."""
 
     durability: Durability = Durability.PROCESS
     open_file: OpenFile = DiskFile
@@ -70,7 +70,7 @@ class StreamReader(Protocol):
 
 
 class CountedReader(Protocol):
-    """What lists count of a consumer."""
+    """Counters of a consumer, for lists."""
 
     delivered_messages: int
     delivered_bytes: int
@@ -89,7 +89,7 @@ class StreamCounters:
     """Counts of messages that went into a stream since the broker began."""
 
     messages_published: int = 0
-    """Messages written, including those in sub-batches."""
+    """Messages written, in sub-batches as well."""
     messages_confirmed: int = 0
     """Entries confirmed: messages and whole sub-batches, as publishers count them."""
     messages_duplicate: int = 0
@@ -110,7 +110,7 @@ class ReadingCounters:
 
     consumers: int = 0
     delivered_messages: int = 0
-    """Messages delivered, including those in chunks."""
+    """Messages delivered, in whole chunks as well."""
     delivered_chunks: int = 0
     """Chunks delivered to consumers that take chunks."""
     delivered_bytes: int = 0

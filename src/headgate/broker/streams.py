@@ -88,7 +88,7 @@ class Streams:
         self._counters.streams_deleted += 1
 
     def _remove_files(self, folder: Path) -> None:
-        """Delete files, in a worker as large ones take long; the next broker removes what is left at the end."""
+        """Delete files in a worker, as large ones take long; the next broker removes the rest after a kill."""
         remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
         (self._environment.workers.urgent or run_here)(remove, lambda _error: None)
 

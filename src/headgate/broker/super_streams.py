@@ -42,7 +42,7 @@ def create_super_stream(
 def add_partitions(
     streams: Streams, name: str, partitions: Sequence[Partition], arguments: Mapping[str, object]
 ) -> None:
-    """Add partitions behind those of a super stream; existing empty streams may become partitions.
+    """Add partitions to a super stream, behind its last one; existing empty streams may become partitions.
 
     Raises ResourceNotFoundError, and as `create_super_stream`.
     """

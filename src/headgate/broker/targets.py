@@ -1,4 +1,4 @@
-"""Targets of forwarding: a user who names one must be allowed to send to it.
+"""Targets of forwarding, and the check that a user may send to them.
 
 Every change of subscriptions, of any protocol, passes here (`Topics.change`), with a function that checks the
 right. A target that the subscription has already is not checked again when another setting changes.

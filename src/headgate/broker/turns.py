@@ -29,7 +29,7 @@ class Turns(Generic[Part]):
         self.asked.pop(part, None)
 
     def take(self, turn: Callable[[Part], None]) -> None:
-        """Give each part that asked its turn. After an error those behind the failed one have theirs next time."""
+        """Give each waiting part its turn. After an error the parts behind the failed one have theirs next time."""
         asked, self.asked = self.asked, {}
         try:
             while asked:

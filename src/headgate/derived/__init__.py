@@ -1,4 +1,4 @@
-"""What is made from streams, and may be believed instead of them: column files, lookup files and the match index.
+"""Derived files, which are made from streams and read instead of them: column files, lookup files, the match index.
 
     COLUMN_FILES, LOOKUP_FILES, MATCH_INDEX   the kinds, each declared for streams, built, swept and reported in one way
     DerivedKind, SealedKind, BuildReport      this way: of any kind, and of files of sealed segments (`kind.py`)

@@ -14,7 +14,7 @@ from headgate.log import changing, replace_file
 
 
 class Declaration(Protocol):
-    """What a file holds; `format` goes up when older programs cannot read it."""
+    """The content of a declaration file; `format` rises when older programs cannot read it."""
 
     @property
     def format(self) -> int:
@@ -28,7 +28,7 @@ class DeclarationFile(Generic[D]):
     """The declarations of one kind in the folders of streams, as `<name>.json`; `<name>.lock` is held for a change."""
 
     def __init__(self, name: str, kind: type[D], *, what: str, format_: int, check: Callable[[D], None]) -> None:
-        """`what` it is not, in errors; `check` raises ConfigError for a content that cannot be."""
+        """`what` names the content in errors; `check` raises ConfigError for an invalid one."""
         self.name = f"{name}.json"
         self.lock_name = f"{name}.lock"
         self._kind = kind
@@ -70,7 +70,7 @@ class DeclarationFile(Generic[D]):
 
 
 class Change(Generic[D]):
-    """A declaration under its lock; `now` is what is written at the end."""
+    """A declaration under its lock; `now` is written at the end."""
 
     __slots__ = ("now",)
 

@@ -83,10 +83,10 @@ class DerivedKind(ABC, Generic[Declared, Report]):
 
     @abstractmethod
     def declared(self, stream: Stream) -> Declared | None:
-        """What is declared for a stream; None if nothing is. Raises LogError for a declaration that is wrong."""
+        """The declaration of a stream; None without one. Raises LogError for an invalid one."""
 
     def prepare(self, stream: Stream, *, now_ms: int) -> Declared | None:
-        """What is to be built now, and can be. Raises LogError."""
+        """The declaration by which files are built now; None if there is nothing to build. Raises LogError."""
         return self.declared(stream)
 
     def segments(self, stream: Stream) -> list[Segment]:
@@ -95,13 +95,13 @@ class DerivedKind(ABC, Generic[Declared, Report]):
 
     @abstractmethod
     def build_segment(self, stream: Stream, segment: Segment, declared: Declared, *, distrust: bool = False) -> Report:
-        """Make what a segment lacks; with `distrust` what is there is read in full, or made anew.
+        """Make the missing files of a segment; with `distrust` existing files are read in full, or made anew.
 
         The damage of a segment is reported, not raised.
         """
 
     def build(self, stream: Stream, *, now_ms: int, distrust: bool = False) -> Iterator[Report]:
-        """Make all that is missing of a stream, oldest segment first, and remove what is not needed any more.
+        """Make all missing files of a stream, oldest segment first, and remove files that are not needed any more.
 
         A damaged segment does not stop the others. Otherwise raises as `prepare` and `build_segment`.
         """
@@ -166,7 +166,7 @@ class SealedKind(DerivedKind[Declared, BuildReport]):
     def make(
         self, stream: Stream, segment: Segment, declared: Declared, folder: Path, *, distrust: bool
     ) -> BuildReport:
-        """Make what a segment lacks, under its lock; `folder` is the derived folder.
+        """Make the missing files of a segment, under its lock; `folder` is the derived folder.
 
         Raises as `build_segment`, CorruptChunkError; for a segment that is gone OffsetOutOfRangeError,
         FileNotFoundError.

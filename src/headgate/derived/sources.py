@@ -9,7 +9,7 @@ from headgate.scan.answers import SourceKind
 
 
 def sources_of(*, match_index: bool = True, lookup: bool = True, columns: bool = True) -> tuple[SourceKind, ...]:
-    """The kinds of derived files that a request may ask: all, or those that are not switched off."""
+    """The kinds of derived files that a request may ask; each can be switched off."""
     switches: tuple[tuple[SourceKind, bool], ...] = (
         (MATCH_INDEX, match_index),
         (LOOKUP_FILES, lookup),

@@ -1,4 +1,4 @@
-"""The words that a program is made of: what `program.py` writes and `kernel.py` reads.
+"""The words of a program: `program.py` writes them, `kernel.py` reads them.
 
 A program is two blocks of memory and a register file.
 

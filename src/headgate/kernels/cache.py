@@ -44,14 +44,14 @@ class CompiledKernels:
     """An object file; the function that Python calls for a kernel is `python.NAME`."""
 
     def to_bytes(self) -> bytes:
-        """What a file holds."""
+        """The content of a file."""
         table = json.dumps({"names": self.names, "constants": self.constants}).encode()
         rest = len(table).to_bytes(_LENGTH_BYTES, "little") + table + self.code
         return hashlib.sha256(rest).digest() + rest
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CompiledKernels | None:
-        """What `to_bytes` made; None for anything else."""
+        """The content from the bytes of `to_bytes`; None for other bytes."""
         digest, rest = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
         if hashlib.sha256(rest).digest() != digest:
             return None
@@ -117,7 +117,7 @@ def _is_own(folder: Path) -> bool:
 
 @functools.cache
 def _numba() -> str:
-    """What says which numba it is, without importing it: that takes a quarter of a second. Raises ImportError."""
+    """The version of numba, without importing it, which takes a quarter of a second. Raises ImportError."""
     found = importlib.util.find_spec("numba")
     if found is None or found.origin is None:
         raise ImportError("numba is not installed")
@@ -126,7 +126,7 @@ def _numba() -> str:
 
 @functools.cache
 def _processor() -> str:
-    """What is compiled for: code for one model does not serve another."""
+    """The processor that code is compiled for; code for one model does not serve another."""
     return f"{llvmlite.binding.get_host_cpu_name()} {llvmlite.binding.get_host_cpu_features().flatten()}"
 
 
@@ -144,7 +144,7 @@ def is_missing(source: Path) -> bool:
 
 @functools.cache
 def compiled_together(source: Path) -> frozenset[Path]:
-    """The module, the modules of this package that it imports, those that they import, and so on."""
+    """The module and all modules of this package that it imports, directly or not."""
     found: set[Path] = set()
     waiting = [source]
     while waiting:

@@ -1,4 +1,4 @@
-"""The one place that imports numba to compile: decorators, what they make of a module, and guards against known traps.
+"""The one place that imports numba to compile: decorators, the code of a module, and guards against known traps.
 
 Traps guarded here (each met in practice, see docs/design/kernels.md):
 

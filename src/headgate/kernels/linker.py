@@ -71,12 +71,12 @@ def link(module: str, compiled: CompiledKernels) -> ModuleType:
 
 
 def symbol_of(module: str, name: str) -> str:
-    """What the function that Python calls is named in the object code; all modules share one table of symbols."""
+    """The name in the object code of the function that Python calls; all modules share one table of symbols."""
     return f"python.{module}.{name}"
 
 
 def target_machine() -> Any:
-    """What code is made for: this processor."""
+    """The target of compilation: this processor."""
     llvmlite.binding.initialize_native_target()
     llvmlite.binding.initialize_native_asmprinter()
     target = llvmlite.binding.Target.from_default_triple()
@@ -92,7 +92,7 @@ def target_machine() -> Any:
 
 @functools.cache
 def _engine() -> Any:
-    """What links code and has it in memory: a thread may still run in it while the interpreter ends."""
+    """The linker, which keeps code in memory: a thread may still run in it while the interpreter ends."""
     engine = llvmlite.binding.create_mcjit_compiler(llvmlite.binding.parse_assembly(""), target_machine())
     _keep_for_ever(engine)
     return engine

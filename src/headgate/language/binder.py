@@ -25,7 +25,7 @@ def parameter_key(name: str) -> str:
 
 
 def bind(tree: t.Node, dialect: Dialect, text: str, parameters: Mapping[str, t.Constant] | None = None) -> t.Node:
-    """The bound tree; `text` is what `tree` was parsed from, `parameters` are constants by `parameter_key`.
+    """The bound tree; `tree` was parsed from `text`, `parameters` are constants by `parameter_key`.
 
     Raises FilterTypeError and FilterSyntaxError.
     """

@@ -19,7 +19,7 @@ class Token:
     value: TokenValue
     span: Span
     refused: str = ""
-    """Why the text cannot be what the token is; an error only if the token is used."""
+    """Why the text cannot be this token; an error only if the token is used."""
 
     def __str__(self) -> str:
         if self.kind is TokenKind.END:

@@ -18,7 +18,7 @@ _CONSTANTS = frozenset({TokenKind.INTEGER, TokenKind.FLOAT, TokenKind.STRING, To
 
 
 def parse(text: str, dialect: Dialect) -> t.Node:
-    """The unbound tree of `text`; raises FilterSyntaxError, FilterLimitError with the span of what was found."""
+    """The unbound tree of `text`; raises FilterSyntaxError, FilterLimitError with the span of the error."""
     parser = Parser(text, dialect)
     tree = dialect.complete(parser, parser.expression(Level.OR))
     parser.check_height(tree)

@@ -360,7 +360,8 @@ def _remove_unfinished(folder: Path, first_chunk_id: int) -> None:
 
 
 def _is_unfinished(folder: Path) -> bool:
-    """Whether a folder without `stream.json` has only what `Stream.create` makes before that: its lock, an empty pair.
+    """Whether a folder without `stream.json` is a creation that was killed: it has a lock or an empty pair, and no
+    more.
 
     RabbitMQ's folders have no lock of ours.
     """

@@ -63,7 +63,7 @@ _AT_ZERO.flags.writeable = _ONE.flags.writeable = False
 
 
 class Durability(Enum):
-    """What a confirmed chunk survives: only the death of the process, or a power loss as well."""
+    """The guarantee of a confirm: the chunk survives the death of the process, or a power loss as well."""
 
     PROCESS = "process"
     DISK = "disk"

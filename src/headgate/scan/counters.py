@@ -28,7 +28,7 @@ class ScanCounters(msgspec.Struct):
     column_bytes_read: int = 0
     """Bytes of column files that were read to decide messages."""
     messages_evaluated: int = 0
-    """Messages of the chunks that were read, in the range asked for, less those that derived files decided."""
+    """Messages of the chunks read, in the requested range, except messages decided by derived files."""
     messages_decided_by_index: int = 0
     """Messages in the range asked for that the match index decided: not evaluated, and not read unless they match."""
     messages_decided_by_columns: int = 0
@@ -41,7 +41,7 @@ class ScanCounters(msgspec.Struct):
     messages_error: int = 0
     """Verdict error, malformed messages included; counted with `exact` only."""
     messages_malformed: int = 0
-    """Entries that are no AMQP message: with `exact` all of them, else those that evaluating the filter came upon."""
+    """Entries that are no AMQP message: with `exact` all of them, else the ones that evaluation met."""
     cpu_ns: int = 0
     """Nanoseconds of processor time for reading and deciding, in servers; 0 without a clock. Work done once for several
     readers is divided among them in equal shares."""

@@ -13,7 +13,7 @@ from headgate.scan.answers import SourceKind
 
 
 class OnCorrupt(enum.Enum):
-    """What a reader does at a damaged chunk."""
+    """The behaviour of a reader at a damaged chunk."""
 
     FAIL = "fail"
     SKIP = "skip"

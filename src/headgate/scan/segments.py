@@ -13,7 +13,7 @@ from headgate.scan.offset_range import OffsetRange
 def segments_within(
     segments: Sequence[Segment], within: OffsetRange, *, next_offset: int | None = None
 ) -> Iterator[Segment]:
-    """Those of all segments of a stream, in order, that may hold offsets of a range.
+    """The segments of a stream, in order, that may hold offsets of a range.
 
     Without the `next_offset` of the stream the last one may end before it.
     """

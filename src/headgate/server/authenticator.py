@@ -24,9 +24,9 @@ from headgate.server.settings import ServerSettings
 from headgate.server.transport import Caller
 
 ADMINISTRATOR = "administrator"
-"""The tag of users who may change users."""
+"""Tag: the user may change users."""
 MONITORING = "monitoring"
-"""The tag of users who may see all streams, consumers and connections."""
+"""Tag: the user may see all streams, consumers and connections."""
 
 _WINDOW_S = 60.0
 _REMEMBERED_ADDRESSES = 10_000

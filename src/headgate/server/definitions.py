@@ -36,7 +36,7 @@ from headgate.server.topics import told
 
 
 def apply_definitions(broker: Broker, settings: ServerSettings) -> None:
-    """Create what is missing, and give users their passwords and permissions from the file.
+    """Create missing entities, and set passwords and permissions of users from the file.
 
     Raises ConfigError that names the entry: an existing stream with other arguments stays as it is. A damaged stream
     is logged, and does not affect the others.

@@ -60,7 +60,7 @@ class FlowControl:
         self._waiting.add(reason)
 
     def go_on(self, reason: Waiting) -> None:
-        """A reason to wait has ended; harmless if there was no such reason."""
+        """A reason to wait has ended. Again is harmless."""
         # Mostly there is no reason, and hashing an enumeration runs in Python.
         if self._waiting and reason in self._waiting:
             self._waiting.remove(reason)

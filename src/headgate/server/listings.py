@@ -82,7 +82,7 @@ def overview_row(context: ServerContext, user: str) -> Row:
 
 
 def open_streams(broker: Broker) -> Iterator[BrokerStream]:
-    """All streams except those that cannot be opened: lists show their errors, counts leave them out."""
+    """All streams that can be opened; lists show the errors of others."""
     for name in broker.catalogue.names():
         with contextlib.suppress(HeadgateError):
             yield broker.catalogue.get(name)

@@ -74,7 +74,7 @@ class Server:
     ) -> None:
         self._settings = settings
         self._entities = entities
-        """Entities besides those of the settings."""
+        """Entities in addition to the settings' ones."""
         self._clock = clock or SystemClock()
         self._handlers = handlers
         self._event_loop = EventLoop(asyncio.get_running_loop())

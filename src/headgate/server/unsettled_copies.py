@@ -174,7 +174,7 @@ def check_subscription_declared(
 def refused_queue(
     session: Session, queue: str, stream_argument: str = "x-queue-type = stream"
 ) -> ResourceExistsError | UnsupportedError:
-    """The error for the declaration of a classic or quorum queue; it says what to use instead."""
+    """The error for the declaration of a classic or quorum queue; it names the alternative."""
     if session.topic_kind(queue) is TopicKind.QUEUE:
         reason = f"it is a queue of Service Bus: its clients settle its messages, others read it with {stream_argument}"
         return ResourceExistsError(reason, subject=queue)

@@ -97,7 +97,7 @@ class HeadgateDerived(DataSource):
 
 @dataclass
 class DerivedPartition(InputPartition):
-    """One segment, and what is declared for its stream."""
+    """One segment, with the declaration of its stream."""
 
     value: int
     path: Path

@@ -192,7 +192,7 @@ def decide(staging: Path, wanted: Decision) -> tuple[Decision | None, bool]:
 
 
 def complete(staging: Path, decision: Decision) -> None:
-    """Note that a batch is in the stream, and remove its files and those of older attempts; repeating is harmless."""
+    """Note that a batch is in the stream, and remove its files and the files of older attempts. Again is harmless."""
     decisions = _decisions(staging)
     folder = decisions.query_folder(decision.query)
     with decisions.lock():

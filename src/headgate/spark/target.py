@@ -1,4 +1,4 @@
-"""The stream that a write goes to, as its tasks have to know it, and what they give back."""
+"""The stream that a write goes to, in the form that tasks are given, and the reports of tasks."""
 
 from __future__ import annotations
 

@@ -87,7 +87,8 @@ class ConsumerGroups:
         self._declarations.remove(name)
 
     def reset(self, stream: str, group: str, offset: int, then: Settled) -> None:
-        """Let a group go on at an offset of a queue, and forget what it settled there; `then` comes behind the commit.
+        """Set the offset at which a group goes on in a queue, and forget its settlements there; `then` follows the
+        commit.
 
         Raises PreconditionFailedError while a member reads the queue for itself, as it would go on from its own place;
         ResourceNotFoundError, StreamLockedError, LogError.

@@ -76,7 +76,7 @@ class _Changes:
         self.gone.discard(filter_id)
 
     def add_earlier(self, earlier: _Changes) -> None:
-        """Put changes that failed before those that came since."""
+        """Queue failed changes again, before the newer ones."""
         self.gone |= earlier.gone - self.announced.keys()
         self.announced = {**earlier.announced, **self.announced}
 

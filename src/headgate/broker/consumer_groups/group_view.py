@@ -82,7 +82,7 @@ class GroupCounts:
 
 @dataclass(slots=True)
 class GroupCounters(LeaseCounters):
-    """Counts of what happened to the messages of a queue in a group since the broker opened it."""
+    """Counters of one queue in a consumer group, since the broker opened it."""
 
     filtered: int = 0
     """Offsets that were passed over, also offsets without messages."""
@@ -461,7 +461,7 @@ class GroupView(Leases[PendingReceive]):
             left_bytes -= self._claim(receiving, self._never_given(batch), now_ms, covered=self._covered())
 
     def _never_given(self, batch: ScanBatch) -> ReadCopies:
-        """The messages read, without those already sent back by a member that reads for itself."""
+        """The messages read, except messages that a member reading for itself has sent back."""
         found = ReadCopies(batch.offsets * copy_number(1), batch.timestamps_ms, batch.messages)
         if not len(found) or self.view.seen_until <= int(found.copies[0]):
             return found
@@ -574,7 +574,7 @@ class GroupView(Leases[PendingReceive]):
         return made
 
     def take_back(self, tokens: Sequence[bytes]) -> None:
-        """Messages were not delivered: those still claimed come again at once, and the attempt does not count."""
+        """Release messages that were not delivered: they come again at once, and the attempt does not count."""
         self.change(tokens, nobody_asks, lambda given: self.view.release(given, counts=False))
 
     def dead_letter(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:

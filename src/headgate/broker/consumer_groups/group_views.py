@@ -135,7 +135,8 @@ class GroupViews:
                 view.end(EntityDisabledError("the consumer group is disabled", subject=group))
 
     def reset(self, stream: str, group: str, offset: int, then: Settled) -> None:
-        """Let a group go on at an offset of a queue, and forget what it settled there; `then` comes behind the commit.
+        """Set the offset at which a group goes on in a queue, and forget its settlements there; `then` follows the
+        commit.
 
         Errors as `receive`.
         """

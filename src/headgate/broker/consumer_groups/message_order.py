@@ -103,7 +103,7 @@ class MessageOrder:
 
 
 def _message_groups(messages: EncodedMessages) -> list[bytes]:
-    """The message group of each message; those without one are one message group."""
+    """The message group of each message; all messages without one share one."""
     starts, lengths = locate_bytes(messages, _MESSAGE_GROUP)
     data = messages.data
     return [

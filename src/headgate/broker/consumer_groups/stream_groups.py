@@ -31,7 +31,7 @@ IDLE_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class GroupCalls:
-    """What the groups of a stream are given of the other parts of the broker.
+    """The calls by which the groups of a stream reach other parts of the broker.
 
     `keep_pinned` tells the topic of a stream that the needed messages changed, and gives whether there is one.
     `touch` asks for a turn of the stream's groups. `offer` says that a view may have messages for waiting requests.
@@ -145,7 +145,7 @@ class StreamGroups:
         self._keep_pinned(now_ms)
 
     def _keep_pinned(self, now_ms: int) -> None:
-        """Let retention keep the messages that wait to be moved; without others, groups go on at what is kept."""
+        """Pin the messages that wait to be moved; other messages may be deleted, and groups go on behind them."""
         stream = self.stream
         moving = [offset_of(move.copy) for moves in self.consumption.ledger.moves().values() for move in moves]
         needed = min(moving, default=None)
@@ -190,7 +190,7 @@ class StreamGroups:
         self._close(error)
 
     def close(self, error: HeadgateError) -> None:
-        """Write down what changed, and close all files. Again is harmless."""
+        """Commit pending changes, and close all files. Again is harmless."""
         if self._is_closed:
             return
         self.consumption.stop()

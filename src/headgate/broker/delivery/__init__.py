@@ -1,4 +1,4 @@
-"""Delivery of copies from a ledger's views: what subscriptions of topics and consumer groups have in common.
+"""Delivery of copies from a ledger's views, for subscriptions of topics and for consumer groups.
 
 Consumption           a ledger at work: the changes of a turn, one commit, then answers and deliveries
 ViewDispatcher        what gives out the copies of one view; `Settled`, `nobody_asks`: how settlement is answered

@@ -85,7 +85,7 @@ class Consumption:
         self.receiving: dict[ViewDispatcher, None] = {}
         """The dispatchers that have receivers: few of thousands, and needed in every turn."""
         self.mover: Mover | None = None
-        """What carries out the moves of the ledger; None where there are none."""
+        """The mover of the ledger; None for a ledger without moves."""
         self._dispatchers: dict[int, ViewDispatcher] = {}
         self._ready: deque[ViewDispatcher] = deque()
         self._given: list[ViewDispatcher] = []
@@ -274,7 +274,7 @@ class Consumption:
 
 
 class _Commit:
-    """One write of the ledger, and what follows it: answers, and the deliveries of dispatchers."""
+    """One commit of the ledger, with the answers and deliveries that follow it."""
 
     __slots__ = ("_has_run", "_lock", "answers", "given", "write")
 

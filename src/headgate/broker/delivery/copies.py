@@ -18,7 +18,7 @@ Rows = slice | NDArray[np.bool_]
 
 
 class CopyState(IntEnum):
-    """What an unsettled copy waits for."""
+    """The state of an unsettled copy."""
 
     ACTIVE = 0
     DEFERRED = 1

@@ -55,7 +55,7 @@ class Order(Protocol):
 
 @dataclass(slots=True)
 class LeaseCounters:
-    """Counts of what happened to the copies of a view since the broker opened it."""
+    """Counters of the copies of a view, since the broker opened it."""
 
     delivered: int = 0
     delivered_bytes: int = 0
@@ -103,7 +103,7 @@ class Leases(ViewDispatcher, Generic[Receiver]):
         return found
 
     def _read_available(self, copies: NDArray[np.int64], max_bytes: int) -> tuple[ReadCopies, int]:
-        """The first of some available copies, and the copy behind them; those whose messages are gone are settled."""
+        """The first of some available copies, and the copy behind them; copies of deleted messages are settled."""
         found = self._read(copies, max_bytes)
         last = int(found.copies[-1] if len(found) else copies[-1])
         if last < copies[-1]:
@@ -249,7 +249,7 @@ def drop_copies(view: View, copies: NDArray[np.int64]) -> None:
 
 
 def _change_of(movement: Movement | None, note: bytes | None = None) -> bytes:
-    """The bytes that a move keeps: those of the movement, with the properties of a note."""
+    """The change that a move keeps, as bytes: the movement with the properties of a note."""
     if movement is None:
         return b""
     return (movement if note is None else movement.behind(note)).encode()

@@ -10,7 +10,7 @@ from headgate.ledger import Ledger
 
 
 class Mover(ABC):
-    """Appends moved copies to their targets; `name` is what is moved, for logs."""
+    """Appends moved copies to their targets; `name` names the copies in logs."""
 
     def __init__(self, name: str, ledger: Ledger) -> None:
         self.moved = 0

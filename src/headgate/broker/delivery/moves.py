@@ -106,7 +106,7 @@ class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
         return with_properties(message, marks) if marks else message
 
     def behind(self, note: bytes) -> Movement:
-        """The same for a copy with a note: with the note's properties, which those of the movement override."""
+        """This movement with the properties of a note added; its own properties override them."""
         return msgspec.structs.replace(self, properties={**msgspec.json.decode(note), **self.properties})
 
 

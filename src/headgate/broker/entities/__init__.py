@@ -1,4 +1,4 @@
-"""Entities: what Service Bus calls topics, queues and subscriptions, over the broker's topics.
+"""Entities: topics, queues and subscriptions of Service Bus, over the broker's topics.
 
     Entities              finds, lists, makes, changes and removes them
     Entity                one topic or queue, as it is now; EntitySubscription, EntityRule: what it has

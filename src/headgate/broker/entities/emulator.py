@@ -195,7 +195,7 @@ def _topic_settings(given: _TopicProperties, place: str, kind: TopicKind) -> Top
 
 
 def _delivery(given: _QueueProperties | _SubscriptionProperties, place: str) -> SubscriptionSettings:
-    """The delivery settings of a subscription or queue; the other settings of a queue are those of its topic."""
+    """The delivery settings of a subscription or queue; a queue's other settings are its topic's."""
     lock_ms = _ms(given.lock_duration, place, "LockDuration")
     settings = SubscriptionSettings(
         lock_ms=DEFAULT_SETTINGS.lock_ms if lock_ms is None else lock_ms,

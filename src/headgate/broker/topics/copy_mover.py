@@ -201,7 +201,7 @@ class TopicCopies:
                     self._read[number, each.copy] = each
 
     def forget(self) -> None:
-        """Forget what was read ahead."""
+        """Forget the copies that were read ahead."""
         self._read.clear()
 
     def moved(self, move: Move, movement: Movement) -> tuple[bytes, Origin]:

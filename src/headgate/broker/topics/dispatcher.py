@@ -60,7 +60,7 @@ class CopyCounts:
 
 @dataclass(slots=True)
 class ViewCounters(LeaseCounters):
-    """Counts of what happened to the copies of a view since the broker opened it.
+    """Counters of the copies of a view, since the broker opened it.
 
     `outlived` counts copies that outlived their time to live. `dead_lettered` counts copies that receivers
     dead-lettered, copies with too many attempts, and outlived ones where these become dead letters. `expired` counts

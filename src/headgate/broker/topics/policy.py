@@ -1,4 +1,4 @@
-"""The policy of a subscription: how its copies are delivered, and where those go that it gives up."""
+"""The policy of a subscription: how its copies are delivered, and where undeliverable ones go."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ _DUE_OCTETS = b"x-opt-scheduled-enqueue-time"
 _DUE = FieldReference(Section.MESSAGE_ANNOTATIONS, key=_DUE_OCTETS)
 _NUMBER = FieldReference(Section.MESSAGE_ANNOTATIONS, key=COPY_ANNOTATION.encode())
 _FIRST_RULE = 1 << 19
-"""Added to copy numbers: above all existing copies, below all later ones, as no topic makes so many rules."""
+"""Added to copy numbers: above all existing copies, below all later ones; no topic has this many rules."""
 
 _MOVED_A_TURN = 512
 _GONE_TOLD = 10

@@ -51,7 +51,7 @@ class BrokerSubscription:
     dispatcher: Dispatcher
 
     def follow(self, version: SubscriptionVersion, settings: SubscriptionSettings) -> None:
-        """Take over a change: `settings` are those in force, within the limits of the topic."""
+        """Apply a change: `settings` are in force, within the limits of the topic."""
         self.version = version
         self.policy.settings = settings
         self.policy.forwards = version.forward_to is not None

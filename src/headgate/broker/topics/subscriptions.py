@@ -101,7 +101,7 @@ class BrokerSubscriptions:
     # following
 
     def follow(self) -> bool:
-        """Open the views of new subscriptions, end those of removed ones; whether the rules have changed."""
+        """Open the views of new subscriptions, end the views of removed ones; whether the rules have changed."""
         history = self._topic_decider.decider.postings.history
         if history is self._history:
             return False

@@ -70,7 +70,7 @@ _FAILURES_TOLD = 10
 
 @dataclass(slots=True)
 class TopicCounters:
-    """What a topic did since the broker opened it."""
+    """Counters of a topic, since the broker opened it."""
 
     messages_decided: int = 0
     rule_changes: int = 0

@@ -59,7 +59,7 @@ ANYTHING = Outcomes(True, True, True, True)
 
 
 def decided(node: ColumnNode, test: Callable[[ColumnTest], Outcomes]) -> Outcomes:
-    """The possible outcomes of a tree, from those of its tests."""
+    """The possible outcomes of a tree, from the outcomes of its tests."""
     match node:
         case ColumnAnd(operands):
             found = Outcomes(True, False, False, False)

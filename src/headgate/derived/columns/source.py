@@ -320,7 +320,7 @@ class ColumnAnswers(AnswerSource):
         return columns * _COLUMN_NS + (0.0 if self._purpose is Purpose.COUNTING else _ENTRY_NS)
 
     def _is_cheaper(self, chosen: _Chosen, number: int, asked: _Asked, span: int) -> bool:
-        """Whether deciding a row group, then reading its matches, takes less time than reading what is asked for."""
+        """Whether deciding a row group and reading its matches takes less time than reading the requested messages."""
         rows, inexact = chosen.file.row_groups[number].rows, chosen.file.inexact_rows(number)
         if asked.messages * _SPAN_SHARE < span or inexact * _EXACT_SHARE > rows:
             return False

@@ -208,7 +208,7 @@ class _GrowingSegment:
         self._learn()
 
     def _learn(self) -> None:
-        """Find the results that the sidecar has, and those it lacks, for chunks that are not new."""
+        """Sort the results for chunks that are not new: found in the sidecar, and missing."""
         self._sidecar = opened_sidecar(self._segment)
         self._merged, self._missing = 1, {}
         if self._row:

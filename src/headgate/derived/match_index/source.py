@@ -61,7 +61,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Where a sidecar has results of a filter: those of row r of the segment are in `parts[owners[r]]`, −1 for none.
+    """Which sidecar has results of a filter: row r of the segment in `parts[owners[r]]`, −1 for none.
 
     `owners` is `(rows,)` int32, of the segment as it was when the sidecar had `blocks` blocks. The first
     `settled_blocks` lie within its chunk table: their parts, `settled_parts`, are not looked at again when it grows.

@@ -81,7 +81,7 @@ KEY_STATE = REGISTER_BYTES
 
 @inlined
 def _type_of_kind(kind: int) -> int:
-    """The type of what an expression gives."""
+    """The type of the result of an expression."""
     if kind == INTEGER:
         return layout.TYPE_LONG
     if kind == BYTES:

@@ -1,4 +1,4 @@
-"""The words that the edits of a program are made of: what `program.py` writes and `kernel.py` reads.
+"""The words of the edits of a program: `program.py` writes them, `kernel.py` reads them.
 
     head | groups: the edits of one section each, sections in order | edits, those of a list in order of position
 

@@ -1,4 +1,4 @@
-"""The words that a plan is made of: what `plan.py` and `engine.py` write and the kernels of this folder read.
+"""The words of a plan: `plan.py` and `engine.py` write them, the kernels of this folder read them.
 
 All are int64. What stands as "address" is one only while a plan runs; in a plan at rest there are positions.
 

@@ -1,4 +1,4 @@
-"""What the kernel knows of values: registers, text, numbers, arithmetic, three-valued logic, and LIKE.
+"""Values in kernels: registers, text, numbers, arithmetic, three-valued logic, and LIKE.
 
 A value is a register, the address of (kind, payload, length) as `layout.py` says. Text is read eight bytes at a time:
 at least eight readable bytes follow every text.

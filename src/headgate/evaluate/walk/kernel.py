@@ -1,4 +1,4 @@
-"""What the kernel knows of encoded messages: walking them, checking them, and filling slots from them.
+"""Encoded messages in kernels: walking them, checking them, and filling slots from them.
 
 Two rules keep every read inside a message and the slack behind it (`SLACK_BYTES`, 8): a constructor, a size of up to
 four bytes or a first word of eight may be read at any address up to the end of what is walked, since it lies within the

@@ -1,4 +1,4 @@
-"""The filter map that an AMQP 1.0 receiver attaches with: the entries in force, and those left out, with reasons.
+"""The filter map of an AMQP 1.0 receiver: the entries in force, and the ignored entries with reasons.
 
 Source: rabbitmq_filters, sections 1 and 5. Entries are judged alone, from the last to the first; a bad one is left out
 and the link is attached without it. Only a text that is not an offset specification refuses the attach.

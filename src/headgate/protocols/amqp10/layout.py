@@ -8,7 +8,7 @@ from headgate.kernels import places
 
 
 class StoreBlock(NamedTuple):
-    """What `store_messages` takes: messages as they came, and where they go in the form in which they are stored."""
+    """Arguments of `store_messages`: the messages received, and buffers for their stored form."""
 
     data: int
     starts: int
@@ -38,7 +38,7 @@ class StoreBlock(NamedTuple):
 
 
 class TaggedBlock(NamedTuple):
-    """What `frame_tagged` takes: stored messages, and where they go as transfers of one frame each."""
+    """Arguments of `frame_tagged`: stored messages, and buffers for transfers of one frame each."""
 
     data: int
     starts: int
@@ -59,7 +59,7 @@ class TaggedBlock(NamedTuple):
 
 
 class TransferBlock(NamedTuple):
-    """What `frame_messages` takes: messages of a stream, and where they go as transfers of one frame each."""
+    """Arguments of `frame_messages`: messages of a stream, and buffers for transfers of one frame each."""
 
     data: int
     starts: int

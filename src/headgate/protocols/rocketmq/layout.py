@@ -8,7 +8,7 @@ from headgate.kernels import places
 
 
 class StoredBlock(NamedTuple):
-    """What `encode_stored` takes: messages of a stream, and where they go as answers to pulls carry them."""
+    """Arguments of `encode_stored`: messages of a stream, and buffers for answers to pulls."""
 
     data: int
     starts: int

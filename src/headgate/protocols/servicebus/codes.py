@@ -17,7 +17,7 @@ from headgate.protocols.amqp10 import Condition
 
 
 class ServiceBusCondition(StrEnum):
-    """The conditions of Service Bus beside those of the standard."""
+    """The conditions of Service Bus in addition to the standard ones."""
 
     ENTITY_EXISTS = "com.microsoft:entity-already-exists"
     ENTITY_DISABLED = "com.microsoft:entity-disabled"

@@ -8,7 +8,7 @@ from headgate.kernels import places
 
 
 class IdsBlock(NamedTuple):
-    """What `with_ids` takes: stored messages, and where they go with an id each."""
+    """Arguments of `with_ids`: stored messages, and buffers for the same with an id each."""
 
     data: int
     starts: int
@@ -27,7 +27,7 @@ class IdsBlock(NamedTuple):
 
 
 class DeliveryBlock(NamedTuple):
-    """What `deliver` takes: stored messages, and where they go as receivers get them."""
+    """Arguments of `deliver`: stored messages, and buffers for their form at receivers."""
 
     data: int
     starts: int

@@ -318,7 +318,7 @@ class _Block:
         self._starts[:] = self._lengths[:] = 0
 
     def fill(self, told: IdsBlock | DeliveryBlock) -> None:
-        """Set what the kernel is told."""
+        """Set the kernel's arguments."""
         self._words[: len(told)] = list(told)
 
     def inputs(self, messages: EncodedMessages) -> tuple[int, int, int, int]:

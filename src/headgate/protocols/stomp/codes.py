@@ -1,4 +1,4 @@
-"""Names of errors in ERROR frames, in the header `message`: those of RabbitMQ, for each error of Headgate."""
+"""Names of errors in the header `message` of ERROR frames: RabbitMQ's name for each error of Headgate."""
 
 from __future__ import annotations
 

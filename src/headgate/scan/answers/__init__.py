@@ -1,4 +1,4 @@
-"""One interface to all kinds of derived files: what they say of messages before these are read.
+"""Answers of derived files about messages that are not read yet: one interface to all kinds.
 
     Answers, Purpose, are_few                   what is known for one request, best source first
     FilesOfSegment                              what all readers of an open segment share of it

@@ -107,7 +107,7 @@ class Answers:
     def knowing(
         self, reader: SegmentReader, rows: Int64Array, *, but: Container[AnswerSource] = ()
     ) -> list[AnswerSource]:
-        """The sources that may say something of chunks, without those in `but`."""
+        """The sources that may answer for chunks, except the ones in `but`."""
         if not len(rows):
             return []
         first, last = int(rows[0]), int(rows[-1])

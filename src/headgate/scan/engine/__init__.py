@@ -1,4 +1,4 @@
-"""One reading engine per stream: its readers, their places, the scans that are due, and what each reader may take.
+"""One reading engine per stream: its readers, their places, the due scans, and the results for each reader.
 
     want, begin ──► ReadingEngine ──scan_due──► Scan.run (any thread) ──► fetch: index, results, window, alone
     take ◄── pending ◄──────────── end_scan ◄─────┘

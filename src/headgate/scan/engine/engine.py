@@ -1,4 +1,4 @@
-"""All reading state of one stream: its readers, the next scan of each, and what each may take.
+"""All reading state of one stream: its readers, the next scan of each, and the results for each.
 
 The engine starts no thread and reads no clock. It says which scan is due (`scan_due`); its owner runs the scan, here or
 in another thread, and brings the result back (`end_scan`). A running scan changes no reader; only commands do, by the

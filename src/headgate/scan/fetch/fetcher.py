@@ -163,7 +163,7 @@ class Fetcher:
 
     @property
     def is_shared(self) -> bool:
-        """Whether its filter can be decided together with those of other readers."""
+        """Whether its filter can be decided together with the filters of other readers."""
         return self._number >= 0
 
     @property

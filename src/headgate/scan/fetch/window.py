@@ -172,7 +172,7 @@ def load_rows(opened: OpenSegment, view: SegmentView, rows: Int64Array) -> Windo
 
 
 def columns_of(window: Window, numbers: Int64Array | None = None) -> ChunkColumns:
-    """The chunks of a window as they are stored: all, or those with the given numbers."""
+    """The chunks of a window as they are stored: all, or the ones with the given numbers."""
     headers = window.headers
     columns = [headers.starts, window.data_starts, headers.data_length, headers.chunk_id]
     if numbers is not None:

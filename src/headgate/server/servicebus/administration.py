@@ -132,7 +132,7 @@ class _Asked:
 
     @property
     def changes_only(self) -> bool:
-        """Whether a PUT only changes what exists."""
+        """Whether a PUT may only change an existing entity."""
         return "if-match" in self.request.headers
 
     def address(self, resource: Resource) -> str:

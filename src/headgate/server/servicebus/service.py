@@ -65,7 +65,7 @@ class ServiceBusService:
         return (Mechanism.ANONYMOUS, Mechanism.MSSBCBS) if self.access.takes_strangers else ()
 
     def knows(self, credentials: Credentials) -> bool:
-        """Whether the credentials are a key's, or those of a client that gets its rights by tokens or needs none."""
+        """Whether the credentials are an access key's, or a client's that gets its rights by tokens or needs none."""
         return self.access.knows(credentials)
 
     def close(self) -> None:

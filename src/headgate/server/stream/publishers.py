@@ -64,7 +64,7 @@ class Publishers:
         return True
 
     def drop_stream(self, stream: str, *, only_ended: bool) -> None:
-        """Forget all publishers of a stream, or only those that the broker has ended."""
+        """Forget all publishers of a stream, or only the publishers that the broker has ended."""
         for number, own in list(self._declared.items()):
             if own.publisher.stream == stream and (own.publisher.is_closed or not only_ended):
                 self.delete(number)

@@ -115,7 +115,7 @@ class Subscriptions:
         return True
 
     def drop_stream(self, stream: str, *, only_ended: bool) -> None:
-        """Forget all subscriptions of a stream, or only those that the broker has ended."""
+        """Forget all subscriptions of a stream, or only the subscriptions that the broker has ended."""
         for number, own in list(self._subscriptions.items()):
             if own.consumer.stream == stream and (own.consumer.is_closed or not only_ended):
                 self.unsubscribe(number)

@@ -55,7 +55,7 @@ Row = dict[str, Any]
 
 
 class MessageTopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The settings of a topic to change; those left out stay, or are the default in a new topic."""
+    """The settings of a topic to change; omitted ones stay, or have the default in a new topic."""
 
     queues: int | None = None
     accepts: list[MessageKind] | None = None

@@ -139,7 +139,7 @@ class TopicRequests:
         return Answer(list(listed(self._broker, asked.session.user)))
 
     def _readable(self, asked: Asked, *names: str) -> BrokerTopic:
-        """The topic, for a user who may read it or one of `names`."""
+        """The topic, if the user may read it or one of `names`."""
         user = asked.session.user
         if not any(may_read(self._broker.users, user, name) for name in (asked.topic, *names)):
             raise AccessRefusedError(f"user {user!r} may not read topic {asked.topic!r}")

@@ -1,4 +1,4 @@
-"""What a pass of publishing is asked for, and what it reports."""
+"""The request and the report of a pass of publishing."""
 
 from __future__ import annotations
 

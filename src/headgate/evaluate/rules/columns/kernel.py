@@ -85,7 +85,7 @@ def _cell(column: int, register: int) -> int:
 
 @helper
 def _new_row(column: int, program: int, registers: int, pool: int) -> int:
-    """A class row of its own with what the predicates of a column say about the message at hand."""
+    """A class row of its own, with the results of all predicates of a column for the current message."""
     kept_apart()
     number = load_i64(column + layout.ROWS_USED)
     store_i64(column + layout.ROWS_USED, number + 1)

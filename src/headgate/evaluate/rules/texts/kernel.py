@@ -14,7 +14,7 @@ from headgate.kernels.memory import load_i64, store_i64
 
 @helper
 def clear(address: int, size_bytes: int) -> None:
-    """Make zero of so many bytes, a multiple of eight."""
+    """Set bytes to zero; their number is a multiple of eight."""
     for offset in range(0, size_bytes, 8):
         store_i64(address + offset, 0)
 

@@ -281,7 +281,7 @@ def _concatenate(first: int, second: int, scratch: int, result: int) -> int:
 
 @helper
 def _forward(position: int, end: int, characters: int) -> int:
-    """The address after so many characters of UTF-8, at most `end`."""
+    """The address behind a number of characters of UTF-8, at most `end`."""
     while characters > 0 and position < end:
         position = character_end(position, end)
         characters -= 1
@@ -347,7 +347,7 @@ def _part_of_register(operation: int, at: int, first: int, second: int, register
 
 @helper
 def _digits(position: int, count: int) -> int:
-    """The number of so many digits; below zero if anything else is among them."""
+    """The number that some digits spell; below zero if another character is among them."""
     number = 0
     wrong = 0
     while count > 0:

@@ -129,7 +129,7 @@ def _equal_by_value(left_kind: int, left: int, left_length: int, right_kind: int
 
 @helper
 def _among(subject: int, others: int, count: int, registers: int) -> int:
-    """Truth of IN over registers: the first equal member decides; those before it may be errors."""
+    """Truth of IN over registers: the first equal member decides; members before it may be errors."""
     result = layout.FALSE
     while count > 0:
         other = registers + load_i64(others)

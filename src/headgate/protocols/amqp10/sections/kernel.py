@@ -63,7 +63,7 @@ def compound_head(position: int, stop: int, short: int, long: int) -> int:
 
 @inlined
 def compound_stop(position: int, head: int) -> int:
-    """The address behind the list or map at `position` with a head of so many bytes."""
+    """The address behind the list or map at `position`; its head has `head` bytes."""
     if head == 3:
         return position + 2 + load_u8(position + 1)
     return position + 5 + load_be_u32(position + 1)

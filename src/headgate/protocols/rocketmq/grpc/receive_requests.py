@@ -1,4 +1,4 @@
-"""ReceiveMessage requests, checked, and answers to acknowledgements of what was received.
+"""ReceiveMessage requests, checked, and answers to acknowledgements.
 
 Source: rocketmq_wire, A3; `ReceiveMessageActivity` of RocketMQ 5.5.
 """

@@ -205,7 +205,7 @@ class QueueReader:
         return Ahead(messages, batch.offsets.tolist(), self.consumer.next_offset)
 
     def tick(self, now_ms: int) -> None:
-        """Keep a pulled queue its member's own; drop what is read ahead of a queue that is not pulled."""
+        """Keep the reservation of a queue that its member pulls; drop messages read ahead of other queues."""
         if self.was_used or self.waiting is not None:
             self.was_used = False
             self._used_ms = now_ms

@@ -54,7 +54,7 @@ class TableFailure:
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """What came of all cases; each is one line."""
+    """The results of all cases, a line each."""
 
     passed: int
     failures: tuple[TableFailure, ...]
@@ -64,7 +64,7 @@ class TableResult:
 
 
 class _Failed(Exception):  # noqa: N818 - becomes a TableFailure
-    """What a line expected, and what came instead."""
+    """The expectation of a line, and the result instead."""
 
     def __init__(self, expected: str, got: str, engine: str = "") -> None:
         super().__init__(got)

@@ -40,7 +40,7 @@ def declare(
     ] = None,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Declare columns; they come to those that are declared. `headgate columns build` makes their files."""
+    """Declare columns; they are added to the declared ones. `headgate columns build` makes their files."""
     from headgate.derived.columns import declare_columns
     from headgate.log import resolve_stream
 
@@ -95,7 +95,7 @@ def build(
     as_json: AsJson = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Make the column files that are missing, and remove those whose segment is gone."""
+    """Make the missing column files, and remove files whose segment is gone."""
     from headgate.derived import COLUMN_FILES
 
     if local and master is not None:

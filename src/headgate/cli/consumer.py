@@ -43,7 +43,7 @@ _LAGGING = ("stream", "name", "tag", "stored_offset", "next_offset", "lag", "fil
 
 @commands.command
 def ls(stream: StreamName = None, /, *, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
-    """List consumers: of a server those that are connected, with the filter in force of each, and what it has cost.
+    """List consumers: of a server the connected ones, with the filter in force of each, and its cost.
 
     That is how many messages were examined, by evaluating them or by a match index, how many matched, and the processor
     time that reading and deciding took; what is done once for several consumers counts for each with an equal share.

@@ -1,4 +1,4 @@
-"""What the commands for derived files share: which streams are built, where, and what is told; the streams listed."""
+"""Common parts of the commands for derived files: the choice of streams, reports, lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Report = TypeVar("Report")
 def declared_streams(
     kind: DerivedKind[Any, Any], texts: Sequence[str], root: Path, *, undeclared: str | None, nothing: str
 ) -> list[Stream]:
-    """The streams to build: those that are named, else all under the root that declare the kind.
+    """The streams to build: the named ones, else all under the root that declare the kind.
 
     `undeclared` refuses a named stream that declares nothing, `{}` being its name; None: it is built. `nothing` is
     noted where no stream is left.
@@ -55,7 +55,7 @@ def tell_reports(
     facts: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Write what was built of each stream, and a note for each damaged segment. Gives the exit code.
+    """Write the report of each stream's build, and a note for each damaged segment. Gives the exit code.
 
     `text_of` says how many files were built, of how many segments, of which messages; `facts` are those of reports that
     JSON has, beside the bytes.

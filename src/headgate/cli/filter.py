@@ -110,7 +110,7 @@ def convert(
     parameter: Parameters = None,
     as_json: AsJson = False,
 ) -> int:
-    """Print a filter in another language, where that delivers the same messages; else say what differs.
+    """Print a filter in another language, where that delivers the same messages; else print the differences.
 
     A property filter is `{"properties": {…}, "application_properties": {…}}`, a correlation filter
     `{"label": …, "properties": {…}}`.
@@ -173,7 +173,7 @@ def explain(
     as_json: AsJson = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Say what each clause of a filter makes of a message, why it does not match, and which stage decides.
+    """Explain the result of a filter for a message: each clause, why it does not match, and which stage decides.
 
     The message is given, or taken from a stream. With a stream also what Bloom filters, match index, lookup and
     column files would spare a reader of it. On a topic the text is read in the language of the rule that has it, else

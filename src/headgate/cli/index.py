@@ -183,7 +183,7 @@ def build(
     as_json: AsJson = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Calculate what is missing: results of new chunks, and of new filters over old ones."""
+    """Calculate missing results: of new chunks, and of new filters over old ones."""
     from headgate.derived import MATCH_INDEX
     from headgate.derived.match_index import BuildCounters
 

@@ -29,7 +29,7 @@ def declare(
     ],
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Declare lookup fields; they come to those that are declared. `headgate lookup build` makes their files."""
+    """Declare lookup fields; they are added to the declared ones. `headgate lookup build` makes their files."""
     from headgate.derived.lookup import declare_lookup
     from headgate.log import resolve_stream
 
@@ -49,7 +49,7 @@ def build(
     as_json: AsJson = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Make the lookup files that are missing, and remove those whose segment is gone."""
+    """Make the missing lookup files, and remove files whose segment is gone."""
     from headgate.derived import LOOKUP_FILES
 
     declared = declared_streams(
@@ -89,7 +89,7 @@ def drop(
     *fields: Annotated[str, Parameter(help="Fields; without any: all, and all files.")],
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Declare lookup fields no more. The files of a field go with the next build, those of all at once."""
+    """Withdraw the declaration of lookup fields. A field's files go with the next build; with all fields, at once."""
     from headgate.derived import LOOKUP_FILES
     from headgate.derived.lookup import drop_lookup
     from headgate.log import resolve_stream

@@ -110,7 +110,7 @@ def chosen(dialect: str | None) -> str:
 
 
 def secret_line(what: str) -> str:
-    """The first line of standard input, which holds a secret. If empty, raises ConfigError, which names `what`."""
+    """The first line of standard input, which holds a secret. If empty, raises ConfigError that names `what`."""
     line = sys.stdin.readline()
     given = (line.decode() if isinstance(line, bytes) else line).rstrip("\r\n")
     if not given:

@@ -26,7 +26,7 @@ GroupName = Annotated[str, Parameter(help="Name of the consumer group.")]
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class TopicOptions:
-    """What a topic is given; None: not given."""
+    """The settings of a topic; None: not given."""
 
     queues: Annotated[int | None, Parameter(help="How many queues; one is a stream, several are a super stream.")] = (
         None
@@ -80,7 +80,7 @@ def change_topic(
 def list_topics(
     *, as_json: AsJson = False, lock_timeout: LockTimeout = 5.0, location: Location = DEFAULT_LOCATION
 ) -> int:
-    """List topics, with their queues and what is in them."""
+    """List topics, with their queues and message counts."""
     with location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         return _write(
             asked.topics(), as_json=as_json, nothing="no topics; make one with: headgate rocketmq topic create"
@@ -111,7 +111,7 @@ def show_topic(
 
 @topics.command(name="rm")
 def remove_topic(topic: TopicName, /, *, lock_timeout: LockTimeout = 5.0, location: Location = DEFAULT_LOCATION) -> int:
-    """Delete a topic with all of its queues and messages; who publishes and consumes is told."""
+    """Delete a topic with all of its queues and messages; its publishers and consumers are told."""
     with location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         asked.remove_topic(topic)
     return 0
@@ -120,7 +120,7 @@ def remove_topic(topic: TopicName, /, *, lock_timeout: LockTimeout = 5.0, locati
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """What a consumer group is given; None: not given."""
+    """The settings of a consumer group; None: not given."""
 
     fifo: Annotated[bool | None, Parameter(help="Messages of a message group are delivered one after the other.")] = (
         None
@@ -166,7 +166,7 @@ def create_group(
     lock_timeout: LockTimeout = 5.0,
     location: Location = DEFAULT_LOCATION,
 ) -> int:
-    """Declare a consumer group; what is not given is as in RocketMQ."""
+    """Declare a consumer group; the default of an omitted setting is RocketMQ's."""
     with naming_settings(_OPTION_OF), location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         asked.create_group(group, options.given())
     write_line(group)
@@ -182,7 +182,7 @@ def change_group(
     lock_timeout: LockTimeout = 5.0,
     location: Location = DEFAULT_LOCATION,
 ) -> int:
-    """Change what is given of a consumer group; all else stays."""
+    """Change settings of a consumer group; omitted ones stay."""
     given = options.given()
     if not given:
         raise ConfigError("found nothing to change: give at least one option of rocketmq group create")
@@ -215,7 +215,7 @@ def reset_group(
 def list_groups(
     *, as_json: AsJson = False, lock_timeout: LockTimeout = 5.0, location: Location = DEFAULT_LOCATION
 ) -> int:
-    """List consumer groups with their settings, and what they have not settled."""
+    """List consumer groups with their settings, and the messages that they have not settled."""
     with location.rocketmq(lock_timeout_s=lock_timeout) as asked:
         rows = asked.groups()
     told = rows if as_json else [_with_cost(row) for row in rows]

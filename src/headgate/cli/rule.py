@@ -41,7 +41,7 @@ commands.command(explain)
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class RuleOptions:
-    """What a rule is given as: one kind of filter, and an action."""
+    """The definition of a rule: one kind of filter, and an action."""
 
     sql: Annotated[str | None, Parameter(help="SQL filter.", allow_leading_hyphen=True)] = None
     dialect: Annotated[str | None, Parameter(help="Language of --sql; the default is `servicebus`.")] = None
@@ -170,7 +170,7 @@ def ls(
     as_json: AsJson = False,
     location: Location = DEFAULT_LOCATION,
 ) -> int:
-    """List the rules of a subscription in order of creation; a server, also one that has the root, says what each did.
+    """List the rules of a subscription in order of creation; a server, also one that has the root, adds counts.
 
     Since the server opened the topic: for how many messages the filter was true (`matched`) or could not be evaluated
     (`errors`), for how many matches the action failed, and why a message failed last, with its offset.

@@ -1,4 +1,4 @@
-"""`headgate rule explain`: why the rules of a topic gave a copy of a message, or none, and what their actions do."""
+"""`headgate rule explain`: why the rules of a topic gave a copy of a message, or none, and what its actions do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def explain(
     as_json: AsJson = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Say what rules make of a message: each clause of the filter, in its own language, and what the action changes.
+    """Explain the results of rules for a message: each clause of the filter, and the changes of the action.
 
     All rules of a topic are asked, those of one subscription, or one rule.
 

@@ -73,7 +73,7 @@ def rule_test(
         Parameter(help="Folder that holds the streams; by default what the pipeline file says, else HEADGATE_ROOT."),
     ] = None,
 ) -> int:
-    """Try rules on the messages of a stream, on Spark: what each selects, where they overlap, what nobody gets.
+    """Try rules on the messages of a stream, on Spark: matches of each, overlaps, and messages without a match.
 
     Nothing is written and no rule is put in force. --against says message by message what another version changes.
     """

@@ -21,7 +21,7 @@ _WIDTH_OFF_A_TERMINAL = 160
 
 
 def run(pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")], /, *, as_json: AsJson = False) -> int:
-    """Run a pipeline: progress while it runs, at the end what each stage examined, skipped and kept.
+    """Run a pipeline: progress while it runs, at the end the messages that each stage examined, skipped and kept.
 
     A second run continues where the first stopped. A sink that fails stops no other one; it is named at the end, and
     the exit status is 1.

@@ -129,7 +129,7 @@ def change(
     lock_timeout: LockTimeout = 5.0,
     location: Location = DEFAULT_LOCATION,
 ) -> int:
-    """Change how much of a stream is kept, and how large its segments are; what lies beyond is deleted at once.
+    """Change the retention of a stream and the size of its segments; messages beyond the limits are deleted at once.
 
     Clients that declare the stream with arguments have to declare it with these from then on. While a server serves
     --root, it is asked to, as --user with --password.
@@ -172,7 +172,7 @@ _OPTION_OF = {
 
 @commands.command
 def ls(*, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
-    """List the streams under --root, or those of a Headgate server."""
+    """List the streams under --root, or the streams of a Headgate server."""
     if not location.is_server:
         empty = _NO_STREAMS.format(f"under {location.root}", f"--root {location.root}")
         errors: list[LogError] = []
@@ -288,7 +288,7 @@ def _to_delete(stream: str, root: Path, *, force: bool) -> tuple[Path, str]:
 
 @commands.command
 def info(stream: StreamText, /, *, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
-    """Show what a stream holds: offsets, times, sizes, how large its chunks are, publishers and stored offsets.
+    """Show a stream: offsets, times, sizes, sizes of its chunks, publishers and stored offsets.
 
     Of a Headgate's stream the same and its arguments; of another server's, what the stream protocol says.
     """

@@ -31,7 +31,7 @@ _NOTHING = ""
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class SubscriptionOptions:
-    """What a subscription is given beside its rules; None: not given."""
+    """The settings of a subscription, without its rules; None: not given."""
 
     fall_through: Annotated[
         bool | None, Parameter(help="It gets what no other subscription took, and has no rules.")
@@ -145,7 +145,7 @@ def change(
     lock_timeout: LockTimeout = 5.0,
     location: Location = DEFAULT_LOCATION,
 ) -> int:
-    """Change what is given of a subscription; all else stays, and its rules."""
+    """Change settings of a subscription; omitted ones and its rules stay."""
     given = options.given()
     if not given:
         raise ConfigError("found nothing to change: give at least one option of subscription create")
@@ -169,7 +169,7 @@ def ls(
     lock_timeout: LockTimeout = 5.0,
     location: Location = DEFAULT_LOCATION,
 ) -> int:
-    """List the subscriptions of a topic: how many copies are active, locked, …, and what they hold back.
+    """List the subscriptions of a topic, with counts of their copies by state, and the bytes that they hold back.
 
     `pins` is the first offset that a subscription needs; retention keeps `held_back_bytes` for it.
     """
@@ -196,7 +196,7 @@ def show(
     lock_timeout: LockTimeout = 5.0,
     location: Location = DEFAULT_LOCATION,
 ) -> int:
-    """Show a subscription with its settings, how many copies it has, and what became of others."""
+    """Show a subscription: its settings, the counts of its copies, and of copies that have left it."""
     with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         row = topics.subscription(topic, name)
     row = {**row, **rule_failures(row), "rules": len(row["rules"])}

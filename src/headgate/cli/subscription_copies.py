@@ -41,7 +41,7 @@ def peek(
     lock_timeout: LockTimeout = 5.0,
     location: Location = DEFAULT_LOCATION,
 ) -> int:
-    """Show copies that are not settled, as their actions make them, whoever has them; nothing changes."""
+    """Show unsettled copies, as their actions make them, claimed ones as well; nothing changes."""
     with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         copies = list(topics.peek(topic, subscription, offset=start, limit=count, dead_letters=dead_letters))
     _write(copies, as_json=as_json, typed=typed)

@@ -41,7 +41,7 @@ def create(
 
 @commands.command
 def ls(*, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
-    """List the topics under --root, or those of a server with the counts of their copies."""
+    """List the topics under --root, or the topics of a server with the counts of their copies."""
     if location.is_server:
         rows = location.management().topics.topics()
         nothing = f"no topics; make one with: headgate topic create NAME --server {location.server}"
@@ -85,7 +85,7 @@ _LISTED = (
 
 @commands.command
 def show(topic: TopicName, /, *, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
-    """Show a topic: its limits, its subscriptions and what they have; of a server with counts."""
+    """Show a topic: its limits, and its subscriptions with their rules; of a server with counts."""
     if location.is_server:
         row = location.management().topics.topic(topic)
         if as_json:

@@ -93,7 +93,7 @@ def permit(
     users_file: UsersFile = None,
     location: Location = DEFAULT_LOCATION,
 ) -> int:
-    """Change what a user may do; patterns that are not given stay. An empty pattern allows nothing."""
+    """Change the permissions of a user; omitted patterns stay. An empty pattern allows nothing."""
     given = {"configure": configure, "write": write, "read": read}
     if set(given.values()) == {None}:
         raise ConfigError("give at least one of --configure, --write, --read")

@@ -199,7 +199,7 @@ _SCAN_MEANING = {
 
 @dataclass(slots=True)
 class StreamSample:
-    """One stream with the reads of all its consumers, including those that left."""
+    """One stream with the reads of all its consumers, past ones included."""
 
     stream: BrokerStream
     read: ReadingCounters
@@ -390,7 +390,7 @@ _GROUP_MEANING = {
 
 @dataclass(slots=True)
 class GroupSample:
-    """The place of a consumer group in a queue, and what it has there."""
+    """The position of a consumer group in a queue, and its counts there."""
 
     view: GroupView
     counts: GroupCounts
@@ -413,13 +413,13 @@ GROUP: tuple[Family[GroupSample], ...] = (
         for counter in fields(GroupCounters)
     ),
 )
-"""Of queues whose ledgers the broker has open: those in use, and for some seconds after."""
+"""Of queues in use, and for some seconds after their last use: their ledgers are open."""
 
 GROUP_READ: tuple[Family[GroupSample], ...] = tuple(
     Family(f"headgate_group_{name}_total", _SCAN_MEANING[name], attrgetter(f"view.scan_counters.{name}"))
     for name in ScanCounters.__struct_fields__
 )
-"""What reading for the group cost."""
+"""The cost of reading for the group."""
 
 CONNECTION: tuple[Family[ConnectionRecord], ...] = (
     Family(

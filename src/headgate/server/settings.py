@@ -1,4 +1,4 @@
-"""What can be configured, with its defaults: one structure per table of the file (see `configuration`).
+"""The settings with their defaults: one structure per table of the file (see `configuration`).
 
 Handlers of protocols read limits and timeouts from here; nothing else of the server has defaults of its own.
 """
@@ -48,7 +48,7 @@ class Listeners(_Table, frozen=True):
     """RocketMQ's clients of the classic protocol: where they ask for topics, the name server. With a certificate
     clients with TLS (`tls.enable`) are served at both of these ports, too."""
     rocketmq_classic: Port = 10911
-    """The same clients: what they are told to connect to, the broker. Both ports serve all requests."""
+    """The port that the same clients are told to connect to as the broker. Both ports serve all requests."""
     amqps: Port = 5671
     """The same as `amqp` with TLS."""
     stream_tls: Port = 5551
@@ -117,7 +117,7 @@ class Limits(_Table, frozen=True):
     """A connection with more unconfirmed messages is not read from until a quarter of this is left. AMQP 1.0: each
     publishing link gets credit for this many messages, and for at most 4 000."""
     unconfirmed_bytes: Count = 16_777_216
-    """The same for the bytes of those messages, which wait in memory until they are written."""
+    """The same for the bytes of unconfirmed messages, which stay in memory until they are written."""
     sub_batch_expansion_bytes: Count = 67_108_864
     """The largest sub-batch, uncompressed."""
     filter_bytes: Count = 16_384
@@ -165,8 +165,9 @@ class Storage(_Table, frozen=True):
     """How streams are written."""
 
     durability: Literal["process", "disk"] = "process"
-    """What a confirm promises, and the answer to a settlement: written (survives the end of the process) or on the disk
-    (survives a power cut)."""
+    """The guarantee of a confirm, and of the answer to a settlement: written (survives the end of the process) or on
+    the disk (survives a power cut).
+    """
 
 
 class Columns(_Table, frozen=True):
@@ -198,13 +199,13 @@ class ServiceBus(_Table, frozen=True):
     """Clients of Service Bus."""
 
     open: Literal["loopback", "no"] = "loopback"
-    """Who needs no token: clients on this machine, as long as there are no access keys; or nobody."""
+    """Clients that need no token: `loopback`, clients on this machine while there are no access keys; `no`, none."""
     message_size_bytes: Count = 1_048_576
     """The largest message, and the largest batch of messages, that they may send."""
 
 
 class MessageTopicEntry(_Table, frozen=True):
-    """A topic that is there when the server has started, made or changed to what is said here."""
+    """A topic that the server makes at its start, or changes to these settings."""
 
     name: str
     """Its name, of letters, digits, `%`, `|`, `_` and `-`."""
@@ -215,7 +216,7 @@ class MessageTopicEntry(_Table, frozen=True):
 
 
 class ConsumerGroupEntry(_Table, frozen=True):
-    """A consumer group that is declared when the server has started; what is not said stays as it is.
+    """A consumer group that the server declares at its start; omitted settings stay as they are.
 
     [What is behind these keys](rocketmq.md#settings-of-a-consumer-group), and how RocketMQ calls it.
     """
@@ -241,7 +242,7 @@ class RocketMq(_Table, frozen=True):
     """Clients of RocketMQ. [How RocketMQ calls these settings](rocketmq.md#settings)."""
 
     open: Literal["loopback", "no"] = "loopback"
-    """Who needs no access key: clients on this machine, as long as there are none; or nobody."""
+    """Clients that need no access key: `loopback`, clients on this machine while there are no keys; `no`, none."""
     check_filters: Literal["early", "late"] = "early"
     """When a wrong SQL92 filter is refused: as soon as a client gives it, with the reason; or when it receives, as the
     original does."""
@@ -260,8 +261,7 @@ class RocketMq(_Table, frozen=True):
     pulls: Count = 4_096
     """Classic protocol: queues that a connection reads at a time."""
     create_topics: Literal["never", "producers", "anybody"] = "producers"
-    """For whom a topic is made that is not there: nobody, classic producers that send to it, or anybody who asks for
-    it."""
+    """Clients for which a missing topic is made: none, classic producers that send to it, or all that ask for it."""
     topic_queues: Count = 4
     """Queues of a topic that is made without saying how many."""
     create_groups: bool = True
@@ -273,7 +273,7 @@ class RocketMq(_Table, frozen=True):
     """Whether the match index of a stream that gets its first expression from a consumer group is kept up by the server
     as it writes. Other streams: `headgate index configure`."""
     expected_consumers: Count | None = None
-    """Size of the bit maps of such an index, in the layout `bloom`. Default: the layout `exact`, which has none."""
+    """Size of the bit maps of such an index, in the layout `bloom`. Default: the layout `exact`, without bit maps."""
     max_error_rate_percent: Annotated[int, Meta(ge=1, le=99)] | None = None
     """The same, for the share of false matches."""
     topic: list[MessageTopicEntry] = []
@@ -281,7 +281,7 @@ class RocketMq(_Table, frozen=True):
 
 
 class Log(_Table, frozen=True):
-    """What the server writes to standard error."""
+    """The log, which the server writes to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level that is written."""
@@ -323,9 +323,9 @@ class StreamEntry(_Table, frozen=True):
     arguments: dict[str, ArgumentValue] = {}
     """As clients give them, without `x-`."""
     columns: str | None = None
-    """Columns to declare, as in `region string, price double`; they come to those that are declared."""
+    """Columns to declare, as in `region string, price double`; they are added to the declared columns."""
     lookup: list[str] = []
-    """Lookup fields to declare, as in `application_properties.customer_id`; they come to those that are declared."""
+    """Lookup fields to declare, as in `application_properties.customer_id`; they are added to the declared fields."""
 
 
 class SuperStreamEntry(_Table, frozen=True):
@@ -353,14 +353,15 @@ class EntitySubscriptionEntry(_Table, frozen=True):
     settings: dict[str, Any] = {}
     """[Settings of a subscription](rules.md#settings-of-a-subscription)."""
     rule: list[dict[str, Any]] = []
-    """[Rules in their written form](rules.md), all that it has. Default: `$Default`, which takes every message, for a
-    new subscription; else those that are there stay."""
+    """[Rules in their written form](rules.md), all of them. Default: a new subscription gets `$Default`, which takes
+    every message; an existing one keeps its rules.
+    """
 
 
 class TopicEntry(_Table, frozen=True):
-    """A topic with its subscriptions that is there when the server has started, made or changed to what is said here.
+    """A topic with its subscriptions that the server makes at its start, or changes to these settings.
 
-    What of it is not named here stays.
+    Omitted parts of it stay.
     """
 
     name: str

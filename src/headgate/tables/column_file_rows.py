@@ -38,7 +38,7 @@ class FileRows:
 
     @staticmethod
     def of(file: ColumnFile, columns: Columns, request: ScanRequest, filter_source: str | None) -> FileRows | str:
-        """The rows from a file, or the missing column as text. `filter_source` is the present field of filter values."""
+        """The rows from a file, or the missing column as text. `filter_source` is the field of filter values now."""
         there = {_field_of(column): column.name for _, column in file.columns}
         own = ["offset", "timestamp"] + (["body"] if file.declaration.body else [])
         if filter_source is not None and file.origin.filter_source == filter_source:

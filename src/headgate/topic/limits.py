@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from headgate.errors import ConfigError
@@ -42,7 +44,12 @@ class TopicLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     @property
     def content(self) -> Limits:
         """The limits of filters, actions and the messages that actions make."""
-        return Limits(**{name: getattr(self, name) for name in _CONTENT})
+        return _content(self)
+
+
+@functools.lru_cache(maxsize=64)
+def _content(limits: TopicLimits) -> Limits:
+    return Limits(**{name: getattr(limits, name) for name in _CONTENT})
 
 
 _CONTENT = tuple(Limits.__dataclass_fields__)

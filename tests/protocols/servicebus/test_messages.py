@@ -27,6 +27,7 @@ from headgate.message import (
 from headgate.protocols.servicebus import (
     Given,
     GivenMessages,
+    Identifiers,
     beyond_limits,
     delivered,
     delivered_messages,
@@ -44,12 +45,12 @@ def _ids(count: int) -> bytes:
     return b"".join(b"%032d" % number for number in range(count))
 
 
+def _stored_form(messages: EncodedMessages) -> StoredMessages:
+    return stored(messages, Identifiers.of(messages), left_out=OURS, new_ids=_ids)
+
+
 def _stored(*messages: Message) -> list[Message]:
-    found = stored(
-        EncodedMessages.of([message.encode() for message in messages]),
-        left_out=OURS,
-        new_ids=_ids,
-    )
+    found = _stored_form(EncodedMessages.of([message.encode() for message in messages]))
     assert not found.refused and found.filter_values is None
     return [Message.decode(found.messages.message(row)) for row in range(len(messages))]
 
@@ -93,14 +94,15 @@ def test_what_only_the_broker_says_is_not_stored() -> None:
 
 
 def test_bytes_that_are_no_message_are_refused_alone() -> None:
-    found = stored(EncodedMessages.of([b"\x01", Message(b"a").encode()]), left_out=(), new_ids=_ids)
+    found = _stored_form(EncodedMessages.of([b"\x01", Message(b"a").encode()]))
     assert list(found.refused) == [0] and isinstance(found.refused[0], MessageError)
 
 
 @given(st.lists(damaged_messages(), min_size=1, max_size=5))
 def test_damaged_messages_are_stored_or_refused_and_delivered_whatever_they_are(damaged: list[bytes]) -> None:
-    found = stored(EncodedMessages.of(damaged), left_out=OURS, new_ids=_ids)
-    beyond_limits(EncodedMessages.of(damaged), Limits(identifier_characters=4, property_bytes=10, properties_bytes=15))
+    sent = EncodedMessages.of(damaged)
+    found = _stored_form(sent)
+    beyond_limits(sent, Identifiers.of(sent), Limits(identifier_characters=4, property_bytes=10, properties_bytes=15))
     for row, data in enumerate(damaged):
         given_out = [data] if row in found.refused else [data, found.messages.message(row)]
         for one in given_out:
@@ -117,7 +119,7 @@ def test_what_is_no_batch_is_refused(damaged: bytes, messages: list[bytes]) -> N
 
 def test_a_message_whose_properties_are_not_what_they_announce_is_refused_and_delivered_as_it_is() -> None:
     wrong = b"\x00\x53\x73\xc0\x03\x02\x40\xa0" + Message(b"x").encode()
-    found = stored(EncodedMessages.of([wrong, Message(b"y").encode()]), left_out=OURS, new_ids=_ids)
+    found = _stored_form(EncodedMessages.of([wrong, Message(b"y").encode()]))
     assert list(found.refused) == [0] and isinstance(found.refused[0], MessageError)
     assert delivered(wrong, GIVEN, left_out=OURS).endswith(wrong)
 
@@ -133,7 +135,8 @@ def test_what_is_larger_than_allowed_is_named() -> None:
         Message(b"x", application_properties={"a": "x" * 70, "b": "x" * 80}),
         Message(b"x", message_id=12345),
     ]
-    found = beyond_limits(EncodedMessages.of([message.encode() for message in given]), limits)
+    sent = EncodedMessages.of([message.encode() for message in given])
+    found = beyond_limits(sent, Identifiers.of(sent), limits)
     assert {row: error.reason.partition(" of ")[0] for row, error in found.items()} == {
         1: "a message id", 2: "a session id", 3: "a partition key", 4: "an application property",
         5: "application properties",
@@ -269,10 +272,10 @@ def test_the_common_forms_of_messages_are_told_at_once(said: int | None, default
 @given(st.lists(_MESSAGES, min_size=1, max_size=6))
 def test_many_get_the_ids_that_one_does(messages: list[bytes]) -> None:
     batch = EncodedMessages.of(messages)
-    found = stored(batch, left_out=OURS, new_ids=_ids)
+    found = _stored_form(batch)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "load", lambda module: None)
-        slow = stored(batch, left_out=OURS, new_ids=_ids)
+        slow = _stored_form(batch)
     assert found.refused.keys() == slow.refused.keys()
     assert list(map(_content, found.messages.all_bytes())) == list(map(_content, slow.messages.all_bytes()))
 

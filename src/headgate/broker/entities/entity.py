@@ -9,6 +9,7 @@ from headgate.errors import ResourceNotFoundError
 from headgate.topic import (
     QUEUE_SUBSCRIPTION,
     RuleDefinition,
+    RuleHistory,
     RuleVersion,
     SubscriptionName,
     SubscriptionSettings,
@@ -137,6 +138,11 @@ class Entity:
     def name(self) -> str:
         """Its name, as it was created."""
         return self._topic.stream.name
+
+    @property
+    def history(self) -> RuleHistory:
+        """Its rules and properties, with every change that was confirmed."""
+        return self._topic.history
 
     @property
     def kind(self) -> TopicKind:

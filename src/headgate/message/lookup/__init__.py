@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from headgate.message.fields import FieldReference, Section
 from headgate.message.lookup.gather import MessageCollector
 from headgate.message.message import Message
 
-__all__ = ["MessageCollector", "locate_bytes"]
+__all__ = ["MessageCollector", "locate_bytes", "locate_each"]
 
 _NONE = (0, -1)
 _UNDECIDED = -2
@@ -29,32 +30,31 @@ def locate_bytes(batch: EncodedMessages, field: FieldReference) -> tuple[NDArray
     Only strings, symbols, binaries and uuids have bytes; a message that is not valid has no fields. Compiled where
     possible, else message by message with the same answers.
     """
-    starts = np.zeros(len(batch), dtype=np.int64)
-    lengths = np.full(len(batch), -1, dtype=np.int64)
-    rows = np.arange(len(batch))
-    kernel = kernels.load("headgate.message.lookup.kernel")
-    if kernel is not None and len(batch):
-        key = np.frombuffer(field.key or b"\0", dtype=np.uint8)
-        message_starts = np.ascontiguousarray(batch.starts, dtype=np.int64)
-        message_lengths = np.ascontiguousarray(batch.lengths, dtype=np.int64)
-        kernel.find_field(
-            kernels.address_of(batch.data),
-            kernels.address_of(message_starts),
-            kernels.address_of(message_lengths),
-            len(batch),
-            kernels.address_of(_widths()),
-            int(field.section),
-            -1 if field.position is None else field.position,
-            kernels.address_of(key),
-            len(field.key or b""),
-            kernels.address_of(starts),
-            kernels.address_of(lengths),
-        )
-        rows = np.flatnonzero(lengths == _UNDECIDED)
-    for row in rows:
-        start, lengths[row] = _locate(batch.message(int(row)), field)
-        starts[row] = batch.starts[row] + start
+    starts, lengths = locate_each(batch, [field])[0]
     return starts, lengths
+
+
+def locate_each(batch: EncodedMessages, fields: Sequence[FieldReference]) -> NDArray[np.int64]:
+    """The same for several fields, `(fields, 2, messages)`: of each field the starts, then the lengths."""
+    count = len(batch.starts)
+    found = np.full((len(fields), 2, count), _UNDECIDED, dtype=np.int64)
+    kernel = kernels.load("headgate.message.lookup.kernel")
+    if kernel is not None and count:
+        places = np.empty((2, count), dtype=np.int64)
+        places[0], places[1] = batch.starts, batch.lengths
+        at, out, step = kernels.address_of(places), kernels.address_of(found), 8 * count
+        inputs = kernels.address_of(batch.data), at, at + step, count, kernels.address_of(_widths())
+        for number, field in enumerate(fields):
+            key, out_starts = field.key or b"", out + 2 * number * step
+            octets = np.frombuffer(key or b"\0", dtype=np.uint8)
+            position = -1 if field.position is None else field.position
+            told = int(field.section), position, kernels.address_of(octets), len(key)
+            kernel.find_field(*inputs, *told, out_starts, out_starts + step)
+    for field, (starts, lengths) in zip(fields, found, strict=True):
+        for row in np.flatnonzero(lengths == _UNDECIDED).tolist():
+            start, lengths[row] = _locate(batch.message(row), field)
+            starts[row] = batch.starts[row] + start
+    return found
 
 
 @functools.cache

@@ -8,7 +8,7 @@
     Refusal, refusal_of                            condition, status and text of every error; `LOCK_LOST` and others
     stored, delivered, Given                       messages as they are stored, and as receivers get them
     delivered_messages, GivenMessages              many of them at once
-    beyond_limits, without_session                 those that are larger than allowed, or name no session
+    Identifiers, beyond_limits                     which ids they have, and those that are larger than allowed
     BATCH_FORMAT, unbatched                        many messages in one delivery
     guid_of, token_of                              lock tokens
     SessionRequest, session_request                which session a link is to have; `session_answer`: which one it has
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
         SCHEDULED_TIME,
         Given,
         GivenMessages,
+        Identifiers,
         beyond_limits,
         delivered,
         delivered_messages,
         stored,
-        without_session,
     )
     from headgate.protocols.servicebus.requests import (
         RequestMessage,

@@ -13,6 +13,7 @@ import functools
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ from headgate.message import (
     section_spans,
     skip_value,
 )
-from headgate.message.lookup import locate_bytes
+from headgate.message.lookup import locate_each
 from headgate.protocols.amqp10 import BROKER_ANNOTATIONS, StoredMessages, annotated_message, store_messages
 from headgate.protocols.servicebus.batches import ID_BYTES, KERNEL, widths
 from headgate.protocols.servicebus.layout import DeliveryBlock, IdsBlock
@@ -58,11 +59,8 @@ _ID = FieldReference(Section.PROPERTIES, position=0)
 _EXPIRY_TIME = FieldReference(Section.PROPERTIES, position=8)
 _CREATION_TIME = FieldReference(Section.PROPERTIES, position=9)
 _SESSION = FieldReference(Section.PROPERTIES, position=10)
-_IDENTIFIERS = {
-    "a message id": _ID,
-    "a session id": _SESSION,
-    "a partition key": FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-opt-partition-key"),
-}
+_PARTITION_KEY = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-opt-partition-key")
+_IDENTIFIERS = (("a message id", _ID), ("a session id", _SESSION), ("a partition key", _PARTITION_KEY))
 _LOCK_TOKEN = FieldReference(Section.DELIVERY_ANNOTATIONS, key=LOCK_TOKEN.encode())
 _NO_BODY_OCTETS = NO_BODY.encode()
 _NO_BODY = FieldReference(Section.MESSAGE_ANNOTATIONS, key=_NO_BODY_OCTETS)
@@ -79,19 +77,35 @@ _ID_WORD = 12
 """Where the scratch has room for an id, and a time to live."""
 
 
-def stored(messages: EncodedMessages, *, left_out: Sequence[str], new_ids: Callable[[int], bytes]) -> StoredMessages:
+class Identifiers(NamedTuple):
+    """The bytes of the identifiers of messages, `(messages,)` each; −1 where a message has none."""
+
+    message_ids: NDArray[np.int64]
+    session_ids: NDArray[np.int64]
+    partition_keys: NDArray[np.int64]
+
+    @staticmethod
+    def of(messages: EncodedMessages) -> Identifiers:
+        """Cost: a look for three fields in each message."""
+        found = locate_each(messages, [reference for _, reference in _IDENTIFIERS])
+        return Identifiers(*found[:, 1])
+
+
+def stored(
+    messages: EncodedMessages, found: Identifiers, *, left_out: Sequence[str], new_ids: Callable[[int], bytes]
+) -> StoredMessages:
     """The stored form of messages, in a separate buffer; messages without an id get one from `new_ids`.
 
-    `new_ids` gives an id of 32 letters or digits for each message. Annotations that only the broker sets, or that
-    are `left_out`, are dropped.
+    `found` are their identifiers; `new_ids` gives an id of 32 letters or digits for each message. Annotations that only
+    the broker sets, or that are `left_out`, are dropped.
     """
     dropped = (*_OF_THE_BROKER, NO_BODY, *left_out)
     kept = store_messages(messages, routing=None, user=None, left_out=dropped, no_body=NO_BODY)
-    _, lengths = locate_bytes(kept.messages, _ID)
+    lengths = found.message_ids
     if smallest(lengths) >= 0:
         return kept
     refused = dict(kept.refused)
-    messages = _with_ids(kept.messages, new_ids(len(kept.messages)), lengths < 0, refused)
+    messages = _with_ids(kept.messages, new_ids(len(lengths)), lengths < 0, refused)
     return StoredMessages(messages, kept.filter_values, refused)
 
 
@@ -102,25 +116,17 @@ def _with_ids(
 
     `asked` marks the messages that may have no id; those of them with malformed properties are added to `refused`.
     """
-    count = len(messages)
-    block = _Block(count, total(messages.lengths) + count * _ROOM_OF_ID)
+    block = _Block(messages, _ROOM_OF_ID)
     kernel = kernels.load(KERNEL)
-    if kernel is None:
-        open_rows = rows_of(messages.lengths)
-    else:
+    if kernel is not None:
         octets = np.frombuffer(ids, dtype=np.uint8)
-        block.fill(
-            IdsBlock(
-                *block.inputs(messages),
-                *(kernels.address_of(widths()), kernels.address_of(octets)),
-                *block.outputs(),
-            )
-        )
-        kernel.with_ids(block.address)
-        open_rows = rows_of(block.status)
+        tables = kernels.address_of(widths()), kernels.address_of(octets)
+        block.run(kernel.with_ids, IdsBlock(*block.inputs, *tables, *block.outputs))
 
     def alone(row: int) -> bytes:
         data = messages.message(row)
+        if not data:
+            return data
         try:
             message = Message.decode(data)
             if not asked[row] or not _is_missing(message, _ID):
@@ -131,17 +137,18 @@ def _with_ids(
             refused[row] = error
             return b""
 
-    return block.written(open_rows, alone)
+    return block.written(alone)
 
 
-def beyond_limits(messages: EncodedMessages, limits: Limits) -> dict[int, PreconditionFailedError]:
+def beyond_limits(
+    messages: EncodedMessages, identifiers: Identifiers, limits: Limits
+) -> dict[int, PreconditionFailedError]:
     """The messages, by row, with ids, partition key or application properties larger than allowed, and why.
 
-    Cost: a look for three fields in each message; more for long messages.
+    Cost: a look at each long message.
     """
     found: dict[int, PreconditionFailedError] = {}
-    for name, reference in _IDENTIFIERS.items():
-        _, lengths = locate_bytes(messages, reference)
+    for (name, reference), lengths in zip(_IDENTIFIERS, identifiers, strict=True):
         for row in np.flatnonzero(lengths > limits.identifier_characters).tolist():
             value = Message.decode(messages.message(row)).value(reference)
             text = None if value is None else value.text()
@@ -156,12 +163,6 @@ def beyond_limits(messages: EncodedMessages, limits: Limits) -> dict[int, Precon
         if reason is not None:
             found[row] = reason
     return found
-
-
-def without_session(messages: EncodedMessages) -> list[int]:
-    """The messages, by row, that say no session id."""
-    _, lengths = locate_bytes(messages, _SESSION)
-    return np.flatnonzero(lengths < 0).tolist()
 
 
 def _properties_beyond(data: bytes, limits: Limits) -> PreconditionFailedError | None:
@@ -266,77 +267,70 @@ def delivered_messages(
     `alone` gives the form of a row that the kernel leaves open: bytes that are no message, a message that came without
     a body, or one with the annotation `moved_by` or the annotation of its first number, as it comes from elsewhere.
     """
-    count = len(messages)
-    block = _Block(count, total(messages.lengths) + count * _ROOM_OF_DELIVERY)
+    columns = given.sequence_numbers, given.enqueued_ms, given.delivery_counts
+    block = _Block(messages, _ROOM_OF_DELIVERY, columns)
     kernel = kernels.load(KERNEL)
-    open_rows = list(range(count))
     if kernel is not None:
         told = _TOLD if given.locked_until_ms is None else (*_TOLD, LOCKED_UNTIL)
-        table = _names(moved_by, NO_BODY, *told, *BROKER_ANNOTATIONS, *left_out)
-        sequences, arrivals, counts = (
-            np.ascontiguousarray(column, dtype=np.int64)
-            for column in (given.sequence_numbers, given.enqueued_ms, given.delivery_counts)
-        )
-        block.fill(
-            DeliveryBlock(
-                *block.inputs(messages),
-                *(kernels.address_of(widths()), kernels.address_of(table), len(table)),
-                *(kernels.address_of(sequences), kernels.address_of(arrivals), kernels.address_of(counts)),
-                *(given.locked_until_ms or 0, given.time_to_live_ms or 0, _MAX_TIME_MS),
-                *block.outputs(),
-                block.address + 8 * (_BLOCK_WORDS + _ID_WORD),
-            )
-        )
-        kernel.deliver(block.address)
-        open_rows = rows_of(block.status)
-    return block.written(open_rows, alone)
+        _, names = _names(moved_by, NO_BODY, *told, *BROKER_ANNOTATIONS, *left_out)
+        until_ms, lives_ms = given.locked_until_ms or 0, given.time_to_live_ms or 0
+        numbers = *block.columns, until_ms, lives_ms, _MAX_TIME_MS
+        identity = block.outputs[-1] + 8 * _ID_WORD
+        block.run(kernel.deliver, DeliveryBlock(*block.inputs, *names, *numbers, *block.outputs, identity))
+    return block.written(alone)
 
 
 @functools.lru_cache(maxsize=64)
-def _names(*listed: str) -> NDArray[np.uint8]:
-    """Names as kernels compare them: rows of 32 bytes, the length in front."""
+def _names(*listed: str) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:
+    """Names as kernels compare them, rows of 32 bytes, the length in front; and what the kernel is told of tables."""
     rows = np.zeros((len(listed), 32), dtype=np.uint8)
     for row, name in zip(rows, listed, strict=True):
         row[0] = len(name)
         row[1 : 1 + len(name)] = np.frombuffer(name.encode(), dtype=np.uint8)
-    return rows
+    return rows, (kernels.address_of(widths()), kernels.address_of(rows), len(rows))
 
 
 class _Block:
-    """The kernel's inputs, and room for the messages that it writes: one array, as each costs as much as a message."""
+    """The kernel's inputs, and room for the messages that it writes: one array, as each costs as much as a message.
 
-    __slots__ = ("_lengths", "_read", "_starts", "_target", "_words", "address", "status")
+    `inputs`: where the messages are: data, starts, lengths, and their number. `columns`: where further columns are.
+    `outputs`: where target, starts, lengths, status and scratch are. The block keeps all of them alive.
+    """
 
-    def __init__(self, count: int, capacity: int) -> None:
+    __slots__ = ("_lengths", "_messages", "_starts", "_status", "_target", "_words", "columns", "inputs", "outputs")
+
+    def __init__(self, messages: EncodedMessages, room: int, columns: Sequence[NDArray[np.int64]] = ()) -> None:
+        """`room`: bytes that a message may grow."""
+        count, given = len(messages.starts), 2 + len(columns)
         begin = _BLOCK_WORDS + _SCRATCH_WORDS
-        target = begin + 3 * count
-        self._words = np.empty(target + (capacity + SLACK_BYTES + 7) // 8, dtype=np.int64)
-        self._starts, self._lengths = self._words[begin : begin + count], self._words[begin + count : target - count]
-        self.status = self._words[target - count : target]
-        self._target = self._words[target:].view(np.uint8)
-        self.address = kernels.address_of(self._words)
+        target = begin + (given + 3) * count
+        capacity = total(messages.lengths) + count * room + SLACK_BYTES
+        self._messages = messages
+        self._words = words = np.empty(target + (capacity + 7) // 8, dtype=np.int64)
+        rows = words[begin:target].reshape(given + 3, count)
+        rows[0], rows[1] = messages.starts, messages.lengths
+        for row, column in enumerate(columns, 2):
+            rows[row] = column
+        self._starts, self._lengths, self._status = rows[given:]
         self._starts[:] = self._lengths[:] = 0
+        self._status[:] = 1
+        self._target = words[target:].view(np.uint8)
+        address, step = kernels.address_of(words), 8 * count
+        first = address + 8 * begin
+        out = first + given * step
+        self.inputs = kernels.address_of(messages.data), first, first + step, count
+        self.columns = [first + row * step for row in range(2, given)]
+        self.outputs = out + 3 * step, out, out + step, out + 2 * step, address + 8 * _BLOCK_WORDS
 
-    def fill(self, told: IdsBlock | DeliveryBlock) -> None:
-        """Set the kernel's arguments."""
-        self._words[: len(told)] = list(told)
+    def run(self, kernel: Callable[[int], object], told: IdsBlock | DeliveryBlock) -> None:
+        """Let a kernel write the messages and the status of each."""
+        self._words[: len(told)] = told
+        kernel(self.outputs[-1] - 8 * _BLOCK_WORDS)
 
-    def inputs(self, messages: EncodedMessages) -> tuple[int, int, int, int]:
-        """Where the messages are: data, starts, lengths, and their number. The block keeps them alive."""
-        self._read = starts, lengths = np.ascontiguousarray(messages.starts), np.ascontiguousarray(messages.lengths)
-        address_of = kernels.address_of
-        return address_of(messages.data), address_of(starts), address_of(lengths), len(starts)
-
-    def outputs(self) -> tuple[int, int, int, int, int]:
-        """Where target, starts, lengths, status and scratch are."""
-        count = len(self.status)
-        begin = self.address + 8 * (_BLOCK_WORDS + _SCRATCH_WORDS)
-        step = 8 * count
-        return begin + 3 * step, begin, begin + step, begin + 2 * step, self.address + 8 * _BLOCK_WORDS
-
-    def written(self, open_rows: Sequence[int], alone: Callable[[int], bytes]) -> EncodedMessages:
+    def written(self, alone: Callable[[int], bytes]) -> EncodedMessages:
         """The messages; `alone` gives the rows that the kernel left open."""
         messages = EncodedMessages(self._target, self._starts, self._lengths)
+        open_rows = rows_of(self._status)
         if not open_rows:
             return messages
         parts = messages.all_bytes()

@@ -29,12 +29,12 @@ from headgate.protocols.servicebus import (
     MAX_BATCH_MESSAGES,
     NO_SESSION,
     SCHEDULED_TIME,
+    Identifiers,
     beyond_limits,
     not_implemented,
     refusal_of,
     stored,
     unbatched,
-    without_session,
 )
 from headgate.server.servicebus.entity_link import EntityLink, EntityNode, RefusedError, error_of
 from headgate.topic import ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, COPY_ANNOTATION, HOPS_ANNOTATION, TopicKind
@@ -64,14 +64,16 @@ class Outgoing:
     @staticmethod
     def of(messages: EncodedMessages, node: EntityNode) -> Outgoing:
         """Prepare messages that were sent to a node."""
-        entity = node.entity
-        found = stored(messages, left_out=OF_MOVES, new_ids=_new_ids)
+        history = node.entity.history
+        identifiers = Identifiers.of(messages)
+        found = stored(messages, identifiers, left_out=OF_MOVES, new_ids=_new_ids)
         refused: dict[int, HeadgateError] = dict(found.refused)
-        beyond = beyond_limits(messages, entity.limits.content)
+        beyond = beyond_limits(messages, identifiers, history.limits.content)
         refused |= {row: error for row, error in beyond.items() if row not in refused}
-        if entity.kind is TopicKind.QUEUE and entity.queue.settings.requires_session:
+        if history.settings.kind is TopicKind.QUEUE and node.entity.queue.settings.requires_session:
             # Without a session id it could not be received.
-            refused |= {row: RefusedError(NO_SESSION) for row in without_session(messages) if row not in refused}
+            without = np.flatnonzero(identifiers.session_ids < 0).tolist()
+            refused |= {row: RefusedError(NO_SESSION) for row in without if row not in refused}
         return Outgoing(found.messages, found.filter_values, refused)
 
     def take(self, rows: Sequence[int]) -> Outgoing:

@@ -202,6 +202,8 @@ class Router:
 
     def place(self, batch: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> Placed:
         """The copies that messages give, and the rules that make dead letters of them; arrays as in `route`."""
+        if not self._slots and self._fall_through is None:
+            return _NOTHING_PLACED
         decided = self.decide(batch, timestamps_ms)
         runs, changed = self._make(decided, batch, offsets, timestamps_ms, None)
         copies = joined([run for run in runs if len(run)])
@@ -378,6 +380,14 @@ class _Changed:
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 _NOTHING_CHANGED = _Changed(EncodedMessages.of([]), _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS)
+_NOTHING_PLACED = Placed(
+    NO_COPIES,
+    _NOTHING_CHANGED.messages,
+    NO_COPIES,
+    Decided(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS),
+    _NO_ROWS,
+    _NO_ROWS,
+)
 
 
 @dataclass(frozen=True, slots=True)

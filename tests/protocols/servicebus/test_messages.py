@@ -24,6 +24,7 @@ from headgate.message import (
     Section,
     amqp_value,
 )
+from headgate.protocols.amqp10 import StoredMessages
 from headgate.protocols.servicebus import (
     Given,
     GivenMessages,

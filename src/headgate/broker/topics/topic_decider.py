@@ -170,7 +170,7 @@ class TopicDecider:
     def _take(self, step: Step) -> None:
         self._trouble.clear()
         self.stopped_by = None
-        self.decided_until = self.decider.next_offset
+        self.decided_until = step.next_offset
         self._taken(step)
 
     def _note(self, error: HeadgateError, now_ms: int) -> None:

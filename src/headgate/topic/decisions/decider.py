@@ -30,12 +30,14 @@ from headgate.topic.rules_in_force import FollowedHistory
 class Step:
     """The result of a step: offsets `start … stop` are decided, `selected` has the copies of their messages, in order.
 
-    `is_done`: there is nothing to do until more messages arrive.
+    `next_offset` is the first one that is not decided after it. `is_done`: there is nothing to do until more messages
+    arrive.
     """
 
     start: int
     stop: int
     selected: list[Selected] = field(default_factory=list)
+    next_offset: int = 0
     is_done: bool = False
 
 
@@ -137,7 +139,7 @@ class Decider:
             self._damaged_from = None
         # Retention may be faster: then the next step begins behind the deleted messages.
         with contextlib.suppress(OffsetOutOfRangeError):
-            while step.stop < stop and step.stop == self.next_offset:
+            while step.stop < stop and (step.stop == begin or step.stop == self.next_offset):
                 try:
                     self._decide(step, stop)
                 except CorruptChunkError:
@@ -147,10 +149,12 @@ class Decider:
                     self._write_full_block(now_ms)
                 except LogError:
                     # What is decided is told first; the next step begins with writing it.
+                    step.next_offset = self.next_offset
                     return step
         if step.stop == begin:
             self.postings.verify_one()
-        step.is_done = self.next_offset >= self._topic_stream.next_offset and not self.postings.has_unverified
+        step.next_offset = self.next_offset
+        step.is_done = step.next_offset >= self._topic_stream.next_offset and not self.postings.has_unverified
         return step
 
     def _forget(self) -> None:
@@ -167,7 +171,7 @@ class Decider:
     def _decide(self, step: Step, stop: int) -> None:
         """Decide from `step.stop` on, at most to the end of its block."""
         block = self.postings.open_block
-        if block is None or base_of(block.start) != base_of(step.stop):
+        if block is None or not block.base <= step.stop < block.stop:
             block = self.postings.open_block = OpenBlock(step.stop)
         block.next_offset = step.stop
         stop = min(stop, block.stop)

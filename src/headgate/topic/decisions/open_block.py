@@ -13,6 +13,7 @@ from headgate.topic.decisions.block import (
     BlockContent,
     Shared,
     SubscriptionPostings,
+    base_of,
     chunks_of,
     end_of,
 )
@@ -37,6 +38,7 @@ class OpenBlock:
     def __init__(self, start: int) -> None:
         self.start = start
         self.next_offset = start
+        self.base = base_of(start)
         self.stop = end_of(start)
         self._copies = _Growing()
         self._failures = _Growing()

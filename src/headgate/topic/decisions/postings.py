@@ -283,7 +283,7 @@ class Postings:
             base = end_of(base)
         self._gap = first, base
         offset = max(offset, base) if base > first else offset
-        if self.open_block is not None and base_of(self.open_block.start) == base:
+        if self.open_block is not None and self.open_block.base == base:
             offset = max(offset, self.open_block.next_offset)
         return offset
 
@@ -315,7 +315,7 @@ class Postings:
                 total += self._count_in_part(subscription, max(start, base), min(stop, end_of(base)))
             base = end_of(base)
         opened = self.open_block
-        if opened is None or base_of(opened.start) != base or base >= stop:
+        if opened is None or opened.base != base or base >= stop:
             return total
         if start <= opened.start and opened.next_offset <= stop:
             return total + opened.count(subscription)
@@ -391,7 +391,7 @@ class Postings:
         block = self._verified(base_of(start))
         if block is not None:
             return block.entries(offsets)
-        if self.open_block is not None and base_of(self.open_block.start) == base_of(start):
+        if self.open_block is not None and self.open_block.base == base_of(start):
             return self.open_block.entries(offsets)
         raise CorruptSidecarError(f"offsets from {start} on are not decided", path=self._folder)
 
@@ -407,7 +407,7 @@ class Postings:
                     return
                 yield found
             base = end_of(base)
-        if self.open_block is not None and base_of(self.open_block.start) == base:
+        if self.open_block is not None and self.open_block.base == base:
             yield self.open_block.postings(subscription)
 
     def _rows_of(self, base: int, block: Block) -> NDArray[np.void]:

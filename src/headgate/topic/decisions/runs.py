@@ -99,7 +99,8 @@ def joined_runs(parts: list[Runs]) -> Runs:
     """Runs of several parts, each `(firsts, stops)` ascending and apart from the others, as few as possible."""
     if len(parts) == 1:
         return parts[0]
-    firsts, stops = (np.concatenate([NOTHING, *(part[side] for part in parts)]) for side in (0, 1))
+    firsts = np.concatenate([NOTHING, *[part[0] for part in parts]])
+    stops = np.concatenate([NOTHING, *[part[1] for part in parts]])
     order = np.argsort(firsts, kind="stable")
     firsts, stops = firsts[order], stops[order]
     if not len(firsts):

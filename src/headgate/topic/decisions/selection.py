@@ -85,7 +85,7 @@ class Selector:
             self._note_first_failures(failed_first)
         self._taken += len(offsets)
         copies = self._pairs(placed.copies, offsets)
-        if len(self._taking_all):
+        if len(self._taking_all) and len(copies.rules):
             # Where only dead letters are asked for, the matches of other rules are among the copies of all messages.
             copies = copies.take(
                 np.flatnonzero((copies.rules != PLAIN) | ~np.isin(copies.subscriptions, self._taking_all))

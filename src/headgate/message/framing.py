@@ -162,26 +162,34 @@ def skip_value(data: bytes | memoryview, position: int, stop: int) -> int:
         constructor = data[position]
         width = CONSTRUCTOR_WIDTHS[constructor]
         position += 1
-        if width >= 0:
-            position = _within(position, width, stop)
-        elif width == WIDTH_DESCRIBED:
-            pending += 2
-        elif width == WIDTH_INVALID:
-            raise MessageError(f"unknown constructor {constructor:#04x}", position=position - 1)
-        else:
+        if width == WIDTH_DESCRIBED:
+            pending += 1
+            continue
+        if width < 0:
+            if width == WIDTH_INVALID:
+                raise MessageError(f"unknown constructor {constructor:#04x}", position=position - 1)
             size_width = 1 if width == WIDTH_SIZE8 else 4
-            size = read_unsigned(data, position, size_width, stop)
-            position = _within(position + size_width, size, stop)
+            width = read_unsigned(data, position, size_width, stop)
+            position += size_width
+        if width > stop - position:
+            raise _missing(position, width, stop)
+        position += width
         pending -= 1
     return position
 
 
 def read_unsigned(data: bytes | memoryview, position: int, width: int, stop: int) -> int:
     """A big-endian unsigned integer of `width` bytes that must lie before `stop`."""
-    return int.from_bytes(data[position : _within(position, width, stop)], "big")
+    if width > stop - position:
+        raise _missing(position, width, stop)
+    return int.from_bytes(data[position : position + width], "big")
 
 
 def _within(position: int, length: int, stop: int) -> int:
     if length > stop - position:
-        raise MessageError(f"{length} bytes expected, {max(stop - position, 0)} left", position=position)
+        raise _missing(position, length, stop)
     return position + length
+
+
+def _missing(position: int, length: int, stop: int) -> MessageError:
+    return MessageError(f"{length} bytes expected, {max(stop - position, 0)} left", position=position)

@@ -14,8 +14,9 @@ Source: OASIS AMQP 1.0 part 1 (types), sections 1.4 and 1.6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from dataclasses import field as field_of
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_type_hints
 
 from headgate.errors import ConfigError, MessageError, RemoteProtocolError
@@ -23,19 +24,26 @@ from headgate.message import AmqpType, AmqpValue, decode_value, encode_value, re
 from headgate.protocols.amqp10.codes import Condition
 
 _NULL = b"\x40"
+_SMALL_CODE = b"\x00\x53"
 
 
 class _Mismatch(Exception):  # noqa: N818 - becomes a RemoteProtocolError that names the field
     """The value is of another type."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FieldEncoding:
-    """How a field is written: `decode` takes the bytes of exactly one value that is not null."""
+    """How a field is written: `decode` takes the bytes of exactly one value that is not null.
+
+    Values that most records have are read without it: `widths` has the constructors of unsigned numbers with the bytes
+    after them, `constants` constructors that are a value by themselves.
+    """
 
     name: str
     decode: Callable[[bytes], Any]
     encode: Callable[[Any], bytes]
+    widths: Mapping[int, int] = field_of(default_factory=dict)
+    constants: Mapping[int, Any] = field_of(default_factory=dict)
 
 
 def _unsigned(name: str, constructors: dict[int, int]) -> FieldEncoding:
@@ -43,9 +51,7 @@ def _unsigned(name: str, constructors: dict[int, int]) -> FieldEncoding:
     forms = [(256**width, bytes([constructor]), width) for constructor, width in constructors.items()]
 
     def decode(octets: bytes) -> int:
-        if octets[0] not in constructors:
-            raise _Mismatch
-        return int.from_bytes(octets[1:], "big")
+        raise _Mismatch
 
     def encode(value: int) -> bytes:
         for limit, constructor, width in forms:
@@ -53,15 +59,13 @@ def _unsigned(name: str, constructors: dict[int, int]) -> FieldEncoding:
                 return constructor + value.to_bytes(width, "big")
         raise ConfigError(f"{value} is not {name}")
 
-    return FieldEncoding(name, decode, encode)
+    return FieldEncoding(name, decode, encode, widths=constructors)
 
 
 def _decode_boolean(octets: bytes) -> bool:
-    if octets[0] == 0x56:
-        return octets[1] != 0
-    if octets[0] not in (0x41, 0x42):
+    if octets[0] != 0x56:
         raise _Mismatch
-    return octets[0] == 0x41
+    return octets[1] != 0
 
 
 def _typed(name: str, kind: AmqpType, plain: Callable[[Any], Any] = lambda value: value) -> FieldEncoding:
@@ -112,7 +116,12 @@ def _decode_map(octets: bytes) -> AmqpValue:
     return value
 
 
-BOOLEAN = FieldEncoding("a boolean", _decode_boolean, lambda value: b"\x41" if value else b"\x42")
+BOOLEAN = FieldEncoding(
+    "a boolean",
+    _decode_boolean,
+    lambda value: b"\x41" if value else b"\x42",
+    constants={0x41: True, 0x42: False},
+)
 UBYTE = _unsigned("a ubyte", {0x50: 1})
 USHORT = _unsigned("a ushort", {0x60: 2})
 UINT = _unsigned("a uint", {0x43: 0, 0x52: 1, 0x70: 4})
@@ -221,7 +230,7 @@ def decode_composite(data: bytes, position: int, stop: int) -> tuple[Composite, 
         cls, position = _class_at(data, position, stop)
         constructor = read_unsigned(data, position, 1, stop)
         if constructor == 0x45:
-            return _built(cls, []), position + 1
+            return cls(*_left_out(cls, 0)), position + 1
         if constructor not in (0xC0, 0xD0):
             raise _refused(f"{cls.SYMBOL} is a list, found constructor {constructor:#04x}")
         width = 1 if constructor == 0xC0 else 4
@@ -234,20 +243,31 @@ def decode_composite(data: bytes, position: int, stop: int) -> tuple[Composite, 
         position += width
         if count > len(cls.FIELDS):
             raise _refused(f"{cls.SYMBOL} has {len(cls.FIELDS)} fields, found {count}")
-        values = []
-        for _ in range(count):
-            behind = skip_value(data, position, end)
-            values.append(data[position:behind])
+        values: list[Any] = []
+        for field in cls.FIELDS[:count]:
+            constructor = data[position] if position < end else -1
+            width = field.kind.widths.get(constructor, -1)
+            if 0 <= width < end - position:
+                behind = position + 1 + width
+                values.append(int.from_bytes(data[position + 1 : behind], "big"))
+            elif constructor in field.kind.constants:
+                behind = position + 1
+                values.append(field.kind.constants[constructor])
+            else:
+                behind = skip_value(data, position, end)
+                values.append(_decoded(cls, field, data[position:behind]))
             position = behind
         if position != end:
             raise _refused(f"{end - position} bytes behind the fields of {cls.SYMBOL}")
-        return _built(cls, values), end
+        return cls(*values, *_left_out(cls, count)), end
     except MessageError as error:
         raise _refused(str(error.reason)) from error
 
 
 def _class_at(data: bytes, position: int, stop: int) -> tuple[type[Composite], int]:
     """The class that a descriptor names, and where the list begins."""
+    if data.startswith(_SMALL_CODE, position, stop - 1) and data[position + 2] in _BY_CODE:
+        return _BY_CODE[data[position + 2]], position + 3
     if read_unsigned(data, position, 1, stop) != 0x00:
         raise _refused(f"a described list begins with 0x00, found {data[position]:#04x}")
     behind = skip_value(data, position + 1, stop)
@@ -262,21 +282,20 @@ def _class_at(data: bytes, position: int, stop: int) -> tuple[type[Composite], i
     return cls, behind
 
 
-def _built(cls: type[_C], values: Sequence[bytes]) -> _C:
-    arguments: list[Any] = []
-    given = iter(values)
-    for field in cls.FIELDS:
-        octets = next(given, _NULL)
-        if octets == _NULL:
-            if field.mandatory:
-                raise _refused(f"{cls.SYMBOL} without {field.name}")
-            arguments.append(field.default)
-            continue
-        try:
-            arguments.append(field.kind.decode(octets))
-        except (_Mismatch, ConfigError):
-            raise _refused(f"{field.name} of {cls.SYMBOL} is {field.kind.name}, found {octets[:40].hex()}") from None
-    return cls(*arguments)
+def _decoded(cls: type[Composite], field: _Field, octets: bytes) -> Any:
+    if octets == _NULL:
+        if field.mandatory:
+            raise _refused(f"{cls.SYMBOL} without {field.name}")
+        return field.default
+    try:
+        return field.kind.decode(octets)
+    except (_Mismatch, ConfigError):
+        raise _refused(f"{field.name} of {cls.SYMBOL} is {field.kind.name}, found {octets[:40].hex()}") from None
+
+
+def _left_out(cls: type[Composite], count: int) -> list[Any]:
+    """The values of the fields from a place on, which a record leaves out."""
+    return [_decoded(cls, field, _NULL) if field.mandatory else field.default for field in cls.FIELDS[count:]]
 
 
 def _refused(reason: str) -> RemoteProtocolError:

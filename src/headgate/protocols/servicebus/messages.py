@@ -273,8 +273,9 @@ def delivered_messages(
     if kernel is not None:
         told = _TOLD if given.locked_until_ms is None else (*_TOLD, LOCKED_UNTIL)
         _, names = _names(moved_by, NO_BODY, *told, *BROKER_ANNOTATIONS, *left_out)
-        until_ms, lives_ms = given.locked_until_ms or 0, given.time_to_live_ms or 0
-        numbers = *block.columns, until_ms, lives_ms, _MAX_TIME_MS
+        sequences, arrivals, counts = block.columns
+        times = given.locked_until_ms or 0, given.time_to_live_ms or 0, _MAX_TIME_MS
+        numbers = sequences, arrivals, counts, *times
         identity = block.outputs[-1] + 8 * _ID_WORD
         block.run(kernel.deliver, DeliveryBlock(*block.inputs, *names, *numbers, *block.outputs, identity))
     return block.written(alone)

@@ -292,6 +292,13 @@ class Broker:
             raise
         self._writes.write_queued()
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether a part waits for its turn: a due call, published messages, a topic, a consumer group."""
+        topics, views = self.topics, self.consumer_groups.views
+        waiting = self._calls, self._writes.turns.asked, topics.scheduler.turns.asked, topics.turns.asked, views.touched
+        return any(waiting)
+
     def end_turn(self) -> None:
         """Let topics and consumer groups decide, give out and settle; at the end of the loop's turn.
 

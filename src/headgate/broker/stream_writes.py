@@ -52,7 +52,8 @@ class StreamWrites:
         self._now_ms = now_ms
         self._watch = watch
         self._is_stopping = False
-        self._unwritten: Turns[BrokerStream] = Turns(wake)
+        self.turns: Turns[BrokerStream] = Turns(wake)
+        """The streams with published messages that are not written."""
         self._jobs: dict[BrokerStream, WriterJob] = {}
         """Jobs that a worker has."""
 
@@ -67,7 +68,7 @@ class StreamWrites:
 
     def forget(self, stream: BrokerStream) -> None:
         """A stream is deleted: write nothing of it any more."""
-        self._unwritten.forget(stream)
+        self.turns.forget(stream)
 
     def queue(self, stream: BrokerStream, queued: Queued) -> None:
         """Write a batch of a publisher in the next turn; where the stream takes none, it is refused at once."""
@@ -78,7 +79,7 @@ class StreamWrites:
             refuse(stream, [queued], stream.refuses_with)
             return
         stream.queue.append(queued)
-        self._unwritten.ask(stream)
+        self.turns.ask(stream)
 
     def write_queued(self) -> None:
         """Append the batches of publishers, stream by stream, and call their `written`.
@@ -86,8 +87,8 @@ class StreamWrites:
         With a worker and `Durability.DISK` the appends go on in the background; batches queued meanwhile follow as one
         append.
         """
-        if self._unwritten.asked:
-            self._unwritten.take(self._write)
+        if self.turns.asked:
+            self.turns.take(self._write)
 
     def _write(self, stream: BrokerStream) -> None:
         if stream.is_writing or not self.know_ids(stream):
@@ -137,7 +138,7 @@ class StreamWrites:
             job.finish()
         finally:
             if stream.queue:
-                self._unwritten.ask(stream)
+                self.turns.ask(stream)
 
     def write_all(self, stream: BrokerStream) -> None:
         """Write all batches queued for a stream, and wait for that."""

@@ -183,6 +183,9 @@ class EventLoop:
                 connection.flush()
         finally:
             self._turn_is_scheduled = False
+            if self._broker_is_woken:
+                # Parts of the broker that asked before their place in this turn have had it.
+                self._broker_is_woken = self.context.broker.is_asked
             if self._calls or self._unsent or self._broker_is_woken:
                 self._schedule_turn()
 

@@ -61,7 +61,8 @@ class GroupViews:
         self._consumers = consumers
         self._now_ms = environment.now_ms
         self._opened: dict[BrokerStream, StreamGroups] = {}
-        self._touched: dict[StreamGroups, None] = {}
+        self.touched: dict[StreamGroups, None] = {}
+        """The streams whose groups wait for their turn."""
         self._offered: dict[GroupView, None] = {}
         """Views that may have messages for waiting requests."""
         self._claims = 0
@@ -213,9 +214,9 @@ class GroupViews:
 
     def _touch(self, groups: StreamGroups) -> None:
         """Give the groups of a stream a turn next time."""
-        if not self._touched:
+        if not self.touched:
             self._environment.wake()
-        self._touched[groups] = None
+        self.touched[groups] = None
 
     def _offer(self, view: GroupView) -> None:
         """A view may have messages for waiting requests."""
@@ -223,10 +224,10 @@ class GroupViews:
 
     def turn(self) -> None:
         """Take back expired claims, look for messages, give them out, commit, answer; at the end of the loop's turn."""
-        if not self._touched:
+        if not self.touched:
             return
         now_ms = self._now_ms()
-        touched, self._touched = list(self._touched), {}
+        touched, self.touched = list(self.touched), {}
         for groups in touched:
             groups.look(now_ms)
         offered, self._offered = self._offered, {}
@@ -270,7 +271,7 @@ class GroupViews:
             groups.rest(now_ms)
             if groups.is_idle(now_ms):
                 del self._opened[stream]
-                self._touched.pop(groups, None)
+                self.touched.pop(groups, None)
                 groups.close(ResourceNotFoundError("the ledger was closed", subject=stream.name))
 
     def _open_again(self, groups: StreamGroups, error: HeadgateError) -> None:
@@ -283,7 +284,7 @@ class GroupViews:
         """A stream is deleted, or its ledger cannot be used any more."""
         groups = self._opened.pop(stream, None)
         if groups is not None:
-            self._touched.pop(groups, None)
+            self.touched.pop(groups, None)
             groups.end(error)
 
     def close(self) -> None:

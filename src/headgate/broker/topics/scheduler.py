@@ -29,7 +29,7 @@ class Scheduler:
         self._environment = environment
         self._know_status = know_status
         self._waiting: dict[BrokerStream, ScheduledMessages] = {}
-        self._turns: Turns[BrokerStream] = Turns(environment.wake)
+        self.turns: Turns[BrokerStream] = Turns(environment.wake)
         self._to_open: list[str] | None = None
 
     def of(self, stream: BrokerStream) -> ScheduledMessages:
@@ -37,7 +37,7 @@ class Scheduler:
         self._know_status(stream)
         waiting = self._waiting.get(stream)
         if waiting is None:
-            touched = functools.partial(self._turns.ask, stream)
+            touched = functools.partial(self.turns.ask, stream)
             waiting = self._waiting[stream] = ScheduledMessages(stream, replace(self._environment, wake=touched))
         return waiting
 
@@ -52,8 +52,8 @@ class Scheduler:
 
     def turn(self) -> None:
         """Store requested messages, publish due ones; before the turn of the topics, which decide these."""
-        if self._turns.asked:
-            self._turns.take(self._turn)
+        if self.turns.asked:
+            self.turns.take(self._turn)
 
     def _turn(self, stream: BrokerStream) -> None:
         waiting = self._waiting.get(stream)
@@ -80,7 +80,7 @@ class Scheduler:
 
     def forget(self, stream: BrokerStream, error: HeadgateError) -> None:
         """A stream is deleted."""
-        self._turns.forget(stream)
+        self.turns.forget(stream)
         waiting = self._waiting.pop(stream, None)
         if waiting is not None:
             waiting.end(error)

@@ -266,4 +266,4 @@ def select(messages: EncodedMessages, request: ScanRequest) -> tuple[NDArray[np.
 def _malformed_among(messages: EncodedMessages, verdicts: NDArray[np.uint8]) -> NDArray[np.intp]:
     """The rows that are no AMQP messages; other rows have errors of the filter language."""
     errors = np.flatnonzero(verdicts == Verdict.ERROR)
-    return errors[malformed_rows(messages.take(errors))]
+    return errors if not len(errors) else errors[malformed_rows(messages.take(errors))]

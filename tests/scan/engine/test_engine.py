@@ -268,11 +268,18 @@ def test_the_same_filter_is_decided_once(written: Written, monkeypatch: pytest.M
     assert decided == [EVEN, None, now, now], "verdicts that ask for the time are not shared"
 
 
-@pytest.mark.parametrize("kind", ["message", "message with a value", "sub-batch of one", "two messages"])
+@pytest.mark.parametrize(
+    "kind", ["message", "message with a value", "sub-batch of one", "two messages", "malformed message"]
+)
 @pytest.mark.parametrize("takes", ["messages", "chunks"])
-def test_what_is_handed_over_is_what_the_file_gives(written: Written, kind: str, takes: str) -> None:
+@pytest.mark.parametrize("wanted", [None, EVEN, Filter.parse("n = 1"), Filter.parse("n = 0 AND UTC() > 6")], ids=str)
+def test_what_is_handed_over_is_what_the_file_gives(
+    written: Written, kind: str, takes: str, wanted: Filter | None
+) -> None:
     def reader() -> AnyReader:
-        made = written.reader(None) if takes == "messages" else written.engine.chunk_reader(ScanRequest())
+        request = ScanRequest(filter=wanted)
+        engine = written.engine
+        made = engine.message_reader(request) if takes == "messages" else engine.chunk_reader(request)
         written.engine.want(made, 10)
         written.engine.begin(made, 0)
         return made
@@ -282,16 +289,20 @@ def test_what_is_handed_over_is_what_the_file_gives(written: Written, kind: str,
         entries = [SubBatch.of([body(0)], Compression.NONE)]
     elif kind == "two messages":
         entries.append(body(1))
-    handed = reader()
+    elif kind == "malformed message":
+        entries = [b"\xff"]
+    # The second is given what was decided for the first.
+    both = [reader(), reader()]
     written.append(entries, values=[b"a"] if kind == "message with a value" else None)
-    assert handed.pending
     read = reader()
+    assert all(handed.at_end != bool(handed.pending) for handed in both)
     assert written.scan(read) is None
-    for one in (handed, read):
-        assert one.counters.chunks_examined == 1
-    assert handed.counters == read.counters and handed.offset == read.offset
-    found, expected = (written.engine.take(one, 10, 1 << 20) for one in (handed, read))
-    assert _contents(found) == _contents(expected)
+    expected = written.engine.take(read, 10, 1 << 20)
+    for handed in both:
+        assert handed.counters.chunks_examined == 1
+        assert handed.counters == read.counters and handed.offset == read.offset
+        found = written.engine.take(handed, 10, 1 << 20)
+        assert (found is None) == (expected is None) and (found is None or _contents(found) == _contents(expected))
 
 
 def _contents(batch: ScanBatch | ChunkColumns | None) -> list[tuple[object, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,9 +12,14 @@ from headgate.log import ChunkHeader, decode_headers
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES
 from headgate.message import SLACK_BYTES, EncodedMessages
 from headgate.scan.counters import ScanCounters
+from headgate.scan.fetch.filters import NO_FILTER, SharedFilters
 from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
+from headgate.scan.fetch.reads import SharedReads
 from headgate.scan.fetch.window import Outline, SharedChunks
+from headgate.scan.offset_range import OffsetRange
 from headgate.scan.reading import ScanBatch, Window
+from headgate.scan.request import ScanRequest
+from headgate.scan.stage_two import select
 
 _SUB_BATCH_BIT = 0x80
 _SLACK = bytes(SLACK_BYTES)
@@ -74,30 +80,47 @@ class AppendedChunks:
 
 
 class LoneMessage:
-    """A message in a chunk of its own, for readers that take everything: there is nothing to decide.
+    """A message in a chunk of its own, the form of most live traffic: there are no chunks to choose from.
 
-    Most live traffic has this form. `AppendedChunks.shared` gives the same in four times the time.
+    `AppendedChunks.shared` gives the same in four times the time. Not for several threads.
     """
 
-    __slots__ = ("_data", "_data_start", "_header", "_size_bytes")
+    __slots__ = ("_batch", "_data", "_data_start", "_decided", "_header", "_size_bytes")
 
     def __init__(self, data: NDArray[np.uint8], header: ChunkHeader, data_start: int, size_bytes: int) -> None:
         self._data = data
         self._header = header
         self._data_start = data_start
         self._size_bytes = size_bytes
+        self._batch: ScanBatch | None = None
+        self._decided: dict[int, _Decided] = {}
 
     def message(self, next_offset: int) -> Portion:
-        """The message alone."""
-        header, start = self._header, self._data_start + ENTRY_HEAD_BYTES
-        starts, lengths, offsets, timestamps_ms = _columns_of_one(
-            start, header.data_length - ENTRY_HEAD_BYTES, header.chunk_id, header.timestamp_ms
-        )
-        batch = ScanBatch(EncodedMessages(self._data, starts, lengths), offsets, timestamps_ms)
-        counters = ScanCounters(
-            chunks_examined=1, bytes_read=self._size_bytes, messages_evaluated=1, messages_matched=1
-        )
-        return Portion([batch], next_offset, counters)
+        """The message, for a reader without a filter."""
+        return Portion([self._as_batch()], next_offset, self._counters(matched=1))
+
+    def decided(
+        self, request: ScanRequest, number: int, next_offset: int, reads: SharedReads, filters: SharedFilters
+    ) -> Portion:
+        """The message if it passes the request's filter, whose `number` says which readers share it.
+
+        The counters have the reader's share of the deciding time, less the time that this call took for all.
+        """
+        batch, took_ns = self._as_batch(), 0
+        found = self._decided.get(number)
+        if found is None:
+            begun_ns = reads.cpu_ns()
+            kept, malformed, _ = select(batch.messages, request)
+            took_ns = reads.cpu_ns() - begun_ns
+            found = _Decided([batch] if len(kept) else [], len(malformed), took_ns)
+            if number >= NO_FILTER:
+                if took_ns:
+                    found.share_ns //= filters.sharers(OffsetRange(self._header.chunk_id, next_offset), (number,))
+                self._decided[number] = found
+        counters = self._counters(matched=len(found.batches))
+        counters.messages_malformed, counters.cpu_ns = found.malformed, found.share_ns - took_ns
+        counters.chunks_without_match = 1 - counters.messages_matched
+        return Portion(found.batches, next_offset, counters)
 
     def chunk(self, next_offset: int) -> ChunkPortion:
         """Its chunk as stored."""
@@ -105,6 +128,28 @@ class LoneMessage:
         columns = _columns_of_one(0, self._data_start, header.data_length, header.chunk_id)
         counters = ScanCounters(chunks_examined=1, bytes_read=self._size_bytes)
         return ChunkPortion(next_offset, counters, ChunkColumns(self._data, *columns))
+
+    def _as_batch(self) -> ScanBatch:
+        if self._batch is None:
+            header, start = self._header, self._data_start + ENTRY_HEAD_BYTES
+            starts, lengths, offsets, timestamps_ms = _columns_of_one(
+                start, header.data_length - ENTRY_HEAD_BYTES, header.chunk_id, header.timestamp_ms
+            )
+            self._batch = ScanBatch(EncodedMessages(self._data, starts, lengths), offsets, timestamps_ms)
+        return self._batch
+
+    def _counters(self, *, matched: int) -> ScanCounters:
+        return ScanCounters(
+            chunks_examined=1, bytes_read=self._size_bytes, messages_evaluated=1, messages_matched=matched
+        )
+
+
+class _Decided(msgspec.Struct, eq=False):
+    """The verdict of one filter: the message or nothing, malformed messages, and the time that each reader bears."""
+
+    batches: list[ScanBatch]
+    malformed: int
+    share_ns: int
 
 
 def _columns_of_one(

@@ -155,7 +155,9 @@ class Fetcher:
         self._uses_time = request.filter is not None and request.filter.uses_time
         # Shared results have no stop offset, and count neither skipped damaged chunks nor exact verdicts.
         self._is_alone = stop_offset < NO_END or request.exact or request.on_corrupt is OnCorrupt.SKIP
-        self._takes_all = self._is_dense and request.filter is None and not self._is_alone
+        self.is_compiled = request.filter is None or request.filter.program is not None
+        """Whether no message needs the reference evaluator."""
+        self._takes_lone = self._is_dense and not self._is_alone and takes is not Takes.MATCHING_CHUNKS
 
     def close(self) -> None:
         """Leave the stream's filters; not during a call."""
@@ -165,12 +167,6 @@ class Fetcher:
     def is_shared(self) -> bool:
         """Whether its filter can be decided together with the filters of other readers."""
         return self._number >= 0
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether no message needs the reference evaluator."""
-        wanted = self._request.filter
-        return wanted is None or wanted.program is not None
 
     @property
     def _uses_results(self) -> bool:
@@ -219,13 +215,19 @@ class Fetcher:
 
         The result equals that of `fetch`, counters included.
         """
-        lone = appended.lone() if self._takes_all else None
-        if lone is not None:
-            return lone.chunk(next_offset) if self._takes is Takes.CHUNKS else lone.message(next_offset)
         if self._is_alone or not self.is_compiled:
             return None
         reads = self._log.reads
+        lone = appended.lone() if self._takes_lone else None
+        if lone is not None and self._takes is Takes.CHUNKS:
+            return lone.chunk(next_offset)
+        if lone is not None and self._request.filter is None:
+            return lone.message(next_offset)
         begun_ns = reads.cpu_ns()
+        if lone is not None:
+            found = lone.decided(self._request_at(now_ms), self._number, next_offset, reads, self._log.filters)
+            found.counters.cpu_ns += reads.cpu_ns() - begun_ns
+            return found
         chunks = appended.shared()
         pick = chunks.pick(self._selector, 0)
         if self._takes is Takes.CHUNKS:

@@ -137,6 +137,8 @@ class SharedFilters:
 
     def sharers(self, span: OffsetRange, numbers: Collection[int] | None = None) -> int:
         """Number of readers that will soon read some offsets, with filters of these numbers or any; at least one."""
+        if len(self._readers) < 2:
+            return 1
         begin = span.start - self._near_windows * (span.stop - span.start)
         with self._lock:
             found = sum(

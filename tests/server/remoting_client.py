@@ -8,9 +8,8 @@ import socket
 import ssl
 from collections.abc import Mapping
 
-from headgate.protocols.rocketmq import decode_stored
 from headgate.protocols.rocketmq.remoting import Command, Flag, ProtocolViolation, RemotingConnection, RequestCode, sign
-from headgate.protocols.rocketmq.stored_messages import StoredMessage
+from rocketmq_client import StoredMessage, decode_stored
 from server.running import RunningServer
 from waiting import LIMIT_S
 

@@ -18,7 +18,6 @@ import headgate
 from headgate.broker import Entities, KeyRights, Session
 from headgate.errors import AccessRefusedError
 from headgate.protocols.rocketmq.remoting import ResponseCode
-from headgate.protocols.servicebus import signed_token
 from headgate.topic import ChangeSubscription, CreateSubscription, SubscriptionSettings
 from server.entities import ServedEntities
 from server.remoting_client import RemotingClient
@@ -26,6 +25,7 @@ from server.running import RunningServer, running_server
 from server.servicebus.test_administration import Site as AdministrationSite
 from server.servicebus.test_administration import body
 from server.topics.test_topics import ask
+from servicebus_tokens import signed_token
 
 ANNA = ("anna", "secret")
 SECRET = "the secret of the application"

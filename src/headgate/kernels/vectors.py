@@ -52,7 +52,6 @@ def repeated(builder: Any, word: Any) -> Any:
 
 
 both_bitmaps = intrinsic(_binary("and_"))
-either_bitmap = intrinsic(_binary("or_"))
 """`(target, left, right)`: addresses of bitmaps, aligned to eight bytes; the target may be one of the operands."""
 
 

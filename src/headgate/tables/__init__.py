@@ -6,7 +6,7 @@
     WholeColumnFile                          a column file among the parts of a table, for other readers of Parquet
     rows_of_files                            the same in polars
     write_table                              its rows as a file: Parquet, Arrow, CSV, JSON lines
-    open_rows, json_rows, RowFile            the rows of a file, as messages by a ColumnMapping; TABLE_SUFFIXES
+    open_rows, json_rows, RowFile            the rows of a file, as messages by a ColumnMapping
     read_served                              messages of a range of a stream on a server
     default_root                             the folder of streams by name: ROOT_VARIABLE, else DEFAULT_ROOT
     place_columns                            offset, timestamp and filter value of messages as columns
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.tables.folder import WholeColumnFile, table_range
     from headgate.tables.mapping import ColumnMapping, MappedRows
     from headgate.tables.polars_files import rows_of_files
-    from headgate.tables.row_files import TABLE_SUFFIXES, RowFile, json_rows, open_rows
+    from headgate.tables.row_files import RowFile, json_rows, open_rows
     from headgate.tables.rows import place_columns
     from headgate.tables.server_messages import read_served
     from headgate.tables.stream_table import (

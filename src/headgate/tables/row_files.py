@@ -155,8 +155,6 @@ _FORMATS: dict[str, Callable[[BinaryIO], contextlib.AbstractContextManager[_Open
     ".arrow": _arrow,
     ".csv": _csv,
 }
-TABLE_SUFFIXES = tuple(_FORMATS)
-"""How the names of files end that `open_rows` reads."""
 
 
 def json_rows(lines: Iterator[list[bytes]], mapping: ColumnMapping) -> RowFile:

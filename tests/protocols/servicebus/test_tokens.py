@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.errors import AuthenticationError, ConfigError
-from headgate.protocols.servicebus import parse_token, signed_token
+from headgate.protocols.servicebus import parse_token
+from servicebus_tokens import signed_token
 
 SECRET = "SAS_KEY_VALUE"
 NOW_MS = 1_700_000_000_000

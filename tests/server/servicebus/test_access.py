@@ -11,11 +11,11 @@ from headgate.broker import KeyRights
 from headgate.message import Message
 from headgate.protocols.amqp10.events import OutcomeReceived
 from headgate.protocols.amqp10.terminus import Accepted
-from headgate.protocols.servicebus import signed_token
 from server.amqp10_client import Client, Management, client_of
 from server.entities import ServedEntities
 from server.running import RunningServer, running_server
 from server.servicebus_client import Requests, peek_lock, refused
+from servicebus_tokens import signed_token
 
 MESSAGE = Message(b"x").encode()
 SECRET = "the secret of the application"

@@ -19,13 +19,13 @@ import pytest
 from headgate.broker import EntityDeclaration, KeyRights, any_target
 from headgate.message import Message
 from headgate.protocols.amqp10.terminus import Accepted, Rejected
-from headgate.protocols.servicebus import signed_token
 from headgate.protocols.servicebus.atom import ATOM, SERVICE_BUS
 from headgate.server.metrics import open_descriptors, resident_bytes
 from headgate.server.servicebus import administration
 from server.amqp10_client import client_of
 from server.running import RunningServer, running_server
 from server.servicebus_client import peek_lock, settle
+from servicebus_tokens import signed_token
 from waiting import LIMIT_S, until_closed
 
 NAMES = {"a": ATOM, "s": SERVICE_BUS}

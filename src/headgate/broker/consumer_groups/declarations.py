@@ -92,10 +92,6 @@ class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
         given: dict[str, object] = {name: getattr(self, name) for name in self.__struct_fields__}
         return dict(msgspec.to_builtins(given))
 
-    def backoff_after(self, attempts: int) -> int:
-        """How long a message waits after `attempts` deliveries, in milliseconds."""
-        return self.backoff_ms[min(max(attempts, 1), len(self.backoff_ms)) - 1]
-
 
 DEFAULT_GROUP = GroupSettings()
 

@@ -395,16 +395,12 @@ class GroupView(Leases[PendingReceive]):
             return False
         if self._order is not None:
             return self._order.has_free
-        return bool(len(self._came_back(1))) or (not self.is_pulled and self._has_new)
+        return bool(len(self.view.returned(1))) or (not self.is_pulled and self._has_new)
 
     @property
     def _has_new(self) -> bool:
         taker = next((each for each in self.waiting if each.request.takes_new), None)
         return taker is not None and self.new_messages.has_some(taker.request.filter)
-
-    def _came_back(self, limit: int) -> NDArray[np.int64]:
-        """The first available messages that were given before, at most `limit`."""
-        return self.view.returned(limit)
 
     def _note_passed(self, least: int) -> None:
         """Write down passed offsets if they are at least `least`; fewer are written with a claim."""
@@ -450,7 +446,7 @@ class GroupView(Leases[PendingReceive]):
 
     def _give_any(self, receiving: PendingReceive, now_ms: int) -> None:
         request, left_bytes = receiving.request, RECEIVED_BYTES
-        while receiving.left > 0 and left_bytes > 0 and len(copies := self._came_back(receiving.left)):
+        while receiving.left > 0 and left_bytes > 0 and len(copies := self.view.returned(receiving.left)):
             left_bytes -= self._claim(receiving, self._again(copies, request.filter_again), now_ms)
         takes_new = request.takes_new and not self.is_pulled
         while takes_new and receiving.left > 0 and left_bytes > 0 and (room := self._room) > 0:

@@ -8,7 +8,7 @@
     MatchIndex                                      answers about chunks (`headgate.scan.answers`)
     SegmentIndex                                    the sidecar of an open segment, for all its readers
     coverage                                        how much of a stream is covered
-    bit_array, BitMapParameters                     RocketMQ's bit arrays, the layout `bloom`
+    BitMapParameters                                RocketMQ's bit arrays, the layout `bloom`
 
 Hidden: the two layouts (`bloom`; one bit per filter for `exact`), and when a sidecar is out of date. The bytes of a
 sidecar are `log/sidecar.py`.
@@ -17,7 +17,7 @@ sidecar are `log/sidecar.py`.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.derived.match_index.bit_map import BitMapParameters, bit_array, has_positions, low_hash
+    from headgate.derived.match_index.bit_map import BitMapParameters, has_positions, low_hash
     from headgate.derived.match_index.build import BuildCounters
     from headgate.derived.match_index.identity import text_hash
     from headgate.derived.match_index.incremental_build import GrowingIndex

@@ -99,14 +99,6 @@ def _finished(word: int) -> int:
     return word ^ word >> 33
 
 
-def bit_array(bit_length: int, positions: Iterable[int]) -> bytes:
-    """A bit array with some bits set: bit p is mask `1 << p % 8` of byte `p // 8` (section 8.3)."""
-    array = bytearray(-(-bit_length // 8))
-    for position in positions:
-        array[position // 8] |= 1 << position % 8
-    return bytes(array)
-
-
 def bits_of(count: int) -> NDArray[np.uint8]:
     """A numpy array of `count` bits, all clear."""
     return np.zeros(-(-count // 8), dtype=np.uint8)

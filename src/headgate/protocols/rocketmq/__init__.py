@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         check_message_group,
         check_message_id,
         check_properties,
-        check_property_text,
         check_tag,
         check_topic,
     )
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
         host_bytes,
         message_id,
         numbered_place_of,
-        parse_message_id,
         place_of,
         receipt_handles,
     )
@@ -74,12 +72,8 @@ if TYPE_CHECKING:
     from headgate.protocols.rocketmq.stored_messages import (
         BatchedMessage,
         StoredFrom,
-        StoredMessage,
         StoredMessages,
-        born_host_text,
         decode_batch,
-        decode_stored,
-        encode_batch,
         encode_one,
         encode_stored,
     )

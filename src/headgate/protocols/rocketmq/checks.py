@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from headgate.message import SYSTEM_PROPERTIES
 from headgate.protocols.rocketmq.bodies import body_too_large
 from headgate.protocols.rocketmq.codes import Status, refused
-from headgate.protocols.rocketmq.properties import MAX_PROPERTIES_BYTES
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
@@ -134,14 +133,6 @@ def check_properties(user: Mapping[str, str], tag: str, keys: Sequence[str], lim
         raise refused(
             Status.MESSAGE_PROPERTIES_TOO_LARGE,
             f"the total size of user property is too large, max is {limits.properties_bytes}",
-        )
-
-
-def check_property_text(text: bytes) -> None:
-    """Refuse a property text that a stored message cannot hold."""
-    if len(text) > MAX_PROPERTIES_BYTES:
-        raise refused(
-            Status.MESSAGE_PROPERTIES_TOO_LARGE, f"properties of {len(text)} bytes; at most {MAX_PROPERTIES_BYTES}"
         )
 
 

@@ -66,17 +66,6 @@ def message_id(host: bytes, commit_offset: int) -> str:
     return (host + commit_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
 
-def parse_message_id(text: str) -> tuple[bytes, int]:
-    """`host_bytes` and commit offset. Raises RemoteProtocolError."""
-    try:
-        octets = bytes.fromhex(text)
-    except ValueError:
-        octets = b""
-    if len(octets) not in (16, 28):
-        raise refused(Status.ILLEGAL_MESSAGE_ID, f"a message id is 32 or 56 hexadecimal digits, found {text[:80]!r}")
-    return octets[:-8], int.from_bytes(octets[-8:], "big", signed=True)
-
-
 @dataclass(frozen=True, slots=True)
 class ReceiptHandle:
     """The handle by which a client settles a delivery: the queue, and the ledger's token."""

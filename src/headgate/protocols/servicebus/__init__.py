@@ -1,7 +1,7 @@
 """Service Bus on top of AMQP 1.0: addresses, tokens, requests and responses, batches, rules, conditions.
 
     Address, Part, parse_address, is_cbs, covers   entities and what belongs to them, as addresses
-    SharedAccessToken, parse_token, signed_token   shared-access signatures
+    SharedAccessToken, parse_token   shared-access signatures
     RequestMessage                                 a request, what it asks for, and the responses to it: `peeked`,
                                                    `received`, `scheduled`, `deleted`, `renewed`, `enumerated`
     RuleDescription, CorrelationDescription        rules as clients describe them; `told_rule` tells of one
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
         told_rule,
     )
     from headgate.protocols.servicebus.sessions import SESSION_FILTER, SessionRequest, session_answer, session_request
-    from headgate.protocols.servicebus.tokens import SharedAccessToken, parse_token, signed_token
+    from headgate.protocols.servicebus.tokens import SharedAccessToken, parse_token
 else:
     from headgate.faces import lazy
 

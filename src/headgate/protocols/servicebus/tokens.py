@@ -69,13 +69,6 @@ def parse_token(text: str) -> SharedAccessToken:
     )
 
 
-def signed_token(resource: str, key_name: str, secret: str, *, expires_s: int) -> str:
-    """A token for a resource, such as `sb://localhost/orders`."""
-    encoded = urllib.parse.quote_plus(resource)
-    signature = urllib.parse.quote_plus(_signature(encoded, expires_s, secret))
-    return f"{SCHEME} sr={encoded}&sig={signature}&se={expires_s}&skn={urllib.parse.quote_plus(key_name)}"
-
-
 def _signature(resource: str, expires_s: int, secret: str) -> str:
     signed = f"{resource}\n{expires_s}".encode("utf-8", "surrogatepass")
     return base64.b64encode(hmac.digest(secret.encode(), signed, "sha256")).decode()

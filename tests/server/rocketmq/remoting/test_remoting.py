@@ -12,12 +12,13 @@ import trustme
 
 from headgate.broker import GroupSettings, KeyRights
 from headgate.broker.consumer_groups import Received, ReceiveRequest
-from headgate.protocols.rocketmq import encode_batch, first_place, host_bytes, parse_message_id
+from headgate.protocols.rocketmq import first_place, host_bytes
 from headgate.protocols.rocketmq.remoting import RequestCode, ResponseCode
 from headgate.protocols.rocketmq.stored_messages import BatchedMessage
 from headgate.server.rocketmq.message_ids import place_of_stream
 from headgate.server.rocketmq.remoting import RemotingHandler
 from headgate.server.rocketmq.remoting.group_members import share_of
+from rocketmq_client import encode_batch, parse_message_id
 from server.remoting_client import VERSION, RemotingClient, bodies, properties, stored
 from server.running import RunningServer, running_server
 from waiting import LIMIT_S, eventually

@@ -149,7 +149,7 @@ class Consumer:
 
     def newly_lost(self) -> int:
         """How many offsets retention deleted before the next message, counted since the last call."""
-        found = self.lost - self._told_lost
+        found = self._reader.lost - self._told_lost
         self._told_lost += found
         return found
 
@@ -347,7 +347,7 @@ class MessageConsumer(Consumer):
         """
         batch = self._engine.take(self._reader, max_messages, max_bytes)
         if batch is not None:
-            self.delivered_messages += len(batch)
+            self.delivered_messages += len(batch.offsets)
             self.delivered_bytes += total(batch.messages.lengths)
         return batch
 

@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The peer sends no more: pending output goes out, then the transport closes."""
-        self._flush()
+        self.flush(is_last=True)
         self._has_heard_end = True
         if self._sends:
             self.finish()
@@ -141,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         """The peer has closed the connection, or a layer below it: close it too, once everything written is out."""
         if self._is_closing and not self._is_leaving:
             return
-        self._flush()
+        self.flush(is_last=True)
         self._is_closing, self._is_leaving = True, False
         if self._lingers is not None:
             self._lingers.cancel()
@@ -179,6 +179,25 @@ class Connection(asyncio.BufferedProtocol):
 
     # What the event loop calls.
 
+    def flush(self, *, is_last: bool = False) -> None:
+        """Hand the output of this turn to the transport; unless this `is_last`, the handler may write more."""
+        pieces, count = self._pending, self._pending_bytes
+        self._pending, self._pending_bytes = [], 0
+        if pieces and not self._is_closing:
+            self._record.bytes_sent += count
+            if (self._sender is not None or count >= _SENT_IN_THREAD_BYTES) and self._is_for_thread(count):
+                assert self._sender is not None
+                self._sender.send(pieces, count)
+                self._owes_writable |= not self._sender.has_room
+            elif len(pieces) == 1:
+                self._transport.write(pieces[0])
+            elif count <= _JOINED_BYTES and count < _LARGE_PIECE_BYTES * len(pieces):
+                self._transport.write(b"".join(pieces))
+            else:
+                self._transport.writelines(pieces)
+        if self._owes_writable and not is_last:
+            self._tell_writable()
+
     @property
     def record(self) -> ConnectionRecord:
         """The record of the connection."""
@@ -188,12 +207,6 @@ class Connection(asyncio.BufferedProtocol):
     def is_closing(self) -> bool:
         """Whether nothing more is received from the peer."""
         return self._is_closing
-
-    def flush(self) -> None:
-        """Hand the output of this turn to the transport."""
-        self._flush()
-        if self._owes_writable:
-            self._tell_writable()
 
     def tick(self, now_ms: int) -> None:
         """Time passes."""
@@ -267,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self._is_closing:
             return
-        self._flush()
+        self.flush(is_last=True)
         self._is_closing = self._is_leaving = True
         self.resume_reading()
         self._lingers = self._event_loop.loop.call_later(self._linger_s, self.finish)
@@ -314,25 +327,6 @@ class Connection(asyncio.BufferedProtocol):
     def _alive(self, call: Callable[..., None], *arguments: Any) -> None:
         if not self._is_lost:
             self._guarded(call, *arguments)
-
-    def _flush(self) -> None:
-        if not self._pending:
-            return
-        pieces, count = self._pending, self._pending_bytes
-        self._pending, self._pending_bytes = [], 0
-        if self._is_closing:
-            return
-        self._record.bytes_sent += count
-        if (self._sender is not None or count >= _SENT_IN_THREAD_BYTES) and self._is_for_thread(count):
-            assert self._sender is not None
-            self._sender.send(pieces, count)
-            self._owes_writable |= not self._sender.has_room
-        elif len(pieces) == 1:
-            self._transport.write(pieces[0])
-        elif count <= _JOINED_BYTES and count < _LARGE_PIECE_BYTES * len(pieces):
-            self._transport.write(b"".join(pieces))
-        else:
-            self._transport.writelines(pieces)
 
     # Sending in a thread.
 

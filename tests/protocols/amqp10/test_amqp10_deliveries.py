@@ -113,7 +113,7 @@ def test_a_deferred_answer_settles_what_is_still_kept() -> None:
     pair.exchange()
     told = [(event.first, event.last, event.settled, event.state) for event in pair.client.of(StateChanged)]
     assert told == [(0, 1, True, Accepted()), (3, 4, True, Accepted())]
-    assert not far.session.keeps_deliveries
+    assert not far.session.kept
 
 
 @pytest.mark.parametrize("last", [3, 2**31 - 1])
@@ -131,7 +131,7 @@ def test_pre_settled_deliveries_are_not_waited_for() -> None:
     pair = Pair()
     _, far = _consumer(pair, snd_settle_mode=SETTLED)
     _tagged(pair, far, 2)
-    assert not far.session.keeps_deliveries and [message[3] for message in pair.client.messages] == [True] * 2
+    assert not far.session.kept and [message[3] for message in pair.client.messages] == [True] * 2
 
 
 def test_ids_that_wrap_around_are_told_and_settled_in_order() -> None:
@@ -210,7 +210,7 @@ def test_what_is_said_before_a_detach_is_heard_has_no_answer() -> None:
     far.settle(ids, Accepted())
     assert pair.server.of(Outcomes) == pair.server.of(StateChanged) == []
     pair.exchange()
-    assert _ranges(pair.client) == [] and not far.session.keeps_deliveries
+    assert _ranges(pair.client) == [] and not far.session.kept
 
 
 def _formats(react: list[tuple[int, bytes]]):

@@ -104,11 +104,12 @@ class Connection:
         self.partial_bytes = 0
         self.ignores_strays = False
         self._buffer = b""
-        self._output: list[Buffer] = []
+        self.output: list[Buffer] = []
+        """Whole frames and headers to write, in order; `take_output` takes them."""
         self._sessions: dict[int, Session] = {}
         self._by_remote_channel: dict[int, Session] = {}
         if not is_server:
-            self._output.append(SASL_HEADER)
+            self.output.append(SASL_HEADER)
 
     @property
     def sessions(self) -> list[Session]:
@@ -122,21 +123,16 @@ class Connection:
 
     def take_output(self) -> list[Buffer]:
         """The bytes to write now, in order."""
-        output = self._output
-        self._output = []
+        output, self.output = self.output, []
         return output
 
     # What this side says
-
-    def write(self, data: Buffer) -> None:
-        """Add whole frames to the output."""
-        self._output.append(data)
 
     def send(self, channel: int, performative: Composite, payload: bytes = b"") -> None:
         """Send a performative. Raises LocalProtocolError where the state does not allow it."""
         self.state = sent(CONNECTION_SENT, self.state, type(performative))
         kind = SASL_FRAME if isinstance(performative, SASL_FRAMES) else AMQP_FRAME
-        self.write(encode_frame(channel, performative.encode() + payload, kind=kind))
+        self.output.append(encode_frame(channel, performative.encode() + payload, kind=kind))
 
     def offer_mechanisms(self, mechanisms: Sequence[str]) -> None:
         """As a server, after the SASL header: offer these mechanisms."""
@@ -171,7 +167,7 @@ class Connection:
     def heartbeat(self) -> None:
         """Show the peer that this side lives."""
         if self.is_opened:
-            self.write(HEARTBEAT)
+            self.output.append(HEARTBEAT)
 
     def begin(self) -> Session:
         """Begin a session, as a client. Raises LocalProtocolError where the peer takes no more channels."""
@@ -244,7 +240,7 @@ class Connection:
             position,
             self.settings.max_frame_size,
             session.remote_channel,
-            skip_settled=self.is_server and not session.keeps_deliveries,
+            skip_settled=self.is_server and not session.kept,
         )
         return behind, _NOTHING if run is None else session.heard_run(run)
 
@@ -253,13 +249,13 @@ class Connection:
         expected = SASL_HEADER if is_sasl else AMQP_HEADER
         if header != expected:
             if self.is_server:
-                self._output.append(expected)
+                self.output.append(expected)
             self.state = ConnectionState.CLOSED
             raise RemoteProtocolError(
                 f"protocol header {header!r} where {expected!r} is expected", code=Condition.FRAMING_ERROR
             )
         if self.is_server:
-            self._output.append(header)
+            self.output.append(header)
         self.state = ConnectionState.MECHANISMS if is_sasl else ConnectionState.START
         return HeadersExchanged(is_sasl)
 
@@ -334,7 +330,7 @@ class Connection:
 
     def _on_outcome(self, outcome: SaslOutcome) -> OutcomeReceived:
         if outcome.code == SaslCode.OK:
-            self._output.append(AMQP_HEADER)
+            self.output.append(AMQP_HEADER)
         else:
             self.state = ConnectionState.CLOSED
         return OutcomeReceived(outcome.code)

@@ -185,7 +185,7 @@ class Link:
 
         One kernel call for all. Raises LocalProtocolError for more messages than there is credit.
         """
-        count = len(messages)
+        count = len(offsets)
         self._check_sending(count)
         room = self._room(settled=self.settled)
         data, frames = frame_messages(messages, offsets, room)
@@ -206,7 +206,8 @@ class Link:
     def _check_sending(self, count: int) -> None:
         if self.role is not SENDER:
             raise LocalProtocolError("only the sending end sends messages")
-        sent(LINK_SENT, self.state, Transfer)
+        if self.state is not LinkState.ATTACHED:
+            sent(LINK_SENT, self.state, Transfer)
         if count > self.credit:
             raise LocalProtocolError(f"{count} messages to send with a credit of {self.credit}")
 

@@ -46,6 +46,7 @@ from headgate.protocols.amqp10.states import (
     DISCARDING,
     LINK_RECEIVED,
     SESSION_SENT,
+    ConnectionState,
     LinkState,
     SessionState,
     received,
@@ -101,8 +102,8 @@ class Session:
         self._waiting: deque[_Waiting] = deque()
         self._flows_due: dict[Link, bool] = {}
         """Links whose credit is sent after their waiting transfers, and whether the flow drains."""
-        self._kept: dict[int, Link] = {}
-        """The links of deliveries that are not settled, by their ids, in the order they were sent."""
+        self.kept: dict[int, Link] = {}
+        """The links of deliveries that wait for an outcome, by their ids, in the order they were sent."""
 
     @property
     def links(self) -> list[Link]:
@@ -113,11 +114,6 @@ class Session:
     def is_mapped(self) -> bool:
         """Whether both ends have begun and none has ended."""
         return self.state is SessionState.MAPPED
-
-    @property
-    def keeps_deliveries(self) -> bool:
-        """Whether links of the session wait for outcomes of their deliveries."""
-        return bool(self._kept)
 
     @property
     def may_send(self) -> bool:
@@ -156,19 +152,20 @@ class Session:
 
     def settle(self, first: int, last: int, state: DeliveryState | None, *, role: bool = RECEIVER) -> None:
         """Settle deliveries that we received, or sent if `role` is the sender's, with an outcome."""
-        if isinstance(state, Accepted) and role is RECEIVER and self.state is _MAPPED and self.connection.is_opened:
+        is_open = self.state is _MAPPED and self.connection.state is ConnectionState.OPENED
+        if is_open and isinstance(state, Accepted) and role is RECEIVER:
             # What nearly all are told, and wait for.
-            self.connection.write(encode_accepted(self.channel, first, last))
+            self.connection.output.append(encode_accepted(self.channel, first, last))
         else:
             self.send(Disposition(role, first, last, True, state))
 
     def keep(self, ids: Iterable[int], link: Link) -> None:
         """Give the link the states that the peer sends for these deliveries, until they are settled."""
-        self._kept.update(dict.fromkeys(ids, link))
+        self.kept.update(dict.fromkeys(ids, link))
 
     def settle_kept(self, ids: Iterable[int], state: DeliveryState | None) -> None:
         """Settle the deliveries that are still kept, all with the same state."""
-        for first, last in _runs([number for number in ids if self._kept.pop(number, None) is not None]):
+        for first, last in _runs([number for number in ids if self.kept.pop(number, None) is not None]):
             self.settle(first, last, state, role=SENDER)
 
     def send_flow(self, link: Link | None = None, *, drain: bool = False) -> None:
@@ -194,7 +191,7 @@ class Session:
             self._write_waiting()
             return
         self._count_out(frames)
-        self.connection.write(data)
+        self.connection.output.append(data)
 
     def _count_out(self, frames: int) -> None:
         self.remote_incoming_window -= frames
@@ -206,11 +203,11 @@ class Session:
             frames = min(first.frames, self.remote_incoming_window)
             self._count_out(frames)
             if frames == first.frames:
-                self.connection.write(first.data)
+                self.connection.output.append(first.data)
                 self._waiting.popleft()
             else:
                 cut = skip_frames(first.data, frames)
-                self.connection.write(first.data[:cut])
+                self.connection.output.append(first.data[:cut])
                 first.data = first.data[cut:]
                 first.frames -= frames
         for link in [link for link in self._flows_due if not self._has_waiting(link)]:
@@ -242,7 +239,7 @@ class Session:
         self._by_remote_handle.clear()
         self._waiting.clear()
         self._flows_due.clear()
-        self._kept.clear()
+        self.kept.clear()
 
     def heard(self, performative: Composite, payload: memoryview) -> Iterator[Event]:
         """The events that a performative of the peer brings; a fault ends the session with its error."""
@@ -377,16 +374,14 @@ class Session:
 
     def heard_run(self, run: TransferRun) -> Iterator[Event]:
         """The events of many transfers, each a whole message, on one link."""
-        try:
-            yield from self._on_run(run)
-            self._refill()
-        except SessionFault as fault:
-            yield self.fail(fault.error)
-
-    def _on_run(self, run: TransferRun) -> Iterator[Event]:
         count = len(run.starts)
-        link = self._receiving(run.handle, count)
+        try:
+            link = self._receiving(run.handle, count)
+        except SessionFault as failed:
+            yield self.fail(failed.error)
+            return
         if link is None:
+            self._refill()
             return
         fault: tuple[Condition, str] | None = None
         if largest(run.lengths) > link.max_message_size:
@@ -402,6 +397,7 @@ class Session:
             yield Deliveries(link, run.data, run.starts, run.lengths, run.ids, run.settled)
         if fault is not None and link.is_attached:
             yield self._fail_link(link, *fault)
+        self._refill()
 
     def _receiving(self, handle: int, transfers: int) -> Link | None:
         """The link that this many transfers of the peer are for; None to ignore them."""
@@ -410,7 +406,9 @@ class Session:
             raise SessionFault(Condition.WINDOW_VIOLATION, reason)
         self.incoming_window -= transfers
         self._next_incoming_id = (self._next_incoming_id + transfers) & _MASK
-        link = self._link(handle, Transfer)
+        link = self._by_remote_handle.get(handle)
+        if link is None or link.state is not LinkState.ATTACHED:
+            link = self._link(handle, Transfer)
         if link is not None and link.role is SENDER:
             raise SessionFault(Condition.NOT_ALLOWED, "a transfer on a link that we send on")
         return link
@@ -433,7 +431,7 @@ class Session:
             raise SessionFault(Condition.INVALID_FIELD, f"deliveries {disposition.first} to {last}")
         is_receiver = disposition.role is RECEIVER
         told = StateChanged(self, is_receiver, disposition.first, last, disposition.settled, disposition.state)
-        if is_receiver and self._kept:
+        if is_receiver and self.kept:
             yield from self._told_of_kept(told)
         else:
             yield told
@@ -441,16 +439,16 @@ class Session:
     def _told_of_kept(self, told: StateChanged) -> Iterator[Event]:
         """A state of deliveries as one event for each link that keeps some, and events for the rest."""
         span = (told.last - told.first) & _MASK
-        if span < len(self._kept):
+        if span < len(self.kept):
             numbers = ((told.first + step) & _MASK for step in range(span + 1))
-            ids = [number for number in numbers if number in self._kept]
+            ids = [number for number in numbers if number in self.kept]
         else:
-            ids = [number for number in self._kept if (number - told.first) & _MASK <= span]
+            ids = [number for number in self.kept if (number - told.first) & _MASK <= span]
         by_link: dict[Link, list[int]] = {}
         for number in ids:
-            by_link.setdefault(self._kept[number], []).append(number)
+            by_link.setdefault(self.kept[number], []).append(number)
             if told.settled:
-                del self._kept[number]
+                del self.kept[number]
         for link, of_link in by_link.items():
             if link.is_attached:
                 yield Outcomes(link, of_link, told.settled, told.state)
@@ -465,7 +463,7 @@ class Session:
         del self._by_handle[link.handle]
         self.connection.link_count -= 1
         # Not earlier: until then the peer may still ask for an answer that nobody gives any more.
-        self._kept = {number: other for number, other in self._kept.items() if other is not link}
+        self.kept = {number: other for number, other in self.kept.items() if other is not link}
         link.drop_partial()
         if link.state is LinkState.ATTACH_RECEIVED:
             link.start(replace(link.attach, source=None, target=None, unsettled=None))

@@ -110,31 +110,31 @@ class TransferRoom:
 def frame_messages(messages: EncodedMessages, offsets: Int64Array, room: TransferRoom) -> tuple[memoryview, int]:
     """Messages of a stream as frames of transfers, in a separate buffer, and the number of frames."""
     kernel = kernels.load(KERNEL)
-    count = len(messages)
+    count = len(offsets)
     if kernel is None or room.handle > 0xFF:
         parts: list[bytes] = []
         for row in range(count):
             parts += _framed(messages, offsets, row, room)
         return memoryview(b"".join(parts)), len(parts)
-    starts = np.ascontiguousarray(messages.starts)
-    lengths = np.ascontiguousarray(messages.lengths)
-    offsets = np.ascontiguousarray(offsets)
-    target = np.empty(total(lengths) + count * _ROOM_PER_MESSAGE, dtype=np.uint8)
-    address = kernels.address_of
-    # What the kernel is told, and its scratch.
-    block = np.empty(_BLOCK_WORDS + SCRATCH_WORDS, dtype=np.int64)
-    scratch = address(block) + 8 * _BLOCK_WORDS
+    # One array for what the kernel is told, its scratch and the frames: each array costs as much as a message.
+    target_at = _BLOCK_WORDS + SCRATCH_WORDS
+    capacity = total(messages.lengths) + count * _ROOM_PER_MESSAGE
+    words = np.empty(target_at + (capacity + 7) // 8, dtype=np.int64)
+    target = words[target_at:].view(np.uint8)
+    rows = np.concatenate((messages.starts, messages.lengths, offsets))
+    row, step, block = kernels.address_of(rows), 8 * count, kernels.address_of(words)
+    data, tables = kernels.address_of(messages.data), _addresses_of_tables()
     pieces: list[bytes | memoryview] = []
     frames = done = written = 0
     while done < count:
         told = TransferBlock(
-            *(address(messages.data), address(starts), address(lengths), address(offsets), done, count, room.channel),
+            *(data, row, row + step, row + 2 * step, done, count, room.channel),
             *(room.handle, (room.delivery_id + done) & _MASK, (room.tag + done) & _MASK, int(room.settled)),
-            *(room.max_frame_size, *_addresses_of_tables(), address(target) + written, scratch),
+            *(room.max_frame_size, *tables, block + 8 * target_at + written, block + 8 * _BLOCK_WORDS),
         )
-        _BLOCK.pack_into(block.data, 0, *told)
-        taken = kernel.frame_messages(address(block))
-        size = int(block[_BLOCK_WORDS - 1])
+        _BLOCK.pack_into(words.data, 0, *told)
+        taken = kernel.frame_messages(block)
+        size = words.item(_BLOCK_WORDS - 1)
         pieces.append(target[written : written + size].data)
         written, done, frames = written + size, done + taken, frames + taken
         if done < count:

@@ -290,7 +290,7 @@ class ReadingEngine:
             else:
                 self._move(reader, Event.GREW)
             if reader.wanted > 0:
-                reader.wake()
+                reader.on_ready()
 
     def damaged(self, error: HeadgateError | None) -> None:
         """The end of the stream cannot be read (None: it can again): wakes the readers that wait for more."""

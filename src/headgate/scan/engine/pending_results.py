@@ -95,14 +95,15 @@ class PendingMessages(Pending[ScanBatch]):
     def take(self, at_most: int, max_bytes: int) -> ScanBatch:
         """The first messages, at least one."""
         batch = self._batches[0]
-        if not self._at and len(batch) <= at_most and total(batch.messages.lengths) <= max_bytes:
+        count = len(batch.offsets)
+        if not self._at and count <= at_most and total(batch.messages.lengths) <= max_bytes:
             return self._batches.popleft()
-        stop = min(self._at + at_most, len(batch))
+        stop = min(self._at + at_most, count)
         ends = np.cumsum(batch.messages.lengths[self._at : stop])
         count = max(1, int(np.searchsorted(ends, max_bytes, side="right")))
         part = slice(self._at, self._at + count)
         self._at += count
-        if self._at == len(batch):
+        if self._at == len(batch.offsets):
             self._batches.popleft()
             self._at = 0
         return ScanBatch(batch.messages.take(part), batch.offsets[part], batch.timestamps_ms[part])

@@ -43,6 +43,8 @@ class ConsumingLink(ServedLink):
         """Raises BrokerError and LogError, also if the user may not consume from the stream."""
         super().__init__(handler, link)
         self._stream = stream
+        self._largest_bytes = link.attach.max_message_size or None
+        """Limit: bytes of a message that the peer takes."""
         self._consumer: MessageConsumer = handler.broker.message_consumer(
             stream,
             ConsumerOptions(
@@ -80,7 +82,7 @@ class ConsumingLink(ServedLink):
             return None
         limit = min(link.credit, link.session.remote_incoming_window, _MAX_TAKEN) if link.session.may_send else 0
         batch = self._consumer.take(limit, budget_bytes) if limit > 0 else None
-        written = None if batch is None or not len(batch) else self._send(batch)
+        written = None if batch is None else self._send(batch)
         # The end of a drain is sent even with a closed window: a flow frame needs none.
         if link.drain and link.is_attached and (link.credit == 0 or self._consumer.at_end):
             link.use_up_credit()
@@ -94,7 +96,7 @@ class ConsumingLink(ServedLink):
         if too_large is not None:
             messages, offsets = messages.take(slice(too_large)), offsets[:too_large]
         written = 0
-        if len(messages) and (lost := self._consumer.newly_lost()):
+        if too_large != 0 and (lost := self._consumer.newly_lost()):
             written = self._tell(messages.message(0), int(offsets[0]), lost)
             messages, offsets = messages.take(slice(1, None)), offsets[1:]
         written += link.send_messages(messages, offsets)
@@ -109,16 +111,15 @@ class ConsumingLink(ServedLink):
         told = annotated_message(
             message, {name: AmqpValue(AmqpType.LONG, value) for name, value in annotations.items()}, delivery_count=0
         )
-        limit = self._link.attach.max_message_size
-        if limit and len(told) > limit:
+        if self._largest_bytes is not None and len(told) > self._largest_bytes:
             told = delivered_message(message, offset)
         self._link.send(told)
         return len(told)
 
     def _too_large(self, messages: EncodedMessages, offsets: NDArray[np.int64]) -> int | None:
-        """The row of the first message longer than the peer takes, or None; a limit of 0 is no limit."""
-        limit = self._link.attach.max_message_size
-        if not limit or not len(messages) or largest(messages.lengths) <= limit - _MOST_ADDED_BYTES:
+        """The row of the first message longer than the peer takes, or None; there is at least one message."""
+        limit = self._largest_bytes
+        if limit is None or largest(messages.lengths) <= limit - _MOST_ADDED_BYTES:
             return None
         for row in np.flatnonzero(messages.lengths > limit - _MOST_ADDED_BYTES).tolist():
             if len(delivered_message(messages.message(row), int(offsets[row]))) > limit:

@@ -125,9 +125,18 @@ class Amqp10Handler:
     # What the event loop calls
 
     def received(self, data: memoryview) -> None:
-        """Bytes from the peer; `data` is valid only during the call."""
+        """Bytes from the peer, none to go on with those that it sent before; `data` is valid only during the call."""
         self._flow.heard()
-        self._process(data)
+        try:
+            for event in self._connection.receive(data):
+                self._on(event)
+                if self._is_ended:
+                    break
+        except RemoteProtocolError as error:
+            logger.info("%s: %s", self.name, error.reason)
+            self._close(Error(str(error.code), error.reason))
+        self.flush()
+        self._flow.limit_answers()
 
     def writable(self) -> None:
         """The transport takes more again."""
@@ -179,9 +188,8 @@ class Amqp10Handler:
 
     def flush(self) -> None:
         """Send the pending output."""
-        output = self._connection.take_output()
-        if output:
-            self._flow.say(output)
+        if self._connection.output:
+            self._flow.say(self._connection.take_output())
 
     def answer_attach(self, link: Link, answer: Attach) -> None:
         """Answer an attach in a later turn, if the link still exists."""
@@ -206,18 +214,6 @@ class Amqp10Handler:
         self.flush()
 
     # Events
-
-    def _process(self, data: bytes | memoryview) -> None:
-        try:
-            for event in self._connection.receive(data):
-                self._on(event)
-                if self._is_ended:
-                    break
-        except RemoteProtocolError as error:
-            logger.info("%s: %s", self.name, error.reason)
-            self._close(Error(str(error.code), error.reason))
-        self.flush()
-        self._flow.limit_answers()
 
     @property
     def name(self) -> str:
@@ -295,7 +291,7 @@ class Amqp10Handler:
         self._logged_in_s = self.context.clock.monotonic_s()
         self._connection.send_outcome(SaslCode.OK)
         self._flow.go_on(Waiting.LOGIN)
-        self._process(b"")
+        self.received(memoryview(b""))
 
     def _refuse_login(self) -> None:
         self._connection.send_outcome(SaslCode.AUTH)

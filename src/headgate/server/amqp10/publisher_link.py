@@ -171,10 +171,11 @@ class PublishingLink(ServedLink):
         settled: Int64Array,
     ) -> None:
         """Publish stored messages to the streams of a route; with routing by headers, each run with equal streams."""
-        if route.is_reply:
+        is_stream = self._only_publisher is not None
+        if not is_stream and route.is_reply:
             self._reply(route, stored, ids, settled)
             return
-        if route.is_queue or not self._handler.broker.needs_headers(route.exchange):
+        if is_stream or route.is_queue or not self._handler.broker.needs_headers(route.exchange):
             entries = Entries(stored.data, stored.starts, stored.lengths, values)
             self._queue_entries(route, entries, _unsettled(ids, settled), None)
             return

@@ -114,7 +114,7 @@ class BoxService:
         if box.items:
             self._handler.answer_attach(link, answer)
         else:
-            self._handler.refuse_attach(self, link, Error("com.example:timeout", "there is no message"))
+            self._handler.refuse_attach(link, Error("com.example:timeout", "there is no message"), without_termini=True)
 
     def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach | None]:
         our_terminus(link, attach, second=True)

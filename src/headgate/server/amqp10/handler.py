@@ -49,7 +49,7 @@ from headgate.protocols.amqp10.events import (
     WindowOpened,
 )
 from headgate.protocols.amqp10.performatives import SENDER, Attach, Open
-from headgate.server.amqp10.service import RefusedAttachError, ServedLink, Service, ServiceFactory, address_of
+from headgate.server.amqp10.service import RefusedAttachError, ServedLink, ServiceFactory, address_of
 from headgate.server.context import ServerContext
 from headgate.server.flow_control import FlowControl, Waiting
 from headgate.server.identity import NODE, PROPERTIES
@@ -199,11 +199,11 @@ class Amqp10Handler:
             served.attached()
             self.flush()
 
-    def refuse_attach(self, service: Service, link: Link, error: Error) -> None:
-        """Refuse an attach of a service in a later turn, if the link still exists."""
+    def refuse_attach(self, link: Link, error: Error, *, without_termini: bool) -> None:
+        """Refuse an attach in a later turn, if the link still exists; see `Service.refuses_without_termini`."""
         if link in self._links:
             self._drop(link)
-            self._refuse(service, link, error)
+            self._refuse(link, error, without_termini=without_termini)
             self.flush()
 
     def detach(self, link: Link, error: Error) -> None:
@@ -338,11 +338,11 @@ class Amqp10Handler:
                 link.start(answer)
                 served.attached()
             return
-        self._refuse(service, link, error)
+        self._refuse(link, error, without_termini=service.refuses_without_termini)
 
-    def _refuse(self, service: Service, link: Link, error: Error) -> None:
+    def _refuse(self, link: Link, error: Error, *, without_termini: bool) -> None:
         logger.info("%s: link %r refused: %s", self.name, link.name, error.description)
-        link.refuse(error, without_termini=service.refuses_without_termini)
+        link.refuse(error, without_termini=without_termini)
 
     # Ends
 

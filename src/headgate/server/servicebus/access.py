@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headgate.broker import AccessKeys, Broker, Permission, Right
+from headgate.broker import AccessKeys, Broker, Permission, Right, Session, SessionReceiver
 from headgate.errors import AccessRefusedError, AuthenticationError, ConfigError
 from headgate.protocols.sasl import Anonymous, ByToken, Credentials, Plain
 from headgate.protocols.servicebus import covers, parse_token, relative
@@ -78,7 +78,7 @@ def claim_of(keys: AccessKeys, token: str, audience: str | None = None, *, now_m
 
 
 class ConnectionAccess:
-    """The rights of one connection."""
+    """The rights of one connection, and its session at the broker."""
 
     def __init__(self, handler: Amqp10Handler) -> None:
         self._handler = handler
@@ -86,6 +86,21 @@ class ConnectionAccess:
         self._is_stranger = False
         self._key: str | None = None
         self._claims: dict[str, Claim] = {}
+        self._session: Session | None = None
+        self.sessions: dict[tuple[str, str], SessionReceiver] = {}
+        """The sessions that links of this connection hold, by the path of the node and the session id."""
+
+    @property
+    def session(self) -> Session:
+        """The connection's session at the broker; rights are checked here, not in the session."""
+        if self._session is None:
+            self._session = self._handler.open_session(_checked_here)
+        return self._session
+
+    def close(self) -> None:
+        """The connection has ended."""
+        if self._session is not None:
+            self._session.close()
 
     @property
     def takes_strangers(self) -> bool:
@@ -136,6 +151,10 @@ class ConnectionAccess:
             return True
         now_ms = self._context.clock.now_ms()
         return any(claim.allows(broker.keys, right, entity, now_ms=now_ms) for claim in self._claims.values())
+
+
+def _checked_here(_permission: Permission, _resource: str) -> None:
+    """Allow everything: rights are checked when links attach and requests come."""
 
 
 def _may(broker: Broker, user: str, right: Right, entity: str) -> bool:

@@ -18,7 +18,7 @@ from headgate.topic import SubscriptionName, TopicKind
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
-    from headgate.server.servicebus.service import ServiceBusService
+    from headgate.server.servicebus.access import ConnectionAccess
 
 
 class RefusedError(HeadgateError):
@@ -94,14 +94,14 @@ class EntityLink(ServedLink):
     """A link to an entity; it ends when the connection loses its right on the entity."""
 
     def __init__(
-        self, handler: Amqp10Handler, link: Link, service: ServiceBusService, node: EntityNode, right: Right
+        self, handler: Amqp10Handler, link: Link, access: ConnectionAccess, node: EntityNode, right: Right
     ) -> None:
         """Raises AccessRefusedError."""
         super().__init__(handler, link)
-        self._service = service
+        self._access = access
         self._node = node
         self._right = right
-        service.access.check(right, node.path)
+        access.check(right, node.path)
 
     def tick(self, now_ms: int) -> None:
         """End the link if the right is lost."""
@@ -116,7 +116,7 @@ class EntityLink(ServedLink):
 
     def _check(self) -> None:
         """Raise HeadgateError if the link may not go on."""
-        self._service.access.check(self._right, self._node.path)
+        self._access.check(self._right, self._node.path)
 
 
 class EmptyLink(ServedLink):

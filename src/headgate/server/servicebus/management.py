@@ -71,7 +71,6 @@ from headgate.server.servicebus.sender_link import Outgoing
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
     from headgate.server.servicebus.access import ConnectionAccess
-    from headgate.server.servicebus.service import ServiceBusService
 
 T = TypeVar("T")
 
@@ -114,9 +113,9 @@ class ClaimsNode(_ReplyingNode):
 class ManagementNode(_ReplyingNode):
     """The management of an entity, a subscription or dead letters."""
 
-    def __init__(self, handler: Amqp10Handler, service: ServiceBusService, node: EntityNode) -> None:
+    def __init__(self, handler: Amqp10Handler, access: ConnectionAccess, node: EntityNode) -> None:
         super().__init__(handler)
-        self._service = service
+        self._access = access
         self._node = node
 
     def respond(self, request: Request) -> bytes | None:
@@ -132,7 +131,7 @@ class ManagementNode(_ReplyingNode):
     def _respond(self, message: RequestMessage, later: Callable[[bytes], None]) -> bytes | None:
         operation = message.operation()
         sends = isinstance(operation, ScheduleMessages | CancelScheduled)
-        self._service.access.check(Right.SEND if sends else Right.LISTEN, self._node.path)
+        self._access.check(Right.SEND if sends else Right.LISTEN, self._node.path)
         match operation:
             case PeekMessages() as asked:
                 return self._peek(message, asked, later)
@@ -343,7 +342,7 @@ class ManagementNode(_ReplyingNode):
 
     def _held(self, session: str) -> SessionReceiver:
         """The receiver on this connection that holds a session. Raises RefusedError."""
-        found = self._service.sessions.get((self._node.path, session))
+        found = self._access.sessions.get((self._node.path, session))
         if found is None or self._node.is_dead_letter:
             raise RefusedError(SESSION_LOCK_LOST)
         return found
@@ -352,7 +351,7 @@ class ManagementNode(_ReplyingNode):
         """The session in a request, or else that of the receiver's link that it names: Go's client sends only that."""
         if said is not None or message.link is None:
             return said
-        held = (each for (path, _), each in self._service.sessions.items() if path == self._node.path)
+        held = (each for (path, _), each in self._access.sessions.items() if path == self._node.path)
         return next((each.session for each in held if each.tag == message.link), None)
 
     def _list_sessions(self, message: RequestMessage, asked: ListSessions, later: Callable[[bytes], None]) -> None:

@@ -70,7 +70,7 @@ from headgate.topic import COPY_ANNOTATION, FIRST_NUMBER_ANNOTATION, origin_of
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
-    from headgate.server.servicebus.service import ServiceBusService
+    from headgate.server.servicebus.access import ConnectionAccess
 
 REASON = "DeadLetterReason"
 DESCRIPTION = "DeadLetterErrorDescription"
@@ -89,10 +89,10 @@ class ReceivingLink(EntityLink, ReceiverLink):
     """One link of a receiver: its credit is the demand, delivery tags are lock tokens."""
 
     def __init__(
-        self, handler: Amqp10Handler, link: Link, service: ServiceBusService, node: EntityNode, *, settles_first: bool
+        self, handler: Amqp10Handler, link: Link, access: ConnectionAccess, node: EntityNode, *, settles_first: bool
     ) -> None:
         """Raises AccessRefusedError, RefusedError, ResourceNotFoundError, LogError."""
-        super().__init__(handler, link, service, node, Right.LISTEN)
+        super().__init__(handler, link, access, node, Right.LISTEN)
         self._tokens: dict[int, bytes] = {}
         """The lock tokens of deliveries that the client has not settled."""
         self._completed: list[tuple[int, bytes]] = []
@@ -106,7 +106,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
             raise RefusedAttachError(Condition.NOT_ALLOWED, str(error)) from error
 
     def _opened(self, *, settles_first: bool) -> Receiver:
-        return self._service.session.receiver(
+        return self._access.session.receiver(
             self._node.receivable,
             ReceiverCalls(
                 deliver=self._deliver,
@@ -236,7 +236,7 @@ class SessionLink(ReceivingLink):
         self,
         handler: Amqp10Handler,
         link: Link,
-        service: ServiceBusService,
+        access: ConnectionAccess,
         node: EntityNode,
         asked: SessionRequest,
         answer: Attach,
@@ -247,11 +247,11 @@ class SessionLink(ReceivingLink):
         self._asked = asked
         self._answer = answer
         self._session: SessionReceiver | None = None
-        super().__init__(handler, link, service, node, settles_first=settles_first)
+        super().__init__(handler, link, access, node, settles_first=settles_first)
         self._stop_waiting = handler.call_later(asked.wait_ms / 1000, self._waited)
 
     def _opened(self, *, settles_first: bool) -> Receiver:
-        return self._service.session.session_receiver(
+        return self._access.session.session_receiver(
             self._node.receivable,
             self._asked.session,
             ReceiverCalls(
@@ -268,7 +268,7 @@ class SessionLink(ReceivingLink):
         assert session.session is not None
         self._session = session
         self._stop_waiting()
-        self._service.sessions[self._node.path, session.session] = session
+        self._access.sessions[self._node.path, session.session] = session
         self._handler.answer_attach(self._link, session_answer(self._answer, session.session, session.locked_until_ms))
 
     def attached(self) -> None:
@@ -281,7 +281,7 @@ class SessionLink(ReceivingLink):
 
     def _end(self, error: Error) -> None:
         if self._session is None:
-            self._handler.refuse_attach(self._service, self._link, error)
+            self._handler.refuse_attach(self._link, error, without_termini=True)
         else:
             super()._end(error)
 
@@ -289,7 +289,7 @@ class SessionLink(ReceivingLink):
         """The link has ended: its session is free, with the messages that the client holds."""
         self._stop_waiting()
         if self._session is not None and self._session.session is not None:
-            self._service.sessions.pop((self._node.path, self._session.session), None)
+            self._access.sessions.pop((self._node.path, self._session.session), None)
         super().close()
 
 

@@ -41,7 +41,7 @@ from headgate.topic import ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION, COPY_ANNOTAT
 
 if TYPE_CHECKING:
     from headgate.server.amqp10 import Amqp10Handler
-    from headgate.server.servicebus.service import ServiceBusService
+    from headgate.server.servicebus.access import ConnectionAccess
 
 CREDIT = 1_000
 """Limit: messages and batches of a sender without an outcome."""
@@ -95,10 +95,10 @@ class Outgoing:
 class SendingLink(EntityLink):
     """One link of a sender."""
 
-    def __init__(self, handler: Amqp10Handler, link: Link, service: ServiceBusService, node: EntityNode) -> None:
+    def __init__(self, handler: Amqp10Handler, link: Link, access: ConnectionAccess, node: EntityNode) -> None:
         """Raises AccessRefusedError, RefusedError, LogError."""
-        super().__init__(handler, link, service, node, Right.SEND)
-        self._publisher: Publisher = service.session.publisher(node.entity.name)
+        super().__init__(handler, link, access, node, Right.SEND)
+        self._publisher: Publisher = access.session.publisher(node.entity.name)
         self._unanswered = 0
         self._credit = min(CREDIT, handler.context.settings.limits.unconfirmed_messages)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headgate.broker import Entity, Permission, Right, Session, SessionReceiver
+from headgate.broker import Entity, Right
 from headgate.errors import ConfigError, HeadgateError
 from headgate.protocols.amqp10 import Condition, Link
 from headgate.protocols.amqp10.performatives import RECEIVER, SETTLED, Attach
@@ -52,37 +52,26 @@ class ServiceBusService:
     ignores_strays = True
 
     def __init__(self, handler: Amqp10Handler) -> None:
-        self.access = ConnectionAccess(handler)
+        self._access = ConnectionAccess(handler)
         self._handler = handler
-        self._claims = ClaimsNode(handler, self.access)
+        self._claims = ClaimsNode(handler, self._access)
         self._management: dict[str, ManagementNode] = {}
-        self._session: Session | None = None
-        self.sessions: dict[tuple[str, str], SessionReceiver] = {}
-        """The sessions that links of this connection hold, by the path of the node and the session id."""
 
     def mechanisms(self) -> Sequence[str]:
         """The mechanisms of clients that get their rights by tokens."""
-        return (Mechanism.ANONYMOUS, Mechanism.MSSBCBS) if self.access.takes_strangers else ()
+        return (Mechanism.ANONYMOUS, Mechanism.MSSBCBS) if self._access.takes_strangers else ()
 
     def knows(self, credentials: Credentials) -> bool:
         """Whether the credentials are an access key's, or a client's that gets its rights by tokens or needs none."""
-        return self.access.knows(credentials)
+        return self._access.knows(credentials)
 
     def close(self) -> None:
         """The connection has ended."""
-        if self._session is not None:
-            self._session.close()
+        self._access.close()
 
     def claims(self, address: str | None) -> bool:
         """Whether an address is one of Service Bus's."""
         return address is not None and not address.startswith("/")
-
-    @property
-    def session(self) -> Session:
-        """The connection's session at the broker; its rights are checked here, not in the session."""
-        if self._session is None:
-            self._session = self._handler.open_session(_checked_here)
-        return self._session
 
     def serve(self, link: Link, attach: Attach) -> tuple[ServedLink, Attach | None]:
         """The server side of a link, and its attach's answer; None without a session yet. Raises RefusedAttachError."""
@@ -119,7 +108,7 @@ class ServiceBusService:
         # Dead letters have a management node of their own.
         management = self._management.get(str(node))
         if management is None:
-            management = self._management[str(node)] = ManagementNode(self._handler, self, node)
+            management = self._management[str(node)] = ManagementNode(self._handler, self._access, node)
         return management.serve(link)
 
     def _sending(self, link: Link, attach: Attach, entity: Entity, address: Address) -> ServedLink:
@@ -128,22 +117,24 @@ class ServiceBusService:
         properties = () if attach.properties is None else attach.properties.value
         if any(key.value == _SEND_VIA for key, _ in properties):
             raise RefusedAttachError(Condition.NOT_IMPLEMENTED, "messages are not sent via another entity")
-        return SendingLink(self._handler, link, self, node_of(entity, address))
+        return SendingLink(self._handler, link, self._access, node_of(entity, address))
 
     def _receiving(self, link: Link, answer: Attach, node: EntityNode) -> tuple[ServedLink, Attach | None]:
-        self.access.check(Right.LISTEN, node.path)
+        self._access.check(Right.LISTEN, node.path)
         settles_first = answer.snd_settle_mode == SETTLED
         answer = self._with_served_filters(link, answer, node)
         asked = session_request(answer)
         if asked is not None:
             if node.part is not Part.MESSAGES:
                 raise RefusedAttachError(Condition.NOT_ALLOWED, f"{node}: dead letters are in no session")
-            return SessionLink(self._handler, link, self, node, asked, answer, settles_first=settles_first), None
+            return SessionLink(
+                self._handler, link, self._access, node, asked, answer, settles_first=settles_first
+            ), None
         if node.part is Part.TRANSFER_DEAD_LETTERS:
             return EmptyLink(self._handler, link), answer
         if is_browsing(answer):
             return self._browsing(link, answer, node), answer
-        return ReceivingLink(self._handler, link, self, node, settles_first=settles_first), answer
+        return ReceivingLink(self._handler, link, self._access, node, settles_first=settles_first), answer
 
     def _browsing(self, link: Link, answer: Attach, node: EntityNode) -> ServedLink:
         name, time_to_live_ms = node.receivable, node.time_to_live_ms
@@ -180,7 +171,3 @@ class ServiceBusService:
 
 def _refused(refusal: Refusal) -> RefusedAttachError:
     return RefusedAttachError(refusal.condition, refusal.text)
-
-
-def _checked_here(_permission: Permission, _resource: str) -> None:
-    """Allow everything: rights are checked when links attach and requests come."""

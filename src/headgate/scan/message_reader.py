@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,8 +44,8 @@ _NOTHING = np.empty(0, dtype=np.int64)
 class MessageReader:
     """Reads messages of one stream, beside its writer, and keeps files open. Not for several threads at once."""
 
-    def __init__(self, stream: Stream, recent: Callable[[], ScanBatch | None] = lambda: None) -> None:
-        """`recent` gives messages of the stream that are in memory, or None."""
+    def __init__(self, stream: Stream, recent: Callable[[], Sequence[ScanBatch]] = tuple) -> None:
+        """`recent` gives the newest messages of the stream that are in memory, ascending: a few batches."""
         self.stream = stream
         self._recent = recent
         self._segments: list[Segment] = []
@@ -80,12 +80,9 @@ class MessageReader:
         """
         if not len(offsets):
             return ScanBatch(EncodedMessages.of([]), offsets, offsets)
-        recent = self._recent()
-        if recent is not None and recent.offsets[0] <= offsets[0] <= offsets[-1] <= recent.offsets[-1]:
-            picked = _picked(recent, offsets)
-            if picked is not None:
-                return picked
-        held = self._held_at(offsets)
+        held = self._in_memory(offsets)
+        if held is None:
+            held = self._held_at(offsets)
         if held is not None:
             return held
         try:
@@ -94,6 +91,21 @@ class MessageReader:
             # The known files may be those before retention, or before a write that was taken back.
             self.close()
             return self._read(offsets, locate)
+
+    def _in_memory(self, offsets: Int64Array) -> ScanBatch | None:
+        """The messages, if all of them are in memory."""
+        parts: list[ScanBatch] = []
+        for batch in reversed(self._recent()):
+            first = int(offsets.searchsorted(batch.offsets[0]))
+            if first < len(offsets):
+                part = _picked(batch, offsets[first:])
+                if part is None:
+                    return None
+                parts.insert(0, part)
+                if not first:
+                    return parts[0] if len(parts) == 1 else _joined(parts)
+                offsets = offsets[:first]
+        return None
 
     def _held_at(self, offsets: Int64Array) -> ScanBatch | None:
         """The messages from the chunk that was read last, if it has them all and still is in the stream."""
@@ -298,6 +310,15 @@ def _copied(parts: list[EncodedMessages]) -> EncodedMessages:
     for each in parts:
         collector.add(each)
     return collector.take()
+
+
+def _joined(parts: Sequence[ScanBatch]) -> ScanBatch:
+    """The messages of several batches, one behind the other, in one buffer."""
+    return ScanBatch(
+        EncodedMessages.of([message for part in parts for message in part.messages.all_bytes()]),
+        np.concatenate([part.offsets for part in parts]),
+        np.concatenate([part.timestamps_ms for part in parts]),
+    )
 
 
 def _picked(batch: ScanBatch, offsets: Int64Array) -> ScanBatch | None:

@@ -14,11 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from chunks import encode_chunk
 from headgate.errors import CorruptChunkError, OffsetOutOfRangeError, RuleNotFoundError
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.log.format import Compression
 from headgate.message import EncodedMessages, Message
 from headgate.scan import message_reader
+from headgate.scan.fetch import AppendedChunks
+from headgate.scan.message_reader import MessageReader
 from headgate.topic import RoutersInForce, Rule, Subscription, TopicEditor, create_topic
 from headgate.topic.decisions import CopyBatch, CopyReader, Decider, Postings, block
 from log_streams import quick_folder, read_messages
@@ -290,3 +293,26 @@ def test_a_rule_that_gives_no_such_copy_is_named(postings: Postings) -> None:
             with pytest.raises(RuleNotFoundError, match=f"rule {rule} of subscription 1 gives no copy .* offset 3"):
                 reader.read(1, of(0, 3), of(0, rule))
         assert len(reader.read(1, of(), of())) == 0
+
+
+def test_messages_of_the_last_appends_are_read_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = [Message(b"%d" % number * number).encode() for number in range(4)]
+    with quick_folder() as folder:
+        stream = create_topic(Path(folder), "orders", now_ms=0)
+        with editing(stream) as editor:
+            editor.create_subscription(Subscription("all", (Rule("all", "1=1"),)), now_ms=0)
+        with (
+            Writer.open(stream, now_ms=0) as writer,
+            Decider.open(stream, now_ms=0) as opened,
+            CopyReader(opened.postings) as reader,
+        ):
+            opened.step(10, now_ms=0)
+            for message in sent:
+                data = np.frombuffer(bytearray(encode_chunk([message], [], filter_size_bytes=16)), dtype=np.uint8)
+                positions = np.zeros(1, dtype=np.int64)
+                stop = writer.append_chunks(data, positions, now_ms=0).next_offset
+                opened.step(10, now_ms=0, appended=AppendedChunks(data, positions, stream.path, stop=stop))
+            monkeypatch.delattr(MessageReader, "_read")
+            offsets = np.arange(1, 4)
+            read = reader.read(1, offsets, np.zeros(3, dtype=np.int64))
+            assert copies_in(read) == [(offset, 0, sent[offset]) for offset in offsets.tolist()]

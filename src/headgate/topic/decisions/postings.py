@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,7 +120,7 @@ class Postings:
         topic_stream.refresh()
         return Postings(topic_stream, FollowedHistory(stream.path))
 
-    def recent(self) -> ScanBatch | None:
+    def recent(self) -> Sequence[ScanBatch]:
         """Messages of the stream that are in memory, because they were decided as they were appended."""
         return self._topic_stream.recent
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -32,6 +33,9 @@ from headgate.topic.decisions.entries import NO_ENTRIES, Entries
 from headgate.topic.decisions.runs import Int64Array
 
 _MAPPED_FROM_BYTES = 1 << 20
+_RECENT_APPENDS, _RECENT_BYTES = 16, 64 << 10
+"""Limit: appends of a topic in memory, and their bytes, so that a receiver some messages behind reads no files."""
+
 _ALL = ScanRequest()
 
 
@@ -76,8 +80,9 @@ class TopicStream:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.recent: ScanBatch | None = None
-        """The messages that were read last, where they did not come from a file."""
+        self.recent: deque[ScanBatch] = deque()
+        """The messages that were appended last, ascending; empty where they came from a file."""
+        self._recent_bytes = 0
         self.first_offset = 0
         self.next_offset = 0
         self._segments: list[Segment] = []
@@ -95,7 +100,9 @@ class TopicStream:
 
     def refresh(self) -> None:
         """Look where the stream begins and ends now. Raises StreamNotFoundError and its kinds, CorruptChunkError."""
-        self._appended = self.recent = None
+        self._appended = None
+        self.recent.clear()
+        self._recent_bytes = 0
         for _ in range(3):
             with contextlib.suppress(OffsetOutOfRangeError):
                 self._refresh()
@@ -107,7 +114,7 @@ class TopicStream:
         window = appended.window()
         if int(window.chunks.chunk_ids[0]) != self.next_offset:
             return False
-        self._appended, self.recent = window, None
+        self._appended = window
         self._is_stale, self.next_offset = True, appended.stop
         return True
 
@@ -178,8 +185,18 @@ class TopicStream:
         yield window.headers.records[first - 1 : last]
         for batch in read_window(window, self._decide(start, stop), ScanCounters()):
             if len(batch):
-                self.recent = batch
+                self._keep(batch)
                 yield TopicBatch(batch.messages, batch.offsets, batch.timestamps_ms, None)
+
+    def _keep(self, batch: ScanBatch) -> None:
+        """Keep messages in memory, and forget old ones."""
+        messages = batch.messages
+        # The bytes are the batch's own, the columns are overwritten by the next one.
+        kept = EncodedMessages(messages.data, messages.starts.copy(), messages.lengths.copy())
+        self.recent.append(ScanBatch(kept, batch.offsets.copy(), batch.timestamps_ms))
+        self._recent_bytes += len(messages.data)
+        while len(self.recent) > 1 and (len(self.recent) > _RECENT_APPENDS or self._recent_bytes > _RECENT_BYTES):
+            self._recent_bytes -= len(self.recent.popleft().messages.data)
 
     def _decide(self, start: int, stop: int) -> ChunkDecider:
         self._chunk_decider.within = OffsetRange(start, stop)

@@ -190,11 +190,8 @@ class TopicStream:
 
     def _keep(self, batch: ScanBatch) -> None:
         """Keep messages in memory, and forget old ones."""
-        messages = batch.messages
-        # The bytes are the batch's own, the columns are overwritten by the next one.
-        kept = EncodedMessages(messages.data, messages.starts.copy(), messages.lengths.copy())
-        self.recent.append(ScanBatch(kept, batch.offsets.copy(), batch.timestamps_ms))
-        self._recent_bytes += len(messages.data)
+        self.recent.append(batch)
+        self._recent_bytes += len(batch.messages.data)
         while len(self.recent) > 1 and (len(self.recent) > _RECENT_APPENDS or self._recent_bytes > _RECENT_BYTES):
             self._recent_bytes -= len(self.recent.popleft().messages.data)
 

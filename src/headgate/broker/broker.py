@@ -290,7 +290,8 @@ class Broker:
             self._calls[:0] = calls
             self._wake()
             raise
-        self._writes.write_queued()
+        if self._writes.turns.asked:
+            self._writes.write_queued()
 
     @property
     def is_asked(self) -> bool:
@@ -305,7 +306,8 @@ class Broker:
         That is before output is sent.
         """
         self.topics.turn()
-        self.consumer_groups.views.turn()
+        if self.consumer_groups.views.touched:
+            self.consumer_groups.views.turn()
 
     # regular work
 

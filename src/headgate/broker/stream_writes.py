@@ -87,8 +87,7 @@ class StreamWrites:
         With a worker and `Durability.DISK` the appends go on in the background; batches queued meanwhile follow as one
         append.
         """
-        if self.turns.asked:
-            self.turns.take(self._write)
+        self.turns.take(self._write)
 
     def _write(self, stream: BrokerStream) -> None:
         if stream.is_writing or not self.know_ids(stream):

@@ -31,6 +31,11 @@ class Ranges:
         row = bisect_right(self.starts, copy) - 1
         return row >= 0 and copy < self.stops[row]
 
+    def has_run(self, first: int, last: int) -> bool:
+        """Whether one range holds both copies, and so all between them."""
+        row = bisect_right(self.starts, first) - 1
+        return row >= 0 and last < self.stops[row]
+
     @property
     def stop(self) -> int:
         """The copy behind the last range; 0 without one."""

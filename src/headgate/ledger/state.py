@@ -154,10 +154,9 @@ class ViewState:
 
     def put(self, rows: Rows) -> None:
         """Set rows as given; they leave their sessions."""
-        if not len(rows):
+        if not len(rows.copies):
             return
-        first, last = int(rows.copies[0]), int(rows.copies[-1])
-        if not (first in self.seen and last in self.seen and self.seen.row_of(first) == self.seen.row_of(last)):
+        if not self.seen.has_run(int(rows.copies[0]), int(rows.copies[-1])):
             self.seen.add_copies(rows.copies)
         self.leave_sessions(rows.copies)
         self.rows().put(rows)
@@ -241,6 +240,8 @@ class LedgerState:
         self.next_claim = 1
         self.next_view = 1
         self._due: list[tuple[int, int]] = []
+        self.next_due_ms = NEVER
+        """The time before which nothing is due; NEVER if nothing will be."""
         self._apply: dict[r.Kind, Callable[[Any], None]] = {
             r.Kind.VIEW: self._open_view,
             r.Kind.DROPPED: self._drop_view,
@@ -294,12 +295,8 @@ class LedgerState:
                 order = np.argsort(copies)
                 attempts = np.concatenate([each.attempts for each in ended])
                 found.append(Expired(number, copies[order], attempts[order]))
+        self.next_due_ms = self._due[0][0] if self._due else NEVER
         return found
-
-    @property
-    def next_due_ms(self) -> int:
-        """The time before which nothing is due; NEVER if nothing will be."""
-        return self._due[0][0] if self._due else NEVER
 
     def floor(self, view: ViewState) -> int:
         """The lowest copy that a view needs: unsettled, or on its way to a target."""
@@ -330,6 +327,7 @@ class LedgerState:
         if due_ms < view.watched_ms:
             view.watched_ms = due_ms
             heapq.heappush(self._due, (due_ms, view.number))
+            self.next_due_ms = self._due[0][0]
 
     def _open_view(self, record: r.ViewOpened) -> None:
         view = self._view(record.view)

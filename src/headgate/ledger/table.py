@@ -169,7 +169,7 @@ class CopyTable:
 
     def put(self, rows: Rows) -> None:
         """Add rows, or replace the rows of the same copies."""
-        if not len(rows):
+        if not len(rows.copies):
             return
         if int(rows.copies[0]) > self.last:
             self._append(rows)
@@ -229,7 +229,7 @@ class CopyTable:
 
     def _note(self, rows: Rows) -> None:
         """Lower the bounds `next_due_ms` and `lowest_available` for changed rows."""
-        if len(rows) == 1:
+        if len(rows.copies) == 1:
             until, copy = int(rows.untils[0]), int(rows.copies[0])
             if until:
                 self.next_due_ms = min(self.next_due_ms, until if until < IN_SESSION else NEVER)
@@ -274,14 +274,14 @@ class CopyTable:
             self._start += int(window.argmax()) if window.any() else len(window)
 
     def _append(self, rows: Rows) -> None:
-        stop = self._stop + len(rows)
-        if stop > self._columns.shape[1]:
-            self._compact(spare=len(rows))
-            stop = self._stop + len(rows)
+        count = len(rows.copies)
+        if self._stop + count > self._columns.shape[1]:
+            self._compact(spare=count)
+        stop = self._stop + count
         for column, values in enumerate((rows.copies, rows.claims, rows.attempts, rows.untils)):
             self._columns[column, self._stop : stop] = values
         self._stop = stop
-        self.live += len(rows)
+        self.live += count
 
     def _insert(self, new: NDArray[np.int64]) -> None:
         self._compact(spare=new.shape[1])

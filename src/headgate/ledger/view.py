@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -54,15 +55,12 @@ class View:
     caller: copies that are not available, not ascending, or more than 2^20.
     """
 
-    __slots__ = ("_change", "_ledger", "_state")
+    __slots__ = ("_do", "_ledger", "_state")
 
     def __init__(self, ledger: LedgerState, state: ViewState, change: Callable[[ViewState, r.Record], None]) -> None:
         self._ledger = ledger
         self._state = state
-        self._change = change
-
-    def _do(self, record: r.Record) -> None:
-        self._change(self._state, record)
+        self._do: Callable[[r.Record], None] = functools.partial(change, state)
 
     # what it knows
 
@@ -183,7 +181,7 @@ class View:
         self._cover(covered)
         number = self._ledger.next_claim
         if len(column):
-            self._do(r.Claimed(self.number, number, until_ms, name, column, attempts))
+            self._do(r.Claimed(self._state.number, number, until_ms, name, column, attempts))
         return Claim(number, column, attempts)
 
     def postpone(self, copies: Sequence[int] | Int64Array, not_before_ms: int, *, covered: CopyRanges = ()) -> None:
@@ -206,7 +204,7 @@ class View:
         if len(places):
             runs = self._state.rows().runs(places)
             ranges = [part for first, last in runs for part in self._seen_parts(first, last)]
-            self._do(r.Settled(self.number, *_columns(ranges)))
+            self._do(r.Settled(self._state.number, *_columns(ranges)))
         return held
 
     def complete_ranges(self, ranges: CopyRanges) -> None:
@@ -371,7 +369,7 @@ class View:
     def _cover(self, covered: CopyRanges) -> None:
         starts, stops = _columns(list(covered))
         if len(starts):
-            self._do(r.Seen(self.number, starts, stops))
+            self._do(r.Seen(self._state.number, starts, stops))
 
     def _keep(self, copies: Int64Array, attempts: Int64Array, not_before_ms: int) -> None:
         if not 0 <= not_before_ms < IN_SESSION:
@@ -404,8 +402,9 @@ def _ascending(copies: Sequence[int] | Int64Array) -> Int64Array:
 
 
 def _columns(ranges: list[tuple[int, int]]) -> tuple[Int64Array, Int64Array]:
-    if any(not 0 <= start < stop for start, stop in ranges):
-        raise ValueError("a range of copies is given as start below stop")
+    for start, stop in ranges:
+        if not 0 <= start < stop:
+            raise ValueError("a range of copies is given as start below stop")
     columns = np.array(ranges, dtype=np.int64).reshape(-1, 2)
     return columns[:, 0], columns[:, 1]
 

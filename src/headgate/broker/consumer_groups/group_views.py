@@ -224,8 +224,6 @@ class GroupViews:
 
     def turn(self) -> None:
         """Take back expired claims, look for messages, give them out, commit, answer; at the end of the loop's turn."""
-        if not self.touched:
-            return
         now_ms = self._now_ms()
         touched, self.touched = list(self.touched), {}
         for groups in touched:

@@ -181,7 +181,7 @@ class Consumption:
         for _ in range(len(self._ready)):
             dispatcher = self._ready.popleft()
             dispatcher.is_queued = False
-            is_wanted = dispatcher.is_wanted
+            was_wanted = bool(self._stuck) and dispatcher.is_wanted
             try:
                 with self.guarded():
                     has_more = dispatcher.dispatch(now_ms)
@@ -191,7 +191,7 @@ class Consumption:
                     self._stuck[dispatcher] = error
                 dispatcher.end(error)
                 continue
-            if is_wanted:
+            if was_wanted:
                 self._stuck.pop(dispatcher, None)
             if has_more:
                 self.ready(dispatcher)
@@ -217,7 +217,9 @@ class Consumption:
 
         What is committed goes on while a worker writes the next commit: in a busy ledger there is always one.
         """
-        if self.trouble is None and self.mover is not None and self.mover.carry_out(now_ms):
+        if self.trouble is not None or self.mover is None or not self.ledger.moves():
+            return
+        if self.mover.carry_out(now_ms):
             self.touch()
             self.commit(now_ms)
 

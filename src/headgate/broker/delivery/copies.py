@@ -133,7 +133,7 @@ class GivenCopies(Sequence[Delivery]):
     @property
     def tags(self) -> NDArray[np.uint8]:
         """A unique tag for each copy, `(copies, 16)`: its token, or copy and attempt where it is settled."""
-        tokens = self.tokens or Tokens(self.read.copies, self.attempts)
+        tokens = Tokens(self.read.copies, self.attempts) if self.tokens is None else self.tokens
         return tokens.octets()
 
     def packed_tokens(self) -> list[bytes]:

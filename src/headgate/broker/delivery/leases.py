@@ -105,10 +105,11 @@ class Leases(ViewDispatcher, Generic[Receiver]):
     def _read_available(self, copies: NDArray[np.int64], max_bytes: int) -> tuple[ReadCopies, int]:
         """The first of some available copies, and the copy behind them; copies of deleted messages are settled."""
         found = self._read(copies, max_bytes)
-        last = int(found.copies[-1] if len(found) else copies[-1])
+        count = len(found.copies)
+        last = int(found.copies[-1] if count else copies[-1])
         if last < copies[-1]:
             copies = copies[copies <= last]
-        if len(found) < len(copies):
+        if count < len(copies):
             # Retention deleted the messages of the others.
             drop_copies(self.view, np.setdiff1d(copies, found.copies))
         return found, last + 1
@@ -135,7 +136,7 @@ class Leases(ViewDispatcher, Generic[Receiver]):
     def _count_delivered(self, given: GivenCopies) -> int:
         """Count copies that are given now; gives the bytes of their messages."""
         size_bytes = total(given.read.messages.lengths)
-        self.counters.delivered += len(given)
+        self.counters.delivered += len(given.attempts)
         self.counters.delivered_bytes += size_bytes
         return size_bytes
 

@@ -241,7 +241,7 @@ class Dispatcher(Leases[Receiver]):
         self.unseen -= available.fresh
         self._share(found, claim, until_ms)
         self._may_have_more = not available.is_all or len(available.copies) < len(copies)
-        return self.is_wanted and self._may_have_more
+        return self._may_have_more and self.is_wanted
 
     def _without_outlived(self, found: ReadCopies, now_ms: int) -> ReadCopies:
         """The copies whose time to live is not over; gives up the others."""
@@ -449,7 +449,7 @@ class Dispatcher(Leases[Receiver]):
     def _share(self, found: ReadCopies, claim: Claim, until_ms: int) -> None:
         """Give each waiting receiver its part, in order; the one that waited longest comes first."""
         given = GivenCopies(found, claim.tokens, claim.attempts, until_ms)
-        row, count = 0, len(given)
+        row, count = 0, len(given.attempts)
         while row < count:
             waiting = [receiver for receiver in self.receivers if receiver.wanted > 0]
             share = -(-(count - row) // len(waiting))
@@ -465,7 +465,7 @@ class Dispatcher(Leases[Receiver]):
 
     def _give(self, receiver: Receiver, given: GivenCopies) -> None:
         """Assign claimed copies to a receiver, which gets them behind the commit."""
-        count = len(given)
+        count = len(given.attempts)
         if receiver.settles_first:
             assert given.tokens is not None
             self.counters.completed += count
@@ -475,7 +475,7 @@ class Dispatcher(Leases[Receiver]):
         self._lease(receiver, given)
 
     def _hand_over(self, receiver: Receiver, given: GivenCopies) -> None:
-        if len(given) and not receiver.is_closed:
+        if len(given.attempts) and not receiver.is_closed:
             receiver.given(given, self._count_delivered(given))
 
     def deliver(self, *, check: bool) -> None:

@@ -28,27 +28,26 @@ class ExpirySweep:
         self._dispatchers = dispatchers
         self._touch = touch
         self._looked_ms = -SWEEP_MS
-        self._is_asked_for = False
+        self.is_asked_for = False
+        """Whether copies may have expired."""
         self._trouble = RepeatedFailure()
 
     def tick(self, now_ms: int) -> None:
         """Once a second, ask for a turn if copies may have expired."""
         if is_over(self._looked_ms, SWEEP_MS, now_ms):
             self._looked_ms = now_ms
-            self._is_asked_for = any(map(_may_be_outlived, self._dispatchers()))
-            if self._is_asked_for:
+            self.is_asked_for = any(map(_may_be_outlived, self._dispatchers()))
+            if self.is_asked_for:
                 self._touch()
 
     def turn(self, now_ms: int) -> None:
         """Give up some expired copies; asks for another turn if there may be more."""
-        if not self._is_asked_for:
-            return
         try:
-            self._is_asked_for = self._run(now_ms)
+            self.is_asked_for = self._run(now_ms)
         except HeadgateError as error:
-            self._is_asked_for = False
+            self.is_asked_for = False
             self._trouble.note(f"topic {self._stream.name!r}: old copies stay", error, now_ms)
-        if self._is_asked_for:
+        if self.is_asked_for:
             self._touch()
 
     def _run(self, now_ms: int) -> bool:

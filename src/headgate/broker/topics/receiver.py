@@ -155,7 +155,7 @@ class Receiver(Settler):
 
     def given(self, deliveries: GivenCopies, size_bytes: int) -> None:
         """Deliver copies whose claims are on disk; their messages have `size_bytes` bytes."""
-        self.delivered_messages += len(deliveries)
+        self.delivered_messages += len(deliveries.attempts)
         self.delivered_bytes += size_bytes
         self._link.deliver(deliveries)
 

@@ -52,8 +52,7 @@ class Scheduler:
 
     def turn(self) -> None:
         """Store requested messages, publish due ones; before the turn of the topics, which decide these."""
-        if self.turns.asked:
-            self.turns.take(self._turn)
+        self.turns.take(self._turn)
 
     def _turn(self, stream: BrokerStream) -> None:
         waiting = self._waiting.get(stream)

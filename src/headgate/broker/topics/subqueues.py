@@ -37,7 +37,8 @@ class Subqueues:
         self._mover_of = mover_of
         self._queues: dict[tuple[TargetKind, int], Subqueue] = {}
         self._open: dict[Subqueue, None] = {}
-        self._touched: dict[Subqueue, None] = {}
+        self.touched: dict[Subqueue, None] = {}
+        """Those with work for the next turn."""
         self._uncounted: list[Subqueue] = []
 
     def find(self, subscription: BrokerSubscription) -> None:
@@ -77,7 +78,7 @@ class Subqueues:
         )
 
     def _was_touched(self, queue: Subqueue) -> None:
-        self._open[queue] = self._touched[queue] = None
+        self._open[queue] = self.touched[queue] = None
         self._environment.wake()
 
     def exists(self, kind: TargetKind, number: int) -> bool:
@@ -113,11 +114,11 @@ class Subqueues:
             if queue is not None:
                 queue.end(error)
                 self._open.pop(queue, None)
-                self._touched.pop(queue, None)
+                self.touched.pop(queue, None)
 
     def turn(self, now_ms: int) -> None:
         """Give a turn to each small stream with work."""
-        touched, self._touched = self._touched, {}
+        touched, self.touched = self.touched, {}
         for queue in touched:
             queue.turn(now_ms)
 

@@ -113,9 +113,10 @@ class SubscriptionSource:
             behind=known,
         )
         size_bytes = total(read.messages.lengths)
-        self._read_first = max(READ_FIRST, min(_KEPT_BYTES * len(read) // (size_bytes + 1), _MOST_READ_FIRST))
+        count = len(read.copies)
+        self._read_first = max(READ_FIRST, min(_KEPT_BYTES * count // (size_bytes + 1), _MOST_READ_FIRST))
         asked = int(read.copies.searchsorted(copies[-1], side="right"))
-        if asked == len(read):
+        if asked == count:
             self._forget_ahead()
             return read
         self._read_ahead, self._given_ahead = read, asked
@@ -127,7 +128,7 @@ class SubscriptionSource:
     def _known(self, copies: Int64Array, max_bytes: int) -> tuple[ReadCopies, Int64Array]:
         """The first of some copies that were read ahead, up to `max_bytes`, and the copies still to be read."""
         ahead, first = self._read_ahead, self._given_ahead
-        if first == len(ahead):
+        if first == len(ahead.copies):
             return NO_COPIES, copies
         if ahead.copies[first] != copies[0]:
             first = int(ahead.copies.searchsorted(copies[0]))

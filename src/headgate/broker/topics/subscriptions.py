@@ -51,15 +51,10 @@ class BrokerSubscriptions:
         self._topic_decider = decider
         self._subqueues = subqueues
         self._now_ms = environment.now_ms
-        self._history: RuleHistory | None = None
+        self.history = decider.decider.postings.history
+        """The rules as now followed."""
         self._by_number: dict[int, BrokerSubscription] = {}
         self._by_name: dict[str, BrokerSubscription] = {}
-
-    @property
-    def history(self) -> RuleHistory:
-        """The rules as now followed."""
-        assert self._history is not None
-        return self._history
 
     # which there are
 
@@ -100,12 +95,9 @@ class BrokerSubscriptions:
 
     # following
 
-    def follow(self) -> bool:
-        """Open the views of new subscriptions, end the views of removed ones; whether the rules have changed."""
-        history = self._topic_decider.decider.postings.history
-        if history is self._history:
-            return False
-        self._history = history
+    def follow(self, history: RuleHistory) -> None:
+        """Open the views of new subscriptions, end the views of removed ones."""
+        self.history = history
         versions = {version.number: version for version in history.subscriptions()}
         created = history.created()
         for number in self._by_number.keys() - versions.keys():
@@ -125,7 +117,6 @@ class BrokerSubscriptions:
                 self._by_number[number].dispatcher.end(self._by_number[number].refusal())
         self._by_name = {folded(each.version.name): each for each in self._by_number.values()}
         self.forwarding = [each for each in self._by_number.values() if self._forwards_now(each)]
-        return True
 
     def _disabled(self, found: BrokerSubscription) -> HeadgateError | None:
         """The error for receivers of a subscription, or of its dead letters; None where they are accepted."""

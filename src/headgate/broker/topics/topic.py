@@ -134,7 +134,7 @@ class BrokerTopic:
         self._auto_delete = AutoDelete(
             self._idle_subscriptions, lambda name, then: change(stream.name, [RemoveSubscription(name)], then)
         )
-        self._follow_rules()
+        self._follow_rules(decider.postings.history)
         self._subscriptions.sweep_removed()
         self._sweep_failures()
 
@@ -568,10 +568,10 @@ class BrokerTopic:
         change = RuleChange(self.stream, self._editor, changes, finished, now_ms=self._now_ms())
         return change
 
-    def _follow_rules(self) -> None:
-        if self._subscriptions.follow():
-            restrict_publishers(self.stream, self.history.settings)
-            self._pin.look_soon()
+    def _follow_rules(self, history: RuleHistory) -> None:
+        self._subscriptions.follow(history)
+        restrict_publishers(self.stream, history.settings)
+        self._pin.look_soon()
 
     # the turn
 
@@ -591,7 +591,8 @@ class BrokerTopic:
             if self.consumption.takes_more:
                 if self._subscriptions.forwarding:
                     self._forward_available(now_ms)
-                self._sweep.turn(now_ms)
+                if self._sweep.is_asked_for:
+                    self._sweep.turn(now_ms)
             self.consumption.dispatch(now_ms)
         self.consumption.commit(now_ms)
         self.stream.stopped_by = self._damage
@@ -599,7 +600,8 @@ class BrokerTopic:
             self.consumption.move(now_ms)
         if self._asked_deferred:
             self._give_deferred(now_ms)
-        self._subqueues.turn(now_ms)
+        if self._subqueues.touched:
+            self._subqueues.turn(now_ms)
 
     def _decide(self, now_ms: int) -> None:
         self._topic_decider.decide(now_ms, has_new_rules=bool(self._changed))
@@ -653,7 +655,9 @@ class BrokerTopic:
     def _follow_decider(self) -> None:
         """Note in the ledger what follows from rules and messages; while it takes nothing, later."""
         if self.consumption.trouble is None:
-            self._follow_rules()
+            history = self._topic_decider.decider.postings.history
+            if history is not self._subscriptions.history:
+                self._follow_rules(history)
             while self._failing:
                 self._move_failures(*self._failing.popitem())
 

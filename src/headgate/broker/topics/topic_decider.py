@@ -106,10 +106,10 @@ class TopicDecider:
 
     def decide(self, now_ms: int, *, has_new_rules: bool) -> None:
         """Run a step, here or in a worker, if there are messages to decide or new rules."""
-        if self.is_busy or self._trouble.rests(now_ms):
-            return
         left = self._stream.next_offset - self.decided_until
-        if not left and not has_new_rules and not self.decider.postings.has_unverified:
+        if self.is_busy or not (left or has_new_rules or self.decider.postings.has_unverified):
+            return
+        if self._trouble.rests(now_ms):
             return
         # The cost of new rules is unknown, so a worker pays it, not the loop.
         if self._run_in_worker is None or (left <= DECIDED_HERE and not has_new_rules):

@@ -38,7 +38,7 @@ class ReceiverLink(ServedLink, ABC):
 
     def _room(self) -> int:
         link = self._link
-        takes_more = link.is_attached and self._handler.is_writable and link.session.may_send
+        takes_more = link.credit and link.is_attached and self._handler.is_writable and link.session.may_send
         return link.credit if takes_more else 0
 
     @property
@@ -47,11 +47,11 @@ class ReceiverLink(ServedLink, ABC):
         return self._link.attach.max_message_size
 
     def _deliver(self, given: GivenCopies) -> None:
-        link = self._link
+        link, count = self._link, len(given)
         # The peer may have withdrawn credit while claims were being written.
-        sent = min(len(given), link.credit)
+        sent = min(count, link.credit)
         if sent:
-            taken = given[:sent]
+            taken = given if sent == count else given[:sent]
             messages = self._encoded(taken)
             limit = self._most_bytes
             if limit and largest(messages.lengths) > limit:
@@ -61,7 +61,7 @@ class ReceiverLink(ServedLink, ABC):
                 self._refuse_large(given[sent:])
                 return
             self._send(taken, messages)
-        if sent < len(given):
+        if sent < count:
             self._give_back(given[sent:])
         if link.drain and not link.credit:
             link.use_up_credit()

@@ -23,12 +23,11 @@ from headgate.ledger import Expired, Ledger, LedgerWrite, View
 logger = logging.getLogger("headgate.broker")
 
 Settled = Callable[[list[bool] | HeadgateError], None]
-"""Called once, in the broker's thread: for each token whether its claim still stood, or the error if none was settled.
-"""
+"""Takes the answer to a settlement: for each token whether its claim still stood, or the error; called once."""
 
 
 def nobody_asks(_result: list[bool] | HeadgateError) -> None:
-    """For callers that do not wait for the answer."""
+    """A `Settled` that does nothing."""
 
 
 class ViewDispatcher(Protocol):
@@ -72,14 +71,15 @@ class Consumption:
         guarded: Callable[[], AbstractContextManager[None]],
         worker: RunInWorker | None,
     ) -> None:
-        """`guarded` is the context for reading the files of messages; see `BrokerStream.guarded`. A `worker` makes the
-        commits, if there is one.
+        """`guarded` is the context for reading files of messages; see `BrokerStream.guarded`.
+
+        A `worker` makes the commits, if there is one.
         """
         self.ledger = ledger
         self.touch = touch
         self.guarded = guarded
         self.trouble: LogError | None = None
-        """Why the last commit failed; None if it did not."""
+        """The error of the last commit; None if it succeeded."""
         self._stuck: dict[ViewDispatcher, LogError] = {}
         """Dispatchers whose next copy cannot be read."""
         self.receiving: dict[ViewDispatcher, None] = {}

@@ -1,8 +1,8 @@
-"""Carrying out the moves of a ledger, target by target; a failed move holds back later ones to its target.
+"""The mover of a topic: it appends moved copies to their targets.
 
-small stream of a subscription   dead letters, deferred copies: with where they come from
-stream of the root               as one of its publishers would; what it does not take become dead letters
-messages of a stream for later   what is forwarded, and says a time to come
+small stream of a subscription   dead letters, deferred copies, each with its origin
+stream of the root               as one of its publishers would; refused copies become dead letters
+messages of a stream for later   forwarded copies with a time to come
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def nobody_waits() -> None:
-    """For callers that need not know when copies run out."""
+    """A `ran_out` that does nothing."""
 
 
 @dataclass(frozen=True, slots=True)

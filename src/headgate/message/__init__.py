@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         read_unsigned,
         section_spans,
         skip_value,
+        value_bounds,
     )
     from headgate.message.message import EMPTY_BODY, NO_BODY, Message
     from headgate.message.rocketmq import SYSTEM_PROPERTIES, TAG, stored_message

@@ -6,13 +6,14 @@ put together again around them; the other sections, the body and the footer are 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from headgate.errors import MessageError
 from headgate.message.codec import encode_compound, encode_value
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, CONSTRUCTORS, WIDTH_SIZE8, AmqpType
 from headgate.message.fields import FieldReference, Section, without_case
-from headgate.message.framing import LIST_SECTIONS, SectionSpan, skip_value
+from headgate.message.framing import LIST_SECTIONS, SectionSpan, value_bounds
 from headgate.message.types import NULL, AmqpValue
 
 _NULL = encode_value(NULL)
@@ -55,17 +56,12 @@ def changed_bytes(
 
 def _elements(data: bytes, span: SectionSpan) -> list[bytes]:
     """The encoded elements of a section: fields of a list; keys and values of a map, in turn."""
-    elements = []
-    position = span.elements
-    for _ in range(span.count):
-        stop = skip_value(data, position, span.stop)
-        elements.append(data[position:stop])
-        position = stop
+    bounds = value_bounds(data, span.elements, span.stop, span.count)
     is_map = span.section not in LIST_SECTIONS
-    if position != span.stop or (is_map and span.count % 2):
+    if bounds[-1] != span.stop or (is_map and span.count % 2):
         reason = f"section {span.section:#x} announces {span.count} elements and holds others"
         raise MessageError(reason, position=span.position)
-    return elements
+    return [data[begin:end] for begin, end in itertools.pairwise(bounds)]
 
 
 def _changed_list(fields: list[bytes], changes: Sequence[Change]) -> list[bytes]:

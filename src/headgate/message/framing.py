@@ -178,6 +178,15 @@ def skip_value(data: bytes | memoryview, position: int, stop: int) -> int:
     return position
 
 
+def value_bounds(data: bytes | memoryview, position: int, stop: int, count: int) -> list[int]:
+    """Where each of the `count` values from `position` on begins, and where the last ends; as `skip_value`."""
+    bounds = [position]
+    for _ in range(count):
+        position = skip_value(data, position, stop)
+        bounds.append(position)
+    return bounds
+
+
 def read_unsigned(data: bytes | memoryview, position: int, width: int, stop: int) -> int:
     """A big-endian unsigned integer of `width` bytes that must lie before `stop`."""
     if width > stop - position:

@@ -92,8 +92,8 @@ def _decode_symbols(octets: bytes) -> tuple[str, ...]:
 def _encode_symbols(symbols: Sequence[str]) -> bytes:
     """Symbols, always as an array: clients expect one, even for a single symbol."""
     contents = [symbol.encode("utf-8", "surrogateescape") for symbol in symbols]
-    width = 4 if any(len(content) > 0xFF for content in contents) else 1
-    elements = b"".join(len(content).to_bytes(width, "big") + content for content in contents)
+    width = 4 if max(map(len, contents), default=0) > 0xFF else 1
+    elements = b"".join([len(content).to_bytes(width, "big") + content for content in contents])
     body = bytes([0xB3 if width == 4 else 0xA3]) + elements
     if max(len(body) + 1, len(contents)) > 0xFF:
         return b"\xf0" + (len(body) + 4).to_bytes(4, "big") + len(contents).to_bytes(4, "big") + body

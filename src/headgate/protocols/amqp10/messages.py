@@ -10,6 +10,7 @@ Source: amqp10_rabbit, sections 4 and 5; OASIS AMQP 1.0 part 3 (messaging), sect
 from __future__ import annotations
 
 import functools
+import itertools
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from headgate.message import (
     read_descriptor,
     section_spans,
     skip_value,
+    value_bounds,
 )
 from headgate.protocols.amqp10.layout import SCRATCH_WORDS, StoreBlock
 
@@ -261,15 +263,11 @@ def _bare_position(spans: Mapping[Section, SectionSpan]) -> int:
 
 
 def _elements(data: bytes, span: SectionSpan) -> list[bytes]:
-    elements = []
-    position = span.elements
-    for _ in range(span.count):
-        behind = skip_value(data, position, span.stop)
-        elements.append(data[position:behind])
-        position = behind
-    if position != span.stop:
-        raise MessageError(f"{span.stop - position} bytes behind the elements of a section", position=position)
-    return elements
+    bounds = value_bounds(data, span.elements, span.stop, span.count)
+    if bounds[-1] != span.stop:
+        reason = f"{span.stop - bounds[-1]} bytes behind the elements of a section"
+        raise MessageError(reason, position=bounds[-1])
+    return [data[begin:end] for begin, end in itertools.pairwise(bounds)]
 
 
 def _pairs(data: bytes, span: SectionSpan | None) -> list[tuple[bytes, bytes]]:

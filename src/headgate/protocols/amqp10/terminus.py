@@ -5,13 +5,14 @@ Source: OASIS AMQP 1.0 part 3 (messaging), sections 3.4 and 3.5; part 4 (transac
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from headgate.errors import ConfigError
 from headgate.language.amqp import FilterEntry
-from headgate.message import AmqpType, AmqpValue, Described, decode_value, encode_value, read_unsigned, skip_value
+from headgate.message import AmqpType, AmqpValue, Described, decode_value, encode_value, read_unsigned, value_bounds
 from headgate.protocols.amqp10.composites import (
     Any_,
     Binary,
@@ -57,18 +58,13 @@ def _decode_filter(octets: bytes) -> tuple[RawEntry, ...]:
         raise ConfigError("no map")
     width = 1 if octets[0] == 0xC1 else 4
     count = read_unsigned(octets, 1 + width, width, len(octets))
-    position = 1 + 2 * width
     if count % 2:
         raise ConfigError("a map of an odd number of keys and values")
-    entries = []
-    for _ in range(count // 2):
-        middle = skip_value(octets, position, len(octets))
-        behind = skip_value(octets, middle, len(octets))
-        entries.append(RawEntry(octets[position:middle], octets[middle:behind]))
-        position = behind
-    if position != len(octets):
+    bounds = value_bounds(octets, 1 + 2 * width, len(octets), count)
+    if bounds[-1] != len(octets):
         raise ConfigError("bytes behind the entries")
-    return tuple(entries)
+    parts = [octets[begin:end] for begin, end in itertools.pairwise(bounds)]
+    return tuple(map(RawEntry, parts[::2], parts[1::2]))
 
 
 def _encode_filter(entries: Sequence[RawEntry]) -> bytes:

@@ -15,4 +15,4 @@ def sources_of(*, match_index: bool = True, lookup: bool = True, columns: bool =
         (LOOKUP_FILES, lookup),
         (COLUMN_FILES, columns),
     )
-    return tuple(kind for kind, is_on in switches if is_on)
+    return tuple([kind for kind, is_on in switches if is_on])

@@ -331,7 +331,7 @@ def _places_read(statement: v.Statement) -> frozenset[FieldKey] | None:
     """The fields that a statement reads, the value that it replaces included; None if it may read any field."""
     if isinstance(statement, v.RemoveProperty):
         return frozenset()
-    nodes = list(t.walk(statement.value))
+    nodes = t.walk(statement.value)
     if any(isinstance(node, t.PropertyOf | t.MessageSize) for node in nodes):
         return None
     references = [node.reference for node in nodes if isinstance(node, t.Field)]

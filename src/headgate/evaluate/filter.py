@@ -69,15 +69,16 @@ class Filter:
         self.tree = tree
         self.text = text
         self.dialect = dialect
-        nodes = list(t.walk(tree))
-        self.fields = frozenset(node.reference for node in nodes if isinstance(node, t.Field))
+        nodes = t.walk(tree)
+        kinds = {type(node) for node in nodes}
+        self.fields = frozenset([node.reference for node in nodes if isinstance(node, t.Field)])
         own = t.own_rules(tree)
         self.has_own_rules = own is not None
         if own is not None:
             # Evaluating never raises, so errors in the operators are raised now.
             semantics_of(own)
-        self.uses_time = any(isinstance(node, t.Now) for node in nodes)
-        self.uses_chance = any(isinstance(node, t.NewId) for node in nodes)
+        self.uses_time = t.Now in kinds
+        self.uses_chance = t.NewId in kinds
         self._program: Program | None = None
         self._compiled = False
 

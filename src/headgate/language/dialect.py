@@ -167,3 +167,8 @@ class Dialect:
     """Tree → text, or `Unspellable`; None where `headgate.language.printer` prints the language."""
     takes_parameters: bool = False
     """Whether values may be given beside the text."""
+    tightest_infix: Level = field(init=False)
+    """The tightest level of `infix`: what has to be tighter has no operator behind it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tightest_infix", max(infix.level for infix in self.infix.values()))

@@ -82,8 +82,9 @@ class Lexer:
         return Token(rule.kind, text, text if rule.kind is TokenKind.OPERATOR else "", value, span)
 
     def _longest_match(self) -> tuple[TokenRule, int]:
-        behind_name = self._position == self._name_stop
-        best, best_stop = self._longest_of(self.dialect.references if behind_name else ())
+        best, best_stop = None, self._position
+        if self._position == self._name_stop:
+            best, best_stop = self._longest_of(self.dialect.references)
         if best is None:
             best, best_stop = self._longest_of(self.dialect.tokens)
         if best is None:

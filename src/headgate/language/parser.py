@@ -34,7 +34,6 @@ class Parser:
         self.dialect = dialect
         self._lexer = Lexer(text, dialect)
         self._depth = 0
-        self._tightest_infix = max(infix.level for infix in dialect.infix.values())
         self.level = Level.PRIMARY
         self.position = 0
         self._next: Token | None = None
@@ -97,7 +96,7 @@ class Parser:
 
     def continued(self, left: t.Node, minimum: Level) -> t.Node:
         """The expression of at least level `minimum` that begins with `left`, parsed already, as far as it reaches."""
-        if minimum > self._tightest_infix:
+        if minimum > self.dialect.tightest_infix:
             return left
         while (found := self._operator(minimum)) is not None:
             infix, token, negated = found

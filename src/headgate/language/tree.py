@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias, get_args
 
@@ -502,12 +502,12 @@ def children(node: Node) -> tuple[Node, ...]:
 
 # By kind in a table: trees are walked often, and most nodes are leaves.
 _OPERANDS: dict[type, Callable[[Any], tuple[Node, ...]]] = {
-    And: lambda node: node.operands,
-    Or: lambda node: node.operands,
-    Compare: lambda node: (node.left, node.right),
-    Arithmetic: lambda node: (node.left, node.right),
-    Concatenate: lambda node: (node.left, node.right),
-    Call: lambda node: node.arguments,
+    And: operator.attrgetter("operands"),
+    Or: operator.attrgetter("operands"),
+    Compare: operator.attrgetter("left", "right"),
+    Arithmetic: operator.attrgetter("left", "right"),
+    Concatenate: operator.attrgetter("left", "right"),
+    Call: operator.attrgetter("arguments"),
     In: lambda node: (node.subject, *node.members),
     Like: lambda node: (node.subject,),
     LikeText: lambda node: (node.subject,),
@@ -524,15 +524,17 @@ _OPERANDS: dict[type, Callable[[Any], tuple[Node, ...]]] = {
 }
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk(node: Node) -> list[Node]:
     """The node and everything below it, each before its operands."""
+    found: list[Node] = []
     stack = [node]
     while stack:
         current = stack.pop()
-        yield current
-        below = children(current)
-        if below:
-            stack.extend(below[::-1])
+        found.append(current)
+        operands = _OPERANDS.get(type(current))
+        if operands is not None:
+            stack.extend(reversed(operands(current)))
+    return found
 
 
 def own_rules(node: Node) -> OwnRules | None:
@@ -546,23 +548,24 @@ def own_rules(node: Node) -> OwnRules | None:
 
 def height(node: Node) -> int:
     """How many nodes lie on the longest way down, the node included. Cost: one walk, without recursion."""
-    deepest, stack = 0, [(node, 1)]
-    while stack:
-        current, depth = stack.pop()
-        deepest = max(deepest, depth)
-        stack.extend((child, depth + 1) for child in children(current))
-    return deepest
+    levels, level = 0, [node]
+    while level:
+        levels += 1
+        level = [child for parent in level for child in children(parent)]
+    return levels
 
 
-def conjuncts(node: Node) -> Iterator[Node]:
+def conjuncts(node: Node) -> list[Node]:
     """The conditions that must all be true for a tree to be true, left to right: operands of its ANDs, or the tree."""
+    found: list[Node] = []
     stack = [node]
     while stack:
         current = stack.pop()
         if isinstance(current, And):
             stack.extend(reversed(current.operands))
         else:
-            yield current
+            found.append(current)
+    return found
 
 
 def identity(tree: Node) -> Hashable:

@@ -234,7 +234,8 @@ def encode_compound(kind: AmqpType, elements: Sequence[bytes]) -> bytes:
 def _with_head(kind: AmqpType, sized: _Sized) -> bytes:
     if sized.count == 0 and kind is AmqpType.LIST:
         return b"\x45"
-    return bytes([_SIZED[kind] + (_WIDE if sized.is_wide else 0)]) + sized.encoded(wide=sized.is_wide)
+    wide = sized.is_wide
+    return bytes([_SIZED[kind] + (_WIDE if wide else 0)]) + sized.encoded(wide=wide)
 
 
 def _alike(values: Sequence[AmqpValue]) -> tuple[int, bytes]:

@@ -80,7 +80,7 @@ class Catalogue:
         """
         opened = self._opened.get(name)
         if opened is not None:
-            if opened.writer is not None or opened.look():
+            if opened.look():
                 return opened
             # Its users are told at the next tick.
             del self._opened[name]

@@ -246,8 +246,6 @@ class Consumer:
 
     def _begin(self, start: OffsetSpecification) -> None:
         """Read on from another place. Raises LogError."""
-        if self._stream.writer is None:
-            self._stream.look()
         engine = self._engine
         with self._stream.guarded():
             offset = engine.log.attach(start, end=engine.end, now_ms=self._consumers.now_ms())
@@ -303,6 +301,7 @@ class Consumer:
         """The answer to the question to begin: from `start`, or from the start in its options. Raises LogError."""
         if self.is_closed:
             return
+        self._stream.look()
         self._begin(self.options.start if start is None else start)
         self._answer()
         self._reader.wake()

@@ -157,8 +157,7 @@ class GroupViews:
     def _start(self, stream: BrokerStream, group: str) -> int:
         """The offset at which a new group begins."""
         start = self._start_of(group)
-        if stream.writer is None:
-            stream.look()
+        stream.look()
         is_young = stream.first_offset == 0 and stream.size_bytes() <= YOUNG_BYTES
         if start is GroupStart.FIRST or (start is GroupStart.FIRST_WHILE_YOUNG and is_young):
             return 0
@@ -205,7 +204,8 @@ class GroupViews:
         )
 
     def _open_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> MessageConsumer:
-        """A consumer that reads a stream for a view. Raises LogError."""
+        """A consumer that reads a stream for a view, as the stream is now. Raises LogError."""
+        stream.look()
         consumer = self._consumers.message_consumer(stream, options)
         self._environment.watch(stream)
         return consumer

@@ -481,11 +481,10 @@ class SegmentReader:
         """A table, and for each row the byte and the offset after its chunk; kept, because it is used often."""
         known = self._behind
         if known is None or known[0] is not table:
-            last = self.extent(table)[1:] if len(table) else ()
-            stops, next_ids = (
-                np.append(column[1:], np.array(last[number : number + 1], dtype=np.int64))
-                for number, column in enumerate((table.position, table.chunk_id))
-            )
+            stops, next_ids = table.position[1:], table.chunk_id[1:]
+            if len(table):
+                _, stop, next_id = self.extent(table)
+                stops, next_ids = np.append(stops, np.int64(stop)), np.append(next_ids, np.int64(next_id))
             known = self._behind = table, stops, next_ids
         return known
 

@@ -34,7 +34,7 @@ class ChunkTable:
     def of(records: NDArray[np.void]) -> ChunkTable:
         """The table of index records (INDEX_DTYPE)."""
         names = ("chunk_id", "timestamp_ms", "epoch", "position")
-        chunk_id, timestamp_ms, epoch, position = (records[name].astype(np.int64) for name in names)
+        chunk_id, timestamp_ms, epoch, position = [records[name].astype(np.int64) for name in names]
         return ChunkTable(chunk_id, timestamp_ms, epoch, position, records["type"].copy())
 
     def record(self, row: int) -> IndexRecord:

@@ -90,7 +90,7 @@ def read_rows(
 
 def _map(reader: SegmentReader, rows: Int64Array) -> None:
     """Map the segment where much is to be read: views of the file are cheaper than copies."""
-    stop = int(reader.stop_positions(int(rows[-1]), int(rows[-1]) + 1)[0])
+    stop = int(reader.stops_of(rows[-1:])[0])
     if stop - int(reader.chunks().position[rows[0]]) >= _MAPPED_FROM_BYTES:
         reader.map_to(stop)
 

@@ -112,7 +112,7 @@ class Decided:
 
 
 class DecideBuffers:
-    """Buffers for the results of the kernel, kept from call to call: for one thread at a time.
+    """Buffers for the results of the kernel, kept from call to call; `reserve` first. For one thread at a time.
 
     `columns` `(4, capacity)` and `verdicts` `(capacity,)` describe the kept messages; `counts` `(7,)` is the tally
     by verdict, the reason for the end, and the chunk. `addresses` are those of the columns, the verdicts, tally and
@@ -121,10 +121,13 @@ class DecideBuffers:
 
     __slots__ = ("addresses", "capacity", "columns", "counts", "verdicts")
 
+    columns: Int64Array
+    verdicts: NDArray[np.uint8]
+    addresses: tuple[int, ...]
+
     def __init__(self) -> None:
         self.counts = np.zeros(7, dtype=np.int64)
         self.capacity = -1
-        self.reserve(0)
 
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` messages."""

@@ -111,8 +111,9 @@ class Answers:
         if not len(rows):
             return []
         first, last = int(rows[0]), int(rows[-1])
-        others = (source for source in self._sources if source not in but)
-        return [source for source in others if _says_something(source, reader, first, last)]
+        return [
+            source for source in self._sources if source not in but and _says_something(source, reader, first, last)
+        ]
 
     def _answers(
         self, sources: Sequence[AnswerSource], reader: SegmentReader, rows: Int64Array, within: OffsetRange

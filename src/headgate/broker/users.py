@@ -92,10 +92,10 @@ class Users:
     """The users of one file. `authenticate` may be called from any thread, the rest belongs to the broker's."""
 
     def __init__(self, path: Path | None, *, default_user: str, default_has_password: bool = True) -> None:
-        """Read the file; without one, make it with the default user, who may do all and whose password, if any, is the
-        user's name. Without a path users are kept in memory only.
+        """Read the file, or make one with the default user; without a path users are kept in memory only.
 
-        Raises ConfigError for a wrong file, LogError if it cannot be written.
+        The default user may do all; the user's password, if any, is the user's name. Raises ConfigError for a wrong
+        file, LogError if it cannot be written.
         """
         self._file: PrivateFile[_File] | None = None
         if path is not None:

@@ -208,8 +208,7 @@ class SubscriptionReceiver:
         return self.settle("complete", copies)
 
     def abandon(self, copies: Iterable[ReceivedCopy | str], *, delay_ms: int | None = None) -> list[bool]:
-        """Give them back: after `delay_ms`, or the backoff of the subscription. After too many attempts a copy becomes
-        a dead letter."""
+        """Give copies back, after `delay_ms` or the backoff; after too many attempts they become dead letters."""
         return self.settle("abandon", copies, delay_ms=delay_ms)
 
     def dead_letter(

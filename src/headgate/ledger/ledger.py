@@ -37,8 +37,11 @@ So tokens fit neither the ledger of a stream that was deleted and made again nor
 
 @dataclass(slots=True)
 class _Cutting:
-    """A snapshot that is being cut: `begun_at` is the ledger offset of its beginning, `bytes_before` were written
-    between the last snapshot and this one."""
+    """A snapshot that is being cut.
+
+    `begun_at` is the ledger offset of its beginning, `bytes_before` were written between the last snapshot and this
+    one.
+    """
 
     records: Iterator[r.Record]
     bytes_before: int

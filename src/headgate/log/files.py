@@ -137,10 +137,10 @@ def sync_file(path: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes, *, flushed: bool = True, mode: int = _FOR_ALL) -> None:
-    """Replace the content of `path` by rename: readers see the old or the new file, if `flushed` also after a power
-    loss. `mode` are the permissions before the process's umask.
+    """Replace the content of `path` by rename: readers see the old or the new file.
 
-    Raises StorageFullError, StreamReadOnlyError or LogError; then the old content stays.
+    If `flushed`, that holds after a power loss, too. `mode` are the permissions before the process's umask. Raises
+    StorageFullError, StreamReadOnlyError or LogError; then the old content stays.
     """
 
     def write(descriptor: int) -> None:

@@ -386,9 +386,7 @@ def _fill_run(
 
 
 def _value_columns(run: Run) -> tuple[Int64Array | None, Int64Array]:
-    """Addresses and lengths of the filter values of a run, `value_counts` of them for each entry; None if there are
-    none.
-    """
+    """Addresses and lengths of a run's filter values, `value_counts` of them for each entry; None without any."""
     if all(part.filter_values is None and part.member_values is None for part in run.parts):
         return None, np.empty(0, np.int64)
     columns = [_values_of_messages(part) if part.records is None else _values_of_all(part) for part in run.parts]

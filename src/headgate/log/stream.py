@@ -360,10 +360,9 @@ def _remove_unfinished(folder: Path, first_chunk_id: int) -> None:
 
 
 def _is_unfinished(folder: Path) -> bool:
-    """Whether a folder without `stream.json` is a creation that was killed: it has a lock or an empty pair, and no
-    more.
+    """Whether a folder without `stream.json` is a creation that was killed.
 
-    RabbitMQ's folders have no lock of ours.
+    It has a lock or an empty pair, and no more; RabbitMQ's folders have no lock of ours.
     """
     names = {name for name in os.listdir(folder) if not name.startswith(".")}
     indexes, segments = ids_among(names)

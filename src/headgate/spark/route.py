@@ -113,8 +113,7 @@ def stream_exists(root: str | Path, name: str) -> bool:
 def declare_topic(
     root: str | Path, topic: Topic, *, start: str = "first", planned: Mapping[str, Topic] | None = None
 ) -> None:
-    """Put the subscriptions and rules of a topic in force from the next message on; creates the stream if it is
-    missing.
+    """Put the subscriptions and rules of a topic in force from the next message on; a missing stream is created.
 
     The first rules of a topic are in force from its first message on, unless `start` is `next`. `planned` are topics
     that are declared as well, for forwarding. Raises RuleError and its kinds, StreamLockedError.

@@ -87,8 +87,7 @@ class ConsumerGroups:
         self._declarations.remove(name)
 
     def reset(self, stream: str, group: str, offset: int, then: Settled) -> None:
-        """Set the offset at which a group goes on in a queue, and forget its settlements there; `then` follows the
-        commit.
+        """Set the offset at which a group goes on in a queue, and forget its settlements; `then` follows the commit.
 
         Raises PreconditionFailedError while a member reads the queue for itself, as it would go on from its own place;
         ResourceNotFoundError, StreamLockedError, LogError.

@@ -136,8 +136,7 @@ class GroupViews:
                 view.end(EntityDisabledError("the consumer group is disabled", subject=group))
 
     def reset(self, stream: str, group: str, offset: int, then: Settled) -> None:
-        """Set the offset at which a group goes on in a queue, and forget its settlements there; `then` follows the
-        commit.
+        """Set the offset at which a group goes on in a queue, and forget its settlements; `then` follows the commit.
 
         Errors as `receive`.
         """

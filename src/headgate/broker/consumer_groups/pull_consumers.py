@@ -270,12 +270,13 @@ class PullConsumers:
         if then is None:
             self._done[key] = max(offset, self._done.get(key, 0))
             return
-        offset = max(offset, self._done.pop(key, 0))
         try:
-            view = self._views.view_from(stream, group, min(offset, self._views.next_offset(stream)))
+            self._complete(stream, group, max(offset, self._done.pop(key, 0)), then)
         except (BrokerError, LogError) as error:
             then(error)
-            return
+
+    def _complete(self, stream: str, group: str, offset: int, then: Settled = nobody_asks) -> None:
+        view = self._views.view_from(stream, group, min(offset, self._views.next_offset(stream)))
         PulledQueue(view).complete_below(offset, then)
 
     def retries(self, group: str) -> RetryQueue:
@@ -330,8 +331,6 @@ class PullConsumers:
         done, self._done = self._done, {}
         for (stream, group), offset in done.items():
             try:
-                view = self._views.view_from(stream, group, min(offset, self._views.next_offset(stream)))
+                self._complete(stream, group, offset)
             except (BrokerError, LogError) as error:
                 logger.info("it is not written down where group %r is in %r: %s", group, stream, error)
-            else:
-                PulledQueue(view).complete_below(offset)

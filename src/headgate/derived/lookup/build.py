@@ -27,8 +27,9 @@ _MOST_OFFSET = 2**63 - 1
 
 
 def make_files(segment: Segment, fields: Sequence[str], folder: Path, *, distrust: bool) -> BuildReport:
-    """Make the files that a sealed segment lacks, in one pass over its messages; with `distrust` existing ones are read
-    in full. Errors: those of `SealedKind.make`.
+    """Make the missing files of a sealed segment, in one pass over its messages.
+
+    With `distrust` existing files are read in full. Errors: those of `SealedKind.make`.
     """
     missing = [field for field in fields if not _is_there(segment, field, check=distrust)]
     if not missing:

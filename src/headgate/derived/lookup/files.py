@@ -171,8 +171,9 @@ _opened: OpenedFiles[LookupFile] = OpenedFiles()
 
 
 def open_lookup_file(path: Path) -> LookupFile:
-    """Open a file and check its directory; gives the same object while the file is the same. The caller checks whether
-    it belongs to the segment. Raises FileNotFoundError, CorruptSidecarError.
+    """Open a file and check its directory; gives the same object while the file is the same.
+
+    The caller checks whether it belongs to the segment. Raises FileNotFoundError, CorruptSidecarError.
     """
     try:
         return _opened.get(path, _open)

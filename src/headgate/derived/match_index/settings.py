@@ -35,8 +35,10 @@ class Layout(enum.Enum):
 
 
 class IndexSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The settings of one stream. `calculate_filter_bitmap`: a broker that writes the stream keeps the index up to date
-    itself; without it only `headgate index build` does. The two sizes are for the layout `bloom`.
+    """The settings of one stream.
+
+    With `calculate_filter_bitmap` a broker that writes the stream keeps the index up to date; without it only
+    `headgate index build` does. The two sizes are for the layout `bloom`.
     """
 
     layout: Layout = Layout.EXACT

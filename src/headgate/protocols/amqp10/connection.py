@@ -71,8 +71,9 @@ _NOTHING: tuple[Event, ...] = ()
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """The limits of one side. `max_links`, and `max_partial_bytes` of messages that have arrived in part, count over
-    all sessions of a connection.
+    """The limits of one side.
+
+    `max_links`, and `max_partial_bytes` of messages that have arrived in part, count over all sessions of a connection.
     """
 
     max_frame_size: int = 262_144

@@ -1,5 +1,4 @@
-"""Compiled reading of many stored messages as RocketMQ's clients see them, writing of them as answers to pulls, and
-what precedes the body of a message that is stored as a classic client sent it.
+"""Compiled conversion of stored messages: to messages of RocketMQ's clients, to answers to pulls, and from sends.
 
 What the kernel is not sure of it leaves open, and Python looks at that alone (`messages.py`, `stored_messages.py`):
 values of types that are written with more than digits, keys that come twice, texts with control characters or bytes

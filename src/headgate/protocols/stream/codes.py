@@ -1,6 +1,4 @@
-"""Numbers of the stream protocol: commands (stream_protocol.md section 2), response codes (section 7), and which
-error of Headgate has which code.
-"""
+"""Numbers of the stream protocol: commands (stream_protocol.md section 2), response and error codes (section 7)."""
 
 from __future__ import annotations
 

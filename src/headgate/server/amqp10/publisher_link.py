@@ -62,8 +62,9 @@ Int64Array = NDArray[np.int64]
 
 
 class _Unanswered(msgspec.Struct):
-    """A batch on its way to some streams: `count` deliveries, the ranges of the ids that wait for an outcome, and how
-    many streams have not answered.
+    """A batch on its way to some streams.
+
+    It has `count` deliveries, the ranges of the ids that wait for an outcome, and the number of unanswered streams.
     """
 
     count: int

@@ -1,5 +1,4 @@
-"""Which rows fit into a Delta table: types that Delta has, the columns of an existing table, and the table's
-requirements on writers.
+"""The schema of a Delta table: types of Delta, columns of an existing table, and its requirements on writers.
 
 A Delta table's schema is written in the JSON that Spark has for its own types (protocol, "Schema Serialization
 Format"), so most of it is comparing Spark's types.

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableListing:
-    """One table: the name and the identity of its stream, the offsets that it was given (`0-1000 2000-3000`), rows,
-    data files and their bytes in its current snapshot, how many snapshots there are, where it lies and its metadata."""
+    """One table, with the name and the identity of its stream.
+
+    `offsets` are the ones that it was given (`0-1000 2000-3000`); rows, data files and bytes are those of the current
+    snapshot.
+    """
 
     table: str
     stream: str

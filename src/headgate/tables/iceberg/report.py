@@ -11,8 +11,11 @@ Retain: TypeAlias = Literal["log", "forever"]
 
 @dataclass(slots=True)
 class PublishReport:
-    """Counts of one pass: segments and rows added, segments replaced by files of a newer declaration, data files that
-    left the table with their segments, expired snapshots, deleted files."""
+    """Counts of one pass.
+
+    They are: segments and rows added, segments replaced by files of a newer declaration, data files that left the table
+    with their segments, expired snapshots, deleted files.
+    """
 
     table: str
     location: str

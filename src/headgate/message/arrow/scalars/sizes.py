@@ -15,10 +15,10 @@ _LENGTH_FOLLOWS = 0xFF00
 
 @functools.cache
 def size_table() -> NDArray[np.int32]:
-    """For each constructor: bytes of the value in the lowest eight bits; the next eight say which bits of the byte that
-    follows the constructor are added. 0 for a constructor that is not a scalar in a common encoding.
+    """The sizes of values by constructor; 0 for a constructor that is not a scalar in a common encoding.
 
-    It lives as long as the process.
+    The lowest eight bits are the bytes of the value; the next eight are a mask of the byte behind the constructor,
+    which is added. It lives as long as the process.
     """
     table = np.zeros(256, dtype=np.int32)
     for first, last in ((0x40, 0x44), (0x50, 0x56), (0x60, 0x61), (0x70, 0x73), (0x80, 0x83), (0x98, 0x98)):

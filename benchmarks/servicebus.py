@@ -117,7 +117,7 @@ class Client(Peer):
 
     def accept(self, first: int, last: int) -> None:
         """Ask to complete deliveries; the server answers when that is done."""
-        self.connection.write(
+        self.connection.output.append(
             SETTLE.pack(
                 b"\0\0\0\x1e", 0x0200, 0, b"\0\x53\x15\xc0\x11\5\x41\x70", first, 0x70, last, 0x42, b"\0\x53\x24\x45"
             )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.broker.damage import is_damage
-from headgate.broker.delivery import Consumption, MovedCopies, Movement, ReadCopy, TargetKind
+from headgate.broker.delivery import RULE_BITS, Consumption, MovedCopies, Movement, ReadCopy, TargetKind
 from headgate.broker.duplicates import RecentIds
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
@@ -632,7 +632,8 @@ class BrokerTopic:
         self.counters.cpu_ns = self._topic_decider.took_ns
         arrived: Counter[int] = Counter()
         for selected in step.selected:
-            arrived.update(selected.copies.per_subscription())
+            if len(selected.copies.offsets):
+                arrived.update(selected.copies.per_subscription())
             if len(selected.sound):
                 arrived.update(dict.fromkeys(selected.taking_all.tolist(), len(selected.sound)))
             failing = selected.failures.subscriptions.tolist()
@@ -650,7 +651,8 @@ class BrokerTopic:
         self._tell_first_failures()
         # After the counting above: new subscriptions count their copies themselves.
         self._follow_decider()
-        self._answer_changes()
+        if self._changed:
+            self._answer_changes()
 
     def _follow_decider(self) -> None:
         """Note in the ledger what follows from rules and messages; while it takes nothing, later."""
@@ -832,9 +834,9 @@ def _copies_of(step: Step, number: int) -> NDArray[np.int64]:
     """The copies that a step gives to the subscription with a number, ascending."""
     parts = []
     for selected in step.selected:
-        own = selected.copies.of(number)
-        copies = own.offsets * copy_number(1) + own.rules
         if len(selected.taking_all) and number in selected.taking_all:
-            copies = np.sort(np.concatenate([copies, selected.sound * copy_number(1)]))
-        parts.append(copies)
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+            parts.append(selected.sound << RULE_BITS)
+        if len(selected.copies.offsets):
+            own = selected.copies.of(number)
+            parts.append(own.offsets << RULE_BITS | own.rules)
+    return parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))

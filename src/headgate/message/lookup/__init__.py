@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +44,10 @@ def locate_each(batch: EncodedMessages, fields: Sequence[FieldReference]) -> NDA
         places = np.empty((2, count), dtype=np.int64)
         places[0], places[1] = batch.starts, batch.lengths
         at, out, step = kernels.address_of(places), kernels.address_of(found), 8 * count
-        inputs = kernels.address_of(batch.data), at, at + step, count, kernels.address_of(_widths())
+        inputs = kernels.address_of(batch.data), at, at + step, count
         for number, field in enumerate(fields):
-            key, out_starts = field.key or b"", out + 2 * number * step
-            octets = np.frombuffer(key or b"\0", dtype=np.uint8)
-            position = -1 if field.position is None else field.position
-            told = int(field.section), position, kernels.address_of(octets), len(key)
-            kernel.find_field(*inputs, *told, out_starts, out_starts + step)
+            asked, out_starts = _asked(field), out + 2 * number * step
+            kernel.find_field(*inputs, *asked.words, out_starts, out_starts + step)
     for field, (starts, lengths) in zip(fields, found, strict=True):
         for row in np.flatnonzero(lengths == _UNDECIDED).tolist():
             start, lengths[row] = _locate(batch.message(row), field)
@@ -57,9 +55,20 @@ def locate_each(batch: EncodedMessages, fields: Sequence[FieldReference]) -> NDA
     return found
 
 
-@functools.cache
-def _widths() -> NDArray[np.int64]:
-    return np.array(CONSTRUCTOR_WIDTHS, dtype=np.int64)
+class _Asked(NamedTuple):
+    """A field as the kernel is asked for it: the words, and the arrays to which they point."""
+
+    arrays: tuple[NDArray[np.int64], NDArray[np.uint8]]
+    words: tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=256)
+def _asked(field: FieldReference) -> _Asked:
+    widths = np.array(CONSTRUCTOR_WIDTHS, dtype=np.int64)
+    key = np.frombuffer(field.key or b"\0", dtype=np.uint8)
+    position = -1 if field.position is None else field.position
+    asked = int(field.section), position, kernels.address_of(key), len(field.key or b"")
+    return _Asked((widths, key), (kernels.address_of(widths), *asked))
 
 
 def _locate(data: bytes, field: FieldReference) -> tuple[int, int]:

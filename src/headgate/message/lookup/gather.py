@@ -28,21 +28,18 @@ class MessageCollector:
         added = int(messages.lengths.sum())
         self._reserve(self.size_bytes + added)
         target = self._data[self.size_bytes :]
-        lengths = np.array(messages.lengths, dtype=np.int64)
+        count = len(messages.starts)
+        # The starts, the lengths, and the starts of the copies: one array, as each has an address to be asked for.
+        rows = np.empty((3, count), dtype=np.int64)
+        rows[0], rows[1] = messages.starts, messages.lengths
+        lengths, starts = rows[1], rows[2]
         kernel = kernels.load("headgate.message.lookup.kernel")
-        if kernel is not None and len(messages):
-            starts = np.empty(len(messages), dtype=np.int64)
-            source = np.ascontiguousarray(messages.starts, dtype=np.int64)
-            kernel.gather(
-                kernels.address_of(messages.data),
-                kernels.address_of(source),
-                kernels.address_of(lengths),
-                len(messages),
-                kernels.address_of(target),
-                kernels.address_of(starts),
-            )
+        if kernel is not None and count:
+            at, step = kernels.address_of(rows), 8 * count
+            places = kernels.address_of(messages.data), at, at + step, count
+            kernel.gather(*places, kernels.address_of(target), at + 2 * step)
         else:
-            joined = b"".join(messages.message(row) for row in range(len(messages)))
+            joined = b"".join(messages.message(row) for row in range(count))
             target[:added] = np.frombuffer(joined, dtype=np.uint8)
             starts = np.cumsum(lengths) - lengths
         self._starts.append(starts + self.size_bytes)

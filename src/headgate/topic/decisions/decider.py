@@ -206,7 +206,9 @@ class Decider:
         """The copies that messages give, in pieces with the same rules."""
         first, stop = int(batch.offsets[0]), int(batch.offsets[-1]) + 1
         for piece in self.postings.history.ranges(first, stop):
-            part = batch.take(slice(*np.searchsorted(batch.offsets, (piece.start, piece.stop)).tolist()))
+            part = batch
+            if piece.stop < stop or piece.start > first:
+                part = batch.take(slice(*np.searchsorted(batch.offsets, (piece.start, piece.stop)).tolist()))
             selected = self._selector_at(piece.start).select(part.messages, part.offsets, part.timestamps_ms)
             block.add(selected, int(part.offsets[-1]) + 1, part.entries(selected.copies.offsets))
             yield selected

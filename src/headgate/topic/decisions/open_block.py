@@ -132,7 +132,7 @@ class _Growing:
         self._parts: list[Pairs] = []
 
     def add(self, pairs: Pairs) -> None:
-        if not len(pairs):
+        if not len(pairs.offsets):
             return
         _add(self._parts, pairs, size=len, join=_joined)
 
@@ -195,7 +195,7 @@ class _GrowingSessions:
 
     def add(self, sessions: SessionIds, stop: int) -> None:
         """Add the session ids of copies below an offset."""
-        if not len(sessions.copies):
+        if not len(sessions.copies.offsets):
             return
         places = []
         for name in sessions.names:
@@ -242,8 +242,15 @@ class _GrowingShared:
             return
         if not self._groups or not np.array_equal(self._groups[-1][0], numbers):
             self._groups.append((numbers, []))
+        parts = self._groups[-1][1]
+        first, stop = int(offsets[0]), int(offsets[-1]) + 1
+        if parts and parts[-1][1][-1] == first and stop - first == len(offsets):
+            # The last run goes on.
+            firsts, stops = parts[-1]
+            parts[-1] = firsts, np.append(stops[:-1], stop)
+            return
         starts = run_starts(offsets)
-        _add(self._groups[-1][1], (offsets[starts], run_stops(offsets, starts)), size=_run_count, join=joined_runs)
+        _add(parts, (offsets[starts], run_stops(offsets, starts)), size=_run_count, join=joined_runs)
 
     def groups(self) -> list[Shared]:
         """Subscriptions and the runs that they share, each run once."""

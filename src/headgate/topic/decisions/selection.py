@@ -173,7 +173,7 @@ class Selector:
         return found
 
     def _pairs(self, run: CopyRun, offsets: Int64Array) -> Pairs:
-        return Pairs(self._numbers[run.subscriptions], offsets[run.rows], run.rules) if len(run) else NO_PAIRS
+        return Pairs(self._numbers[run.subscriptions], offsets[run.rows], run.rules) if len(run.rows) else NO_PAIRS
 
     @staticmethod
     def _with_plain(copies: Pairs, subscription: int, offsets: Int64Array) -> Pairs:

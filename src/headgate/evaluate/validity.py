@@ -14,7 +14,7 @@ from headgate.message import EncodedMessages
 
 def malformed_rows(batch: EncodedMessages) -> NDArray[np.intp]:
     """The rows of a batch that are not AMQP messages, ascending; some 10 ns for each message."""
-    if not len(batch):
+    if not len(batch.starts):
         return np.empty(0, dtype=np.intp)
     return np.flatnonzero(_of_any_message().verdicts(batch) == Verdict.ERROR)
 

@@ -157,8 +157,9 @@ class Entries:
         Raises ValueError for entries outside of their buffer, or columns of different lengths or kinds.
         """
         if self._pieces is None:
-            _check_bytes(self.data)
-            size_bytes = check_ranges(*self.columns, shortest=0)
+            data, starts, lengths = self.columns
+            _check_bytes(data)
+            size_bytes = check_ranges(data, starts, lengths, shortest=0)
         else:
             size_bytes = self.size_bytes
         count = self._count

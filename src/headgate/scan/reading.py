@@ -155,8 +155,8 @@ def read_window(window: Window, decider: Decider, counters: ScanCounters) -> Ite
     """The kept messages of a window's chunks. Errors: those of `read_in_full`."""
     request = decider.request
     chunks, timestamps_ms = window.chunks, window.headers.timestamp_ms
-    first = 0
-    while first < len(chunks):
+    first, count = 0, len(chunks)
+    while first < count:
         decided = decider.decide(chunks, first)
         if decided.stop_chunk > first:
             _count(decided.tally, len(decided.offsets), len(decided.malformed), counters)

@@ -150,7 +150,7 @@ def test_a_producer_is_not_read_while_much_of_what_it_sent_is_not_written(open_s
 
     def let_go() -> None:
         stream.is_writing = False
-        broker._writes._unwritten.ask(stream)
+        broker._writes.turns.ask(stream)
 
     site.running.call(hold)
     answers: list[Any] = []

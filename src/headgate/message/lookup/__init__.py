@@ -41,17 +41,17 @@ def locate_each(batch: EncodedMessages, fields: Sequence[FieldReference]) -> NDA
     found = np.full((len(fields), 2, count), _UNDECIDED, dtype=np.int64)
     kernel = kernels.load("headgate.message.lookup.kernel")
     if kernel is not None and count:
-        places = np.empty((2, count), dtype=np.int64)
-        places[0], places[1] = batch.starts, batch.lengths
-        at, out, step = kernels.address_of(places), kernels.address_of(found), 8 * count
-        inputs = kernels.address_of(batch.data), at, at + step, count
+        starts = np.ascontiguousarray(batch.starts, dtype=np.int64)
+        lengths = np.ascontiguousarray(batch.lengths, dtype=np.int64)
+        address_of, out, step = kernels.address_of, kernels.address_of(found), 8 * count
+        inputs = address_of(batch.data), address_of(starts), address_of(lengths), count
         for number, field in enumerate(fields):
             asked, out_starts = _asked(field), out + 2 * number * step
             kernel.find_field(*inputs, *asked.words, out_starts, out_starts + step)
-    for field, (starts, lengths) in zip(fields, found, strict=True):
-        for row in np.flatnonzero(lengths == _UNDECIDED).tolist():
-            start, lengths[row] = _locate(batch.message(row), field)
-            starts[row] = batch.starts[row] + start
+    for field, (field_starts, field_lengths) in zip(fields, found, strict=True):
+        for row in np.flatnonzero(field_lengths == _UNDECIDED).tolist():
+            start, field_lengths[row] = _locate(batch.message(row), field)
+            field_starts[row] = batch.starts[row] + start
     return found
 
 

@@ -85,7 +85,7 @@ class Outgoing:
 
     def due_ms(self, now_ms: int) -> NDArray[np.int64]:
         """`(rows,)`: the due time of each message scheduled for later, 0 for the others; no row may be refused."""
-        due_ms = np.zeros(len(self.messages), dtype=np.int64)
+        due_ms = np.zeros(len(self.messages.starts), dtype=np.int64)
         if _SCHEDULED_OCTETS in self.messages.data.tobytes():
             said_ms = np.array([due_of(message) for message in self.messages.all_bytes()], dtype=np.int64)
             due_ms[said_ms > now_ms] = said_ms[said_ms > now_ms]
@@ -127,11 +127,11 @@ class SendingLink(EntityLink):
 
     def take(self, deliveries: Deliveries) -> None:
         """Store the messages that arrived."""
-        self._unanswered += len(deliveries)
         ids = [
             None if settled else number
             for number, settled in zip(deliveries.ids.tolist(), deliveries.settled.tolist(), strict=True)
         ]
+        self._unanswered += len(ids)
         if deliveries.message_format == BATCH_FORMAT:
             for number, delivery in zip(ids, deliveries, strict=True):
                 self._take_batch(delivery.message, number)

@@ -69,7 +69,7 @@ class OpenBlock:
         self._sound.add(selected.taking_all, selected.sound)
         self._malformed.add(selected.failing_on_malformed, selected.malformed)
         self._sessions.add(selected.sessions, stop)
-        if len(entries):
+        if len(entries.offsets):
             _add(self._entries, entries, size=len, join=Entries.joined)
 
     def count(self, subscription: int) -> int:

@@ -196,10 +196,9 @@ def _declare_columns(stream: Stream, declaration: Mapping[str, object]) -> None:
     """Declare the columns of a declaration for a new stream, and for an empty one that a crash left without."""
     columns = declaration.get(COLUMNS)
     if isinstance(columns, str):
-        from headgate.derived.columns import declaration_of, declare_columns
+        from headgate.derived.columns import complete_declaration
 
-        if declaration_of(stream) is None and stream.next_offset() == stream.first_offset():
-            declare_columns(stream, columns)
+        complete_declaration(stream, columns)
 
 
 def _spoken(value: object) -> str:

@@ -129,7 +129,8 @@ class Ledger:
                 "a foreign stream keeps no ledger; adopt it: headgate stream adopt", path=stream.path
             )
         path = ledger_folder(stream, folder)
-        if not (path / "stream.json").exists():
+        ledger = Stream.find(path)
+        if ledger is None:
             with contextlib.suppress(StreamExistsError):
                 Stream.create(
                     path,
@@ -139,7 +140,7 @@ class Ledger:
                     wait=wait,
                     open_file=open_file,
                 )
-        ledger = Stream.open(path)
+            ledger = Stream.open(path)
         if ledger.name != stream.identity:
             raise LogError(
                 f"this ledger is that of the stream with the identity {ledger.name}, and the stream here has "

@@ -64,17 +64,17 @@ def read_ledger(stream: Stream, *, now_ms: int, folder: str = FOLDER) -> LedgerS
 
     Claims that ended by `now_ms` are left out. Raises LogError for a damaged ledger. Cost as `Ledger.open`.
     """
-    path = ledger_folder(stream, folder)
-    if not (path / "stream.json").exists():
+    ledger = Stream.find(ledger_folder(stream, folder))
+    if ledger is None:
         return LedgerState()
     for _ in range(_ATTEMPTS):
         try:
-            state = replay(Stream.open(path)).state
+            state = replay(ledger).state
             break
         except OffsetOutOfRangeError:
             continue  # Its writer completed a snapshot meanwhile and dropped what was before.
     else:
-        state = replay(Stream.open(path)).state
+        state = replay(ledger).state
     state.due(now_ms)
     return state
 

@@ -84,6 +84,12 @@ class Stream:
         return Stream(folder, settings)
 
     @staticmethod
+    def find(folder: Path) -> Stream | None:
+        """The stream of ours in a folder; None without `stream.json`. Raises LogError for a wrong one."""
+        settings = load_settings(folder)
+        return None if settings is None else Stream(folder, settings)
+
+    @staticmethod
     def create(
         path: str | Path,
         *,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import WriterCommitMessage
 
 from headgate import clock
-from headgate.derived.columns import ddl_of, declaration_of, declare_columns, extended
+from headgate.derived.columns import complete_declaration, ddl_of, declare_columns, extended
 from headgate.errors import ConfigError, StreamExistsError, StreamNotFoundError, StreamReadOnlyError
 from headgate.log import (
     PRIVATE_FOLDER,
@@ -176,11 +176,7 @@ def _check_same(stream: Stream, options: SinkOptions) -> None:
 
 
 def _check_columns(stream: Stream, wanted: str) -> None:
-    declaration = declaration_of(stream)
-    if declaration is None and stream.next_offset() == 0:
-        # Whoever made it was ended before it came so far.
-        declare_columns(stream, wanted)
-        return
+    declaration = complete_declaration(stream, wanted)
     try:
         is_same = extended(declaration, wanted) == declaration
     except ConfigError as error:

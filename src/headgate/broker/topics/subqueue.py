@@ -238,9 +238,7 @@ def _unsettled(dispatcher: Dispatcher) -> int:
 
 def small_stream(folder: Path, name: str, *, storage: Storage, now_ms: int) -> Stream:
     """The stream in a folder beside a topic, created if missing. Raises LogError."""
-    if (folder / "stream.json").exists():
-        return Stream.open(folder)
-    return Stream.create(
+    return Stream.find(folder) or Stream.create(
         folder,
         name=name,
         now_ms=now_ms,

@@ -1,6 +1,7 @@
 """Column files: declared columns of the messages of sealed segments, one Parquet file each; derived, never the truth.
 
-    ColumnDeclaration, declaration_of          which columns a stream has; declare_columns, extended, drop_columns
+    ColumnDeclaration, declaration_of          which columns a stream has; declare_columns, complete_declaration,
+                                               extended, drop_columns
     column_rows, column_schema                 the rows of some messages, as in a file
     ColumnFile, RowGroup, column_files         the files that can be believed; ColumnFileWarning for the others
     GroupReader                                reads row groups of a file, in one thread
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         ColumnDeclaration,
         ColumnOfFile,
         Keep,
+        complete_declaration,
         ddl_of,
         declaration_of,
         declare_columns,

@@ -125,6 +125,18 @@ def declare_columns(
         return _changed(change, wanted)
 
 
+def complete_declaration(stream: Stream, text: str) -> ColumnDeclaration | None:
+    """The declaration of a stream that is created with columns, made here while the stream is empty and has none.
+
+    A crash may end a creation between the two. None for a stream with messages and without columns. Raises as
+    `declare_columns`.
+    """
+    declaration = declaration_of(stream)
+    if declaration is None and stream.next_offset() == stream.first_offset():
+        return declare_columns(stream, text)
+    return declaration
+
+
 def extended(
     before: ColumnDeclaration | None,
     text: str,

@@ -305,7 +305,8 @@ class Broker:
 
         That is before output is sent.
         """
-        self.topics.turn()
+        if self.topics.scheduler.turns.asked or self.topics.turns.asked:
+            self.topics.turn()
         if self.consumer_groups.views.touched:
             self.consumer_groups.views.turn()
 

@@ -22,11 +22,11 @@ class Publisher:
     """
 
     __slots__ = (
-        "_backlog",
         "_closed",
         "_name",
         "_queue",
         "_refused",
+        "backlog",
         "declared",
         "entries_confirmed",
         "entries_published",
@@ -51,7 +51,7 @@ class Publisher:
         self.is_closed = False
         self.entries_published = self.entries_confirmed = self.entries_refused = 0
         self._name = None if reference is None else reference.encode("utf-8", "surrogatepass")
-        self._backlog = backlog
+        self.backlog = backlog
         self._refused = refused
         self._queue = queue
         self._closed = closed
@@ -63,13 +63,13 @@ class Publisher:
         Raises ValueError for columns that do not fit.
         """
         entries, sequences = batch.entries, batch.sequences
-        size_bytes, count = entries.check(), len(entries)
+        size_bytes, count = entries.check(), entries.count
         if (self.reference is None) != (sequences is None):
             raise ValueError("a publisher with a reference gives sequences, another none")
         if sequences is not None and len(sequences) != count:
             raise ValueError(f"{len(sequences)} sequences for {count} entries")
         self.entries_published += count
-        self._backlog.add(count, size_bytes)
+        self.backlog.add(count, size_bytes)
         self._queue(Queued(self, self._name, batch, entries, count, size_bytes))
 
     @property
@@ -81,10 +81,6 @@ class Publisher:
         """Note refused sequences: later ones are refused as well until these are stored."""
         if self._name is not None:
             self._refused.add(self._name, sequences)
-
-    def answered(self, queued: Queued) -> None:
-        """A queued batch is about to be answered."""
-        self._backlog.remove(queued.count, queued.size_bytes)
 
     def close(self) -> None:
         """Stop publishing; queued batches are still written. Again is harmless."""

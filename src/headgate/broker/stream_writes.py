@@ -90,7 +90,7 @@ class StreamWrites:
         self.turns.take(self._write)
 
     def _write(self, stream: BrokerStream) -> None:
-        if stream.is_writing or not self.know_ids(stream):
+        if stream.is_writing or (stream.recent_ids is not None and not self.know_ids(stream)):
             return
         job = WriteJob.begin(stream, now_ms=self._now_ms())
         if job is None:

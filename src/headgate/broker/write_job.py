@@ -141,7 +141,7 @@ class WriteJob:
         if self._written is not None:
             built, last_chunk_id = self._written
             for queued in self._batches:
-                is_whole = len(queued.entries) == queued.count
+                is_whole = queued.entries.count == queued.count
                 counters.bytes_published += queued.size_bytes if is_whole else queued.entries.size_bytes
             counters.messages_published += built.message_count
             counters.chunks_written += len(built.positions)
@@ -224,7 +224,7 @@ def _answer(batches: Sequence[Queued], error: HeadgateError | None) -> None:
     """Answer all publishers; if one call fails the others are still made. Raises the first error afterwards."""
     failures: list[Exception] = []
     for queued in batches:
-        queued.publisher.answered(queued)
+        queued.publisher.backlog.remove(queued.count, queued.size_bytes)
         try:
             queued.batch.written(error)
         except Exception as failure:  # raised below, when everyone was told
@@ -337,7 +337,7 @@ def _runs(batches: Sequence[Queued]) -> tuple[list[Run], list[int]]:
     numbers: list[int] = []
     open_runs: dict[bytes | None, int] = {}
     for queued in batches:
-        if not len(queued.entries):
+        if not queued.entries.count:
             numbers.append(0)
             continue
         number = None if queued.batch.is_whole else open_runs.get(queued.reference)

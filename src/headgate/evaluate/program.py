@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,21 @@ class Program:
     registers: NDArray[np.int64]
     now_register: int
     in_pool: NDArray[np.intp]
+    words_address: int = field(init=False, repr=False)
+    pool_address: int = field(init=False, repr=False)
+    _placed: NDArray[np.int64] = field(init=False, repr=False)
+    """The registers with addresses instead of positions in the pool."""
+
+    def __post_init__(self) -> None:
+        placed = self.registers.copy()
+        object.__setattr__(self, "words_address", address_of(self.words))
+        object.__setattr__(self, "pool_address", address_of(self.pool))
+        placed[self.in_pool, 1] += self.pool_address
+        object.__setattr__(self, "_placed", placed)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Addresses do not travel.
+        return Program, (self.words, self.pool, self.registers, self.now_register, self.in_pool)
 
     def verdicts(self, batch: EncodedMessages, now_ms: int, *, exact: bool = True) -> NDArray[np.uint8]:
         """The `Verdict` of each message, `(messages,)`; 4 where the kernel leaves it open. UTC() is `now_ms`.
@@ -69,9 +84,9 @@ class Program:
             address_of(starts),
             address_of(lengths),
             messages,
-            address_of(self.words),
+            self.words_address,
             layout.CODE_EXACT if exact else layout.CODE_SELECT,
-            address_of(self.pool),
+            self.pool_address,
             address_of(registers),
             address_of(verdicts),
         )
@@ -90,9 +105,7 @@ class Program:
 
     def registers_at(self, now_ms: int) -> NDArray[np.int64]:
         """The registers that one run begins with and writes to; they point into `pool`."""
-        registers = self.registers.copy()
-        if len(self.in_pool):
-            registers[self.in_pool, 1] += address_of(self.pool)
+        registers = self._placed.copy()
         if self.now_register >= 0:
             registers[self.now_register, 1] = now_ms
         return registers

@@ -73,6 +73,8 @@ SLACK_BYTES = 8
 """Readable bytes after the last requested byte in every buffer that a reader of this package returns."""
 
 _HEADER = struct.Struct(">BBHIqQQIIIB3x")
+_STAMP, _STAMP_AT = struct.Struct(">qQQ"), 8
+"""The part of a header that a writer decides: time, epoch and chunk id."""
 _SUB_BATCH_HEAD = struct.Struct(">BHII")
 _SUB_BATCH_BIT = 0x80
 _INDEX_RECORD = struct.Struct(">QqQIB")
@@ -171,6 +173,11 @@ class ChunkHeader(msgspec.Struct):
             self.trailer_length,
             self.bloom_length,
         )
+
+    def stamp(self, data: memoryview, position: int, *, chunk_id: int, timestamp_ms: int, epoch: int) -> None:
+        """Set what a writer decides, here and in the encoded header at `position` of `data`."""
+        self.chunk_id, self.timestamp_ms, self.epoch = chunk_id, timestamp_ms, epoch
+        _STAMP.pack_into(data, position + _STAMP_AT, timestamp_ms, epoch, chunk_id)
 
     @staticmethod
     def decode(data: bytes | bytearray | memoryview, *, path: str | Path, position: int) -> ChunkHeader:

@@ -33,6 +33,7 @@ class LastPair:
         "_sync_failed",
         "first_chunk_id",
         "is_broken",
+        "is_open",
         "num_chunks",
         "segment_size",
     )
@@ -46,13 +47,10 @@ class LastPair:
         self.first_chunk_id = tail.first_chunk_id
         self.segment_size = tail.segment_size
         self.num_chunks = tail.num_chunks
+        self.is_open = False
+        """Whether the pair may be written."""
         self.is_broken = False
         """A write failed and could not be taken back: only recovery may continue."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the pair may be written."""
-        return self._files is not None
 
     def open(self) -> None:
         """Open the existing files."""
@@ -66,12 +64,14 @@ class LastPair:
                 file.close()
             raise storage_error(error, path) from error
         self._files = opened[0], opened[1]
+        self.is_open = True
 
     def close(self) -> None:
         """Close the files; closing twice is harmless."""
         for file in self._files or ():
             file.close()
         self._files = None
+        self.is_open = False
 
     def begin(self, first_chunk_id: int) -> None:
         """Continue with a new, empty pair. After an error the old pair stays the last one."""
@@ -90,6 +90,7 @@ class LastPair:
             raise storage_error(error, self._folder / segment_name(first_chunk_id)) from error
         self.close()
         self._files = pair
+        self.is_open = True
         self.first_chunk_id = first_chunk_id
         self.segment_size, self.num_chunks = FILE_HEAD_BYTES, 0
 

@@ -65,7 +65,7 @@ class Entries:
     message costs no array.
     """
 
-    __slots__ = ("_columns", "_count", "_pieces", "filter_values", "member_values", "records")
+    __slots__ = ("_columns", "_pieces", "count", "filter_values", "member_values", "records")
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Entries:
     ) -> None:
         self._columns: tuple[Bytes, Int64Array, Int64Array] | None = (data, starts, lengths)
         self._pieces: Sequence[bytes] | None = None
-        self._count = len(starts)
+        self.count = len(starts)
         self.filter_values = filter_values
         self.records = records
         self.member_values = member_values
@@ -89,11 +89,11 @@ class Entries:
     ) -> Entries:
         """Entries that are byte strings, and stay as they are."""
         entries = Entries(_NO_BYTES, _NO_ROWS, _NO_ROWS, filter_values, records)
-        entries._columns, entries._pieces, entries._count = None, pieces, len(pieces)
+        entries._columns, entries._pieces, entries.count = None, pieces, len(pieces)
         return entries
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     @property
     def columns(self) -> tuple[Bytes, Int64Array, Int64Array]:
@@ -162,7 +162,7 @@ class Entries:
             size_bytes = check_ranges(data, starts, lengths, shortest=0)
         else:
             size_bytes = self.size_bytes
-        count = self._count
+        count = self.count
         if size_bytes > MAX_ENTRY_BYTES and largest(self.lengths) > MAX_ENTRY_BYTES:
             raise ValueError(f"an entry of {largest(self.lengths)} bytes")
         for values in (self.filter_values, self.member_values):
@@ -221,7 +221,7 @@ def only_message(runs: Sequence[Run]) -> tuple[bytes, bytes | None] | None:
     if len(runs) != 1 or runs[0].publisher is not None or len(runs[0].parts) != 1:
         return None
     part = runs[0].parts[0]
-    if len(part) != 1 or (part.records is not None and part.records[0] > 0):
+    if part.count != 1 or (part.records is not None and part.records[0] > 0):
         return None
     values = part.filter_values
     return part.pieces[0], None if values is None else values.value(0)
@@ -234,7 +234,7 @@ def build_runs(
 
     Entries have been checked (`Entries.check`), and no run is empty. Raises ConfigError for an entry that is too long.
     """
-    is_few = sum([len(part) for run in runs for part in run.parts]) <= _FEW_ENTRIES
+    is_few = sum([part.count for run in runs for part in run.parts]) <= _FEW_ENTRIES
     build = _build_in_python if is_few or not has_kernels() else _build_in_kernel
     built = build(runs, filter_size_bytes, max_messages, max_bytes, len(last_trailer))
     if last_trailer:

@@ -99,13 +99,15 @@ class Writer:
         self._lock = lock
         self._folder = stream.path
         # Loaded only now, because the previous holder of the lock may have changed them.
-        self._settings = _own_settings(stream.path)
+        self.settings = _own_settings(stream.path)
+        """The content of `stream.json`; only the writer changes it."""
         stream.check_is_there()
         self._is_durable = durability is Durability.DISK
         tail = recover(self._folder, is_durable=self._is_durable)
         self._open_file = open_file
         self._pair = LastPair(self._folder, tail, open_file, is_durable=self._is_durable)
-        self._next_offset = tail.next_chunk_id
+        self.next_offset = tail.next_chunk_id
+        """Offset of the next record; a new segment's snapshot may take it. Only the writer moves it."""
         self._epoch = tail.epoch
         self._first_chunk_ids = tail.first_chunk_ids
         self._tracking = self._read_tracking(tail)
@@ -194,17 +196,7 @@ class Writer:
     @property
     def stream(self) -> Stream:
         """The stream as it is now."""
-        return Stream(self._folder, self._settings)
-
-    @property
-    def settings(self) -> StreamSettings:
-        """The content of `stream.json`."""
-        return self._settings
-
-    @property
-    def next_offset(self) -> int:
-        """Offset of the next record; a new segment's snapshot may take it."""
-        return self._next_offset
+        return Stream(self._folder, self.settings)
 
     @property
     def first_offset(self) -> int:
@@ -230,7 +222,7 @@ class Writer:
         """The highest sequence written for a publisher reference or query; None if it is not known."""
         name = _as_bytes(reference)
         known = [self._tracking.sequences[name][1]] if name in self._tracking.sequences else []
-        kept = self._settings.sequences.get(name.decode("utf-8", "surrogateescape"))
+        kept = self.settings.sequences.get(name.decode("utf-8", "surrogateescape"))
         return max([*known, *([] if kept is None else [kept])], default=None)
 
     def stored_offset(self, reference: str | bytes) -> int | None:
@@ -276,7 +268,7 @@ class Writer:
             kept = list(range(len(messages)))
         duplicates = len(messages) - len(kept)
         if not kept:
-            return Appended(np.empty(0, np.int64), np.empty(0, np.int64), self._next_offset, duplicates)
+            return Appended(np.empty(0, np.int64), np.empty(0, np.int64), self.next_offset, duplicates)
         bodies = [messages[row][0] for row in kept]
         longest = max(map(len, bodies))
         if longest > f.MAX_ENTRY_BYTES:
@@ -286,7 +278,7 @@ class Writer:
             run.sequences = [np.array([sequences[row] for row in kept], dtype=np.uint64)]
         built = build_runs(
             [run],
-            filter_size_bytes=self._settings.arguments.filter_size_bytes,
+            filter_size_bytes=self.settings.arguments.filter_size_bytes,
             max_messages=MAX_MESSAGES,
             max_bytes=MAX_BYTES,
             last_trailer=encode_offsets(self._pending_offsets),
@@ -309,13 +301,13 @@ class Writer:
             return self.append_message(*lone, now_ms=now_ms, filter_source=filter_source)
         built = build_runs(
             runs,
-            filter_size_bytes=self._settings.arguments.filter_size_bytes,
+            filter_size_bytes=self.settings.arguments.filter_size_bytes,
             max_messages=max_messages,
             max_bytes=max_bytes,
             last_trailer=encode_offsets(self._pending_offsets),
         )
-        appended = self.append_chunks(built.data, built.positions, now_ms=now_ms, filter_source=filter_source)
-        return built, int(appended.chunk_ids[-1])
+        headers = self._append(built.data, built.positions, now_ms=now_ms, filter_source=filter_source)
+        return built, headers[-1].chunk_id
 
     def append_message(
         self, message: bytes, filter_value: bytes | None = None, *, now_ms: int, filter_source: str | None = None
@@ -323,21 +315,21 @@ class Writer:
         """Append a single message, in half the time of the other ways; gives and raises as `append_runs`."""
         self._check_usable()
         self._check_room()
-        trailer = encode_offsets(self._pending_offsets)
+        trailer = encode_offsets(self._pending_offsets) if self._pending_offsets else b""
         self._begin_segment(now_ms)
-        chunk_id = self._next_offset
+        chunk_id = self.next_offset
         self._cover(filter_source, chunk_id + 1)
         header, chunk = f.assemble_chunk(
             encode_entry(message),
             num_entries=1,
             num_records=1,
-            bloom=bloom_bytes((filter_value,), self._settings.arguments.filter_size_bytes) if filter_value else b"",
+            bloom=bloom_bytes((filter_value,), self.settings.arguments.filter_size_bytes) if filter_value else b"",
             trailer=trailer,
             timestamp_ms=now_ms,
             epoch=self._epoch,
             chunk_id=chunk_id,
         )
-        self._put(memoryview(chunk), (header,))
+        self._put(memoryview(chunk), (header,), (len(chunk),))
         return BuiltChunks(np.frombuffer(chunk, dtype=np.uint8), _AT_ZERO, _ONE), chunk_id
 
     def append_chunks(
@@ -358,50 +350,63 @@ class Writer:
         `is_decided`: the publisher was promised that the chunks will be stored, so they are written even into a full
         stream. CorruptChunkError, before anything is written, for bytes that are not whole user chunks in a row.
         """
+        headers = self._append(data, positions, now_ms=now_ms, filter_source=filter_source, is_decided=is_decided)
+        chunk_ids = np.array([header.chunk_id for header in headers], dtype=np.int64)
+        num_records = np.array([header.num_records for header in headers], dtype=np.int64)
+        return Appended(chunk_ids, num_records, self.next_offset)
+
+    def _append(
+        self,
+        data: NDArray[np.uint8],
+        positions: NDArray[np.int64],
+        *,
+        now_ms: int,
+        filter_source: str | None,
+        is_decided: bool = False,
+    ) -> list[f.ChunkHeader]:
+        """`append_chunks`; gives the headers as written."""
         self._check_usable()
         if not is_decided:
             self._check_room()
         view, places = data.data, positions.tolist()
-        headers = self._headers(view, places)
+        headers, sizes = self._headers(view, places)
         row = 0
         while row < len(headers):
             self._begin_segment(now_ms)
-            stop, size = self._fitting(headers, row)
-            chunk_id = self._next_offset
-            self._cover(filter_source, chunk_id + sum([header.num_records for header in headers[row:stop]]))
-            for header, place in zip(headers[row:stop], places[row:stop], strict=True):
-                header.chunk_id, header.timestamp_ms, header.epoch = chunk_id, now_ms, self._epoch
-                view[place : place + f.CHUNK_HEADER_BYTES] = header.encode()
-                chunk_id = header.next_chunk_id
-            self._put(view[places[row] : places[row] + size], headers[row:stop])
+            stop, size = self._fitting(sizes, row)
+            chunk_id, part = self.next_offset, headers[row:stop]
+            self._cover(filter_source, chunk_id + sum([header.num_records for header in part]))
+            for header, place in zip(part, places[row:stop], strict=True):
+                header.stamp(view, place, chunk_id=chunk_id, timestamp_ms=now_ms, epoch=self._epoch)
+                chunk_id += header.num_records
+            self._put(view[places[row] : places[row] + size], part, sizes[row:stop])
             row = stop
-        chunk_ids = np.array([header.chunk_id for header in headers], dtype=np.int64)
-        num_records = np.array([header.num_records for header in headers], dtype=np.int64)
-        return Appended(chunk_ids, num_records, self._next_offset)
+        return headers
 
-    def _put(self, chunks: memoryview, headers: Sequence[f.ChunkHeader]) -> None:
-        """Write chunks that fit the segment, whose headers have their ids, time and epoch."""
+    def _put(self, chunks: memoryview, headers: Sequence[f.ChunkHeader], sizes: Sequence[int]) -> None:
+        """Write chunks of these `sizes` in bytes, which fit the segment; their headers have ids, time and epoch."""
         pair = self._pair
         start = position = pair.segment_size
         records = []
-        for header in headers:
+        for header, size in zip(headers, sizes, strict=True):
             records.append(
                 f.encode_index_record(header.chunk_id, header.timestamp_ms, header.epoch, position, header.chunk_type)
             )
-            position += header.size_bytes
+            position += size
 
         def accept(count: int) -> None:
             """The first `count` chunks are in the stream: apply their trailers and move the end after them."""
-            for header in headers[:count]:
-                size = header.size_bytes
+            stop = start
+            for header, size in zip(headers[:count], sizes, strict=False):
+                stop += size
                 if header.trailer_length:
-                    stop = pair.segment_size + size
                     at = stop - header.trailer_length
                     self._take_trailer(bytes(chunks[at - start : stop - start]), chunk_id=header.chunk_id, position=at)
                 if header.chunk_type != f.ChunkType.USER:
                     self._pending_offsets.clear()
-                pair.grow(size, 1)
-                self._next_offset = header.next_chunk_id
+            if count:
+                pair.grow(stop - start, count)
+                self.next_offset = headers[count - 1].next_chunk_id
 
         pair.put(chunks, b"".join(records), accept)
 
@@ -436,7 +441,7 @@ class Writer:
         The finished queries `forgotten` are removed. If not `flushed`, a power loss may remove the sequence, like
         unflushed chunks; chunks that remain still have theirs in their trailers.
         """
-        kept = {name: last for name, last in self._settings.sequences.items() if name not in forgotten}
+        kept = {name: last for name, last in self.settings.sequences.items() if name not in forgotten}
         self._save(flushed=flushed, sequences={**kept, query: sequence})
 
     def change(
@@ -451,7 +456,7 @@ class Writer:
             arguments.check()
             self._save(arguments=arguments)
             self.apply_retention(now_ms=now_ms)
-        if filter_source is not msgspec.UNSET and filter_source != self._settings.filter_source:
+        if filter_source is not msgspec.UNSET and filter_source != self.settings.filter_source:
             self._trim_declaration()
             self._save(filter_source=filter_source)
 
@@ -500,7 +505,7 @@ class Writer:
             write_pin(self._folder, pin, flushed=True, open_file=self._open_file)
         if pin != before:
             self._take_pin(pin)
-        if pin is not None and self._settings.arguments.drops_settled:
+        if pin is not None and self.settings.arguments.drops_settled:
             self.drop_first_below(pin.offset)
         if pin != before and not is_lowered:
             write_pin(self._folder, pin, flushed=pin is None, open_file=self._open_file)
@@ -513,7 +518,7 @@ class Writer:
             self._full_at = self._pair.segment_size - self._held_bytes(pin) + pin.quota_bytes
 
     def _held_bytes(self, pin: Pin) -> int:
-        return bytes_from(self._folder, self._first_chunk_ids, pin.offset, next_offset=self._next_offset)
+        return bytes_from(self._folder, self._first_chunk_ids, pin.offset, next_offset=self.next_offset)
 
     def _check_room(self) -> None:
         if self._pair.segment_size >= self._full_at:
@@ -526,7 +531,7 @@ class Writer:
 
     def _kept(self, now_ms: int) -> list[int]:
         """The pairs that the limits and the pin keep now."""
-        arguments, ids, pin = self._settings.arguments, self._first_chunk_ids, self._pinned
+        arguments, ids, pin = self.settings.arguments, self._first_chunk_ids, self._pinned
         kept = kept_by_limits(
             self._folder,
             ids,
@@ -562,45 +567,50 @@ class Writer:
         if self._pair.is_broken:
             raise LogError("an earlier write failed and could not be taken back; open a new writer", path=self._folder)
 
-    def _headers(self, data: memoryview, positions: list[int]) -> list[f.ChunkHeader]:
-        """The headers of user chunks that lie one behind the other. Raises CorruptChunkError for anything else."""
-        headers = []
+    def _headers(self, data: memoryview, positions: list[int]) -> tuple[list[f.ChunkHeader], list[int]]:
+        """The headers and sizes of user chunks that lie one behind the other.
+
+        Raises CorruptChunkError for anything else.
+        """
+        headers, sizes = [], []
         stop = positions[0] if positions else 0
         for position in positions:
             head = data[max(0, position) : position + f.CHUNK_HEADER_BYTES]
             header = f.ChunkHeader.decode(head, path=self._folder, position=position)
             is_next = position == stop >= 0
-            stop = position + header.size_bytes
+            size = header.size_bytes
+            stop = position + size
             if not is_next or header.chunk_type != f.ChunkType.USER or header.num_records < 1 or stop > len(data):
                 raise CorruptChunkError("chunks to append are not user chunks one behind the other", path=self._folder)
             headers.append(header)
-        return headers
+            sizes.append(size)
+        return headers, sizes
 
-    def _fitting(self, headers: Sequence[f.ChunkHeader], row: int) -> tuple[int, int]:
+    def _fitting(self, sizes: Sequence[int], row: int) -> tuple[int, int]:
         """The chunk after `row` that must go to the next segment, and the bytes before it."""
-        arguments = self._settings.arguments
+        arguments = self.settings.arguments
         room = arguments.max_segment_size_bytes - self._pair.segment_size
-        last = min(len(headers), row + arguments.max_segment_chunks - self._pair.num_chunks)
-        stop, size = row + 1, headers[row].size_bytes
+        last = min(len(sizes), row + arguments.max_segment_chunks - self._pair.num_chunks)
+        stop, size = row + 1, sizes[row]
         while stop < last and size < room:
-            size += headers[stop].size_bytes
+            size += sizes[stop]
             stop += 1
         return stop, size
 
     def _begin_segment(self, now_ms: int) -> None:
         """Prepare to write a chunk: begin a new pair if the last one is full, write a snapshot if the pair is new."""
-        arguments, pair = self._settings.arguments, self._pair
+        arguments, pair = self.settings.arguments, self._pair
         is_full = (
             pair.segment_size >= arguments.max_segment_size_bytes
             or pair.num_chunks >= arguments.max_segment_chunks
-            or self._is_old(now_ms)
+            or (arguments.max_segment_age_ms is not None and self._is_old(now_ms, arguments.max_segment_age_ms))
         )
         kept = self._first_chunk_ids
         if is_full and pair.num_chunks:
             size_before = pair.segment_size
-            pair.begin(self._next_offset)
+            pair.begin(self.next_offset)
             self._full_at -= size_before
-            self._first_chunk_ids.append(self._next_offset)
+            self._first_chunk_ids.append(self.next_offset)
             self._seal()
             kept = self._kept(now_ms)
         # Unlike the original's, a snapshot has no record of the chunk that follows it: a crash between the two must not
@@ -614,10 +624,9 @@ class Writer:
             self._keep(kept)
             sweep_folder(self._folder / DERIVED_FOLDER, self._folder, now_ms=now_ms)
 
-    def _is_old(self, now_ms: int) -> bool:
-        """Whether the first chunk of the last segment is as old as a segment may become."""
-        age_ms = self._settings.arguments.max_segment_age_ms
-        if age_ms is None or not self._pair.num_chunks:
+    def _is_old(self, now_ms: int, age_ms: int) -> bool:
+        """Whether the first chunk of the last segment is as old as a segment may become, `age_ms`."""
+        if not self._pair.num_chunks:
             return False
         if self._segment_since is None or self._segment_since[0] != self._pair.first_chunk_id:
             path = self._folder / f.index_name(self._pair.first_chunk_id)
@@ -640,7 +649,7 @@ class Writer:
 
     def _segment(self, first_chunk_id: int, *, stop_offset: int | None) -> Segment:
         is_newest = stop_offset is None
-        return Segment(self._folder, self._settings.identity, first_chunk_id, is_newest, True, stop_offset)
+        return Segment(self._folder, self.settings.identity, first_chunk_id, is_newest, True, stop_offset)
 
     def _write_tracking(self, body: bytes, chunk_type: f.ChunkType, now_ms: int) -> None:
         header, chunk = f.assemble_chunk(
@@ -650,9 +659,9 @@ class Writer:
             chunk_type=chunk_type,
             timestamp_ms=now_ms,
             epoch=self._epoch,
-            chunk_id=self._next_offset,
+            chunk_id=self.next_offset,
         )
-        self._put(memoryview(chunk), (header,))
+        self._put(memoryview(chunk), (header,), (len(chunk),))
 
     def _take_trailer(self, trailer: bytes, *, chunk_id: int, position: int) -> None:
         for record in decode_records(trailer, in_snapshot=False, path=self._folder, position=position):
@@ -662,20 +671,20 @@ class Writer:
                 del self._pending_offsets[record.reference]
 
     def _save(self, *, flushed: bool = True, **changes: object) -> None:
-        settings = msgspec.structs.replace(self._settings, **changes)
-        if settings != self._settings:
+        settings = msgspec.structs.replace(self.settings, **changes)
+        if settings != self.settings:
             save_settings(self._folder, settings, flushed=flushed)
-            self._settings = settings
+            self.settings = settings
 
     def _cover(self, filter_source: str | None, stop: int) -> None:
         """Record in `stream.json`, before offsets up to `stop` are written, whether the declaration covers them."""
-        if filter_source is not None or self._settings.declared:
-            settings, next_offset = self._settings, self._next_offset
+        if filter_source is not None or self.settings.declared:
+            settings, next_offset = self.settings, self.next_offset
             self._save(declared=declared_covering(settings, filter_source, next_offset=next_offset, stop=stop))
 
     def _trim_declaration(self) -> None:
         """Cut declared ranges to the written offsets."""
-        self._save(declared=declared_before(self._settings, self._next_offset))
+        self._save(declared=declared_before(self.settings, self.next_offset))
 
 
 def _own_settings(folder: Path) -> StreamSettings:

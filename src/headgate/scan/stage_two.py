@@ -183,7 +183,7 @@ class Decider:
         registers = None if program is None else program.registers_at(self.request.now_ms)
         run = (0, code, 0, 0)
         if program is not None and registers is not None:
-            run = (address(program.words), code, address(program.pool), address(registers))
+            run = (program.words_address, code, program.pool_address, address(registers))
         kept = kernel.decide_chunks(
             address(chunks.data),
             address(words),
@@ -257,7 +257,7 @@ class Decider:
 
 def select(messages: EncodedMessages, request: ScanRequest) -> tuple[NDArray[np.intp], NDArray[np.intp], Tally]:
     """The rows that a request keeps, the rows found to be no AMQP message, and the number of verdicts."""
-    tally = Tally(len(messages))
+    tally = Tally(len(messages.starts))
     if request.filter is None:
         return np.arange(len(messages)), np.empty(0, dtype=np.intp), tally
     verdicts = request.filter.verdicts(messages, now_ms=request.now_ms, exact=request.exact)

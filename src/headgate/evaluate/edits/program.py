@@ -120,7 +120,7 @@ class EditProgram:
         self.occurrences = occurrences
         self.registers = program.registers_at(0)
         """The first values of a run's registers, `(r, 3)`; they point into the program."""
-        self.addresses = (address_of(program.words), address_of(program.pool), 0, address_of(edits))
+        self.addresses = (program.words_address, program.pool_address, 0, address_of(edits))
         """Addresses of the parts, as `layout.py` says; each run sets the address of its registers."""
         self.room_bytes = int(edits[layout.ROOM // 8])
         """Bytes that a copy may have more than its message and the texts that are written."""

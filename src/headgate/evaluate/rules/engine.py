@@ -149,8 +149,8 @@ class _Run:
         self._set(layout.FILTERS, memory.address(plan.filters))
         self._set(layout.FILTER_COUNT, plan.filter_count)
         self._set(layout.NUMBERS, memory.address(plan.numbers))
-        self._set(layout.PROGRAM, address_of(plan.program.words))
-        self._set(layout.POOL, address_of(plan.program.pool))
+        self._set(layout.PROGRAM, plan.program.words_address)
+        self._set(layout.POOL, plan.program.pool_address)
         residuals = len(plan.filters) - plan.filter_count
         self._set(layout.HITS, memory.words(residuals * layout.BLOCK // 64))
         self._set(layout.HIT_FILTERS, memory.words(residuals))

@@ -155,9 +155,9 @@ def read_entries(
         *(address(column) for column in columns),
         len(starts),
         address(kernels.byte_table()) if request.verify_checksums else 0,
-        0 if program is None else address(program.words),
+        0 if program is None else program.words_address,
         layout.CODE_SELECT,
-        0 if program is None else address(program.pool),
+        0 if program is None else program.pool_address,
         0 if registers is None else address(registers),
         address(verdicts),
     )

@@ -310,10 +310,12 @@ class ReadingEngine:
         return reader.wanted > 0 and not reader.pending and reader.takes_more()
 
     def _hand_over(self, reader: AnyReader, chunks: AppendedChunks, now_ms: int) -> None:
+        """Give a reader that waits what is decided for it at once, and then it waits on; else it has to scan."""
         portion = reader.fetcher.fetch_appended(chunks, self.end, now_ms)
-        if portion is not None:
+        if portion is None:
+            self._move(reader, Event.GREW)
+        else:
             self._take_over(reader, portion)
-        self._move(reader, Event.GREW if portion is None else Event.HANDED)
 
     def _take_over(self, reader: AnyReader, portion: Portion | ChunkPortion) -> None:
         before, reader.offset = reader.offset, portion.next_offset

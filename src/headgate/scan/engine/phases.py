@@ -6,7 +6,6 @@
                     │ └──────► GATHERING ┘    │ SAW_END
                     │ SAW_END                 ▼
                     └────────────────────► WAITING ──GREW──► DUE
-                                           └HANDED┘
 
 From everywhere BEGUN leads to DUE, STOPPED to IDLE and CLOSE to CLOSED. A scan may still be under way then; its result
 belongs to an earlier generation and is dropped, and no other scan begins before it has ended.
@@ -49,8 +48,6 @@ class Event(enum.StrEnum):
     """There is nothing more to look at."""
     FAILED = "failed"
     """A scan raised an error: the reader keeps its place."""
-    HANDED = "handed"
-    """Appended chunks were decided for it at once."""
     CLOSE = "close"
 
 
@@ -72,7 +69,6 @@ MOVES: dict[Phase, dict[Event, Phase]] = {
     },
     Phase.WAITING: {
         Event.GREW: Phase.DUE,
-        Event.HANDED: Phase.WAITING,
     },
 }
 for _moves in MOVES.values():

@@ -211,7 +211,7 @@ class PublishingLink(ServedLink):
         self, route: RoutingAddress, entries: Entries, ids: list[tuple[int, int]], streams: list[str] | None
     ) -> None:
         """Publish messages to streams, None: the streams of the route; `ids` are ranges that wait for an outcome."""
-        count = len(entries)
+        count = entries.count
         publishers = self._publishers_of(route, count, ids, streams)
         written = functools.partial(self._written, _Unanswered(count, ids, len(publishers)))
         for publisher in publishers:

@@ -86,7 +86,6 @@ class Consumer:
         "_engine",
         "_reader",
         "_stream",
-        "_told_lost",
         "delivered_bytes",
         "delivered_messages",
         "options",
@@ -100,7 +99,7 @@ class Consumer:
     ) -> None:
         self.options = options
         self.shared: SharedName | None = None
-        self.delivered_messages = self.delivered_bytes = self._told_lost = 0
+        self.delivered_messages = self.delivered_bytes = 0
         self._consumers = consumers
         self._stream = stream
         self._engine = engine
@@ -146,12 +145,6 @@ class Consumer:
     def lost(self) -> int:
         """How many offsets retention deleted before it came to them."""
         return self._reader.lost
-
-    def newly_lost(self) -> int:
-        """How many offsets retention deleted before the next message, counted since the last call."""
-        found = self._reader.lost - self._told_lost
-        self._told_lost += found
-        return found
 
     @property
     def is_active(self) -> bool:
@@ -329,13 +322,15 @@ class Consumer:
 class MessageConsumer(Consumer):
     """Takes messages."""
 
-    __slots__ = ()
+    __slots__ = ("_told_lost", "lost_before")
 
     _reader: Reader[ScanBatch]
 
     def __init__(
         self, consumers: Consumers, stream: BrokerStream, engine: ReadingEngine, options: ConsumerOptions
     ) -> None:
+        self._told_lost = self.lost_before = 0
+        """`lost_before`: how many offsets retention deleted between the last batch and the one before it."""
         self._reader = engine.message_reader(options.request())
         super().__init__(consumers, stream, engine, options)
 
@@ -346,6 +341,8 @@ class MessageConsumer(Consumer):
         """
         batch = self._engine.take(self._reader, max_messages, max_bytes)
         if batch is not None:
+            lost = self._reader.lost
+            self.lost_before, self._told_lost = lost - self._told_lost, lost
             self.delivered_messages += len(batch.offsets)
             self.delivered_bytes += total(batch.messages.lengths)
         return batch

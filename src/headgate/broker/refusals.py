@@ -32,15 +32,16 @@ class _Run:
 class RefusedSequences:
     """The refused sequences of the publishers of one stream, by reference."""
 
-    __slots__ = ("_declared", "_runs", "_unchecked")
+    __slots__ = ("_declared", "_runs", "unchecked")
 
     def __init__(self) -> None:
         self._declared = 0
         self._runs: dict[bytes, list[_Run]] = {}
-        self._unchecked: dict[bytes, list[_Run]] = {}
+        self.unchecked: dict[bytes, list[_Run]] = {}
+        """Refused sequences that may be stored nevertheless, see `check`."""
 
     def __bool__(self) -> bool:
-        return bool(self._runs or self._unchecked)
+        return bool(self._runs or self.unchecked)
 
     def declare(self) -> int:
         """A publisher is declared: gives a number that is higher than that of earlier ones."""
@@ -50,11 +51,11 @@ class RefusedSequences:
     def add(self, reference: bytes, sequences: Sequences) -> None:
         """Note refused sequences. Some may be stored nevertheless; `check` finds these."""
         for low, high in _runs_of(np.unique(sequences)):
-            _put(self._unchecked, reference, _Run(low, high, self._declared))
+            _put(self.unchecked, reference, _Run(low, high, self._declared))
 
     def check(self, last_sequence: Callable[[bytes], int | None]) -> None:
         """Drop stored sequences up to the last one: nothing was written since the last `add`."""
-        unchecked, self._unchecked = self._unchecked, {}
+        unchecked, self.unchecked = self.unchecked, {}
         for reference, runs in unchecked.items():
             last = last_sequence(reference)
             for run in runs:
@@ -100,7 +101,7 @@ class RefusedSequences:
     def _of(self, reference: bytes, behind: int) -> Iterator[_Run]:
         """All runs of a reference; unchecked runs only from the sequence `behind` on."""
         yield from self._runs.get(reference, ())
-        for run in self._unchecked.get(reference, ()):
+        for run in self.unchecked.get(reference, ()):
             if run.high >= behind:
                 yield _Run(max(run.low, behind), run.high, run.declared)
 

@@ -91,7 +91,8 @@ class WriteJob:
             stream.counters.write_errors += 1
             refuse(stream, queue, error)
             return None
-        stream.refused.check(writer.last_sequence)
+        if stream.refused.unchecked:
+            stream.refused.check(writer.last_sequence)
         if stream.offsets:
             stream.hand_offsets_to_writer()
         ids = None if stream.recent_ids is None else stream.recent_ids.about_to_write(now_ms)
@@ -143,7 +144,7 @@ class WriteJob:
             for queued in self._batches:
                 is_whole = queued.entries.count == queued.count
                 counters.bytes_published += queued.size_bytes if is_whole else queued.entries.size_bytes
-            counters.messages_published += built.message_count
+            counters.messages_published += total(built.num_records)
             counters.chunks_written += len(built.positions)
             counters.bytes_written += len(built.data)
             self._tell_readers(built, last_chunk_id)

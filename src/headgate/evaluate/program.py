@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.evaluate import layout
-from headgate.evaluate.assembler import MOST_FIELDS, NotCompiledError, Words, fits_64_bits
+from headgate.evaluate.assembler import MOST_FIELDS, NotCompiledError, Words
 from headgate.evaluate.compiler import Compiler
 from headgate.kernels import address_of, load
 from headgate.language.tree import And, Node
@@ -101,7 +101,7 @@ class Program:
     @staticmethod
     def takes(now_ms: int) -> bool:
         """Whether the time fits a register; the reference takes any."""
-        return fits_64_bits(now_ms)
+        return -(2**63) <= now_ms < 2**63
 
     def registers_at(self, now_ms: int) -> NDArray[np.int64]:
         """The registers that one run begins with and writes to; they point into `pool`."""

@@ -94,11 +94,11 @@ class LastPair:
         self.first_chunk_id = first_chunk_id
         self.segment_size, self.num_chunks = FILE_HEAD_BYTES, 0
 
-    def put(self, data: memoryview, records: bytes, accept: Callable[[int], None]) -> None:
+    def put(self, data: memoryview, records: bytes, accept: Callable[[int], int]) -> None:
         """Write the bytes of chunks, then their index records.
 
-        `accept` is called with the number of chunks that are now visible, also before an error is raised; it calls
-        `grow`. Raises LogError.
+        `accept` is called with the number of chunks that are now visible, also before an error is raised; it gives
+        their bytes. Raises LogError.
         """
         if self._files is None:
             raise LogError("the writer is closed", path=self._folder)
@@ -116,7 +116,7 @@ class LastPair:
             self.is_broken = True
             with contextlib.suppress(OSError):
                 visible = max(0, index.size() - index_size) // INDEX_RECORD_BYTES
-                accept(min(visible, count))
+                self._grow(min(visible, count), accept)
                 index.truncate(FILE_HEAD_BYTES + self.num_chunks * INDEX_RECORD_BYTES)
                 segment.truncate(self.segment_size)
                 # After a failed flush the state of the device is unknown: only recovery may continue.
@@ -125,11 +125,11 @@ class LastPair:
         except BaseException:
             self.is_broken = True
             raise
-        accept(count)
+        self._grow(count, accept)
 
-    def grow(self, size_bytes: int, num_chunks: int) -> None:
-        """Record how much of the written bytes and chunks is visible."""
-        self.segment_size += size_bytes
+    def _grow(self, num_chunks: int, accept: Callable[[int], int]) -> None:
+        """So many of the written chunks are visible."""
+        self.segment_size += accept(num_chunks)
         self.num_chunks += num_chunks
 
     def sync(self) -> None:

@@ -394,8 +394,8 @@ class Writer:
             )
             position += size
 
-        def accept(count: int) -> None:
-            """The first `count` chunks are in the stream: apply their trailers and move the end after them."""
+        def accept(count: int) -> int:
+            """The first `count` chunks are in the stream: apply their trailers, move the end; gives their bytes."""
             stop = start
             for header, size in zip(headers[:count], sizes, strict=False):
                 stop += size
@@ -405,8 +405,9 @@ class Writer:
                 if header.chunk_type != f.ChunkType.USER:
                     self._pending_offsets.clear()
             if count:
-                pair.grow(stop - start, count)
-                self.next_offset = headers[count - 1].next_chunk_id
+                last = headers[count - 1]
+                self.next_offset = last.chunk_id + last.num_records
+            return stop - start
 
         pair.put(chunks, b"".join(records), accept)
 

@@ -200,7 +200,7 @@ def test_the_incoming_window_is_filled_again() -> None:
         link.send(Message(b"x").encode())
         pair.exchange()
     assert len(pair.server.messages) == 20
-    assert not session._waiting
+    assert not session.waiting
 
 
 def test_transfers_beyond_the_window_wait_for_it() -> None:
@@ -437,7 +437,7 @@ def test_a_link_that_ends_drops_its_parts_and_what_waits() -> None:
     link.detach()
     pair.exchange()
     assert pair.server.connection.partial_bytes == 0
-    assert not link.session._waiting
+    assert not link.session.waiting
 
 
 def test_a_drained_link_gives_its_credit_back() -> None:

@@ -76,6 +76,14 @@ class Link:
             raise LocalProtocolError("the peer has not attached yet")
         return self.peer
 
+    @property
+    def sendable(self) -> int:
+        """As the sending end: how many messages the peer takes now, by its credit and the session's window."""
+        session = self.session
+        if self.state is not LinkState.ATTACHED or session.waiting:
+            return 0
+        return min(self.credit, session.remote_incoming_window)
+
     def start(self, attach: Attach) -> None:
         """Attach, or answer the peer's attach; name, handle, role and delivery count are filled in here."""
         self.settled = self.role is SENDER and attach.snd_settle_mode == SETTLED

@@ -99,7 +99,8 @@ class Session:
         self._remote_handle_max = 0xFFFFFFFF
         self._by_handle: dict[int, Link] = {}
         self._by_remote_handle: dict[int, Link] = {}
-        self._waiting: deque[_Waiting] = deque()
+        self.waiting: deque[_Waiting] = deque()
+        """Transfers that the peer's window does not take yet."""
         self._flows_due: dict[Link, bool] = {}
         """Links whose credit is sent after their waiting transfers, and whether the flow drains."""
         self.kept: dict[int, Link] = {}
@@ -118,7 +119,7 @@ class Session:
     @property
     def may_send(self) -> bool:
         """Whether the peer's window takes a transfer now."""
-        return self.remote_incoming_window > 0 and not self._waiting
+        return self.remote_incoming_window > 0 and not self.waiting
 
     # What this side says
 
@@ -186,8 +187,8 @@ class Session:
 
     def send_transfers(self, link: Link, data: Bytes, frames: int) -> None:
         """Write frames of transfers as far as the peer's window goes; the rest waits for it."""
-        if self._waiting or frames > self.remote_incoming_window:
-            self._waiting.append(_Waiting(link, data, frames))
+        if self.waiting or frames > self.remote_incoming_window:
+            self.waiting.append(_Waiting(link, data, frames))
             self._write_waiting()
             return
         self._count_out(frames)
@@ -198,13 +199,13 @@ class Session:
         self._next_outgoing_id = (self._next_outgoing_id + frames) & _MASK
 
     def _write_waiting(self) -> None:
-        while self._waiting and self.remote_incoming_window > 0:
-            first = self._waiting[0]
+        while self.waiting and self.remote_incoming_window > 0:
+            first = self.waiting[0]
             frames = min(first.frames, self.remote_incoming_window)
             self._count_out(frames)
             if frames == first.frames:
                 self.connection.output.append(first.data)
-                self._waiting.popleft()
+                self.waiting.popleft()
             else:
                 cut = skip_frames(first.data, frames)
                 self.connection.output.append(first.data[:cut])
@@ -214,11 +215,11 @@ class Session:
             self.send_flow(link, drain=self._flows_due.pop(link))
 
     def _has_waiting(self, link: Link) -> bool:
-        return any(waiting.link is link for waiting in self._waiting)
+        return any(waiting.link is link for waiting in self.waiting)
 
     def forget_waiting(self, link: Link) -> None:
         """Drop the unsent transfers of a link."""
-        self._waiting = deque(waiting for waiting in self._waiting if waiting.link is not link)
+        self.waiting = deque(waiting for waiting in self.waiting if waiting.link is not link)
         self._flows_due.pop(link, None)
 
     # What the peer says; `Begin` and `End` belong to the connection, which maps channels
@@ -237,7 +238,7 @@ class Session:
         self.connection.link_count -= len(self._by_handle)
         self._by_handle.clear()
         self._by_remote_handle.clear()
-        self._waiting.clear()
+        self.waiting.clear()
         self._flows_due.clear()
         self.kept.clear()
 
@@ -384,7 +385,8 @@ class Session:
             self._refill()
             return
         fault: tuple[Condition, str] | None = None
-        if largest(run.lengths) > link.max_message_size:
+        # Mostly all that has arrived is shorter than the limit.
+        if len(run.data) > link.max_message_size and largest(run.lengths) > link.max_message_size:
             count = int(np.argmax(run.lengths > link.max_message_size))
             fault = _too_large(link)
         if count > link.credit or (fault and link.credit == count):

@@ -259,9 +259,9 @@ class ReadingEngine:
         At least one, otherwise within both limits. The bytes stay as they are while they are referenced.
         """
         # Only a reader that has a place has something pending.
-        if reader.wanted <= 0 or not reader.pending:
+        batch = reader.pending.take(min(at_most, reader.wanted), max_bytes) if reader.wanted > 0 else None
+        if batch is None:
             return None
-        batch = reader.pending.take(min(at_most, reader.wanted), max_bytes)
         reader.wanted -= len(batch)
         reader.used_ms = self.time_ms
         if not reader.wanted:

@@ -51,8 +51,8 @@ class Pending(ABC, Generic[Batch]):
         """Forget all."""
 
     @abstractmethod
-    def take(self, at_most: int, max_bytes: int) -> Batch:
-        """The first ones, at least one; all lie in one buffer, so there may be fewer than asked for."""
+    def take(self, at_most: int, max_bytes: int) -> Batch | None:
+        """The first ones, at least one; all lie in one buffer, so there may be fewer than asked for. None if empty."""
 
 
 class PendingMessages(Pending[ScanBatch]):
@@ -92,21 +92,28 @@ class PendingMessages(Pending[ScanBatch]):
         self._batches.clear()
         self._at = 0
 
-    def take(self, at_most: int, max_bytes: int) -> ScanBatch:
-        """The first messages, at least one."""
+    def take(self, at_most: int, max_bytes: int) -> ScanBatch | None:
+        """The first messages, at least one; None if there are none."""
+        if not self._batches:
+            return None
         batch = self._batches[0]
-        count = len(batch.offsets)
-        if not self._at and count <= at_most and total(batch.messages.lengths) <= max_bytes:
+        count, messages = len(batch.offsets), batch.messages
+        # A buffer within the limit saves the sum.
+        if (
+            not self._at
+            and count <= at_most
+            and (len(messages.data) <= max_bytes or total(messages.lengths) <= max_bytes)
+        ):
             return self._batches.popleft()
         stop = min(self._at + at_most, count)
-        ends = np.cumsum(batch.messages.lengths[self._at : stop])
+        ends = np.cumsum(messages.lengths[self._at : stop])
         count = max(1, int(np.searchsorted(ends, max_bytes, side="right")))
         part = slice(self._at, self._at + count)
         self._at += count
         if self._at == len(batch.offsets):
             self._batches.popleft()
             self._at = 0
-        return ScanBatch(batch.messages.take(part), batch.offsets[part], batch.timestamps_ms[part])
+        return ScanBatch(messages.take(part), batch.offsets[part], batch.timestamps_ms[part])
 
 
 class PendingChunks(Pending[ChunkColumns]):
@@ -151,8 +158,10 @@ class PendingChunks(Pending[ChunkColumns]):
         self._portions.clear()
         self._begin()
 
-    def take(self, at_most: int, max_bytes: int) -> ChunkColumns:
-        """The first chunks, at least one; `max_bytes` counts data parts."""
+    def take(self, at_most: int, max_bytes: int) -> ChunkColumns | None:
+        """The first chunks, at least one; `max_bytes` counts data parts. None if there are none."""
+        if not self._portions:
+            return None
         portion, at, ends = self._portions[0], self._at, self._ends
         taken_bytes = ends[at - 1] if at else 0
         stop = bisect.bisect_right(ends, taken_bytes + max_bytes, at + 1, min(at + at_most, len(ends)))

@@ -94,7 +94,7 @@ class StreamConsumer(ChannelConsumer):
         if batch is None:
             return None
         send, delivered = core.send_content, self._unacknowledged.delivered
-        size, lost = 0, self._consumer.newly_lost()
+        size, lost = 0, self._consumer.lost_before
         for message, body, offset in read_deliveries(batch.messages, batch.offsets):
             before, behind = self._method(message.exchange, message.routing_key, redelivered=False)
             method = b"%b%b%b" % (before, delivered(self).to_bytes(8, "big"), behind)

@@ -78,9 +78,7 @@ class ConsumingLink(ServedLink):
     def _deliver(self, budget_bytes: int) -> int | None:
         """Send the next messages; if the peer drains, use up its credit at the end of the stream."""
         link = self._link
-        if not link.is_attached:
-            return None
-        limit = min(link.credit, link.session.remote_incoming_window, _MAX_TAKEN) if link.session.may_send else 0
+        limit = min(link.sendable, _MAX_TAKEN)
         batch = self._consumer.take(limit, budget_bytes) if limit > 0 else None
         written = None if batch is None else self._send(batch)
         # The end of a drain is sent even with a closed window: a flow frame needs none.
@@ -96,7 +94,7 @@ class ConsumingLink(ServedLink):
         if too_large is not None:
             messages, offsets = messages.take(slice(too_large)), offsets[:too_large]
         written = 0
-        if too_large != 0 and (lost := self._consumer.newly_lost()):
+        if too_large != 0 and (lost := self._consumer.lost_before):
             written = self._tell(messages.message(0), int(offsets[0]), lost)
             messages, offsets = messages.take(slice(1, None)), offsets[1:]
         written += link.send_messages(messages, offsets)
@@ -119,9 +117,13 @@ class ConsumingLink(ServedLink):
     def _too_large(self, messages: EncodedMessages, offsets: NDArray[np.int64]) -> int | None:
         """The row of the first message longer than the peer takes, or None; there is at least one message."""
         limit = self._largest_bytes
-        if limit is None or largest(messages.lengths) <= limit - _MOST_ADDED_BYTES:
+        if limit is None:
             return None
-        for row in np.flatnonzero(messages.lengths > limit - _MOST_ADDED_BYTES).tolist():
+        # Mostly the whole buffer is shorter than the limit.
+        longest = limit - _MOST_ADDED_BYTES
+        if len(messages.data) <= longest or largest(messages.lengths) <= longest:
+            return None
+        for row in np.flatnonzero(messages.lengths > longest).tolist():
             if len(delivered_message(messages.message(row), int(offsets[row]))) > limit:
                 return int(row)
         return None

@@ -188,8 +188,10 @@ class Amqp10Handler:
 
     def flush(self) -> None:
         """Send the pending output."""
-        if self._connection.output:
-            self._flow.say(self._connection.take_output())
+        output = self._connection.output
+        if output:
+            self._connection.output = []
+            self._flow.say(output)
 
     def answer_attach(self, link: Link, answer: Attach) -> None:
         """Answer an attach in a later turn, if the link still exists."""

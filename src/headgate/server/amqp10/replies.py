@@ -56,7 +56,7 @@ class ReplyLink(ServedLink):
     def go_on(self) -> None:
         """Send the replies that wait."""
         link = self._link
-        while self.may_speak and link.credit and link.session.may_send and link.session.remote_incoming_window:
+        while self.may_speak and link.sendable:
             reply = self._replies.take()
             if reply is None:
                 break

@@ -70,7 +70,7 @@ class Subscription:
         batch = self.consumer.take(MAX_MESSAGES, budget_bytes)
         if batch is None:
             return None
-        size, lost = 0, self.consumer.newly_lost()
+        size, lost = 0, self.consumer.lost_before
         for message, body, offset in read_deliveries(batch.messages, batch.offsets):
             told = b"%b:%d\n" % (LOST.encode(), lost) if lost else b""
             size += self._core.message(told + self._headers(message, offset), body)

@@ -13,7 +13,7 @@ from headgate.broker.consumers import ChunkConsumer, ConsumerOptions
 from headgate.broker.session import Session
 from headgate.broker.single_active import SharedName, SharingState
 from headgate.errors import PreconditionFailedError
-from headgate.log import OffsetSpecification
+from headgate.log import OffsetSpecification, Stream, Writer, stream_folder
 
 FIRST = OffsetSpecification.first()
 
@@ -150,6 +150,19 @@ def test_the_first_consumer_of_a_name_reads_and_the_next_one_when_it_leaves(tmp_
     assert second.scan_due()
     two.close()
     assert not broker.shared_names
+    broker.close()
+
+
+def test_a_consumer_whose_turn_comes_begins_in_the_stream_as_it_is_then(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    session = open_session(broker)
+    session.declare_stream("s", {})
+    first = consumer(session, "s", [], "first")
+    broker.write_queued()
+    with Writer.open(Stream.open(stream_folder(tmp_path, "s")), now_ms=0) as another_process:
+        another_process.append([(b"1", None), (b"2", None)], now_ms=0)
+    first.activate(OffsetSpecification.next())
+    assert first.next_offset == 2
     broker.close()
 
 

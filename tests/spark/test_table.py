@@ -169,11 +169,11 @@ def test_a_filter_is_decided_by_spark_where_columns_can(spark: SparkSession, roo
 
 def test_what_is_written_later_is_not_read_until_it_is_made_again(spark: SparkSession, root: Path) -> None:
     built(root)
-    create_view(spark, "shop", "orders", root=root, columns="region string as area", start=40)
+    create_view(spark, "shop_areas", "orders", root=root, columns="region string as area", start=40)
     write_stream(root, "orders", [order(1)] * 60, filter_source="properties.subject")
-    assert spark.sql("SELECT area FROM shop").count() == COUNT - 40
-    create_view(spark, "shop", "orders", root=root, columns="region string as area", start=40)
-    assert spark.sql("SELECT area FROM shop").count() == COUNT + 20
+    assert spark.sql("SELECT area FROM shop_areas").count() == COUNT - 40
+    create_view(spark, "shop_areas", "orders", root=root, columns="region string as area", start=40)
+    assert spark.sql("SELECT area FROM shop_areas").count() == COUNT + 20
 
 
 @pytest.mark.parametrize(

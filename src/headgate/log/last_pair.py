@@ -128,7 +128,7 @@ class LastPair:
         self._grow(count, accept)
 
     def _grow(self, num_chunks: int, accept: Callable[[int], int]) -> None:
-        """So many of the written chunks are visible."""
+        """Move the visible end behind the first `num_chunks` of the written chunks."""
         self.segment_size += accept(num_chunks)
         self.num_chunks += num_chunks
 

@@ -123,6 +123,10 @@ class Journal:
                 (number,) = numbers
                 self.versions[number] = record["offset"]
 
+    def in_force(self) -> set[int]:
+        """The numbers of the subscriptions that are not removed."""
+        return {part.number for part in self.subscriptions if part.stop is None}
+
     def _apply(self, change: dict[str, Any], offset: int) -> None:
         match change["change"]:
             case "create subscription":
@@ -348,6 +352,7 @@ class Told:
     def after_a_death(self, root: Path) -> None:
         """The files that a killed process left hold what it said."""
         ledgers: dict[Path, LedgerFile] = {}
+        subscriptions: dict[str, set[int]] = {}
         for view in self.delivered.keys() | self.settled.keys():
             topic, number, *dead = view.split("/")
             stream = root / "streams" / topic
@@ -355,10 +360,13 @@ class Told:
             folder = (stream / "subscriptions" / number / "dead-letters" if dead else stream) / "ledger"
             file = ledgers[folder] = ledgers.get(folder) or LedgerFile(folder)
             found = file.view(key)
-            if found is None:
-                # `temp` comes and goes; of the others nothing may be missing.
+            if topic not in subscriptions:
+                subscriptions[topic] = Journal(stream / "topic.journal").in_force()
+            if int(number) not in subscriptions[topic]:
+                # `temp` comes and goes, its dead letters before its view; of the others nothing may be missing.
                 assert topic == "orders" and int(number) > 4, view
                 continue
+            assert found is not None, view
             letters = dict(letters_of(stream / "subscriptions" / number / "dead-letters"))
             pending = {copy for _, copy in file.moves.get(f"dead-letters/{number}", ())}
             for copy in self.settled[view]:
@@ -432,8 +440,7 @@ def check_everything(root: Path, told: Told) -> None:
     expected = expected_of(journal, orders)
     ledger = LedgerFile(streams / "orders" / "ledger")
     assert not ledger.moves and not any(ledger.rows.values())
-    now = {part.number for part in journal.subscriptions if part.stop is None}
-    assert set(ledger.keys.values()) == {f"subscription/{number}" for number in now}
+    assert set(ledger.keys.values()) == {f"subscription/{number}" for number in journal.in_force()}
     for part in journal.subscriptions:
         wanted = expected[part.number]
         if part.settings.get("forward_to"):

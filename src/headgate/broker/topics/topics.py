@@ -192,10 +192,8 @@ class Topics:
 
     def turn(self) -> None:
         """Give a turn to each topic with work; at the end of the loop's turn, before output is sent."""
-        if self.scheduler.turns.asked:
-            self.scheduler.turn()
-        if self.turns.asked:
-            self.turns.take(self._turn)
+        self.scheduler.turn()
+        self.turns.take(self._turn)
 
     def _turn(self, stream: BrokerStream) -> None:
         topic = self._topics.get(stream)

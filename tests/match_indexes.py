@@ -11,7 +11,7 @@ from chunks import append_chunk
 from headgate.derived import MATCH_INDEX, sources_of
 from headgate.derived.match_index import BuildCounters
 from headgate.derived.match_index.registry import FilterRegistry
-from headgate.derived.match_index.settings import IndexSettings, Layout
+from headgate.derived.match_index.settings import IndexSettings
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments
 from headgate.log.entries import SubBatch
@@ -71,11 +71,9 @@ def create(
     return Stream.open(folder)
 
 
-def register(
-    stream: Stream, texts: tuple[str, ...] = TEXTS, *, layout: Layout = Layout.EXACT, by_the_broker: bool = False
-) -> None:
+def register(stream: Stream, texts: tuple[str, ...] = TEXTS, *, by_the_broker: bool = False) -> None:
     registry = FilterRegistry(stream)
-    registry.configure(IndexSettings(layout=layout, calculate_filter_bitmap=by_the_broker))
+    registry.configure(IndexSettings(calculate_filter_bitmap=by_the_broker))
     for number, text in enumerate(texts):
         registry.register(f"group{number}#topic", text, DIALECT, now_ms=1)
 

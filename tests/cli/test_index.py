@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -102,11 +101,11 @@ def test_tags_can_be_registered_and_counted(run: Run) -> None:
 
 
 def test_settings_are_set_under_either_name_and_shown(run: Run) -> None:
-    assert run("index", "configure", "orders", "--json").json[0]["layout"] == "exact"
-    shown = run("index", "configure", "orders", "expectConsumerNumUseFilter=64", "max_error_rate_percent=5")
-    assert "layout                   bloom" in shown.out
-    assert json.loads(run("index", "configure", "orders", "--json").out)["expected_consumers"] == 64
-    for wrong in ("layout", "colour=red", "layout=tall"):
+    assert run("index", "configure", "orders", "--json").json == [{"calculate_filter_bitmap": False}]
+    shown = run("index", "configure", "orders", "expectConsumerNumUseFilter=64", "enableCalcFilterBitMap=true")
+    assert shown.out.split() == ["calculate_filter_bitmap", "true"]
+    assert run("index", "configure", "orders", "--json").json == [{"calculate_filter_bitmap": True}]
+    for wrong in ("calculate_filter_bitmap", "colour=red", "layout=bloom"):
         refused = run("index", "configure", "orders", wrong)
         assert refused.status == 2 and wrong.split("=")[0] in refused.err
 

@@ -17,7 +17,7 @@ from headgate.derived.columns import build as column_build
 from headgate.derived.columns import declare_columns
 from headgate.derived.columns import source as column_answers
 from headgate.derived.lookup import declare_lookup, table
-from headgate.derived.match_index import FilterRegistry, IndexSettings, Layout
+from headgate.derived.match_index import FilterRegistry
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, unflushed
 from headgate.message import Message
@@ -63,7 +63,6 @@ def create(folder: Path, written: list[list[Row]]) -> Stream:
     declare_columns(stream, "a bigint, b bigint")
     declare_lookup(stream, ["application_properties.k"])
     registry = FilterRegistry(stream)
-    registry.configure(IndexSettings(layout=Layout.BLOOM, max_error_rate_percent=90))
     registry.register("f", TEXT, "rabbitmq", now_ms=0)
     for kind in KINDS:
         assert not any(getattr(report, "trouble", "") for report in kind.build(stream, now_ms=1))

@@ -11,7 +11,6 @@ import pytest
 from headgate import Message
 from headgate.client import ServerAddress
 from headgate.client.connection import Connection, Event
-from headgate.derived.match_index.settings import Layout
 from headgate.errors import ConfigError, ConnectionLostError
 from headgate.log import Stream, lock_root, stream_folder
 from headgate.message.batch import EncodedMessages
@@ -122,7 +121,6 @@ def test_message_topics_and_groups_of_the_configuration_are_there_and_what_is_no
         "create_groups": False,
         "topic_queues": 2,
         "calculate_filter_bitmap": True,
-        "expected_consumers": 64,
         "topic": [{"name": "orders", "accepts": ["fifo"]}],
         "group": [{"name": "billing", "fifo": True}],
     }
@@ -137,7 +135,6 @@ def test_message_topics_and_groups_of_the_configuration_are_there_and_what_is_no
         rocketmq["group"] = [{"name": "billing", "max_attempts": 5}]
     settings = broker.settings
     assert not settings.create_groups and settings.match_index.calculate_filter_bitmap
-    assert (settings.match_index.layout, settings.match_index.expected_consumers) == (Layout.BLOOM, 64)
 
 
 def test_a_topic_of_the_configuration_that_cannot_be_made_is_named_and_nothing_stays_open(tmp_path: Path) -> None:

@@ -92,16 +92,11 @@ def rm(
 def configure(
     stream: StreamText,
     /,
-    *settings: Annotated[
-        str, Parameter(help="NAME=VALUE: layout=exact|bloom, expected_consumers=32, max_error_rate_percent=20, …")
-    ],
+    *settings: Annotated[str, Parameter(help="NAME=VALUE: calculate_filter_bitmap=true|false.")],
     as_json: AsJson = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Set how the index of a stream is made, all settings anew, also by RocketMQ's names. Without any: show them.
-
-    What is indexed in another layout or size is calculated again by the next build.
-    """
+    """Set whether a broker keeps the index of a stream up to date; RocketMQ's names are known. Without any: show it."""
     import msgspec
 
     from headgate.derived.match_index import FilterRegistry, IndexSettings

@@ -10,9 +10,8 @@
     headers    48 bytes per chunk      the chunk's header as it was when its messages were decided; zeros: not decided
     entries     8 bytes per offset     u32 position of the entry in the segment, u32 CRC-32 of the entry, head included;
                                        position 0: no entry of its own (in a sub-batch, or in a tracking chunk)
-    bits        1 bit per offset       layout `exact`, a row of whole bytes per filter: its verdict is true; bit p is
-                                       mask 1 << p % 8 of byte p // 8
-    arrays      b bytes per offset     layout `bloom`: the message's bit array (rocketmq_filters, section 8.3)
+    bits        1 bit per offset       a row of whole bytes per filter: its verdict is true; bit p is mask 1 << p % 8
+                                       of byte p // 8
 
 Each block is about some chunks in a row, and some filters; a later block about the same replaces an earlier one. The
 first block comes with the file, by rename; more are appended while the segment grows. Bytes behind the last whole block
@@ -76,8 +75,7 @@ class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     """The directory of a block about `chunks` chunks from number `first_chunk` on, with the offsets `start … stop`.
 
     `identity` is that of the stream, `segment` the first offset of the segment. `decided` is the number of messages
-    with results. `filters` None: those of the block before. `parameters` names the parameters of bit arrays; it is
-    empty without them: then `array_bytes` is 0, and there are `bits`.
+    with results. `filters` None: the same filters as in the block before.
     """
 
     identity: str
@@ -89,16 +87,13 @@ class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     decided: int
     headers: Area
     entries: Area
+    bits: Area
     filters: tuple[IndexedFilter, ...] | None = None
-    bits: Area | None = None
-    array_bytes: int = 0
-    parameters: str = ""
-    arrays: Area | None = None
 
     @property
-    def areas(self) -> list[Area]:
+    def areas(self) -> tuple[Area, Area, Area]:
         """All areas of the block."""
-        return [area for area in (self.headers, self.entries, self.bits, self.arrays) if area is not None]
+        return self.headers, self.entries, self.bits
 
 
 @dataclass(slots=True)
@@ -106,8 +101,7 @@ class BlockContent:
     """The content of one block: `headers` `(chunks,)` of HEADER_BYTES_DTYPE, `entries` `(offsets,)` of ENTRY_DTYPE.
 
     `first_chunk` is the number of the first chunk in the segment, `start` its offset. `filters` have their results in
-    `bits`, `(filters, bytes)` uint8 as in the file, or in the layout `bloom` in `arrays`, `(offsets, array bytes)`
-    uint8; `parameters` names the parameters of these arrays.
+    `bits`, `(filters, bytes)` uint8 as in the file.
     """
 
     first_chunk: int
@@ -116,9 +110,7 @@ class BlockContent:
     headers: NDArray[np.void]
     entries: NDArray[np.void]
     filters: tuple[IndexedFilter, ...]
-    bits: NDArray[np.uint8] | None
-    arrays: NDArray[np.uint8] | None = None
-    parameters: str = ""
+    bits: NDArray[np.uint8]
 
 
 def sidecar_path(segment_path: Path) -> Path:
@@ -206,11 +198,8 @@ def encode_block(segment: Segment, content: BlockContent, *, behind: tuple[Index
         content.decided,
         headers,
         entries,
+        areas.add(content.bits.tobytes()),
         None if content.filters == behind else content.filters,
-        None if content.bits is None else areas.add(content.bits.tobytes()),
-        0 if content.arrays is None else content.arrays.shape[1],
-        content.parameters,
-        None if content.arrays is None else areas.add(content.arrays.tobytes()),
     )
     encoded = msgspec.json.encode(directory)
     head = _HEAD.pack(MAGIC, SIDECAR_FORMAT, len(encoded), zlib.crc32(encoded))
@@ -268,26 +257,12 @@ class SidecarBlock:
         return np.frombuffer(data, dtype=ENTRY_DTYPE)
 
     def bits(self, number: int, start: int, stop: int) -> NDArray[np.bool_]:
-        """The verdicts of the filter with a number for the offsets `start … stop`: `(offsets,)`.
-
-        Raises CorruptSidecarError without bits.
-        """
-        area = self.directory.bits
-        if area is None:
-            raise CorruptSidecarError("no bits in it", path=self.path)
+        """The verdicts of the filter with a number for the offsets `start … stop`: `(offsets,)`."""
         first, last = start - self.directory.start, stop - self.directory.start
         row = number * self._row_bytes
-        data = np.frombuffer(self._read(area, row + first // 8, row + -(-last // 8)), dtype=np.uint8)
+        data = np.frombuffer(self._read(self.directory.bits, row + first // 8, row + -(-last // 8)), dtype=np.uint8)
         bits = np.unpackbits(data, bitorder="little")[first % 8 : first % 8 + last - first]
         return bits.view(np.bool_)
-
-    def arrays(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """The bit arrays of the offsets `start … stop`: `(offsets, bytes)`. Raises CorruptSidecarError without them."""
-        area, width = self.directory.arrays, self.directory.array_bytes
-        if area is None:
-            raise CorruptSidecarError("no bit arrays in it", path=self.path)
-        first, last = start - self.directory.start, stop - self.directory.start
-        return np.frombuffer(self._read(area, first * width, last * width), dtype=np.uint8).reshape(-1, width)
 
     def _read(self, area: Area, start: int, stop: int) -> bytes:
         """Bytes of an area, from whole pieces whose checksums agree."""
@@ -348,16 +323,6 @@ class Sidecar:
         """The filters of the last block."""
         return self.blocks[-1].filters if self.blocks else None
 
-    @property
-    def parameters(self) -> str:
-        """The name of the parameters of all bit arrays; empty in the layout `exact`."""
-        return self.blocks[0].directory.parameters
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the results are bits, which name the messages that do match, not only those that may."""
-        return not self.blocks[0].directory.array_bytes
-
     def refresh(self) -> None:
         """Look for appended blocks. Cost: one `fstat` if there are none."""
         with self._lock:
@@ -400,7 +365,7 @@ class Sidecar:
         try:
             directory = msgspec.json.decode(encoded, type=Directory)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise CorruptSidecarError(f"not a directory: {error}", path=path, position=position) from error
+            raise CorruptSidecarError(f"no directory of this version: {error}", path=path, position=position) from error
         filters = behind if directory.filters is None else directory.filters
         if filters is None:
             raise CorruptSidecarError("a first block without filters", path=path, position=position)
@@ -412,7 +377,7 @@ class Sidecar:
         return SidecarBlock(path, self._file, directory, areas_at, filters)
 
     def _check(self, directory: Directory, filters: int, room: int) -> None:
-        """Raise CorruptSidecarError unless a block fits stream, segment and layout, and its areas fit its counts."""
+        """Raise CorruptSidecarError unless a block fits stream and segment, and its areas fit its counts."""
         path, segment = self.path, self._segment
         if directory.identity != segment.identity:
             raise CorruptSidecarError(
@@ -420,20 +385,13 @@ class Sidecar:
             )
         if directory.segment != segment.first_chunk_id:
             raise CorruptSidecarError(f"of a segment that begins at offset {directory.segment}", path=path)
-        first = self.blocks[0].directory if self.blocks else directory
-        if (directory.parameters, directory.array_bytes) != (first.parameters, first.array_bytes):
-            raise CorruptSidecarError("blocks of different layouts", path=path)
         count = directory.stop - directory.start
-        places = (directory.first_chunk, directory.start - directory.segment, directory.array_bytes)
-        if min(count, directory.chunks, *places) < 0:
+        if min(count, directory.chunks, directory.first_chunk, directory.start - directory.segment) < 0:
             raise CorruptSidecarError("a negative count", path=path)
-        expected = [directory.chunks * CHUNK_HEADER_BYTES, count * ENTRY_DTYPE.itemsize]
-        is_bloom = directory.array_bytes > 0
-        expected.append(count * directory.array_bytes if is_bloom else filters * -(-count // 8))
-        areas = [directory.headers, directory.entries, directory.arrays if is_bloom else directory.bits]
-        for area, length in zip(areas, expected, strict=True):
-            if area is None or not area.fits(length, room):
-                found = "no area" if area is None else f"an area of {area.length} bytes at {area.position}"
+        expected = (directory.chunks * CHUNK_HEADER_BYTES, count * ENTRY_DTYPE.itemsize, filters * -(-count // 8))
+        for area, length in zip(directory.areas, expected, strict=True):
+            if not area.fits(length, room):
+                found = f"an area of {area.length} bytes at {area.position}"
                 raise CorruptSidecarError(f"{found}, expected {length} of {room}", path=path)
 
 

@@ -19,7 +19,6 @@ from headgate.broker import (
     is_damage,
 )
 from headgate.derived.lookup import declare_lookup
-from headgate.derived.match_index import IndexSettings
 from headgate.errors import AuthenticationError, ConfigError, HeadgateError
 from headgate.protocols.rocketmq import check_group, check_topic
 from headgate.server.authenticator import ADMINISTRATOR
@@ -79,15 +78,8 @@ def _declare_columns(broker: Broker, name: str, columns: str) -> None:
     declare_columns(broker.catalogue.get(name).stream, columns)
 
 
-def index_settings(settings: RocketMq) -> IndexSettings:
-    """The settings of match indexes for consumer groups. Raises ConfigError."""
-    names = ("calculate_filter_bitmap", "expected_consumers", "max_error_rate_percent")
-    return IndexSettings.parse({name: value for name in names if (value := getattr(settings, name)) is not None})
-
-
 def check_message_topics(settings: RocketMq) -> None:
     """Check topics and consumer groups of the file. Raises ConfigError that names the first wrong one."""
-    index_settings(settings)
     checks: tuple[tuple[str, Sequence[MessageTopicEntry | ConsumerGroupEntry], Callable[[str], None]], ...] = (
         ("topic", settings.topic, check_topic),
         ("group", settings.group, check_group),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from headgate.broker import Broker, BrokerSettings, EntityDeclaration, GroupStart, TopicCreation
 from headgate.clock import Clock, SystemClock
+from headgate.derived.match_index import IndexSettings
 from headgate.errors import ConfigError, StreamLockedError
 from headgate.log import HTTP_NOTE, PRIVATE_FOLDER, Durability, StreamLock, lock_root
 from headgate.server.authenticator import Authenticator
@@ -22,7 +23,7 @@ from headgate.server.certificates import own_certificate, server_context
 from headgate.server.connection import Connection
 from headgate.server.connections import Connections
 from headgate.server.context import HandlerFactory, ServerContext
-from headgate.server.definitions import apply_definitions, declare_entities, declared_entities, index_settings
+from headgate.server.definitions import apply_definitions, declare_entities, declared_entities
 from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.event_loop import EventLoop
 from headgate.server.http import site
@@ -232,7 +233,7 @@ class Server:
             default_user=self._settings.authentication.default_user,
             filter_values=self._settings.limits.filter_values,
             entities=self._settings.limits.entities,
-            match_index=index_settings(self._settings.rocketmq),
+            match_index=IndexSettings(self._settings.rocketmq.calculate_filter_bitmap),
             create_topics=TopicCreation(self._settings.rocketmq.create_topics),
             topic_queues=self._settings.rocketmq.topic_queues,
             create_groups=self._settings.rocketmq.create_groups,

@@ -272,10 +272,6 @@ class RocketMq(_Table, frozen=True):
     calculate_filter_bitmap: bool = False
     """Whether the match index of a stream that gets its first expression from a consumer group is kept up by the server
     as it writes. Other streams: `headgate index configure`."""
-    expected_consumers: Count | None = None
-    """Size of the bit maps of such an index, in the layout `bloom`. Default: the layout `exact`, without bit maps."""
-    max_error_rate_percent: Annotated[int, Meta(ge=1, le=99)] | None = None
-    """The same, for the share of false matches."""
     topic: list[MessageTopicEntry] = []
     group: list[ConsumerGroupEntry] = []
 

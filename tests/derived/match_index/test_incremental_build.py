@@ -17,7 +17,7 @@ from headgate.derived.match_index import incremental_build
 from headgate.derived.match_index.identity import key_of
 from headgate.derived.match_index.incremental_build import GrowingIndex
 from headgate.derived.match_index.registry import REGISTRY_NAME, FilterRegistry
-from headgate.derived.match_index.settings import IndexSettings, Layout
+from headgate.derived.match_index.settings import IndexSettings
 from headgate.derived.match_index.source import MatchIndex, SegmentIndex
 from headgate.errors import StorageFullError
 from headgate.evaluate import Filter
@@ -73,7 +73,6 @@ def stream(tmp_path: Path) -> Stream:
 @given(
     parts=st.lists(st.tuples(WRITES, st.integers(0, 3)), min_size=1, max_size=5),
     known=st.integers(0, len(TEXTS)),
-    layout=st.sampled_from(Layout),
     step_bytes=st.sampled_from([1, 500, 1 << 20]),
     most_blocks=st.sampled_from([1, 3, 100]),
     text=st.sampled_from((*TEXTS, "price = 2")),
@@ -82,7 +81,6 @@ def stream(tmp_path: Path) -> Stream:
 def test_reads_are_the_same_while_the_index_grows(
     parts: list[tuple[list[Write], int]],
     known: int,
-    layout: Layout,
     step_bytes: int,
     most_blocks: int,
     text: str,
@@ -95,7 +93,7 @@ def test_reads_are_the_same_while_the_index_grows(
         patch.setattr(incremental_build, "MOST_BLOCKS", most_blocks)
         patch.setattr(incremental_build, "_MOST_UNFINISHED", 1000)
         stream = create(Path(folder) / "s", parts[0][0])
-        register(stream, TEXTS[:known], layout=layout, by_the_broker=True)
+        register(stream, TEXTS[:known], by_the_broker=True)
         index = GrowingIndex(stream, 0)
         for number, (writes, steps) in enumerate(parts):
             append(stream, writes, now_ms=number)
@@ -103,22 +101,21 @@ def test_reads_are_the_same_while_the_index_grows(
                 index.step(stream.next_offset())
             assert_same(stream, text)
             if number == 1:
-                register(stream, layout=layout, by_the_broker=True)
+                register(stream, by_the_broker=True)
             if number == 2 and is_built:
                 build_index(stream, now_ms=5)
-        register(stream, layout=layout, by_the_broker=True)
+        register(stream, by_the_broker=True)
         index_all(index, stream)
         counters = assert_same(stream, text)
-        if text in TEXTS[:known] and layout is Layout.EXACT:
+        if text in TEXTS[:known]:
             assert counters.messages_evaluated == 0
         assert not index.step(stream.next_offset())
         index.close()
 
 
-@pytest.mark.parametrize("layout", Layout)
-def test_a_crash_at_every_byte_of_an_append_loses_nothing_that_was_there(tmp_path: Path, layout: Layout) -> None:
+def test_a_crash_at_every_byte_of_an_append_loses_nothing_that_was_there(tmp_path: Path) -> None:
     stream = create(tmp_path / "s", MANY[:2], segment_bytes=LARGE)
-    register(stream, TEXTS[:2], layout=layout, by_the_broker=True)
+    register(stream, TEXTS[:2], by_the_broker=True)
     index_all(GrowingIndex(stream, 0), stream)
     path = only_sidecar(stream)
     before = path.read_bytes()
@@ -138,10 +135,9 @@ def test_a_crash_at_every_byte_of_an_append_loses_nothing_that_was_there(tmp_pat
                 assert path.read_bytes() == after
 
 
-@pytest.mark.parametrize("layout", Layout)
-def test_a_bit_that_flips_anywhere_in_a_block_changes_no_result(tmp_path: Path, layout: Layout) -> None:
+def test_a_bit_that_flips_anywhere_in_a_block_changes_no_result(tmp_path: Path) -> None:
     stream = create(tmp_path / "s", MANY[:2], segment_bytes=LARGE)
-    register(stream, TEXTS[:2], layout=layout, by_the_broker=True)
+    register(stream, TEXTS[:2], by_the_broker=True)
     index = GrowingIndex(stream, 0)
     index_all(index, stream)
     append(stream, MANY[2:4])
@@ -230,19 +226,6 @@ def test_a_filter_that_is_dead_is_kept_up_and_one_that_is_gone_is_not(stream: St
     append(stream, MANY[:1])
     index_all(index, stream)
     assert decided(stream) == 66, "what came while it was switched off is filled in"
-
-
-def test_another_layout_begins_another_file(stream: Stream) -> None:
-    index = GrowingIndex(stream, 0)
-    index_all(index, stream)
-    FilterRegistry(stream).configure(IndexSettings(layout=Layout.BLOOM, calculate_filter_bitmap=True))
-    append(stream, MANY[:1])
-    index.step(stream.next_offset())
-    assert assert_same(stream, TEXTS[2]).messages_decided_by_index > 0
-    index_all(index, stream)
-    found = Sidecar.open(stream.segments()[0])
-    assert found is not None and not found.is_exact
-    assert assert_same(stream, TEXTS[2]).messages_evaluated < 63
 
 
 def test_a_file_that_is_removed_or_of_another_stream_is_made_again(tmp_path: Path, stream: Stream) -> None:

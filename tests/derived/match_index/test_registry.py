@@ -21,7 +21,7 @@ from headgate.derived.match_index.registry import (
     FilterRegistry,
     RegisteredFilter,
 )
-from headgate.derived.match_index.settings import IndexSettings, Layout
+from headgate.derived.match_index.settings import IndexSettings
 from headgate.errors import ConfigError, FilterError, FilterTypeError, LogError, StreamReadOnlyError
 from headgate.evaluate.filter import Filter
 from headgate.language.tree import Field, IsNull, OwnRules
@@ -75,7 +75,6 @@ def only(registry: FilterRegistry) -> RegisteredFilter:
 def test_a_stream_without_a_registry_has_no_filters_and_the_default_settings(registry: Registry) -> None:
     assert registry.read().filters == ()
     assert registry.read().settings == IndexSettings()
-    assert registry.read().settings.layout is Layout.EXACT
 
 
 def test_the_first_announcement_of_a_filter_is_its_birth(registry: Registry) -> None:
@@ -277,7 +276,13 @@ def test_tags_have_a_key_of_their_own(registry: Registry) -> None:
 
 
 def test_a_registry_that_is_wrong_is_an_error_with_its_path(stream: Stream, registry: Registry) -> None:
-    for content in (b"{", b'{"filters": 5}', b'{"format": 2}', b'{"settings": {"expected_consumers": 0}}', b"\xff"):
+    for content in (
+        b"{",
+        b'{"filters": 5}',
+        b'{"format": 2}',
+        b'{"settings": {"calculate_filter_bitmap": 0}}',
+        b"\xff",
+    ):
         (stream.path / REGISTRY_NAME).write_bytes(content)
         with pytest.raises(LogError, match="match-filters"):
             registry.read()
@@ -308,8 +313,18 @@ def test_changes_by_several_writers_at_once_are_all_kept(stream: Stream) -> None
 
 
 def test_the_file_says_what_is_registered(stream: Stream, registry: Registry) -> None:
-    registry.configure(IndexSettings(layout=Layout.BLOOM))
+    registry.configure(IndexSettings(calculate_filter_bitmap=True))
     registry.register(ID, "a = 1", SQL, now_ms=5)
     content = json.loads((stream.path / REGISTRY_NAME).read_bytes())
-    assert content["settings"]["layout"] == "bloom"
+    assert content["settings"] == {"calculate_filter_bitmap": True}
     assert content["filters"][0]["text"] == "a = 1"
+
+
+def test_settings_of_earlier_versions_are_passed_over(stream: Stream, registry: Registry) -> None:
+    registry.register(ID, "a = 1", SQL, now_ms=5)
+    path = stream.path / REGISTRY_NAME
+    content = json.loads(path.read_bytes())
+    content["settings"] = {"layout": "bloom", "calculate_filter_bitmap": True, "expected_consumers": 64}
+    path.write_text(json.dumps(content))
+    assert registry.read().settings == IndexSettings(calculate_filter_bitmap=True)
+    assert only(registry).text == "a = 1"

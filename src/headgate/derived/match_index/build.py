@@ -15,11 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
-from headgate.derived.match_index.bit_map import BitMapParameters, bits_of, put_bits, set_positions
 from headgate.derived.match_index.identity import FilterKey, key_of
 from headgate.derived.match_index.registry import RegisteredFilter, Registration
-from headgate.derived.match_index.settings import Layout
-from headgate.derived.match_index.source import parameters_name
 from headgate.errors import (
     CorruptChunkError,
     CorruptSidecarError,
@@ -91,7 +88,7 @@ class BuildCounters:
 def bring_up_to_date(segment: Segment, registration: Registration, *, full: bool = False) -> BuildCounters:
     """Bring the sidecar of one segment up to date; `full` calculates everything anew.
 
-    Memory: about twice the size of the sidecar (8 bytes per message, and a bit per filter or the bit array). A segment
+    Memory: about twice the size of the sidecar (8 bytes per message, and a bit per filter). A segment
     that retention deletes meanwhile is passed over.
     """
     done = BuildCounters(segments=1)
@@ -100,7 +97,7 @@ def bring_up_to_date(segment: Segment, registration: Registration, *, full: bool
             done.chunks = len(reader.chunks())
             if not done.chunks or not registration.filters:
                 return done
-            building = Building(reader, wanted_filters(registration), bit_map_of(registration))
+            building = Building(reader, wanted_filters(registration))
             is_kept = False if full else building.take_over(opened_sidecar(segment))
             decided = building.decide(done)
             if decided or not is_kept:
@@ -161,33 +158,25 @@ def _parsed(text: str, dialect: str) -> tuple[Filter, FilterKey]:
     return expression, key
 
 
-def bit_map_of(registration: Registration) -> BitMapParameters | None:
-    """The parameters of bit arrays; None in the layout `exact`."""
-    settings = registration.settings
-    return settings.bit_map if settings.layout is Layout.BLOOM else None
-
-
 @dataclass(slots=True, eq=False)
 class _Column:
-    """One filter while its results are collected: `covered` `(chunks,)`, `bits` one per offset or None."""
+    """One filter while its results are collected: `covered` `(chunks,)`, `bits` one per offset."""
 
     wanted: WantedFilter
     covered: Mask
-    bits: NDArray[np.uint8] | None
-    positions: tuple[int, ...]
+    bits: NDArray[np.uint8]
 
 
 class Building:
     """Results of some filters over the chunks `first_row … stop_row` of a segment, in memory.
 
-    Memory: some bytes per message, a bit per filter or the bit array. Rows of arrays count from the first one.
+    Memory: some bytes per message, and a bit per filter. Rows of arrays count from the first one.
     """
 
     def __init__(
         self,
         reader: SegmentReader,
         wanted: Sequence[WantedFilter],
-        bit_map: BitMapParameters | None,
         first_row: int = 0,
         stop_row: int | None = None,
     ) -> None:
@@ -203,22 +192,10 @@ class Building:
         count = self._stop - self._start
         self._headers = np.zeros(len(self._chunk_ids), dtype=HEADER_BYTES_DTYPE)
         self._entries = np.zeros(count, dtype=ENTRY_DTYPE)
-        self._bit_map = bit_map
-        self._arrays = None if bit_map is None else np.zeros((count, bit_map.byte_length), dtype=np.uint8)
         self._columns = [
-            _Column(
-                each,
-                np.zeros(len(self._chunk_ids), dtype=np.bool_),
-                bits_of(count) if bit_map is None else None,
-                () if bit_map is None else bit_map.positions(each.id),
-            )
+            _Column(each, np.zeros(len(self._chunk_ids), dtype=np.bool_), np.zeros(-(-count // 8), dtype=np.uint8))
             for each in wanted
         ]
-
-    @property
-    def parameters(self) -> str:
-        """The parameters of bit arrays, as a sidecar names them."""
-        return "" if self._bit_map is None else parameters_name(self._bit_map)
 
     def missing(self, key: FilterKey) -> list[tuple[int, int]]:
         """The ranges of rows without results of a filter; tracking chunks need none."""
@@ -233,7 +210,7 @@ class Building:
 
         Gives whether the sidecar is already as a build would write it: one block with all these chunks and filters.
         """
-        if sidecar is None or sidecar.parameters != self.parameters:
+        if sidecar is None:
             return False
         now = _headers(self._reader, self._rows.start, self._rows.stop)
         for block in sidecar.blocks:
@@ -266,11 +243,7 @@ class Building:
         part = slice(begin - self._start, end - self._start)
         lengths = self._next_ids - self._chunk_ids
         entries = block.entries(begin, end)
-        results = [
-            (column, block.bits(number, begin, end)) if column.bits is not None else (column, None)
-            for column, number in columns
-        ]
-        arrays = None if self._arrays is None else block.arrays(begin, end)
+        results = [(column, block.bits(number, begin, end)) for column, number in columns]
 
         def places_of(chunks: Int64Array) -> Int64Array:
             """Places of their messages, counted from `begin`."""
@@ -281,26 +254,18 @@ class Building:
         places = places_of(same)
         self._headers[same] = now[same]
         self._entries[part][places] = entries[places]
-        if self._arrays is not None and arrays is not None:
-            self._arrays[part][places] |= arrays[places]
         for column, bits in results:
             fresh = same[~column.covered[same]]
-            if column.bits is not None and bits is not None and len(fresh):
-                taken = places_of(fresh)
-                put_bits(column.bits, taken + part.start, bits[taken])
+            taken = places_of(fresh)
+            _put_bits(column.bits, taken + part.start, bits[taken])
             column.covered[fresh] = True
 
     def _columns_in(self, block: SidecarBlock) -> list[tuple[_Column, int]]:
         """The columns that a block has results of, with their numbers in it."""
-        numbers: dict[tuple[str, FilterKey], int] = {}
+        numbers: dict[FilterKey, int] = {}
         for number, each in enumerate(block.filters):
-            # Bit arrays depend on the id, so results of another id cannot be used there.
-            name = each.id if self._bit_map is not None else ""
-            numbers.setdefault((name, FilterKey(each.dialect, each.text_hash, each.evaluator)), number)
-        names = [column.wanted.id if self._bit_map is not None else "" for column in self._columns]
-        found = [
-            (column, numbers.get((name, column.wanted.key))) for name, column in zip(names, self._columns, strict=True)
-        ]
+            numbers.setdefault(FilterKey(each.dialect, each.text_hash, each.evaluator), number)
+        found = [(column, numbers.get(column.wanted.key)) for column in self._columns]
         return [(column, number) for column, number in found if number is not None]
 
     # what is new
@@ -358,7 +323,7 @@ class Building:
             matches = np.zeros((len(whole), len(messages)), dtype=np.bool_)
             matches[found.rules, found.rows] = True
             for column, row in zip(whole, matches, strict=True):
-                self._put(column, places, row)
+                _put_bits(column.bits, places, row)
         else:
             whole = []
         for column in self._columns:
@@ -366,13 +331,7 @@ class Building:
             if len(rows) and column not in whole:
                 part = messages if len(rows) == len(messages) else messages.take(rows)
                 # A registered filter does not depend on the time.
-                self._put(column, places[rows], column.wanted.expression.mask(part, now_ms=0))
-
-    def _put(self, column: _Column, places: Int64Array, matches: Mask) -> None:
-        if column.bits is not None:
-            put_bits(column.bits, places, matches)
-        elif self._arrays is not None:
-            set_positions(self._arrays, places[matches], column.positions)
+                _put_bits(column.bits, places[rows], column.wanted.expression.mask(part, now_ms=0))
 
     # what is written
 
@@ -388,7 +347,6 @@ class Building:
         covered = columns[0].covered & self._user
         headers = self._headers.copy()
         headers[~covered] = np.zeros(1, dtype=HEADER_BYTES_DTYPE)
-        bits = [column.bits for column in columns if column.bits is not None]
         return BlockContent(
             self._rows.start,
             self._start,
@@ -396,10 +354,17 @@ class Building:
             headers,
             self._entries,
             tuple(column.wanted.indexed for column in columns),
-            None if self._bit_map is not None else np.stack(bits),
-            self._arrays,
-            self.parameters,
+            np.stack([column.bits for column in columns]),
         )
+
+
+def _put_bits(array: NDArray[np.uint8], places: Int64Array, values: Mask) -> None:
+    """Set the bits at `places`, ascending, to `values`. Cost: by the span from the first to the last."""
+    if len(places):
+        first, stop = int(places[0]) // 8, int(places[-1]) // 8 + 1
+        bits = np.unpackbits(array[first:stop], bitorder="little")
+        bits[places - 8 * first] = values
+        array[first:stop] = np.packbits(bits, bitorder="little")
 
 
 def _ranges(mask: Mask) -> list[tuple[int, int]]:

@@ -13,12 +13,10 @@ import bisect
 import os
 from collections.abc import Sequence
 
-from headgate.derived.match_index.bit_map import BitMapParameters
 from headgate.derived.match_index.build import (
     BuildCounters,
     Building,
     WantedFilter,
-    bit_map_of,
     opened_sidecar,
     replace_sidecar,
     wanted_filters,
@@ -56,7 +54,6 @@ class GrowingIndex:
         self._stream = stream
         self._registry_seen: tuple[int, int, int] | None = None
         self._wanted: list[WantedFilter] = []
-        self._bit_map: BitMapParameters | None = None
         self._segments: list[_GrowingSegment] = []
 
     def close(self) -> None:
@@ -106,11 +103,11 @@ class GrowingIndex:
         if seen is not None and seen == self._registry_seen:
             return
         registration = FilterRegistry(self._stream).read()
-        self._wanted, self._bit_map = wanted_filters(registration), bit_map_of(registration)
+        self._wanted = wanted_filters(registration)
         self.is_wanted = bool(self._wanted) and registration.settings.calculate_filter_bitmap
         self._registry_seen = seen
         for segment in self._segments:
-            segment.want(self._wanted, self._bit_map)
+            segment.want(self._wanted)
 
     def _index_new(self, stop: int) -> None:
         current = self._segments[-1] if self._segments else None
@@ -131,7 +128,7 @@ class GrowingIndex:
         at = max(0, bisect.bisect_right(segments, self.offset, key=lambda segment: segment.first_chunk_id) - 1)
         for segment in segments[at:]:
             try:
-                opened = _GrowingSegment(segment, self.offset, self._wanted, self._bit_map)
+                opened = _GrowingSegment(segment, self.offset, self._wanted)
             except OffsetOutOfRangeError:
                 continue  # retention was faster
             if self._segments:
@@ -156,15 +153,12 @@ class GrowingIndex:
 class _GrowingSegment:
     """One segment, with the rows that its sidecar lacks for each filter; `is_full` when no more chunks come."""
 
-    def __init__(
-        self, segment: Segment, offset: int, wanted: Sequence[WantedFilter], bit_map: BitMapParameters | None
-    ) -> None:
+    def __init__(self, segment: Segment, offset: int, wanted: Sequence[WantedFilter]) -> None:
         """New chunks begin at `offset`; earlier chunks are filled in."""
         self.is_full = False
         self._segment = segment
         self._reader: SegmentReader = segment.open()
         self._wanted = wanted
-        self._bit_map = bit_map
         self._sidecar: Sidecar | None = None
         self._merged = 1
         """The number of blocks that the file has after a merge."""
@@ -202,9 +196,9 @@ class _GrowingSegment:
         """Look for chunks that were added."""
         self._reader.chunks(refresh=True)
 
-    def want(self, wanted: Sequence[WantedFilter], bit_map: BitMapParameters | None) -> None:
-        """Take other filters, or another layout."""
-        self._wanted, self._bit_map = wanted, bit_map
+    def want(self, wanted: Sequence[WantedFilter]) -> None:
+        """Take other filters."""
+        self._wanted = wanted
         self._learn()
 
     def _learn(self) -> None:
@@ -212,7 +206,7 @@ class _GrowingSegment:
         self._sidecar = opened_sidecar(self._segment)
         self._merged, self._missing = 1, {}
         if self._row:
-            building = Building(self._reader, self._wanted, self._bit_map, 0, self._row)
+            building = Building(self._reader, self._wanted, 0, self._row)
             building.take_over(self._sidecar)
             self._missing = {each.key: building.missing(each.key) for each in self._wanted}
 
@@ -227,7 +221,7 @@ class _GrowingSegment:
         limit = min(len(table), int(table.chunk_id.searchsorted(stop, side="left")))
         stop_row = self._cut(self._row, limit)
         if stop_row > self._row:
-            building = Building(self._reader, self._wanted, self._bit_map, self._row, stop_row)
+            building = Building(self._reader, self._wanted, self._row, stop_row)
             if building.decide(done):
                 self._put(building.blocks(), done)
                 self._row = stop_row
@@ -242,7 +236,7 @@ class _GrowingSegment:
             return
         rows = (first[0], self._cut(*first))
         wanted = [each for each in self._wanted if _holds(self._missing[each.key], rows)]
-        building = Building(self._reader, wanted, self._bit_map, *rows)
+        building = Building(self._reader, wanted, *rows)
         building.decide(done)
         self._put(building.blocks(), done)
         for each in wanted:
@@ -259,7 +253,7 @@ class _GrowingSegment:
 
     def _merge(self, done: BuildCounters) -> None:
         """Write the file anew as one block, or few."""
-        building = Building(self._reader, self._wanted, self._bit_map, 0, self._row)
+        building = Building(self._reader, self._wanted, 0, self._row)
         building.take_over(self._sidecar)
         done.bytes_written += replace_sidecar(self._segment, building.blocks(), flushed=False)
         done.segments_written += 1
@@ -270,7 +264,7 @@ class _GrowingSegment:
         """Append blocks to the file, or begin one."""
         for block in blocks:
             for _ in range(_ATTEMPTS):
-                if self._sidecar is not None and self._sidecar.parameters == block.parameters:
+                if self._sidecar is not None:
                     written = append_block(self._segment, self._sidecar, block)
                     if written:
                         self._sidecar.refresh()

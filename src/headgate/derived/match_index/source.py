@@ -1,4 +1,4 @@
-"""Answers from the match index: the messages of chunks that may match, where its results can be believed.
+"""Answers from the match index: the messages of chunks that match, where its results can be believed.
 
 Results are believed for a chunk if the reader's own filter, in this state of the program, is among those the sidecar
 was computed for over that chunk, and the chunk's header, which holds the CRC of the data, is unchanged. All other
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.derived.match_index.bit_map import BitMapParameters, has_positions
 from headgate.derived.match_index.identity import FilterKey, key_of
 from headgate.errors import CorruptChunkError, CorruptSidecarError
 from headgate.evaluate import Filter
@@ -53,10 +52,6 @@ class _Part:
 
     block: SidecarBlock
     number: int
-
-    @property
-    def id(self) -> str:
-        return self.block.filters[self.number].id
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +312,7 @@ class MatchIndex(AnswerSource):
                     self._warn(f"{cover.sidecar.path}: stale, computed for other chunks than are there now")
                 own = own[ends[own] > begins[own]]
                 if len(own):
-                    found = _may_match(part, begins[own], ends[own])
+                    found = _matches(part, begins[own], ends[own])
                     counts[own] = np.diff(np.searchsorted(found, np.append(begins[own], ends[own[-1]])))
                     matches.append(found)
             except CorruptSidecarError as error:
@@ -325,7 +320,7 @@ class MatchIndex(AnswerSource):
                 return part.block, self._nothing(rows, ends - begins)
         offsets = matches[-1] if len(matches) == 2 else np.concatenate(matches)
         chunks = np.repeat(np.arange(len(rows)), counts)
-        certain = np.full(len(offsets), cover.sidecar.is_exact)
+        certain = np.ones(len(offsets), dtype=np.bool_)
         return None, _IndexAnswer(rows, trusted, ends - begins, counts, offsets, chunks, certain, headers, self, cover)
 
     @staticmethod
@@ -388,32 +383,13 @@ def _runs(owners: NDArray[np.integer[Any]], items: Int64Array) -> list[Int64Arra
     return np.split(items, np.flatnonzero(np.diff(owners)) + 1) if len(items) else []
 
 
-def _may_match(part: _Part, begins: Int64Array, ends: Int64Array) -> Int64Array:
-    """The offsets in some ranges, ascending and disjoint, that may match; in the layout `exact` they do match."""
-    block, start, stop = part.block, int(begins[0]), int(ends[-1])
-    if block.directory.arrays is None:
-        may = block.bits(part.number, start, stop)
-    else:
-        positions = parameters_named(block.directory.parameters, block).positions(part.id)
-        may = has_positions(block.arrays(start, stop), positions)
+def _matches(part: _Part, begins: Int64Array, ends: Int64Array) -> Int64Array:
+    """The offsets of matches in some ranges, which are ascending and disjoint."""
+    start, stop = int(begins[0]), int(ends[-1])
+    found = part.block.bits(part.number, start, stop)
     if (begins[1:] != ends[:-1]).any():
-        may &= _inside(begins - start, ends - start, len(may))
-    return np.flatnonzero(may) + start
-
-
-def parameters_name(parameters: BitMapParameters) -> str:
-    """The name of the parameters of bit arrays in a sidecar."""
-    return f"{parameters.positions_per_id}/{parameters.bit_length}"
-
-
-def parameters_named(name: str, block: SidecarBlock) -> BitMapParameters:
-    """The parameters of a name; CorruptSidecarError for an invalid name, or arrays of another size."""
-    positions, _, bits = name.partition("/")
-    if positions.isdecimal() and bits.isdecimal() and len(name) < 20:
-        found = BitMapParameters(int(positions), int(bits))
-        if found.bit_length == 8 * block.directory.array_bytes and found.bit_length > 0:
-            return found
-    raise CorruptSidecarError(f"parameters {name[:40]!r} do not fit its bit arrays", path=block.path)
+        found = found & _inside(begins - start, ends - start, len(found))
+    return np.flatnonzero(found) + start
 
 
 def _inside(begins: Int64Array, ends: Int64Array, count: int) -> NDArray[np.bool_]:

@@ -124,7 +124,7 @@ class Peer:
     def settle(self) -> None:
         """Settle what was given, and want as much again."""
         for first in range(0, len(self.waiting), self.settles):
-            self.receiver.complete(self.waiting[first : first + self.settles])
+            self.receiver.settler.complete(self.waiting[first : first + self.settles])
         self.waiting.clear()
         self.receiver.want(self.settles)
 

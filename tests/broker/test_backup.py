@@ -44,10 +44,10 @@ class Traffic:
         for each in self.link.deliveries:
             number = number_of(each.message)
             if number % 3 == 0:
-                self.link.receiver.complete([each.token])
+                self.link.receiver.settler.complete([each.token])
                 self.completed.add(number)
             elif number % 3 == 1:
-                self.link.receiver.dead_letter([each.token], why=DeadLetterReason())
+                self.link.receiver.settler.dead_letter([each.token], why=DeadLetterReason())
                 self.dead.add(number)
         self.link.deliveries.clear()
         self.lab.turn()

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from headgate.broker import DeadLetterReason, GivenCopies, Receiver, Session
+from headgate.broker import DeadLetterReason, GivenCopies, Receiver, Session, Settler
 from headgate.errors import HeadgateError, ResourceExistsError, UnsupportedError
 from headgate.topic import TopicKind
 
@@ -57,19 +57,19 @@ class UnsettledCopies:
         "_held",
         "_is_dead_letter",
         "_renew_at_ms",
+        "_settler",
         "_then",
-        "receiver",
     )
 
     def __init__(
         self,
-        receiver: Receiver,
+        settler: Settler[Receiver],
         failed: Callable[[HeadgateError], None],
         call_soon: Callable[[Callable[[], None]], None],
         *,
         is_dead_letter: bool,
     ) -> None:
-        self.receiver = receiver
+        self._settler = settler
         self._failed = failed
         self._call_soon = call_soon
         self._is_dead_letter = is_dead_letter
@@ -84,7 +84,7 @@ class UnsettledCopies:
     def add(self, numbers: Iterable[int], given: GivenCopies) -> None:
         """The client got copies, which it will settle by these numbers."""
         locked_until_ms = given.locked_until_ms
-        lock_ms = self.receiver.lock_ms
+        lock_ms = self._settler.lock_ms
         until_ms = locked_until_ms - lock_ms + HOLD_LIMIT_MS
         for number, token in zip(numbers, given.packed_tokens(), strict=True):
             self._held[number] = _Held(token, until_ms)
@@ -119,15 +119,15 @@ class UnsettledCopies:
             self._completed += tokens
             self._then.append(then)
         elif settlement is Settlement.DEAD_LETTER:
-            self.receiver.dead_letter(tokens, answered, why=why or DeadLetterReason(REJECTED))
+            self._settler.dead_letter(tokens, answered, why=why or DeadLetterReason(REJECTED))
         else:
-            self.receiver.release(tokens, answered, counts=settlement is Settlement.FAIL)
+            self._settler.release(tokens, answered, counts=settlement is Settlement.FAIL)
 
     def _complete(self) -> None:
         tokens, self._completed = self._completed, []
         then, self._then = self._then, []
         if tokens:
-            self.receiver.complete(tokens, lambda result: self._answer(result, then))
+            self._settler.complete(tokens, lambda result: self._answer(result, then))
 
     def _answer(self, result: list[bool] | HeadgateError, then: Iterable[Callable[[], None]]) -> None:
         if isinstance(result, HeadgateError):
@@ -142,7 +142,7 @@ class UnsettledCopies:
         tokens = [each.token for each in self._held.values()]
         self._held.clear()
         if tokens:
-            self.receiver.release(tokens, counts=settlement is Settlement.FAIL)
+            self._settler.release(tokens, counts=settlement is Settlement.FAIL)
 
     def forget(self) -> None:
         """The subscription was removed."""
@@ -157,8 +157,8 @@ class UnsettledCopies:
         renewed = [each for each in self._held.values() if now_ms < each.held_until_ms]
         self._renew_at_ms = None
         if renewed:
-            until_ms = self.receiver.renew([each.token for each in renewed])
-            self._renew_at_ms = until_ms - self.receiver.lock_ms // 2
+            until_ms = self._settler.renew([each.token for each in renewed])
+            self._renew_at_ms = until_ms - self._settler.lock_ms // 2
 
 
 def check_subscription_declared(

@@ -105,7 +105,7 @@ def test_a_queue_gives_out_what_is_sent_to_it(lab: EntityLab) -> None:
     assert made.counts().active == 2
     link = lab.received("JOBS")
     assert [each.message for each in link.deliveries] == [RED, RED]
-    link.receiver.complete(link.tokens)
+    link.receiver.settler.complete(link.tokens)
     lab.turn()
     lab.restart()
     assert lab.broker.entities.find("jobs").counts().total == 0

@@ -75,7 +75,7 @@ def test_settling_without_a_receiver_is_a_use(lab: Lab) -> None:
     link = lab.link(want=1)
     link.receiver.close()
     lab.pass_time(50_000)
-    link.receiver.complete(link.tokens)
+    link.receiver.settler.complete(link.tokens)
     lab.pass_time(50_000)
     assert names(lab) == ["red"]
 
@@ -85,7 +85,7 @@ def test_a_receiver_that_is_given_nothing_keeps_it(lab: Lab, name: str) -> None:
     lab.topic(*IDLE)
     lab.publish(RED)
     link = lab.link(want=1)
-    link.receiver.dead_letter(link.tokens, why=DeadLetterReason())
+    link.receiver.settler.dead_letter(link.tokens, why=DeadLetterReason())
     lab.turn()
     waiting = lab.link(name)
     link.receiver.close()

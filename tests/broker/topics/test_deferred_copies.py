@@ -49,7 +49,7 @@ def defer(lab: Lab, *numbers: int, **header: AmqpValue) -> Link:
     """A link whose messages with these numbers are deferred."""
     link = lab.link("orders/Subscriptions/s", want=100)
     lab.publish(*(message(number, **header) for number in range(max(numbers) + 1)))
-    link.receiver.defer([link.tokens[number] for number in numbers], link.answers.append)
+    link.receiver.settler.defer([link.tokens[number] for number in numbers], link.answers.append)
     lab.turn()
     assert link.answers == [[True] * len(numbers)]
     return link
@@ -102,7 +102,7 @@ def test_a_deferred_copy_is_received_by_the_number_that_it_has(lab: Lab) -> None
 def test_tokens_of_deferred_copies_settle_no_others(lab: Lab) -> None:
     link = defer(lab, 1)
     (found,) = ask(lab, 1)
-    link.receiver.complete([found.token], link.answers.append)
+    link.receiver.settler.complete([found.token], link.answers.append)
     lab.turn()
     assert link.answers[-1] == [False]
     assert settle(lab, "complete", link.tokens[0]) == [False]
@@ -164,7 +164,7 @@ def test_a_dead_letter_says_where_it_was_before(lab: Lab) -> None:
 
 def test_peeking_shows_them_at_their_place(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     link = defer(lab, 3, 1)
-    link.receiver.release(link.tokens[:1], counts=True)
+    link.receiver.settler.release(link.tokens[:1], counts=True)
     ask(lab, 1)
     lab.turn()
     found = topic(lab).peek("s", 0, 10)
@@ -195,18 +195,18 @@ def test_a_deferred_copy_outlives_its_time_as_others_do(lab: Lab) -> None:
 def test_properties_that_a_copy_gets_stay_with_it_to_the_end(lab: Lab) -> None:
     link = lab.link("orders/Subscriptions/s", want=1)
     lab.publish(message(0))
-    link.receiver.release(link.tokens, link.answers.append, counts=True, properties={"n": 1, "a": "x"})
+    link.receiver.settler.release(link.tokens, link.answers.append, counts=True, properties={"n": 1, "a": "x"})
     lab.turn()
     link.receiver.want(1)
     lab.turn()
-    link.receiver.release(link.tokens[-1:], counts=True, properties={"b": True})
+    link.receiver.settler.release(link.tokens[-1:], counts=True, properties={"b": True})
     lab.turn()
     lab.restart()
     (peeked,) = topic(lab).peek("s", 0, 1)
     assert properties(peeked.message) == {"n": 1, "a": "x", "b": True} and peeked.attempts == 2
     link = lab.link("orders/Subscriptions/s", want=1)
     assert properties(link.deliveries[0].message) == {"n": 1, "a": "x", "b": True}
-    link.receiver.defer(link.tokens, properties={"a": "y"})
+    link.receiver.settler.defer(link.tokens, properties={"a": "y"})
     lab.turn()
     (found,) = ask(lab, 0)
     assert properties(found.message) == {"n": 1, "a": "y", "b": True}
@@ -218,7 +218,7 @@ def test_properties_of_a_copy_with_too_many_attempts_are_in_its_dead_letter(lab:
     link = lab.link("orders/Subscriptions/s", want=1)
     lab.publish(message(0))
     for number in range(4):
-        link.receiver.release(link.tokens[-1:], counts=True, properties={"last": number})
+        link.receiver.settler.release(link.tokens[-1:], counts=True, properties={"last": number})
         link.receiver.want(1)
         lab.turn()
     (letter,) = letters(lab)
@@ -252,7 +252,7 @@ def scenario(lab: Lab, told: list[str]) -> None:
     """Defer, receive, give back with a property, settle in each way; `told` is what was answered."""
     link = lab.link("orders/Subscriptions/s", want=9)
     lab.publish(*map(message, range(4)))
-    link.receiver.defer(link.tokens, lambda _: told.append("deferred"))
+    link.receiver.settler.defer(link.tokens, lambda _: told.append("deferred"))
     lab.turn()
     found = ask(lab, 0, 1, 2)
     told.append("received")

@@ -35,7 +35,7 @@ def test_a_copy_is_given_out_in_its_lifetime_only(lab: Lab) -> None:
     link = lab.link(want=1)
     assert link.offsets == [0]
     lab.turn(after_ms=1)
-    link.receiver.release(link.tokens, counts=True)
+    link.receiver.settler.release(link.tokens, counts=True)
     link.receiver.want(10)
     lab.turn()
     assert link.offsets == [0, 1, 2, 4]
@@ -96,11 +96,11 @@ def test_counts_become_right_without_a_receiver(
     held = lab.link(want=1)
     given_back = lab.link(want=2)
     given_back.receiver.want(0)
-    given_back.receiver.release(given_back.tokens, counts=False)
+    given_back.receiver.settler.release(given_back.tokens, counts=False)
     given_back.receiver.close()
-    held.receiver.renew(held.tokens)
+    held.receiver.settler.renew(held.tokens)
     lab.turn(after_ms=30_000)
-    held.receiver.renew(held.tokens)
+    held.receiver.settler.renew(held.tokens)
     lab.publish(RED)
     lab.turn(after_ms=29_999)
     assert lab.counts() == (11, 1, 0, 0)

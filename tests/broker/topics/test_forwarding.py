@@ -102,7 +102,7 @@ def test_a_dead_letter_says_where_it_became_one(lab: Lab) -> None:
     lab.topic(*RED_ONLY, ChangeSubscription("red", settings=SubscriptionSettings(forward_dead_letters_to="paid")))
     link = lab.link(want=10)
     lab.publish(RED)
-    link.receiver.dead_letter(link.tokens, why=DeadLetterReason("NoStock"))
+    link.receiver.settler.dead_letter(link.tokens, why=DeadLetterReason("NoStock"))
     lab.turn()
     letter = Message.decode(lab.link("paid/Subscriptions/all", want=1).deliveries[0].message)
     assert values(letter.message_annotations)["x-opt-deadletter-source"] == "orders/Subscriptions/red"
@@ -153,7 +153,7 @@ def test_a_dead_letter_that_its_target_does_not_take_stays_with_its_reason(lab: 
     lab.change(SEND_DISABLED, topic="paid")
     link = lab.link(want=10)
     lab.publish(RED)
-    link.receiver.dead_letter(link.tokens, why=DeadLetterReason("NoStock"))
+    link.receiver.settler.dead_letter(link.tokens, why=DeadLetterReason("NoStock"))
     lab.turn()
     assert reasons(lab, "orders/Subscriptions/red") == ["NoStock"]
 
@@ -173,7 +173,7 @@ def test_copies_that_come_back_are_forwarded_too(lab: Lab) -> None:
     lab.topic(*RED_ONLY)
     link = lab.link(want=10)
     lab.publish(RED, RED)
-    link.receiver.release(link.tokens[:1], counts=True)
+    link.receiver.settler.release(link.tokens[:1], counts=True)
     link.receiver.want(0)
     lab.turn()
     lab.change(ChangeSubscription("red", forward_to="paid"))

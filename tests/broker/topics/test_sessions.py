@@ -143,7 +143,7 @@ def test_a_receiver_gets_the_copies_of_its_session_in_order_and_no_others(lab: L
     first.receiver.want(10)
     lab.turn()
     assert [first.offsets, second.offsets, named.offsets] == [[0, 2, 5], [1, 7], [6]]
-    first.receiver.complete(first.tokens, first.answers.append)
+    first.receiver.settler.complete(first.tokens, first.answers.append)
     lab.turn()
     assert first.answers == [[True] * 3]
     lab.restart()
@@ -162,7 +162,7 @@ def test_who_waits_for_a_session_gets_the_first_that_is_free(lab: Lab) -> None:
     lab.publish(of("y"))
     assert [each.accepted for each in waiting] == [[], ["x"], ["y"]]
     gone.close()
-    waiting[1].receiver.complete(waiting[1].tokens[:1])
+    waiting[1].receiver.settler.complete(waiting[1].tokens[:1])
     waiting[1].close()
     again = link(lab)
     assert (again.accepted, again.offsets) == (["x"], [1])
@@ -204,7 +204,7 @@ def test_a_lock_that_ends_gives_the_session_and_its_copies_to_others(lab: Lab) -
     lab.turn(after_ms=1)
     assert isinstance(first.ends[0], SessionLockLostError)
     assert (third.accepted, third.offsets) == (["a"], [0, 1])
-    third.receiver.complete(first.tokens, third.answers.append)
+    third.receiver.settler.complete(first.tokens, third.answers.append)
     first.receiver.renew_lock(third.answers.append)
     first.receiver.set_state(b"late", third.answers.append)
     lab.turn()
@@ -221,7 +221,7 @@ def test_a_lock_outlives_its_process_and_its_tokens_settle(lab: Lab) -> None:
         link(lab, "a")
     other = link(lab)
     assert (other.accepted, other.offsets) == (["b"], [2])
-    other.receiver.complete(first.tokens[:1], other.answers.append)
+    other.receiver.settler.complete(first.tokens[:1], other.answers.append)
     lab.turn()
     assert other.answers == [[True]]
     waiting = link(lab)
@@ -234,19 +234,19 @@ def test_released_copies_come_back_at_their_place_and_hold_up_those_behind(lab: 
     lab.topic(*subscription(backoff_ms=[5_000], max_delivery_count=2))
     lab.publish(of("a"), of("a"), of("a"))
     first = link(lab, want=2)
-    first.receiver.release(first.tokens[:1], counts=False)
+    first.receiver.settler.release(first.tokens[:1], counts=False)
     first.receiver.want(10)
     lab.turn()
     assert first.offsets == [0, 1, 0, 2]
-    first.receiver.release(first.tokens[2:3], counts=True)
+    first.receiver.settler.release(first.tokens[2:3], counts=True)
     lab.publish(of("a"))
     assert first.offsets == [0, 1, 0, 2]
     assert lab.counts() == (1, 2, 1, 0)
     lab.turn(after_ms=5_000)
     assert first.offsets == [0, 1, 0, 2, 0, 3]
-    first.receiver.release(first.tokens[4:5], counts=True)
-    first.receiver.dead_letter(first.tokens[1:2], why=DeadLetterReason("R"))
-    first.receiver.defer(first.tokens[3:4])
+    first.receiver.settler.release(first.tokens[4:5], counts=True)
+    first.receiver.settler.dead_letter(first.tokens[1:2], why=DeadLetterReason("R"))
+    first.receiver.settler.defer(first.tokens[3:4])
     lab.turn()
     assert lab.counts() == (0, 1, 0, 2)
     first.close()
@@ -258,8 +258,8 @@ def test_peeking_shows_a_session_whoever_has_its_copies(lab: Lab) -> None:
     lab.topic(*subscription(backoff_ms=[5_000]))
     lab.publish(of("a"), of("b"), of("a"), of("a"), of("a"))
     first = link(lab, "a", want=3)
-    first.receiver.complete(first.tokens[:1])
-    first.receiver.release(first.tokens[1:2], counts=True)
+    first.receiver.settler.complete(first.tokens[:1])
+    first.receiver.settler.release(first.tokens[1:2], counts=True)
     lab.turn()
     assert lab.counts() == (2, 1, 1, 0)
     assert [peeked(lab, "a"), peeked(lab, "a", 3), peeked(lab, "a", 0, 2)] == [[2, 3, 4], [3, 4], [2, 3]]
@@ -288,7 +288,7 @@ def test_a_session_whose_first_copy_waits_is_not_offered(lab: Lab) -> None:
     lab.topic(*subscription(backoff_ms=[5_000]))
     lab.publish(of("a"), of("a"), of("b"))
     first = link(lab, want=1)
-    first.receiver.release(first.tokens, counts=True)
+    first.receiver.settler.release(first.tokens, counts=True)
     first.close()
     second, third = link(lab), link(lab)
     assert (second.accepted, third.accepted) == (["b"], [])
@@ -301,7 +301,7 @@ def test_the_state_of_a_session_outlives_its_receivers_and_sessions_are_listed(l
     lab.publish(of("b"), of("a"))
     first = link(lab, "b")
     first.receiver.set_state(b"\0state", first.answers.append)
-    first.receiver.complete(first.tokens)
+    first.receiver.settler.complete(first.tokens)
     lab.turn()
     assert first.answers == [[True]]
     empty = link(lab, "empty")
@@ -403,7 +403,7 @@ def test_sessions_wait_for_room_in_the_ledger(lab: Lab, disk: Disk) -> None:
     lab.publish(of("a"))
     first = link(lab)
     disk.full = "/ledger/"
-    first.receiver.complete(first.tokens, first.answers.append)
+    first.receiver.settler.complete(first.tokens, first.answers.append)
     lab.turn()
     assert isinstance(first.answers[0], StorageFullError)
     with pytest.raises(StorageFullError):

@@ -68,7 +68,7 @@ def test_receivers_get_what_lies_before_damage_and_are_told_of_it_and_publishers
     lab.pass_time(3_000)
     assert link.offsets == list(range(before))
     assert len(link.ends) == 1 and ADVICE in str(link.ends[0])
-    link.receiver.complete(link.tokens, link.answers.append)
+    link.receiver.settler.complete(link.tokens, link.answers.append)
     lab.turn()
     assert link.answers == [[True] * before]
     assert ADVICE in str(refused(lab))
@@ -133,9 +133,9 @@ def damaged_beside(lab: DiskLab, kind: str, byte: int) -> None:
     link = lab.link(want=3)
     for token in link.tokens:
         if kind == "deferred":
-            link.receiver.defer([token])
+            link.receiver.settler.defer([token])
         else:
-            link.receiver.dead_letter([token], why=DeadLetterReason("R"))
+            link.receiver.settler.dead_letter([token], why=DeadLetterReason("R"))
         lab.turn()
     (folder,) = stream_folder(lab.root, "orders").glob(f"subscriptions/*/{kind}")
     damage(lab, 1, byte, beside=str(folder.relative_to(stream_folder(lab.root, "orders"))))
@@ -158,7 +158,7 @@ def test_a_damaged_ledger_is_told_to_receivers_and_publishers(lab: DiskLab) -> N
     lab.topic(*RED_ONLY)
     lab.publish(RED)
     link = lab.link(want=1)
-    link.receiver.complete(link.tokens)
+    link.receiver.settler.complete(link.tokens)
     lab.turn()
     damage(lab, 0, 60, beside="ledger")
     with pytest.raises(LogError, match=ADVICE):
@@ -181,8 +181,8 @@ def test_behind_what_was_given_up_everything_goes_on(lab: DiskLab) -> None:
     for _ in range(8):
         lab.publish(RED)
     link = lab.link(want=3)
-    link.receiver.complete(link.tokens[:1])
-    link.receiver.release(link.tokens[2:], counts=False)
+    link.receiver.settler.complete(link.tokens[:1])
+    link.receiver.settler.release(link.tokens[2:], counts=False)
     lab.turn()
     damage(lab, 1, 60)
     damage(lab, 4, 60)
@@ -192,10 +192,10 @@ def test_behind_what_was_given_up_everything_goes_on(lab: DiskLab) -> None:
     lab.pass_time(lab.broker.topics.get("orders").subscription("red").settings.lock_ms + 1_000)
     assert after.ends == []
     assert after.offsets[:6] == [2, 3, 5, 6, 7, 8], "1 was with somebody, and comes no more"
-    after.receiver.complete(after.tokens)
+    after.receiver.settler.complete(after.tokens)
     lab.turn()
     late = lab.link(want=20)
-    late.receiver.complete(late.tokens)
+    late.receiver.settler.complete(late.tokens)
     lab.pass_time(2_000)
     assert lab.counts() == (0, 0, 0, 0)
 
@@ -208,9 +208,9 @@ def test_a_move_of_a_message_that_was_given_up_is_over(lab: DiskLab, how: str) -
     link = lab.link(want=4)
     lab.disk.full = "deferred" if how == "defer" else "dead-letters"
     if how == "defer":
-        link.receiver.defer(link.tokens)
+        link.receiver.settler.defer(link.tokens)
     else:
-        link.receiver.dead_letter(link.tokens, why=DeadLetterReason("R"))
+        link.receiver.settler.dead_letter(link.tokens, why=DeadLetterReason("R"))
     lab.turn()
     damage(lab, 1, 60)
     repair(lab)
@@ -239,7 +239,7 @@ def test_a_ledger_with_a_part_given_up_gives_messages_again_and_loses_none(lab: 
         lab.publish(RED)
     link = lab.link(want=3)
     for token in link.tokens:
-        link.receiver.complete([token])
+        link.receiver.settler.complete([token])
         lab.turn()
     count = len(chunk_ids(Stream.open(stream_folder(lab.root, "orders") / "ledger")))
     damage(lab, count - 2, 60, beside="ledger")

@@ -73,8 +73,8 @@ def test_counts_are_the_same_after_a_restart(lab: Lab) -> None:
     lab.topic(*RED_ONLY, act, *STRICT)
     lab.publish(RED, RED, NO_MESSAGE, BLUE, RED)
     red, strict = lab.link(want=3), lab.link("orders/Subscriptions/strict", want=2)
-    red.receiver.complete(red.tokens[:1])
-    strict.receiver.complete(strict.tokens[:1])
+    red.receiver.settler.complete(red.tokens[:1])
+    strict.receiver.settler.complete(strict.tokens[:1])
     lab.turn()
     assert [lab.counts("red"), lab.counts("strict")] == [(3, 2, 0, 0), (1, 1, 0, 5)]
     lab.restart()
@@ -110,7 +110,7 @@ def test_dead_letters_wait_for_room(lab: Lab, disk: Disk) -> None:
     link = lab.link(want=10)
     lab.publish(RED, RED)
     disk.full = "dead-letters"
-    link.receiver.dead_letter(link.tokens, link.answers.append, why=DeadLetterReason("R"))
+    link.receiver.settler.dead_letter(link.tokens, link.answers.append, why=DeadLetterReason("R"))
     turns(lab)
     assert link.answers == [[True, True]]
     disk.full = ""
@@ -124,8 +124,8 @@ def test_nothing_waits_for_a_clock_that_went_back(lab: Lab, disk: Disk) -> None:
     link = lab.link(want=2)
     turns(lab)
     disk.full = "dead-letters"
-    link.receiver.dead_letter(link.tokens[:1], link.answers.append, why=DeadLetterReason("R"))
-    link.receiver.complete(link.tokens[1:], link.answers.append)
+    link.receiver.settler.dead_letter(link.tokens[:1], link.answers.append, why=DeadLetterReason("R"))
+    link.receiver.settler.complete(link.tokens[1:], link.answers.append)
     lab.turn()
     disk.full = ""
     lab.turn(after_ms=-7_200_000)
@@ -167,10 +167,10 @@ def test_settlement_is_refused_while_the_ledger_has_no_room(
     link = lab.link(want=2)
     lab.publish(RED, RED, RED, RED)
     disk.full = "/ledger/"
-    link.receiver.complete(link.tokens[:1], link.answers.append)
+    link.receiver.settler.complete(link.tokens[:1], link.answers.append)
     link.receiver.want(10)
     lab.turn()
-    link.receiver.complete(link.tokens[1:2], link.answers.append)
+    link.receiver.settler.complete(link.tokens[1:2], link.answers.append)
     lab.turn()
     assert [type(each) for each in link.answers] == [StorageFullError, StorageFullError]
     assert link.offsets == [0, 1]
@@ -185,7 +185,7 @@ def test_settlement_is_refused_while_the_ledger_has_no_room(
     disk.full = ""
     turns(lab)
     assert link.offsets == [0, 1, 2, 3, 4]
-    link.receiver.complete(link.tokens[1:], link.answers.append)
+    link.receiver.settler.complete(link.tokens[1:], link.answers.append)
     lab.turn()
     assert link.answers[2:] == [[True] * 4]
     assert lab.counts() == (0, 0, 0, 0)
@@ -198,13 +198,13 @@ def test_a_ledger_that_cannot_be_written_any_more_is_opened_again(lab: Lab, disk
     name = "orders/Subscriptions/red"
     if dead_letters:
         link, name = lab.link(want=4), DEAD
-        link.receiver.dead_letter(link.tokens, why=DeadLetterReason("R"))
+        link.receiver.settler.dead_letter(link.tokens, why=DeadLetterReason("R"))
         lab.turn()
     link = lab.link(name, want=2)
-    link.receiver.complete(link.tokens[:1], link.answers.append)
+    link.receiver.settler.complete(link.tokens[:1], link.answers.append)
     lab.turn()
     disk.broken = "/ledger/"
-    link.receiver.complete(link.tokens[1:], link.answers.append)
+    link.receiver.settler.complete(link.tokens[1:], link.answers.append)
     lab.turn()
     disk.broken = ""
     first, second = link.answers
@@ -214,7 +214,7 @@ def test_a_ledger_that_cannot_be_written_any_more_is_opened_again(lab: Lab, disk
     turns(lab, 592)
     # What was answered with an error may have been written down, or not.
     assert (link.offsets, [offset for offset in again.offsets if offset != 1]) == ([0, 1], [2, 3])
-    again.receiver.complete(again.tokens, again.answers.append)
+    again.receiver.settler.complete(again.tokens, again.answers.append)
     lab.turn()
     assert again.answers == [[True] * len(again.tokens)]
 
@@ -231,10 +231,10 @@ def test_settlement_that_came_while_a_commit_failed_is_refused_and_written_with_
     turns(lab)
     worker.run_one()
     assert link.offsets == [0, 1, 2]
-    link.receiver.complete(link.tokens[:1], link.answers.append)
+    link.receiver.settler.complete(link.tokens[:1], link.answers.append)
     lab.turn()
-    link.receiver.complete(link.tokens[1:2], link.answers.append)
-    link.receiver.dead_letter(link.tokens[2:], link.answers.append, why=DeadLetterReason("bad"))
+    link.receiver.settler.complete(link.tokens[1:2], link.answers.append)
+    link.receiver.settler.dead_letter(link.tokens[2:], link.answers.append, why=DeadLetterReason("bad"))
     disk.full = "/ledger/"
     for answered in (1, 3):
         worker.run_one()
@@ -255,7 +255,7 @@ def test_failures_decided_while_the_ledger_has_no_room_become_dead_letters(lab: 
     link = lab.link(want=10)
     lab.publish(RED)
     disk.full = "/ledger/"
-    link.receiver.complete(link.tokens, link.answers.append)
+    link.receiver.settler.complete(link.tokens, link.answers.append)
     lab.turn()
     lab.publish(BLUE, NO_MESSAGE)
     disk.full = ""
@@ -268,7 +268,7 @@ def test_a_subscription_made_while_the_ledger_has_no_room_is_there_later(lab: La
     link = lab.link(want=10)
     lab.publish(RED)
     disk.full = "/ledger/"
-    link.receiver.complete(link.tokens, link.answers.append)
+    link.receiver.settler.complete(link.tokens, link.answers.append)
     lab.turn()
     lab.change(CreateSubscription("late"), AddRule("late", RuleDefinition("All", sql="1=1")))
     lab.publish(RED)
@@ -282,16 +282,16 @@ def test_dead_letters_are_settled_when_there_is_room_again(lab: Lab, disk: Disk)
     lab.topic(*RED_ONLY)
     link = lab.link(want=10)
     lab.publish(RED, RED)
-    link.receiver.dead_letter(link.tokens, why=DeadLetterReason("R"))
+    link.receiver.settler.dead_letter(link.tokens, why=DeadLetterReason("R"))
     lab.turn()
     dead = lab.link(DEAD, want=10)
     assert len(dead.deliveries) == 2
     disk.full = "dead-letters/ledger"
-    dead.receiver.complete(dead.tokens[:1], dead.answers.append)
+    dead.receiver.settler.complete(dead.tokens[:1], dead.answers.append)
     lab.turn()
     disk.full = ""
     turns(lab)
-    dead.receiver.complete(dead.tokens[1:], dead.answers.append)
+    dead.receiver.settler.complete(dead.tokens[1:], dead.answers.append)
     lab.turn()
     assert isinstance(dead.answers[0], StorageFullError)
     assert dead.answers[1:] == [[True]]
@@ -396,7 +396,7 @@ def test_what_a_removed_subscription_had_goes_also_where_another_process_removed
     lab.topic(*RED_ONLY)
     link = lab.link(want=10)
     lab.publish(RED)
-    link.receiver.dead_letter(link.tokens, why=DeadLetterReason())
+    link.receiver.settler.dead_letter(link.tokens, why=DeadLetterReason())
     lab.turn()
     lab.broker.close()
     stream = Stream.open(stream_folder(lab.root, "orders"))
@@ -475,7 +475,7 @@ def test_a_second_process_is_told_who_has_ledger_and_postings(lab: Lab) -> None:
     assert "/ledger/" in told and f"process {os.getpid()}" in told
     with pytest.raises(StreamLockedError, match=f"process {os.getpid()}"):
         Decider.open(Stream.open(stream_folder(lab.root, "orders")), now_ms=0)
-    link.receiver.complete(link.tokens, link.answers.append)
+    link.receiver.settler.complete(link.tokens, link.answers.append)
     lab.turn()
     assert link.answers == [[True]]
 
@@ -490,7 +490,7 @@ def test_receivers_settle_while_another_process_writes_the_stream(lab: Lab) -> N
         writer.append([(RED, None), (BLUE, None), (RED, None)], now_ms=0)
         turns(lab, 2)
         assert link.offsets == [0, 2]
-        link.receiver.complete(link.tokens, link.answers.append)
+        link.receiver.settler.complete(link.tokens, link.answers.append)
         lab.turn()
         assert link.answers == [[True, True]]
         answers: list[object] = []

@@ -46,7 +46,7 @@ def test_a_receiver_gets_the_copies_of_its_subscription_and_no_more_than_it_want
     assert link.offsets == [0, 2]
     assert [each.message for each in link.deliveries] == [RED, RED]
     assert lab.counts() == (1, 2, 0, 0)
-    link.receiver.complete(link.tokens, link.answers.append)
+    link.receiver.settler.complete(link.tokens, link.answers.append)
     link.receiver.want(5)
     assert link.answers == []
     lab.turn()
@@ -80,7 +80,7 @@ def test_what_is_completed_does_not_come_back_and_what_is_not_does(lab: Lab) -> 
     lab.topic(*RED_ONLY)
     link = lab.link(want=10)
     lab.publish(RED, RED, RED)
-    link.receiver.complete(link.tokens[1:2])
+    link.receiver.settler.complete(link.tokens[1:2])
     lab.turn()
     lab.restart()
     again = lab.link(want=10)
@@ -88,7 +88,7 @@ def test_what_is_completed_does_not_come_back_and_what_is_not_does(lab: Lab) -> 
     lab.turn(after_ms=60_000)
     assert again.offsets == [0, 2]
     assert [each.attempt for each in again.deliveries] == [2, 2]
-    again.receiver.complete(link.tokens[:1], again.answers.append)
+    again.receiver.settler.complete(link.tokens[:1], again.answers.append)
     lab.turn()
     assert again.answers == [[False]]
 
@@ -99,7 +99,7 @@ def test_a_token_settles_after_a_restart(lab: Lab) -> None:
     lab.publish(RED)
     lab.restart()
     again = lab.link(want=10)
-    again.receiver.complete(link.tokens, again.answers.append)
+    again.receiver.settler.complete(link.tokens, again.answers.append)
     lab.turn(after_ms=60_000)
     assert again.answers == [[True]]
     assert again.offsets == []
@@ -109,7 +109,7 @@ def test_released_copies_come_back_and_those_of_a_closed_receiver_wait_for_their
     lab.topic(*RED_ONLY)
     link = lab.link(want=2)
     lab.publish(RED, RED)
-    link.receiver.release(link.tokens[:1], counts=False)
+    link.receiver.settler.release(link.tokens[:1], counts=False)
     link.receiver.close()
     other = lab.link(want=5)
     assert other.offsets == [0]
@@ -127,7 +127,7 @@ def test_deliveries_and_answers_wait_for_the_device_and_the_loop_does_not(lab: L
     worker.run_one()
     assert link.offsets == [0, 1, 2]
     for token in link.tokens:
-        link.receiver.complete([token], link.answers.append)
+        link.receiver.settler.complete([token], link.answers.append)
         lab.turn()
     assert link.answers == [] and len(worker.jobs) == 1
     worker.run_one()
@@ -163,7 +163,7 @@ def test_backoff_delays_what_failed(lab: Lab) -> None:
     link = lab.link(want=10)
     lab.publish(RED)
     for wait_ms in (1_000, 5_000, 5_000):
-        link.receiver.release(link.tokens[-1:], counts=True)
+        link.receiver.settler.release(link.tokens[-1:], counts=True)
         before = len(link.offsets)
         lab.turn()
         assert lab.counts() == (0, 0, 1, 0)
@@ -180,7 +180,7 @@ def test_too_many_attempts_make_a_dead_letter(lab: Lab, by: str) -> None:
     lab.publish(RED)
     for _ in range(2):
         if by == "release":
-            link.receiver.release(link.tokens[-1:], counts=True)
+            link.receiver.settler.release(link.tokens[-1:], counts=True)
             lab.turn()
         else:
             lab.turn(after_ms=60_000)
@@ -197,7 +197,7 @@ def test_dead_letters_keep_number_and_reason_and_are_settled_on_their_own(lab: L
     link = lab.link(want=10)
     lab.publish(BLUE, RED, RED)
     why = DeadLetterReason("NoStock", "sold out", {"shop": 7})
-    link.receiver.dead_letter(link.tokens[1:], link.answers.append, why=why)
+    link.receiver.settler.dead_letter(link.tokens[1:], link.answers.append, why=why)
     lab.turn()
     assert link.answers == [[True]]
     assert lab.counts() == (0, 1, 0, 1)
@@ -209,8 +209,8 @@ def test_dead_letters_keep_number_and_reason_and_are_settled_on_their_own(lab: L
     assert shown == {"color": "red", "DeadLetterReason": "NoStock", "DeadLetterErrorDescription": "sold out", "shop": 7}
     assert message.message_annotations["x-headgate-copy"].value == link.deliveries[1].copy
     assert message.message_annotations["x-headgate-arrived"].value == lab.clock.now
-    dead.receiver.dead_letter(dead.tokens, dead.answers.append, why=why)
-    dead.receiver.complete(dead.tokens, dead.answers.append)
+    dead.receiver.settler.dead_letter(dead.tokens, dead.answers.append, why=why)
+    dead.receiver.settler.complete(dead.tokens, dead.answers.append)
     lab.turn()
     assert isinstance(dead.answers[0], PreconditionFailedError)
     assert dead.answers[1] == [True]
@@ -224,7 +224,7 @@ def test_dead_letters_may_go_to_another_stream(lab: Lab) -> None:
     lab.topic(*RED_ONLY, ChangeSubscription("red", settings=SubscriptionSettings(forward_dead_letters_to="graveyard")))
     link = lab.link(want=10)
     lab.publish(RED)
-    link.receiver.dead_letter(link.tokens, why=DeadLetterReason("NoStock"))
+    link.receiver.settler.dead_letter(link.tokens, why=DeadLetterReason("NoStock"))
     lab.turn()
     (letter,) = stored(lab.root, "graveyard")
     properties = Message.decode(letter).application_properties
@@ -254,13 +254,13 @@ def test_dead_letters_are_counted_without_their_files(lab: Lab) -> None:
     assert known() == 0
     link = lab.link(want=10)
     lab.publish(RED, RED)
-    link.receiver.release(link.tokens, counts=True)
+    link.receiver.settler.release(link.tokens, counts=True)
     lab.turn()
     assert known() == 2
     lab.turn(after_ms=2 * IDLE_MS)
     assert known() == 2
     dead = lab.link("orders/Subscriptions/red/$DeadLetterQueue", want=1)
-    dead.receiver.complete(dead.tokens)
+    dead.receiver.settler.complete(dead.tokens)
     dead.receiver.close()
     lab.turn()
     lab.turn(after_ms=2 * IDLE_MS)
@@ -284,7 +284,7 @@ def test_a_subscription_that_has_nothing_left_needs_nothing(lab: Lab) -> None:
     lab.publish(RED, BLUE)
     assert lab.broker.topics.get("orders").subscription("red").pins == 0
     link = lab.link(want=1)
-    link.receiver.complete(link.tokens, link.answers.append)
+    link.receiver.settler.complete(link.tokens, link.answers.append)
     lab.publish(BLUE, BLUE)
     assert lab.broker.topics.get("orders").subscription("red").pins is None
 
@@ -401,7 +401,7 @@ def test_receivers_of_a_removed_subscription_end(lab: Lab) -> None:
     lab.topic(*RED_ONLY)
     link = lab.link(want=10)
     lab.publish(RED)
-    link.receiver.dead_letter(link.tokens, why=DeadLetterReason())
+    link.receiver.settler.dead_letter(link.tokens, why=DeadLetterReason())
     lab.turn()
     lab.change(RemoveSubscription("red"))
     lab.turn()
@@ -464,7 +464,7 @@ def test_retention_knows_what_is_needed_and_a_full_topic_takes_messages_again_wh
     assert publish(lab.broker, publisher, [RED]) is None
     assert isinstance(publish(lab.broker, publisher, [RED]), StreamFullError)
     lab.turn()
-    link.receiver.complete(link.tokens)
+    link.receiver.settler.complete(link.tokens)
     lab.turn(after_ms=1_000)
     lab.turn(after_ms=1_000)
     assert read_pin(stream_folder(lab.root, "orders")) == Pin(1, 1)
@@ -479,10 +479,10 @@ def test_the_pin_is_what_the_slowest_subscription_needs(lab: Lab) -> None:
     topic = lab.broker.topics.get("orders")
     assert topic.pin == 0
     blue, red = lab.link("orders/Subscriptions/blue", want=10), lab.link(want=10)
-    blue.receiver.complete(blue.tokens)
+    blue.receiver.settler.complete(blue.tokens)
     lab.turn()
     assert topic.pin == 1
-    red.receiver.complete(red.tokens)
+    red.receiver.settler.complete(red.tokens)
     lab.turn()
     assert topic.pin == 4
 
@@ -521,7 +521,7 @@ def test_the_oldest_copies_that_nobody_has_are_deleted(lab: Lab) -> None:
     assert lab.counts() == (2, 1, 0, 0)
     assert deleted(lab, 4_000) == 2 and deleted(lab, 4_000) == 0
     again = lab.link()
-    again.receiver.complete(link.tokens, again.answers.append)
+    again.receiver.settler.complete(link.tokens, again.answers.append)
     lab.turn()
     assert again.answers == [[True]] and lab.counts() == (0, 0, 0, 0)
 
@@ -532,7 +532,7 @@ def test_dead_letters_are_deleted_by_the_time_at_which_their_messages_came(lab: 
     lab.publish(RED)
     lab.turn(1_000)
     lab.publish(RED, RED)
-    link.receiver.dead_letter([link.tokens[place] for place in (1, 0, 2)], why=DeadLetterReason())
+    link.receiver.settler.dead_letter([link.tokens[place] for place in (1, 0, 2)], why=DeadLetterReason())
     lab.turn(5_000)
     begin_ms = link.deliveries[0].timestamp_ms
     assert deleted(lab, 10, before_ms=begin_ms, dead_letters=True) == 0
@@ -551,14 +551,14 @@ def test_files_of_dead_letters_that_are_settled_go(
     link = lab.link(want=20)
     for _ in range(6):
         lab.publish(RED)
-        link.receiver.dead_letter(link.tokens[-1:], why=DeadLetterReason("x" * 900))
+        link.receiver.settler.dead_letter(link.tokens[-1:], why=DeadLetterReason("x" * 900))
         lab.turn()
     if is_idle_first:
         lab.turn(IDLE_MS)
     folder = dead_letters_folder(lab.broker.topics.get("orders").stream.stream, 1)
     assert len(list(folder.glob("*.segment"))) > 3
     dead = lab.link("orders/Subscriptions/red/$DeadLetterQueue", want=9)
-    dead.receiver.complete(dead.tokens[:4])
+    dead.receiver.settler.complete(dead.tokens[:4])
     dead.receiver.close()
     # Its files are used until the locks of the others end.
     for _ in range(8):

@@ -240,17 +240,17 @@ class TopicMachine(RuleBasedStateMachine):
         properties = {} if note is None else {"note": note}
         match what:
             case "complete":
-                receiver.complete(tokens, answers.append)
+                receiver.settler.complete(tokens, answers.append)
             case "release":
-                receiver.release(tokens, answers.append, counts=True, delay_ms=delay_ms, properties=properties)
+                receiver.settler.release(tokens, answers.append, counts=True, delay_ms=delay_ms, properties=properties)
             case "give back":
-                receiver.release(tokens, answers.append, counts=False, delay_ms=delay_ms, properties=properties)
+                receiver.settler.release(tokens, answers.append, counts=False, delay_ms=delay_ms, properties=properties)
             case "dead letter":
-                receiver.dead_letter(tokens, answers.append, why=DeadLetterReason("R"))
+                receiver.settler.dead_letter(tokens, answers.append, why=DeadLetterReason("R"))
             case "defer":
-                receiver.defer(tokens, answers.append, properties=properties)
+                receiver.settler.defer(tokens, answers.append, properties=properties)
             case _:
-                assert receiver.renew(tokens, answers.append) == now_ms + LOCK_MS
+                assert receiver.settler.renew(tokens, answers.append) == now_ms + LOCK_MS
         self.turn()
         assert answers == [[copy is not None for copy in copies]]
 

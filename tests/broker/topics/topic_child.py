@@ -163,17 +163,17 @@ class Peer:
         receiver = self.receiver
         match what:
             case "complete":
-                receiver.complete(tokens, then)
+                receiver.settler.complete(tokens, then)
             case "release":
-                receiver.release(tokens, then, counts=True)
+                receiver.settler.release(tokens, then, counts=True)
             case "untouched":
-                receiver.release(tokens, then, counts=False)
+                receiver.settler.release(tokens, then, counts=False)
             case "dead_letter":
-                receiver.dead_letter(tokens, then, why=DeadLetterReason("No", "why", {"n": 1}))
+                receiver.settler.dead_letter(tokens, then, why=DeadLetterReason("No", "why", {"n": 1}))
             case "defer":
-                receiver.defer(tokens, then)
+                receiver.settler.defer(tokens, then)
             case _:
-                receiver.renew(tokens, then)
+                receiver.settler.renew(tokens, then)
                 return
         for copy in copies:
             del self.held[copy]

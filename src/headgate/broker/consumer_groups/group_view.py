@@ -230,11 +230,11 @@ class GroupView(Leases[PendingReceive]):
         self.used_ms = self.now_ms()
         self.waiting[receiving] = None
         self._consumption.receiving[self] = None
-        self._consumption.ready(self)
+        self.touch()
 
-    def remove(self, receiving: PendingReceive) -> None:
-        """Remove a request; again is harmless."""
-        if self.waiting.pop(receiving, self) is self:
+    def left(self, receiver: PendingReceive) -> None:
+        """See `Leases`; again is harmless."""
+        if self.waiting.pop(receiver, self) is self:
             return
         self.used_ms = self.now_ms()
         if not self.waiting:
@@ -249,7 +249,7 @@ class GroupView(Leases[PendingReceive]):
     def wake(self) -> None:
         """See `ViewDispatcher`."""
         if self.waiting:
-            self._consumption.ready(self)
+            self.touch()
 
     def end(self, error: HeadgateError) -> None:
         """See `ViewDispatcher`: waiting requests go on without this view."""

@@ -178,7 +178,7 @@ class PendingReceive:
 
     def failed(self, view: GroupView, error: HeadgateError) -> None:
         """A view failed: its messages are damaged, or its stream is gone."""
-        view.remove(self)
+        view.left(self)
         self._queues.pop(view, None)
         self._error = error
         self._answer_if_complete()
@@ -205,7 +205,7 @@ class PendingReceive:
 
     def _leave(self) -> None:
         for view in self._queues:
-            view.remove(self)
+            view.left(self)
 
     def _answer(self, answer: Received | HeadgateError) -> None:
         self._leave()

@@ -116,6 +116,14 @@ class Leases(ViewDispatcher, Generic[Receiver]):
 
     # giving
 
+    def touch(self) -> None:
+        """A receiver wants copies: it is given some in the next turn, or told that there are none."""
+        self._consumption.ready(self)
+
+    @abstractmethod
+    def left(self, receiver: Receiver) -> None:
+        """A receiver takes no more."""
+
     def _lease(self, receiver: Receiver, given: GivenCopies) -> None:
         """Give claimed copies to a receiver behind the commit."""
         self._given.append((receiver, given))

@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.broker.topics.deferred_copies import is_deferred
-    from headgate.broker.topics.dispatcher import CopyCounts, ViewCounters
-    from headgate.broker.topics.receiver import DeadLetterReason, Receiver, ReceiverCalls, Settler
+    from headgate.broker.topics.dispatcher import CopyCounts
+    from headgate.broker.topics.receiver import Receiver, ReceiverCalls
     from headgate.broker.topics.retention_pin import RetentionPin
     from headgate.broker.topics.rule_change import Changed, RuleChange
     from headgate.broker.topics.scheduled_messages import ScheduledMessages, due_of
     from headgate.broker.topics.sequence_numbers import copy_of, sequence_number
     from headgate.broker.topics.sessions import SessionReceiver
+    from headgate.broker.topics.settler import DeadLetterReason, Settler, ViewCounters
     from headgate.broker.topics.subscription import QueueDepth, SubscriptionInfo
     from headgate.broker.topics.topic import BrokerTopic
     from headgate.broker.topics.topics import Topics

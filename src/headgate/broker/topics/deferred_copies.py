@@ -31,6 +31,7 @@ from headgate.broker.delivery import (
     ReadCopy,
     Settled,
     drop_copies,
+    nobody_asks,
 )
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN, Dispatcher
 from headgate.broker.topics.policy import SubscriptionPolicy
@@ -248,16 +249,18 @@ class DeferredDispatcher(Dispatcher):
     def release(
         self,
         tokens: Sequence[bytes],
-        then: Settled,
+        then: Settled = nobody_asks,
         *,
         counts: bool,
-        delay_ms: int | None,
+        delay_ms: int | None = None,
         properties: Properties = NO_PROPERTIES,
     ) -> None:
         """Release copies: they stay deferred, and are available again at once."""
         super().release(tokens, then, counts=counts, delay_ms=0, properties=properties)
 
-    def defer(self, tokens: Sequence[bytes], then: Settled, properties: Properties) -> None:
+    def defer(
+        self, tokens: Sequence[bytes], then: Settled = nobody_asks, *, properties: Properties = NO_PROPERTIES
+    ) -> None:
         """Defer copies again: they stay deferred after any number of attempts."""
 
         def settle(given: Tokens) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""The dispatcher of a view: it gives copies to receivers, and settles them.
+"""The dispatcher of a view: it gives copies to receivers.
 
 In one turn of the loop it finds available copies, reads them, claims them, and gives them out behind the commit. Copies
 are given in order; several receivers take turns.
@@ -6,7 +6,7 @@ are given in order; several receivers take turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -14,26 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.broker.delivery import (
-    NO_PROPERTIES,
     Consumption,
     CopySource,
     GivenCopies,
-    LeaseCounters,
-    Leases,
     Movement,
-    Properties,
     ReadCopies,
     ReadCopy,
-    Settled,
     drop_copies,
-    nobody_asks,
-    noted,
 )
 from headgate.broker.topics.expiry import outlived
 from headgate.broker.topics.policy import SubscriptionPolicy
-from headgate.broker.topics.receiver import DeadLetterReason, Receiver
-from headgate.errors import HeadgateError, LogError, PreconditionFailedError
-from headgate.ledger import NO_COPY, Claim, Tokens, View
+from headgate.broker.topics.receiver import Receiver
+from headgate.broker.topics.settler import Settler
+from headgate.errors import HeadgateError, LogError
+from headgate.ledger import NO_COPY, Claim, View
 from headgate.topic import origin_of
 
 COPIES_A_TURN = 2048
@@ -59,21 +53,6 @@ class CopyCounts:
 
 
 @dataclass(slots=True)
-class ViewCounters(LeaseCounters):
-    """Counters of the copies of a view, since the broker opened it.
-
-    `outlived` counts copies that outlived their time to live. `dead_lettered` counts copies that receivers
-    dead-lettered, copies with too many attempts, and outlived ones where these become dead letters. `expired` counts
-    claims that ended.
-    """
-
-    decided: int = 0
-    released: int = 0
-    deferred: int = 0
-    outlived: int = 0
-
-
-@dataclass(slots=True)
 class _Available:
     """Available copies, ascending; `fresh` of them are new, and `covered` are the ranges searched for new ones.
 
@@ -93,7 +72,7 @@ class _Available:
         return _Available(copies, covered, fresh, is_all=False)
 
 
-class Dispatcher(Leases[Receiver]):
+class Dispatcher(Settler[Receiver]):
     """Gives the copies of one view to its receivers."""
 
     def __init__(
@@ -105,9 +84,7 @@ class Dispatcher(Leases[Receiver]):
         policy: SubscriptionPolicy,
         now_ms: Callable[[], int],
     ) -> None:
-        super().__init__(name, view, source, consumption, now_ms)
-        self.policy: SubscriptionPolicy = policy
-        self.counters: ViewCounters = ViewCounters()
+        super().__init__(name, view, source, consumption, policy, now_ms)
         self.receivers: list[Receiver] = []
         self.unseen = 0
         """How many of its copies were never looked at."""
@@ -136,6 +113,12 @@ class Dispatcher(Leases[Receiver]):
         rows = self.view.counts()
         return CopyCounts(self.unseen + rows.available, rows.claimed, rows.waiting)
 
+    @property
+    def lag(self) -> int:
+        """See `Settler`."""
+        counts = self.counts()
+        return counts.active + counts.waiting
+
     # receivers
 
     def add(self, receiver: Receiver) -> None:
@@ -147,7 +130,7 @@ class Dispatcher(Leases[Receiver]):
         self._consumption.receiving[self] = None
 
     def left(self, receiver: Receiver) -> None:
-        """Remove a receiver. Copies on their way to it go back, as if they had not been claimed."""
+        """See `Leases`. Copies on their way to it go back, as if they had not been claimed."""
         self.used_ms = self.now_ms()
         self.receivers.remove(receiver)
         if not self.receivers:
@@ -157,7 +140,7 @@ class Dispatcher(Leases[Receiver]):
             if whose is not receiver:
                 self._given.append((whose, deliveries))
             elif not receiver.settles_first and self._consumption.trouble is None:
-                self.release(deliveries.packed_tokens(), nobody_asks, counts=False, delay_ms=0)
+                self.release(deliveries.packed_tokens(), counts=False)
 
     @property
     def is_wanted(self) -> bool:
@@ -180,10 +163,6 @@ class Dispatcher(Leases[Receiver]):
         self._may_have_more = True
         if self.is_wanted:
             self.touch()
-
-    def touch(self) -> None:
-        """A receiver wants copies: it is given some in the next turn, or told that there are none."""
-        self._consumption.ready(self)
 
     def end(self, error: HeadgateError) -> None:
         """The view is no more, or its messages are damaged."""
@@ -485,72 +464,6 @@ class Dispatcher(Leases[Receiver]):
         if has_run_out:
             for receiver in [receiver for receiver in self.receivers if receiver.wanted > 0]:
                 receiver.run_out()
-
-    # settling
-
-    def holds(self, tokens: Sequence[bytes]) -> list[bool]:
-        """See `Receiver.holds`."""
-        held: list[bool] = self.view.holds(Tokens.unpack(tokens)).tolist()
-        return held
-
-    def release(
-        self,
-        tokens: Sequence[bytes],
-        then: Settled,
-        *,
-        counts: bool,
-        delay_ms: int | None,
-        properties: Properties = NO_PROPERTIES,
-    ) -> None:
-        """See `Receiver.release`."""
-
-        def settle(given: Tokens) -> NDArray[np.bool_]:
-            self._keep_properties(given, properties)
-            dead_lettered = self.counters.dead_lettered
-            if counts:
-                held = self._fail(given, delay_ms)
-            else:
-                held = self.view.release(given, counts=False, not_before_ms=self._not_before(delay_ms))
-            self.counters.released += int(np.count_nonzero(held)) - (self.counters.dead_lettered - dead_lettered)
-            return held
-
-        self.change(tokens, then, settle)
-        self.wake()
-
-    def _keep_properties(self, tokens: Tokens, properties: Properties) -> None:
-        """Note properties for claimed copies, which they have when they are given out again."""
-        if properties:
-            for copy in tokens.copies[self.view.holds(tokens)].tolist():
-                self.view.note(copy, noted(self.view.notes.get(copy), properties))
-
-    def dead_letter(self, tokens: Sequence[bytes], then: Settled, why: DeadLetterReason) -> None:
-        """See `Receiver.dead_letter`."""
-        if self.policy.dead_letters is None:
-            then(PreconditionFailedError("dead letters have no dead letters of their own", subject=self.name))
-            return
-        movement = Movement(why.reason, why.description, dict(why.properties), self.policy.subscription)
-        self.change(tokens, then, lambda given: self.dead_letter_held(given, movement))
-
-    def defer(self, tokens: Sequence[bytes], then: Settled, properties: Properties) -> None:
-        """See `Receiver.defer`."""
-        target = self.policy.deferred
-        if target is None:
-            then(PreconditionFailedError("what is here cannot be deferred", subject=self.name))
-            return
-        movement = Movement(properties=dict(properties))
-
-        def settle(given: Tokens) -> NDArray[np.bool_]:
-            held = self._move_claimed(given, target, movement)
-            self.counters.deferred += int(np.count_nonzero(held))
-            return held
-
-        self.change(tokens, then, settle)
-
-    def renew(self, tokens: Sequence[bytes], then: Settled) -> int:
-        """See `Receiver.renew`."""
-        until_ms = self.now_ms() + self.policy.settings.lock_ms
-        self.change(tokens, then, lambda given: self.view.renew(given, until_ms))
-        return until_ms
 
     def ended_locks(self) -> None:
         """Locks of sessions may have ended; for subclasses."""

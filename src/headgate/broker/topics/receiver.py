@@ -1,91 +1,21 @@
-"""Receivers: a receiver gives the copies of a subscription to one link, and settles them.
+"""Receivers: a receiver gives the copies of a subscription to one link, which settles them by the receiver's settler.
 
-A receiver says how many copies its peer takes; it is given them when their claims are on disk. A settlement counts when
-`then` is called without an error: when it is on disk.
+A receiver says how many copies its peer takes; it is given them when their claims are on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from headgate.broker.delivery import NO_PROPERTIES, GivenCopies, Properties, Settled, nobody_asks
+from headgate.broker.delivery import GivenCopies
+from headgate.broker.topics.settler import Settler
 from headgate.errors import HeadgateError
 from headgate.topic import SubscriptionName
-
-if TYPE_CHECKING:
-    from headgate.broker.topics.dispatcher import Dispatcher
 
 
 def nobody_waits() -> None:
     """A `ran_out` that does nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetterReason:
-    """Why a copy becomes a dead letter: application properties; `properties`, plain or typed JSON, are further ones."""
-
-    reason: str | None = None
-    description: str | None = None
-    properties: Properties = field(default_factory=dict)
-
-
-class Settler:
-    """Settles copies of one subscription by their tokens, of any receiver; from `BrokerTopic.settler`."""
-
-    __slots__ = ("_dispatcher",)
-
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
-
-    @property
-    def lock_ms(self) -> int:
-        """How long a claim lasts."""
-        return self._dispatcher.policy.settings.lock_ms
-
-    @property
-    def time_to_live_ms(self) -> int | None:
-        """How long copies live, unless their messages say less; None: for ever."""
-        return self._dispatcher.policy.settings.default_time_to_live_ms
-
-    def holds(self, tokens: Sequence[bytes]) -> list[bool]:
-        """For each token whether its claim still stands."""
-        return self._dispatcher.holds(tokens)
-
-    def complete(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> None:
-        """Settle copies: they do not come back."""
-        self._dispatcher.complete(tokens, then)
-
-    def release(
-        self,
-        tokens: Sequence[bytes],
-        then: Settled = nobody_asks,
-        *,
-        counts: bool,
-        delay_ms: int | None = None,
-        properties: Properties = NO_PROPERTIES,
-    ) -> None:
-        """Give copies back. If it `counts`, a copy after its last allowed attempt becomes a dead letter.
-
-        Copies are available after `delay_ms`; None: after the subscription's backoff if it `counts`, else at once. At
-        their next delivery `properties` replace those of the same names.
-        """
-        self._dispatcher.release(tokens, then, counts=counts, delay_ms=delay_ms, properties=properties)
-
-    def dead_letter(self, tokens: Sequence[bytes], then: Settled = nobody_asks, *, why: DeadLetterReason) -> None:
-        """Move copies to the dead letters. Dead letters themselves are only settled."""
-        self._dispatcher.dead_letter(tokens, then, why)
-
-    def defer(
-        self, tokens: Sequence[bytes], then: Settled = nobody_asks, *, properties: Properties = NO_PROPERTIES
-    ) -> None:
-        """Defer copies: they are received by their number only, with `properties` as for `release`."""
-        self._dispatcher.defer(tokens, then, properties)
-
-    def renew(self, tokens: Sequence[bytes], then: Settled = nobody_asks) -> int:
-        """Renew claims for a lock time from now; gives their end, in milliseconds."""
-        return self._dispatcher.renew(tokens, then)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +34,7 @@ class ReceiverCalls:
     tag: str = ""
 
 
-class Receiver(Settler):
+class Receiver:
     """One link's receiver, from `BrokerTopic.receiver` to `close`."""
 
     __slots__ = (
@@ -114,13 +44,14 @@ class Receiver(Settler):
         "given_before",
         "is_closed",
         "name",
+        "settler",
         "settles_first",
         "tag",
         "wanted",
     )
 
-    def __init__(self, dispatcher: Dispatcher, link: ReceiverCalls) -> None:
-        super().__init__(dispatcher)
+    def __init__(self, settler: Settler[Receiver], link: ReceiverCalls) -> None:
+        self.settler = settler
         self._link = link
         self.settles_first = link.settles_first
         self.tag = link.tag
@@ -135,21 +66,20 @@ class Receiver(Settler):
     @property
     def lag(self) -> int:
         """How many copies of its subscription are free for a receiver."""
-        counts = self._dispatcher.counts()
-        return counts.active + counts.waiting
+        return self.settler.lag
 
     def want(self, count: int) -> None:
         """Set how many copies its peer takes now; 0 while the link is full."""
         self.wanted = count
         if count:
-            self._dispatcher.touch()
+            self.settler.touch()
 
     def close(self) -> None:
         """Stop receiving; its copies stay claimed until their time. Again is harmless."""
         if not self.is_closed:
             self.is_closed = True
             self.wanted = 0
-            self._dispatcher.left(self)
+            self.settler.left(self)
 
     # the dispatcher's side
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.broker.delivery import TargetKind
-from headgate.broker.topics.dispatcher import CopyCounts, Dispatcher, ViewCounters
+from headgate.broker.topics.dispatcher import CopyCounts, Dispatcher
 from headgate.broker.topics.policy import SubscriptionPolicy
+from headgate.broker.topics.settler import ViewCounters
 from headgate.broker.topics.subscription_source import SubscriptionSource
 from headgate.errors import PreconditionFailedError
 from headgate.ledger import offset_of

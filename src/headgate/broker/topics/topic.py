@@ -26,12 +26,13 @@ from headgate.broker.topics.deferred_copies import AskedCopies, ReceivedDeferred
 from headgate.broker.topics.dispatcher import BYTES_A_TURN, Dispatcher
 from headgate.broker.topics.expiry import first_not_before
 from headgate.broker.topics.expiry_sweep import ExpirySweep
-from headgate.broker.topics.receiver import Receiver, ReceiverCalls, Settler
+from headgate.broker.topics.receiver import Receiver, ReceiverCalls
 from headgate.broker.topics.retention_pin import RetentionPin, needed_at_opening, wanted_pin
 from headgate.broker.topics.rule_change import Changed, ChangeTopic, RuleChange
 from headgate.broker.topics.scheduled_messages import Canceled, Scheduled
 from headgate.broker.topics.scheduler import Scheduler
 from headgate.broker.topics.sessions import Found, SessionDispatcher, SessionReceiver
+from headgate.broker.topics.settler import Settler
 from headgate.broker.topics.subqueue import Subqueue
 from headgate.broker.topics.subqueues import Subqueues
 from headgate.broker.topics.subscription import BrokerSubscription, QueueDepth, SubscriptionInfo
@@ -315,8 +316,7 @@ class BrokerTopic:
         if dead_letters and not self._subqueues.exists(TargetKind.DEAD_LETTERS, found.version.number):
             return QueueDepth(0, 0)
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
-        counts = dispatcher.counts()
-        return QueueDepth(counts.active + counts.waiting, len(dispatcher.receivers))
+        return QueueDepth(dispatcher.lag, len(dispatcher.receivers))
 
     def _info(self, found: BrokerSubscription, dead_lettered: int | None, deferred: int | None) -> SubscriptionInfo:
         dispatcher = found.dispatcher
@@ -462,7 +462,7 @@ class BrokerTopic:
             else:
                 dispatcher.receive(each, now_ms)
 
-    def settler(self, subscription: str, *, dead_letters: bool = False, deferred: bool = False) -> Settler:
+    def settler(self, subscription: str, *, dead_letters: bool = False, deferred: bool = False) -> Settler[Receiver]:
         """Settles copies of a subscription, its dead letters, or its deferred copies (`is_deferred`), by tokens.
 
         Raises ResourceNotFoundError, EntityDisabledError, LogError, PreconditionFailedError for a subscription that
@@ -470,10 +470,10 @@ class BrokerTopic:
         """
         found = self._enabled(subscription)
         if deferred and not dead_letters:
-            return Settler(self._subqueues.get(TargetKind.DEFERRED, found).dispatcher())
+            return self._subqueues.get(TargetKind.DEFERRED, found).dispatcher()
         if not dead_letters and found.version.settings.requires_session:
             raise PreconditionFailedError("the copies are received by session", subject=found.dispatcher.name)
-        return Settler(self._dispatcher(found, dead_letters=dead_letters))
+        return self._dispatcher(found, dead_letters=dead_letters)
 
     # messages whose time has not come
 

@@ -68,7 +68,7 @@ class CopyConsumer(ChannelConsumer):
             ),
         )
         self._unsettled = UnsettledCopies(
-            self._receiver, self._failed, handler.call_soon, is_dead_letter=name.is_dead_letter
+            self._receiver.settler, self._failed, handler.call_soon, is_dead_letter=name.is_dead_letter
         )
 
     # giving out
@@ -92,7 +92,7 @@ class CopyConsumer(ChannelConsumer):
             # The consumer was stopped while the claims were being written.
             tokens = given.packed_tokens()
             if tokens:
-                self._receiver.release(tokens, counts=False)
+                self._receiver.settler.release(tokens, counts=False)
             return
         if given.tokens is None:
             tags = [self._unacknowledged.sent() for _ in given.attempts]

@@ -72,14 +72,14 @@ class ReceiverLink(ServedLink, ABC):
     def _give_back(self, unsent: GivenCopies) -> None:
         tokens = unsent.packed_tokens()
         if tokens:
-            self._receiver.release(tokens, counts=False)
+            self._receiver.settler.release(tokens, counts=False)
 
     def _refuse_large(self, unsent: GivenCopies) -> None:
         """End the link: the next message is too large for the peer. The attempt counts, so it ends as a dead letter."""
         self._give_back(unsent[1:])
         tokens = unsent[:1].packed_tokens()
         if tokens:
-            self._receiver.release(tokens, counts=True)
+            self._receiver.settler.release(tokens, counts=True)
         reason = f"the receiver takes at most {self._most_bytes} bytes, the next message is larger"
         self._handler.detach(self._link, Error(Condition.MESSAGE_SIZE_EXCEEDED, reason))
 

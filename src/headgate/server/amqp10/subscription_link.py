@@ -68,7 +68,7 @@ class SubscribingLink(ReceiverLink):
             ),
         )
         self._unsettled = UnsettledCopies(
-            self._receiver, self._failed, handler.call_soon, is_dead_letter=name.is_dead_letter
+            self._receiver.settler, self._failed, handler.call_soon, is_dead_letter=name.is_dead_letter
         )
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from headgate.broker import (
     CopyState,
     Delivery,
     ReadCopy,
+    Receiver,
     Right,
     SessionReceiver,
     Settler,
@@ -204,7 +205,7 @@ class ManagementNode(_ReplyingNode):
         time_to_live_ms = self._node.time_to_live_ms
         return message.answered(peeked([given_message(self._node, copy, time_to_live_ms) for copy in copies]))
 
-    def _settler(self, tokens: Sequence[bytes], session: str | None = None) -> Settler:
+    def _settler(self, tokens: Sequence[bytes], session: str | None = None) -> Settler[Receiver]:
         """The settler for messages by their tokens, on whichever link they were received.
 
         With a session it is the receiver of that session on this connection, whose lock holds all messages that are
@@ -212,7 +213,7 @@ class ManagementNode(_ReplyingNode):
         """
         held = None if session is None else self._held(session)
         if held is not None and not any(map(is_deferred, tokens)):
-            return held
+            return held.settler
         name, kinds = self._node.receivable, set(map(is_deferred, tokens))
         if len(kinds) > 1:
             raise _refusal("locks of deferred messages and of others are for two requests")

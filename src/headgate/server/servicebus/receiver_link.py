@@ -127,7 +127,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
         """If the link is full, settle the deliveries whose locks have ended, and go on."""
         super().tick(now_ms)
         if self._is_full and self.may_speak:
-            held = self._receiver.holds(list(self._tokens.values()))
+            held = self._receiver.settler.holds(list(self._tokens.values()))
             lost = [number for number, holds in zip(self._tokens, held, strict=True) if not holds]
             for number in lost:
                 del self._tokens[number]
@@ -153,7 +153,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
             self._link.use_up_credit()
 
     def _encoded(self, given: GivenCopies) -> EncodedMessages:
-        return given_messages(self._node, given, self._receiver.time_to_live_ms)
+        return given_messages(self._node, given, self._receiver.settler.time_to_live_ms)
 
     def _send(self, given: GivenCopies, messages: EncodedMessages) -> None:
         ids = self._link.send_tagged(messages, given.tags, settled=given.tokens is None)
@@ -189,7 +189,7 @@ class ReceivingLink(EntityLink, ReceiverLink):
         found, self._completed = self._completed, []
         if found:
             ids, tokens = [number for number, _ in found], [token for _, token in found]
-            self._receiver.complete(tokens, self._answered(ids, _ACCEPTED))
+            self._receiver.settler.complete(tokens, self._answered(ids, _ACCEPTED))
 
     def _answered(self, ids: list[int], state: DeliveryState | None) -> Callable[[list[bool] | HeadgateError], None]:
         """A callback that confirms the outcome of deliveries to the peer when it is on disk."""
@@ -211,17 +211,17 @@ class ReceivingLink(EntityLink, ReceiverLink):
 
     def _settle(self, state: DeliveryState | None, ids: list[int], tokens: list[bytes]) -> None:
         """Carry out an outcome."""
-        receiver, kept, answered = self._receiver, self._node.kept, self._answered(ids, state)
+        settler, kept, answered = self._receiver.settler, self._node.kept, self._answered(ids, state)
         try:
             match state:
                 case Modified(undeliverable_here=True):
-                    receiver.defer(tokens, answered, properties=kept(_told(state.message_annotations)))
+                    settler.defer(tokens, answered, properties=kept(_told(state.message_annotations)))
                 case Modified():
-                    receiver.release(tokens, answered, counts=True, properties=kept(_told(state.message_annotations)))
+                    settler.release(tokens, answered, counts=True, properties=kept(_told(state.message_annotations)))
                 case Rejected():
-                    receiver.dead_letter(tokens, answered, why=_reason(self._node, state.error))
+                    settler.dead_letter(tokens, answered, why=_reason(self._node, state.error))
                 case Released() | None:
-                    receiver.release(tokens, answered, counts=False)
+                    settler.release(tokens, answered, counts=False)
                 case _:
                     self._link.settle(ids, Rejected(error_of(not_implemented("transactions are not served"))))
         except PreconditionFailedError as error:

@@ -40,6 +40,7 @@ from headgate.broker import (
     Permission,
     Receiver,
     ReceiverCalls,
+    Settler,
 )
 from headgate.errors import (
     AccessRefusedError,
@@ -312,7 +313,7 @@ class TopicRequests:
         receiver = asked.session.receiver(
             asked.name, ReceiverCalls(deliver=_not_asked_for, ended=_not_asked_for, tag="HTTP")
         )
-        begin, until = _settling(receiver, body, tokens)
+        begin, until = _settling(receiver.settler, body, tokens)
         held = await told(begin)
         answer: dict[str, object] = {"settled": held}
         if until:
@@ -321,22 +322,22 @@ class TopicRequests:
 
 
 def _settling(
-    receiver: Receiver, body: bodies.SettleBody, tokens: list[bytes]
+    settler: Settler[Receiver], body: bodies.SettleBody, tokens: list[bytes]
 ) -> tuple[Callable[[Callable[[object], None]], None], list[int]]:
     """The function that begins to settle, and the list in which it puts the end of renewed claims."""
     until: list[int] = []
     match body.outcome:
         case bodies.Outcome.COMPLETE:
-            return partial(receiver.complete, tokens), until
+            return partial(settler.complete, tokens), until
         case bodies.Outcome.ABANDON:
-            return partial(receiver.release, tokens, counts=True, delay_ms=body.delay_ms), until
+            return partial(settler.release, tokens, counts=True, delay_ms=body.delay_ms), until
         case bodies.Outcome.DEAD_LETTER:
             why = DeadLetterReason(body.reason, body.description, body.properties or {})
-            return partial(receiver.dead_letter, tokens, why=why), until
+            return partial(settler.dead_letter, tokens, why=why), until
         case bodies.Outcome.DEFER:
-            return partial(receiver.defer, tokens), until
+            return partial(settler.defer, tokens), until
         case bodies.Outcome.RENEW:
-            return lambda then: until.append(receiver.renew(tokens, then)), until
+            return lambda then: until.append(settler.renew(tokens, then)), until
 
 
 def _public(entity: EntityDeclaration) -> EntityDeclaration:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from headgate.broker.backup import BackupReport, back_up
     from headgate.broker.batches import ChunkBatch, PublishBatch, Written
     from headgate.broker.broker import Broker
-    from headgate.broker.catalogue import Declared, arguments_declared
+    from headgate.broker.catalogue import Declared, StreamInfo, arguments_declared
     from headgate.broker.consumer_groups import (
         ConsumerGroups,
         GroupCounters,
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from headgate.broker.publishers import Publisher
     from headgate.broker.replies import REPLY_TO, ReplyQueue, ReplyQueues, is_reply_queue
     from headgate.broker.routing import EXCHANGE_KINDS, Binding, Exchange, Headers
-    from headgate.broker.session import Check, Session, StreamInfo
+    from headgate.broker.session import Check, Session
     from headgate.broker.settings import BrokerSettings, TopicCreation
     from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
     from headgate.broker.targets import any_target

@@ -32,9 +32,9 @@ from headgate.broker.message_topics import MessageTopics
 from headgate.broker.publishers import Publisher
 from headgate.broker.queue_numbers import QueueNumbers
 from headgate.broker.replies import ReplyQueues
-from headgate.broker.session import Check, Session
+from headgate.broker.session import BrokerParts, Check, Session
 from headgate.broker.settings import BrokerSettings
-from headgate.broker.single_active import SharedName
+from headgate.broker.single_active import SharedNames
 from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
 from headgate.broker.stream_writes import StreamWrites
 from headgate.broker.streams import BrokerCounters, Streams
@@ -97,7 +97,7 @@ class Broker:
         self.replies = ReplyQueues()
         self.counters = BrokerCounters()
         self.sessions: dict[Session, None] = {}
-        self.shared_names: dict[tuple[str, str], SharedName] = {}
+        self.shared_names = SharedNames(self._later)
         self._wake = wake
         waits_for_disk = self.settings.durability is Durability.DISK
         workers = Workers(
@@ -123,7 +123,7 @@ class Broker:
         self.members = Members(self.expressions)
         self.topics = Topics(environment, self._writes)
         self.entities = Entities(environment, self.topics, self.streams, most=self.settings.entities)
-        self.message_topics = MessageTopics(self.root, self.streams, self.settings)
+        self.message_topics = MessageTopics(self.root, self.streams, self.settings, self.topics.scheduler.of)
         self.queue_numbers = QueueNumbers(self.root, self.catalogue.find)
         self.consumer_groups = ConsumerGroups(
             environment,
@@ -135,6 +135,20 @@ class Broker:
                 message_ids=self.settings.message_ids,
             ),
             self.topics.keep_pinned,
+        )
+        self._parts = BrokerParts(
+            environment,
+            self.settings,
+            self.counters,
+            self.streams,
+            self.consumers,
+            self.shared_names,
+            self.topics,
+            self.consumer_groups,
+            self.message_topics,
+            self.replies,
+            self.open_publisher,
+            self._ended,
         )
         self._watched: dict[BrokerStream, None] = {}
         self._calls: list[Callable[[], None]] = []
@@ -162,10 +176,17 @@ class Broker:
         backlog: Backlog | None = None,
         check: Check | None = None,
     ) -> Session:
-        """A session for one connection of an authenticated user; for `backlog` and `check` see `Session`."""
-        session = Session(self, user, protocol=protocol, connection=connection, backlog=backlog, check=check)
+        """A session for one connection of an authenticated user; `backlog` is as for `Session`.
+
+        `check` checks a permission; by default, whether the user has it.
+        """
+        check = check or functools.partial(self.users.check, user)
+        session = Session(self._parts, user, protocol=protocol, connection=connection, backlog=backlog, check=check)
         self.sessions[session] = None
         return session
+
+    def _ended(self, session: Session) -> None:
+        self.sessions.pop(session, None)
 
     # streams
 
@@ -233,8 +254,7 @@ class Broker:
         self.consumer_groups.views.forget(stream, deleted)
         self.consumer_groups.pull_consumers.forget(stream.name)
         self.queue_numbers.forget(stream)
-        for key in [key for key in self.shared_names if key[0] == stream.name]:
-            self.shared_names.pop(key).disband()
+        self.shared_names.forget(stream.name)
         queue, stream.queue = stream.queue, []
         refuse(stream, queue, deleted)
         for publisher in list(stream.publishers):
@@ -249,28 +269,14 @@ class Broker:
 
         def tell() -> None:
             for session in touched:
-                self.later(functools.partial(session.tell_deleted, stream.name))
+                self._later(functools.partial(session.tell_deleted, stream.name))
 
         return tell
 
-    def later(self, call: Callable[[], None]) -> None:
+    def _later(self, call: Callable[[], None]) -> None:
         """Make a call in the next `write_queued`, after the answer of the current command."""
         self._calls.append(call)
         self._wake()
-
-    def shared_name(self, stream: BrokerStream, name: str, *, partition: int | None) -> SharedName:
-        """The single active consumers of a name on a stream, made if there are none."""
-        key = (stream.name, name)
-        shared = self.shared_names.get(key)
-        if shared is None:
-            shared = self.shared_names[key] = SharedName(partition=partition)
-        return shared
-
-    def drop_unshared_name(self, stream: BrokerStream, name: str) -> None:
-        """Forget a name whose last member left."""
-        shared = self.shared_names.get((stream.name, name))
-        if shared is not None and not shared.members:
-            del self.shared_names[stream.name, name]
 
     # writing
 

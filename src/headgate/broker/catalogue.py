@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -162,6 +163,46 @@ class Catalogue:
             return None
         except StreamNotFoundError:
             return foreign_stream(self.root, name)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A stream as clients see it; `identity` differs from that of others of its name, `arguments` are without `x-`.
+
+    Chunk ids are −1 while there is no chunk. `message_count` counts as RabbitMQ does: all offsets, also those of chunks
+    without messages.
+    """
+
+    name: str
+    identity: str
+    arguments: dict[str, object]
+    first_offset: int
+    next_offset: int
+    first_chunk_id: int
+    last_chunk_id: int
+    committed_chunk_id: int
+    message_count: int
+    publisher_count: int
+    consumer_count: int
+
+    @staticmethod
+    def of(stream: BrokerStream) -> StreamInfo:
+        """A stream as it is now."""
+        first = stream.first_offset
+        is_empty = stream.last_chunk_id < 0
+        return StreamInfo(
+            name=stream.name,
+            identity=stream.stream.identity,
+            arguments=arguments_declared(stream),
+            first_offset=first,
+            next_offset=stream.next_offset,
+            first_chunk_id=-1 if is_empty else first,
+            last_chunk_id=stream.last_chunk_id,
+            committed_chunk_id=stream.last_chunk_id,
+            message_count=stream.next_offset - first,
+            publisher_count=len(stream.publishers),
+            consumer_count=len(stream.readers),
+        )
 
 
 def arguments_declared(stream: BrokerStream) -> dict[str, object]:

@@ -226,6 +226,13 @@ class Exchanges:
 
     # inside
 
+    def partition_of(self, super_stream: str | None, stream: str) -> int | None:
+        """The number of a stream among the partitions of a super stream; None if it is none of them."""
+        if not super_stream or super_stream not in self:
+            return None
+        partitions = self.partitions(super_stream)
+        return partitions.index(stream) if stream in partitions else None
+
     def _remove(self, bindings: Iterable[Binding], exchanges: Iterable[str] = ()) -> None:
         """Remove bindings and exchanges, and with them auto-delete exchanges and bindings that depend on them."""
         gone, deleted = {_identity(binding) for binding in bindings} & self._bindings.keys(), set(exchanges)

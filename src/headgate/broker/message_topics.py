@@ -13,7 +13,7 @@ Where a stream and a super stream have the same name, the super stream is the to
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -23,6 +23,7 @@ import msgspec
 from headgate.broker.catalogue import arguments_declared
 from headgate.broker.private_file import PrivateFile
 from headgate.broker.settings import BrokerSettings, TopicCreation
+from headgate.broker.stream import BrokerStream
 from headgate.broker.streams import Streams
 from headgate.broker.super_streams import (
     add_partitions,
@@ -30,11 +31,15 @@ from headgate.broker.super_streams import (
     delete_super_stream,
     numbered_partitions,
 )
+from headgate.broker.topics import ScheduledMessages
 from headgate.errors import HeadgateError, PreconditionFailedError, ResourceExistsError, ResourceNotFoundError
 from headgate.log import PRIVATE_FOLDER
 
 MESSAGE_TOPICS_FORMAT = 1
 MAX_QUEUES = 1_024
+
+_MARK_CHARACTERS = 8
+"""Characters of a stream's identity in handles of scheduled messages, so that handles of a deleted stream fail."""
 
 
 class MessageKind(Enum):
@@ -71,8 +76,15 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MessageTopics:
     """The message topics of one broker; in its thread only."""
 
-    def __init__(self, root: Path, streams: Streams, settings: BrokerSettings) -> None:
-        """Read the file of kinds. Raises ConfigError for a wrong one."""
+    def __init__(
+        self,
+        root: Path,
+        streams: Streams,
+        settings: BrokerSettings,
+        scheduled: Callable[[BrokerStream], ScheduledMessages],
+    ) -> None:
+        """Read the file of kinds; `scheduled` gives the scheduled messages of a stream. Raises ConfigError."""
+        self._scheduled = scheduled
         self._streams = streams
         self._exchanges = streams.exchanges
         self._settings = settings
@@ -231,6 +243,52 @@ class MessageTopics:
         """Take over changes that another process wrote; costs one `stat` without any. Raises ConfigError."""
         if self._file.has_changed():
             self._load()
+
+    # messages for later
+
+    def schedule(
+        self, topic: MessageTopic, queue: int, message: bytes, due_ms: int, then: Callable[[str | HeadgateError], None]
+    ) -> None:
+        """Publish an encoded message to a queue of a topic when its time comes, exactly once even across crashes.
+
+        `then` gets a handle for `recall` when it is on disk, or the error of `ScheduledMessages.schedule`. Raises
+        PreconditionFailedError for the number of the queue, ResourceNotFoundError, LogError.
+        """
+        waiting, mark = self._waiting(topic, queue)
+
+        def told(numbers: list[int] | HeadgateError) -> None:
+            then(numbers if isinstance(numbers, HeadgateError) else f"{queue}.{numbers[0]}.{mark}")
+
+        waiting.schedule([message], [due_ms], told)
+
+    def recall(self, topic: MessageTopic, handle: str, then: Callable[[HeadgateError | None], None]) -> None:
+        """Forget a scheduled message.
+
+        `then` gets None when it will not be published, ResourceNotFoundError if it waits no more, LogError. Raises
+        PreconditionFailedError for a wrong handle, LogError.
+        """
+        try:
+            queue, number, mark = handle.split(".")
+            waiting, own_mark = self._waiting(topic, int(queue))
+            numbers = [int(number)]
+        except ValueError as error:
+            raise PreconditionFailedError("no handle of a message for later", subject=handle[:80]) from error
+        gone = ResourceNotFoundError("the message does not wait for its time any more", subject=topic.name)
+        if mark != own_mark:
+            then(gone)
+            return
+
+        def told(is_held: bool | HeadgateError) -> None:
+            then(is_held if isinstance(is_held, HeadgateError) else None if is_held else gone)
+
+        waiting.cancel(numbers, told)
+
+    def _waiting(self, topic: MessageTopic, queue: int) -> tuple[ScheduledMessages, str]:
+        """The scheduled messages of a queue, and the mark of its stream in handles."""
+        if not 0 <= queue < len(topic.streams):
+            raise PreconditionFailedError(f"it has {len(topic.streams)} queues, none {queue}", subject=topic.name)
+        stream = self._streams.catalogue.get(topic.streams[queue])
+        return self._scheduled(stream), stream.stream.identity[:_MARK_CHARACTERS]
 
     # inside
 

@@ -20,21 +20,22 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from weakref import WeakSet
 
-import numpy as np
-
 from headgate.broker.backlog import Backlog
-from headgate.broker.catalogue import Declared, arguments_declared, check_name, check_reserved, clean_name
-from headgate.broker.consumer_groups import GroupView, PendingReceive, ReceiveRequest
-from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, MessageConsumer
-from headgate.broker.message_topics import MessageTopic
+from headgate.broker.catalogue import Declared, StreamInfo, check_name, check_reserved, clean_name
+from headgate.broker.consumer_groups import ConsumerGroups, GroupView, PendingReceive, ReceiveRequest
+from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, Consumers, MessageConsumer
+from headgate.broker.environment import Environment
+from headgate.broker.message_topics import MessageTopic, MessageTopics
 from headgate.broker.publishers import Publisher
 from headgate.broker.replies import ReplyQueues
 from headgate.broker.routing import Binding, Exchange, Headers
-from headgate.broker.single_active import SharedName
+from headgate.broker.settings import BrokerSettings
+from headgate.broker.single_active import SharedName, SharedNames
 from headgate.broker.stream import BrokerStream
+from headgate.broker.streams import BrokerCounters, Streams
 from headgate.broker.super_streams import create_super_stream, delete_super_stream
 from headgate.broker.topics import (
     BrokerTopic,
@@ -42,8 +43,8 @@ from headgate.broker.topics import (
     QueueDepth,
     Receiver,
     ReceiverCalls,
-    ScheduledMessages,
     SessionReceiver,
+    Topics,
 )
 from headgate.broker.users import Permission
 from headgate.errors import (
@@ -56,41 +57,34 @@ from headgate.errors import (
     ResourceNotFoundError,
 )
 from headgate.log import MAX_REFERENCE_BYTES, OffsetSpecification
-from headgate.message import EncodedMessages
-from headgate.scan import MessageReader, ScanBatch
+from headgate.scan import ScanBatch
 from headgate.topic import Change, SubscriptionName, TopicKind, TopicLimits
-
-if TYPE_CHECKING:
-    from headgate.broker.broker import Broker
 
 Check: TypeAlias = Callable[[Permission, str], None]
 """Raises AccessRefusedError where a permission on a resource is missing."""
-
-_MARK_CHARACTERS = 8
-"""Characters of a stream's identity in handles of scheduled messages, so that handles of a deleted stream fail."""
 
 logger = logging.getLogger("headgate.broker")
 
 
 @dataclass(frozen=True, slots=True)
-class StreamInfo:
-    """A stream as clients see it; `identity` differs from that of others of its name, `arguments` are without `x-`.
+class BrokerParts:
+    """The parts of a broker that the commands of its sessions go to.
 
-    Chunk ids are −1 while there is no chunk. `message_count` counts as RabbitMQ does: all offsets, also those of chunks
-    without messages.
+    `open_publisher` is `Broker.open_publisher`; `ended` is called by each session that closes.
     """
 
-    name: str
-    identity: str
-    arguments: dict[str, object]
-    first_offset: int
-    next_offset: int
-    first_chunk_id: int
-    last_chunk_id: int
-    committed_chunk_id: int
-    message_count: int
-    publisher_count: int
-    consumer_count: int
+    environment: Environment
+    settings: BrokerSettings
+    counters: BrokerCounters
+    streams: Streams
+    consumers: Consumers
+    shared_names: SharedNames
+    topics: Topics
+    consumer_groups: ConsumerGroups
+    message_topics: MessageTopics
+    replies: ReplyQueues
+    open_publisher: Callable[[BrokerStream, str | None, Backlog, Callable[[Publisher], None]], Publisher]
+    ended: Callable[[Session], None]
 
 
 class Session:
@@ -98,15 +92,17 @@ class Session:
 
     `on_stream_deleted` is called with the name of a deleted stream that this session published to or consumed from,
     after its publishers and consumers were closed and the deletion was answered. `backlog` counts entries that its
-    publishers queued and that are not answered. `check` checks a permission; by default, whether the user has it.
+    publishers queued and that are not answered. `check` checks a permission.
     """
 
     __slots__ = (
         "__weakref__",
-        "_broker",
+        "_catalogue",
         "_check",
         "_closed",
         "_consumers",
+        "_exchanges",
+        "_parts",
         "_publishers",
         "_receivers",
         "_receivings",
@@ -119,26 +115,28 @@ class Session:
 
     def __init__(
         self,
-        broker: Broker,
+        parts: BrokerParts,
         user: str,
         *,
         protocol: str,
         connection: str,
-        backlog: Backlog | None = None,
-        check: Check | None = None,
+        backlog: Backlog | None,
+        check: Check,
     ) -> None:
         self.user = user
         self.protocol = protocol
         self.connection = connection
         self.backlog = Backlog() if backlog is None else backlog
         self.on_stream_deleted: Callable[[str], None] | None = None
-        self._broker = broker
+        self._parts = parts
+        self._catalogue = parts.streams.catalogue
+        self._exchanges = parts.streams.exchanges
         self._publishers: dict[Publisher, BrokerStream] = {}
         self._consumers: dict[Consumer, BrokerStream] = {}
         self._receivers: list[Receiver] = []
         self._receivings: WeakSet[PendingReceive] = WeakSet()
         self._closed = False
-        self._check = functools.partial(broker.users.check, user) if check is None else check
+        self._check = check
 
     # streams
 
@@ -153,11 +151,11 @@ class Session:
         """
         name = clean_name(name)
         if passive:
-            self._broker.catalogue.get(name)
+            self._catalogue.get(name)
             return Declared.EXISTS
         self._check(Permission.CONFIGURE, name)
         self._check_no_subscription(name)
-        return self._broker.streams.declare(name, arguments, numbers_as_text=numbers_as_text)
+        return self._parts.streams.declare(name, arguments, numbers_as_text=numbers_as_text)
 
     def delete_stream(self, name: str) -> int:
         """Delete a stream, and end its publishers and consumers; gives how many messages it had.
@@ -166,40 +164,25 @@ class Session:
         """
         name = clean_name(name)
         self._check(Permission.CONFIGURE, name)
-        return self._broker.streams.delete(self._broker.catalogue.get(name))
+        return self._parts.streams.delete(self._catalogue.get(name))
 
     def stream_info(self, name: str) -> StreamInfo:
         """A stream as it is now; ResourceNotFoundError, LogError."""
-        stream = self._broker.catalogue.get(clean_name(name))
-        first = stream.first_offset
-        is_empty = stream.last_chunk_id < 0
-        return StreamInfo(
-            name=stream.name,
-            identity=stream.stream.identity,
-            arguments=arguments_declared(stream),
-            first_offset=first,
-            next_offset=stream.next_offset,
-            first_chunk_id=-1 if is_empty else first,
-            last_chunk_id=stream.last_chunk_id,
-            committed_chunk_id=stream.last_chunk_id,
-            message_count=stream.next_offset - first,
-            publisher_count=len(stream.publishers),
-            consumer_count=len(stream.readers),
-        )
+        return StreamInfo.of(self._catalogue.get(clean_name(name)))
 
     def bounds(self, stream: str) -> tuple[int, int]:
         """The first kept offset, and the offset behind the last message; ResourceNotFoundError, LogError."""
-        found = self._broker.catalogue.get(stream)
+        found = self._catalogue.get(stream)
         return found.first_offset, found.next_offset
 
     def streams(self) -> list[str]:
         """The names of all streams, in order."""
-        return self._broker.catalogue.names()
+        return self._catalogue.names()
 
     @property
     def replies(self) -> ReplyQueues:
         """The reply queues of all sessions."""
-        return self._broker.replies
+        return self._parts.replies
 
     # publishing
 
@@ -211,21 +194,21 @@ class Session:
         reference that is too long, StreamLockedError where another process writes the stream, LogError.
         """
         self._check(Permission.WRITE, stream if exchange is None else exchange)
-        found = self._broker.catalogue.get(stream)
+        found = self._catalogue.get(stream)
         if reference is not None:
             _reference(reference, stream)
             if any(other.reference == reference and used is found for other, used in self._publishers.items()):
                 raise PreconditionFailedError(
                     f"this connection has a publisher {reference!r} of the stream already", subject=stream
                 )
-        publisher = self._broker.open_publisher(found, reference, self.backlog, self._publisher_closed)
+        publisher = self._parts.open_publisher(found, reference, self.backlog, self._publisher_closed)
         self._publishers[publisher] = found
         return publisher
 
     def last_sequence(self, stream: str, reference: str) -> int | None:
         """The highest sequence that a publisher wrote; None if none is known. Errors as `publisher`."""
         self._check(Permission.WRITE, stream)
-        return self._broker.catalogue.get(stream).last_sequence(_reference(reference, stream))
+        return self._catalogue.get(stream).last_sequence(_reference(reference, stream))
 
     def _publisher_closed(self, publisher: Publisher) -> None:
         self._publishers.pop(publisher, None)
@@ -238,7 +221,7 @@ class Session:
         Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, LimitExceededError, LogError.
         """
         found, partition = self._readable(stream, options)
-        consumer = self._broker.consumers.chunk_consumer(found, options)
+        consumer = self._parts.consumers.chunk_consumer(found, options)
         self._started(consumer, found, options, partition)
         return consumer
 
@@ -248,7 +231,7 @@ class Session:
         With `topic`, of which the stream is a queue, the user's permission for the topic counts, not for the stream.
         """
         found, partition = self._readable(stream, options, topic)
-        consumer = self._broker.consumers.message_consumer(found, options)
+        consumer = self._parts.consumers.message_consumer(found, options)
         self._started(consumer, found, options, partition)
         return consumer
 
@@ -257,11 +240,7 @@ class Session:
 
         Raises OffsetOutOfRangeError where there is none, ResourceNotFoundError, LogError.
         """
-        found = self._broker.catalogue.get(stream)
-        with found.guarded(), MessageReader(found.stream) as reader:
-            batch = reader.read(np.array([offset], dtype=np.int64))
-            # The bytes outlive the reader.
-            return ScanBatch(EncodedMessages.of([batch.messages.message(0)]), batch.offsets, batch.timestamps_ms)
+        return self._catalogue.get(stream).read_message(offset)
 
     def _lost(self, stream: BrokerStream, offsets: int) -> None:
         """Log messages lost to retention; the consumer is told with the next message if its protocol can say it."""
@@ -280,24 +259,21 @@ class Session:
 
         They are first asked to begin after the answer to the subscription.
         """
-        broker = self._broker
+        parts = self._parts
         self._consumers[consumer] = stream
         consumer.when_lost(functools.partial(self._lost, stream))
-        broker.counters.consumers_opened += 1
-        broker.watch(stream)
-        shared: SharedName | None = None
-        if options.single_active and options.name:
-            shared = consumer.shared = broker.shared_name(stream, options.name, partition=partition)
-            shared.join(consumer)
-            broker.later(shared.settle)
+        parts.counters.consumers_opened += 1
+        parts.environment.watch(stream)
+        name = options.name if options.single_active else None
+        if name:
+            consumer.shared = parts.shared_names.join(stream.name, name, consumer, partition=partition)
 
         def gone() -> None:
             self._consumers.pop(consumer, None)
-            broker.counters.consumers_closed += 1
+            parts.counters.consumers_closed += 1
             stream.ended.add(consumer)
-            if shared is not None and options.name:
-                shared.leave(consumer)
-                broker.drop_unshared_name(stream, options.name)
+            if name:
+                parts.shared_names.leave(stream.name, name, consumer)
 
         stream.when_removed(consumer, gone)
 
@@ -307,17 +283,9 @@ class Session:
         Raises ResourceNotFoundError, AccessRefusedError, LogError.
         """
         self._check(Permission.READ, stream)
-        found = self._broker.catalogue.get(stream)
+        found = self._catalogue.get(stream)
         with found.guarded():
-            return found.stream.attach(start, now_ms=self._broker.now_ms()).chunk_id
-
-    def _partition(self, stream: BrokerStream, options: ConsumerOptions) -> int | None:
-        """The number of a stream among the partitions of the options' super stream; None if it is none of them."""
-        exchanges = self._broker.exchanges
-        if not options.super_stream or options.super_stream not in exchanges:
-            return None
-        partitions = exchanges.partitions(options.super_stream)
-        return partitions.index(stream.name) if stream.name in partitions else None
+            return found.stream.attach(start, now_ms=self._parts.environment.now_ms()).chunk_id
 
     # topics
 
@@ -355,7 +323,7 @@ class Session:
 
         Raises ResourceNotFoundError, AccessRefusedError, LogError.
         """
-        topic = self._broker.topics.get(name.topic)
+        topic = self._parts.topics.get(name.topic)
         self._check(Permission.READ, str(topic.named(name)))
         return topic
 
@@ -364,20 +332,11 @@ class Session:
 
         A stream of that name takes precedence. The topic exists; the subscription may not. Raises LogError.
         """
-        name = SubscriptionName.parse(queue)
-        if name is None:
-            return None
-        if self._broker.catalogue.find(queue) is not None:
-            return None
-        topic = self._broker.catalogue.find(name.topic)
-        return name if topic is not None and self._broker.topics.is_topic(topic) else None
+        return self._parts.topics.subscription_of(queue)
 
     def topic_kind(self, name: str) -> TopicKind | None:
         """Whether a stream is a topic or a queue of Service Bus; None if it is neither, or missing. Raises LogError."""
-        stream = self._broker.catalogue.find(name)
-        if stream is None or not self._broker.topics.is_topic(stream):
-            return None
-        return self._broker.topics.get(name).history.settings.kind
+        return self._parts.topics.kind_of(name)
 
     def queue_depth(self, name: SubscriptionName) -> QueueDepth:
         """A subscription, or its dead letters, as a queue; errors of `topic_of`."""
@@ -394,7 +353,7 @@ class Session:
         """
         self._check(Permission.CONFIGURE, name)
         check_reserved(name)
-        self._broker.topics.create(name, limits)
+        self._parts.topics.create(name, limits)
 
     def remove_topic(self, name: str) -> None:
         """Make a topic a plain stream again; its messages stay.
@@ -402,7 +361,7 @@ class Session:
         Raises ResourceNotFoundError, AccessRefusedError, RuleError if another topic forwards to it, LogError.
         """
         self._check(Permission.CONFIGURE, name)
-        self._broker.topics.remove(name)
+        self._parts.topics.remove(name)
 
     def change_topic(self, name: str, changes: Sequence[Change], then: Changed) -> None:
         """Change subscriptions and rules; `then` gets the offset from which the change is in force, or the error.
@@ -411,7 +370,7 @@ class Session:
         ResourceNotFoundError, AccessRefusedError, also for a target of forwarding, and LogError.
         """
         self._check(Permission.CONFIGURE, name)
-        self._broker.topics.change(name, changes, then, check_target=self.check_writes)
+        self._parts.topics.change(name, changes, then, check_target=self.check_writes)
 
     # consumer groups
 
@@ -423,7 +382,7 @@ class Session:
         """
         self._check(Permission.READ, topic.name)
         _check_queues(topic, request.streams)
-        receiving = self._broker.consumer_groups.receive(request)
+        receiving = self._parts.consumer_groups.receive(request)
         self._receivings.add(receiving)
         return receiving
 
@@ -435,7 +394,7 @@ class Session:
         self._check(Permission.READ, topic.name)
         if not 0 <= queue < len(topic.streams):
             raise ResourceNotFoundError(f"there is no queue {queue}", subject=topic.name)
-        return self._broker.consumer_groups.view(topic.streams[queue], group)
+        return self._parts.consumer_groups.view(topic.streams[queue], group)
 
     def reads(self, topic: str) -> bool:
         """Whether the user may consume from a topic."""
@@ -461,20 +420,20 @@ class Session:
         Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError.
         """
         self._check(Permission.READ, stream)
-        found = self._broker.catalogue.get(stream)
+        found = self._catalogue.get(stream)
         name = _reference(reference, stream)
         if not 0 <= offset < 2**64:
             raise PreconditionFailedError(f"stored offset {offset}; expected 0 to 2^64 - 1", subject=stream)
         if found.stream.is_foreign:
             raise PreconditionFailedError("a foreign stream that was not adopted keeps no offsets", subject=stream)
         found.store_offset(name, offset)
-        self._broker.counters.offsets_stored += 1
-        self._broker.watch(found)
+        self._parts.counters.offsets_stored += 1
+        self._parts.environment.watch(found)
 
     def stored_offset(self, stream: str, reference: str) -> int | None:
         """The offset that a consumer stored last; None if it stored none. Errors as `store_offset`."""
         self._check(Permission.READ, stream)
-        return self._broker.catalogue.get(stream).stored_offset(_reference(reference, stream))
+        return self._catalogue.get(stream).stored_offset(_reference(reference, stream))
 
     # exchanges
 
@@ -495,7 +454,7 @@ class Session:
         (passive), UnsupportedError (a kind that only RabbitMQ has), PreconditionFailedError (unknown kind),
         ReservedNameError, AccessRefusedError, LogError.
         """
-        exchanges = self._broker.exchanges
+        exchanges = self._exchanges
         name = clean_name(name)
         if passive:
             exchanges.get(name)
@@ -513,11 +472,11 @@ class Session:
         Raises ReservedNameError, PreconditionFailedError (`if_unused` and it has bindings), AccessRefusedError.
         """
         self._check(Permission.CONFIGURE, name)
-        self._broker.exchanges.delete(name, if_unused=if_unused)
+        self._exchanges.delete(name, if_unused=if_unused)
 
     def exchange(self, name: str) -> Exchange:
         """One exchange; ResourceNotFoundError."""
-        return self._broker.exchanges.get(name)
+        return self._exchanges.get(name)
 
     def bind(self, source: str, queue: str, key: str, arguments: Mapping[str, object] | None = None) -> None:
         """Bind a stream to an exchange; the same again changes nothing.
@@ -527,19 +486,19 @@ class Session:
         PreconditionFailedError for a key or arguments that the exchange does not take, AccessRefusedError, LogError.
         """
         self._check_binding(source, queue)
-        if self._broker.exchanges.is_super_stream(source):
+        if self._exchanges.is_super_stream(source):
             self._check(Permission.CONFIGURE, queue)
             self._check(Permission.READ, queue)
         subscription = self.subscription_of(queue)
         if subscription is not None:
             self._check_topic_is_bound(Binding(source, subscription.topic, key, dict(arguments or {})))
             return
-        self._broker.catalogue.get(queue)
-        self._broker.exchanges.bind(Binding(source, queue, key, dict(arguments or {})))
+        self._catalogue.get(queue)
+        self._exchanges.bind(Binding(source, queue, key, dict(arguments or {})))
 
     def _check_topic_is_bound(self, wanted: Binding) -> None:
-        self._broker.exchanges.get(wanted.source)
-        if wanted not in self._broker.exchanges.bindings(source=wanted.source, queue=wanted.queue, key=wanted.key):
+        self._exchanges.get(wanted.source)
+        if wanted not in self._exchanges.bindings(source=wanted.source, queue=wanted.queue, key=wanted.key):
             raise PreconditionFailedError(
                 f"a subscription receives what its topic receives: bind the queue {wanted.queue} to the exchange"
                 f" {wanted.source!r} with this key and these arguments first, and choose by the subscription's rules"
@@ -548,21 +507,21 @@ class Session:
     def unbind(self, source: str, queue: str, key: str, arguments: Mapping[str, object] | None = None) -> None:
         """Undo a binding; a missing one is no error. Raises ReservedNameError, AccessRefusedError, LogError."""
         self._check_binding(source, queue)
-        self._broker.exchanges.unbind(Binding(source, queue, key, dict(arguments or {})))
+        self._exchanges.unbind(Binding(source, queue, key, dict(arguments or {})))
 
     def bind_exchange(
         self, source: str, destination: str, key: str, arguments: Mapping[str, object] | None = None
     ) -> None:
         """Bind an exchange to the exchange `source`, which gives it matching messages; errors as `bind`."""
         self._check_binding(source, destination)
-        self._broker.exchanges.bind(Binding(source, "", key, dict(arguments or {}), destination))
+        self._exchanges.bind(Binding(source, "", key, dict(arguments or {}), destination))
 
     def unbind_exchange(
         self, source: str, destination: str, key: str, arguments: Mapping[str, object] | None = None
     ) -> None:
         """Undo a binding between exchanges; errors as `unbind`."""
         self._check_binding(source, destination)
-        self._broker.exchanges.unbind(Binding(source, "", key, dict(arguments or {}), destination))
+        self._exchanges.unbind(Binding(source, "", key, dict(arguments or {}), destination))
 
     def bindings(
         self,
@@ -573,7 +532,7 @@ class Session:
         exchange: str | None = None,
     ) -> list[Binding]:
         """The bindings with these ends and key, None for any, in order of binding."""
-        return self._broker.exchanges.bindings(source=source, queue=queue, exchange=exchange, key=key)
+        return self._exchanges.bindings(source=source, queue=queue, exchange=exchange, key=key)
 
     def route(self, exchange: str, routing_key: str, headers: Headers = dict) -> list[str]:
         """Names of the streams that a message goes to; empty if none matches. `headers` is called if they matter.
@@ -581,19 +540,19 @@ class Session:
         Raises ResourceNotFoundError for the exchange, AccessRefusedError, also for an internal one.
         """
         self._check(Permission.WRITE, exchange)
-        exchanges = self._broker.exchanges
+        exchanges = self._exchanges
         if exchanges.get(exchange).internal:
             raise AccessRefusedError(f"cannot publish to internal exchange '{exchange}' in vhost '/'")
         return [name for name in exchanges.route(exchange, routing_key, headers) if self._is_there(name)]
 
     def needs_headers(self, exchange: str) -> bool:
         """Whether the routes of an exchange depend on headers; False for a missing exchange."""
-        return self._broker.exchanges.needs_headers(exchange)
+        return self._exchanges.needs_headers(exchange)
 
     def _is_there(self, stream: str) -> bool:
         """Whether a stream exists, damaged or not; its publisher reports damage."""
         try:
-            return self._broker.catalogue.find(stream) is not None
+            return self._catalogue.find(stream) is not None
         except LogError:
             return True
 
@@ -623,7 +582,7 @@ class Session:
         for partition in partitions:
             self._check_no_subscription(partition)
         create_super_stream(
-            self._broker.streams,
+            self._parts.streams,
             name,
             list(zip(partitions, binding_keys, strict=True)),
             arguments,
@@ -635,32 +594,32 @@ class Session:
         Raises ResourceNotFoundError, ReservedNameError for a plain exchange, AccessRefusedError, LogError.
         """
         name = clean_name(name)
-        partitions = self._broker.exchanges.partitions(name)
+        partitions = self._exchanges.partitions(name)
         check_name(name)
         self._check_super_stream(name, partitions)
-        delete_super_stream(self._broker.streams, name)
+        delete_super_stream(self._parts.streams, name)
 
     def partitions(self, name: str) -> list[str]:
         """The partitions of a super stream, in order; ResourceNotFoundError."""
-        return self._broker.exchanges.partitions(clean_name(name))
+        return self._exchanges.partitions(clean_name(name))
 
     def route_super_stream(self, name: str, key: str) -> list[str]:
         """The partitions bound with exactly that key, if any; ResourceNotFoundError."""
-        self._broker.exchanges.partitions(name)
-        return list(self._broker.exchanges.route(name, key))
+        self._exchanges.partitions(name)
+        return list(self._exchanges.route(name, key))
 
     # message topics
 
     def message_topic(self, name: str) -> MessageTopic | None:
         """The message topic of that name; None if there is none. Raises LogError for a damaged stream."""
-        return self._broker.message_topics.find(name)
+        return self._parts.message_topics.find(name)
 
     def ensure_message_topic(self, name: str, queues: int | None = None, *, for_producer: bool) -> MessageTopic:
         """The message topic of that name; a missing one is made if the settings allow it and the user may.
 
         Raises ResourceNotFoundError where the settings do not, AccessRefusedError, and as `MessageTopics.create`.
         """
-        topics = self._broker.message_topics
+        topics = self._parts.message_topics
         found = topics.find(name)
         if found is not None:
             return found
@@ -676,12 +635,8 @@ class Session:
         `then` gets a handle for `recall_message` when it is on disk, or the error of `ScheduledMessages.schedule`.
         Raises ResourceNotFoundError, AccessRefusedError, LogError.
         """
-        waiting, mark = self._scheduled(topic, queue)
-
-        def told(numbers: list[int] | HeadgateError) -> None:
-            then(numbers if isinstance(numbers, HeadgateError) else f"{queue}.{numbers[0]}.{mark}")
-
-        waiting.schedule([message], [due_ms], told)
+        self._check(Permission.WRITE, topic.name)
+        self._parts.message_topics.schedule(topic, queue, message, due_ms, then)
 
     def recall_message(self, topic: MessageTopic, handle: str, then: Callable[[HeadgateError | None], None]) -> None:
         """Forget a scheduled message.
@@ -689,29 +644,8 @@ class Session:
         `then` gets None when it will not be published, ResourceNotFoundError if it waits no more, LogError. Raises
         PreconditionFailedError for a wrong handle, AccessRefusedError, LogError.
         """
-        try:
-            queue, number, mark = handle.split(".")
-            waiting, own_mark = self._scheduled(topic, int(queue))
-            numbers = [int(number)]
-        except ValueError as error:
-            raise PreconditionFailedError("no handle of a message for later", subject=handle[:80]) from error
-        gone = ResourceNotFoundError("the message does not wait for its time any more", subject=topic.name)
-        if mark != own_mark:
-            then(gone)
-            return
-
-        def told(is_held: bool | HeadgateError) -> None:
-            then(is_held if isinstance(is_held, HeadgateError) else None if is_held else gone)
-
-        waiting.cancel(numbers, told)
-
-    def _scheduled(self, topic: MessageTopic, queue: int) -> tuple[ScheduledMessages, str]:
-        """The scheduled messages of a queue, and the mark of its stream in handles."""
         self._check(Permission.WRITE, topic.name)
-        if not 0 <= queue < len(topic.streams):
-            raise PreconditionFailedError(f"it has {len(topic.streams)} queues, none {queue}", subject=topic.name)
-        stream = self._broker.catalogue.get(topic.streams[queue])
-        return self._broker.topics.scheduler.of(stream), stream.stream.identity[:_MARK_CHARACTERS]
+        self._parts.message_topics.recall(topic, handle, then)
 
     # ending
 
@@ -757,7 +691,7 @@ class Session:
             receiver.close()
         for receiving in list(self._receivings):
             receiving.close()
-        self._broker.sessions.pop(self, None)
+        self._parts.ended(self)
 
     # inside
 
@@ -786,11 +720,11 @@ class Session:
             raise PreconditionFailedError("a single active consumer needs a name", subject=stream)
         if options.name is not None:
             _reference(options.name, stream, may_be_empty=True)
-        limit = self._broker.settings.filter_values
+        limit = self._parts.settings.filter_values
         if len(options.filter_values) > limit:
             raise LimitExceededError(f"more than {limit} filter values", subject=stream)
-        found = self._broker.catalogue.get(stream)
-        return found, self._partition(found, options)
+        found = self._catalogue.get(stream)
+        return found, self._exchanges.partition_of(options.super_stream, stream)
 
 
 def _check_queues(topic: MessageTopic, streams: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ changes, the old one is asked to stop, and only after its answer the new one is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
@@ -97,3 +98,37 @@ class SharedName:
         if not self._members:
             return None
         return self._members[0 if self.partition is None else self.partition % len(self._members)]
+
+
+class SharedNames:
+    """The shared names on all streams of a broker; `later` makes a call after the answer of the current command."""
+
+    def __init__(self, later: Callable[[Callable[[], None]], None]) -> None:
+        self._later = later
+        self._names: dict[tuple[str, str], SharedName] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def join(self, stream: str, name: str, member: Member, *, partition: int | None) -> SharedName:
+        """Let a consumer share a name on a stream; members are asked to begin and stop later.
+
+        `partition` is as for `SharedName`.
+        """
+        shared = self._names.setdefault((stream, name), SharedName(partition=partition))
+        shared.join(member)
+        self._later(shared.settle)
+        return shared
+
+    def leave(self, stream: str, name: str, member: Member) -> None:
+        """A consumer ends; a name without members is forgotten."""
+        shared = self._names.get((stream, name))
+        if shared is not None:
+            shared.leave(member)
+            if not shared.members:
+                del self._names[stream, name]
+
+    def forget(self, stream: str) -> None:
+        """A stream is deleted: its names are shared no more."""
+        for key in [key for key in self._names if key[0] == stream]:
+            self._names.pop(key).disband()

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from headgate.broker.damage import KnownDamage
 from headgate.broker.publishers import Publisher, Queued
 from headgate.broker.refusals import RefusedSequences
@@ -41,7 +43,8 @@ from headgate.log import (
     recover,
 )
 from headgate.log.format import index_name
-from headgate.scan import ScanCounters
+from headgate.message import EncodedMessages
+from headgate.scan import MessageReader, ScanBatch, ScanCounters
 from headgate.scan.engine import ReadingEngine
 from headgate.scan.fetch import AppendedChunks
 
@@ -278,6 +281,13 @@ class BrokerStream:
                 return size + newest.size_bytes()
             _, newest, size = self._sealed
             return size + newest.size_bytes()
+
+    def read_message(self, offset: int) -> ScanBatch:
+        """One message by its offset. Opens and closes files. Raises OffsetOutOfRangeError, other LogErrors."""
+        with self.guarded(), MessageReader(self.stream) as reader:
+            batch = reader.read(np.array([offset], dtype=np.int64))
+            # The bytes outlive the reader.
+            return ScanBatch(EncodedMessages.of([batch.messages.message(0)]), batch.offsets, batch.timestamps_ms)
 
     def reading(self, consumers: Iterable[CountedReader]) -> ReadingCounters:
         """The counts of the given consumers and of all that have ended."""

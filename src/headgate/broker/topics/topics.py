@@ -24,7 +24,9 @@ from headgate.topic import (
     JOURNAL_NAME,
     Change,
     RuleHistory,
+    SubscriptionName,
     SubscriptionSettings,
+    TopicKind,
     TopicLimits,
     TopicSettings,
     check_removable,
@@ -58,6 +60,24 @@ class Topics:
     def is_topic(self, stream: BrokerStream) -> bool:
         """Whether a stream has rules. Cost: a `stat`, where it is not open."""
         return stream in self._topics or (stream.stream.path / JOURNAL_NAME).exists()
+
+    def kind_of(self, name: str) -> TopicKind | None:
+        """Whether a stream is a topic or a queue of Service Bus; None if it is neither, or missing. Raises LogError."""
+        stream = self._environment.find(name)
+        if stream is None or not self.is_topic(stream):
+            return None
+        return self._opened(stream).history.settings.kind
+
+    def subscription_of(self, queue: str) -> SubscriptionName | None:
+        """The subscription, or its dead letters, that a queue's name means; None if it means none.
+
+        A stream of that name takes precedence. The topic exists; the subscription may not. Raises LogError.
+        """
+        name = SubscriptionName.parse(queue)
+        if name is None or self._environment.find(queue) is not None:
+            return None
+        topic = self._environment.find(name.topic)
+        return name if topic is not None and self.is_topic(topic) else None
 
     def get(self, name: str) -> BrokerTopic:
         """The topic of that name, opened if needed.

@@ -182,7 +182,7 @@ def test_exchanges_that_delete_themselves_take_those_before_them_along(session: 
     session.bind("z", "a", "")
     session.delete_stream("a")
     assert session.bindings() == []
-    assert [name for name in ("x", "y", "z") if name in session._broker.exchanges] == ["x"]
+    assert [name for name in ("x", "y", "z") if name in session._exchanges] == ["x"]
 
 
 def test_exchanges_that_only_the_original_has_are_not_served(session: Session) -> None:

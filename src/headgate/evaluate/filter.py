@@ -29,7 +29,7 @@ from headgate.language.amqp import (
     properties_entries,
     properties_filter,
 )
-from headgate.language.rocketmq import TAGS, parse_tags
+from headgate.language.rocketmq import LISTS, TagExpression, parse_tags
 from headgate.language.servicebus import correlation_filter
 from headgate.message import EncodedMessages, FieldReference, Message
 
@@ -135,20 +135,24 @@ class Filter:
     @classmethod
     def from_tags(cls, text: str | None) -> Filter:
         """The filter of a RocketMQ tag expression, `TagA || TagB` or `*`. Raises FilterError."""
-        expression = parse_tags(text)
+        return cls._listed(parse_tags(text))
+
+    @classmethod
+    def _listed(cls, expression: TagExpression) -> Filter:
         return cls(expression.tree(), expression.text, None)
 
     @classmethod
     def stated(cls, text: str, dialect: str) -> Filter:
-        """The filter that a text states in a dialect, `TAGS` among them. Raises FilterError, ConfigError."""
-        return cls.from_tags(text) if dialect == TAGS else cls.parse(text, dialect)
+        """The filter that a text states in a dialect, or as a list (`LISTS`). Raises FilterError, ConfigError."""
+        return cls._listed(LISTS[dialect](text)) if dialect in LISTS else cls.parse(text, dialect)
 
     @classmethod
     def subscribed(cls, text: str | None, dialect: str) -> Filter | None:
         """The filter that a client of RocketMQ subscribes with, None for one that takes everything. As `stated`."""
-        if dialect == TAGS and parse_tags(text).takes_everything:
-            return None
-        return cls.stated(text or "", dialect)
+        if dialect not in LISTS:
+            return cls.parse(text or "", dialect)
+        expression = LISTS[dialect](text)
+        return None if expression.takes_everything else cls._listed(expression)
 
     @classmethod
     def from_set(cls, filter_set: FilterSet) -> Filter | None:

@@ -14,7 +14,6 @@ from headgate.broker.consumer_groups.expression_registry import ExpressionRegist
 from headgate.derived.match_index import Announcement
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
-from headgate.language.rocketmq import TAGS
 
 SILENCE_MS = 120_000
 """After this time without a heartbeat a member is removed."""
@@ -224,9 +223,9 @@ class Members:
     ) -> Subscription:
         if refusal is not None or not announcement.text:
             return Subscription(announcement, None, refusal)
-        if announcement.dialect == TAGS:
+        if not announcement.is_registered:
             try:
-                return Subscription(announcement, Filter.subscribed(announcement.text, TAGS))
+                return Subscription(announcement, Filter.subscribed(announcement.text, announcement.dialect))
             except FilterError as error:
                 return Subscription(announcement, None, error)
         expression = self._expressions.expression(group, topic)

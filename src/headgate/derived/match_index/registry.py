@@ -19,7 +19,7 @@ from headgate.derived.match_index.identity import check_registrable
 from headgate.derived.match_index.settings import IndexSettings
 from headgate.errors import ConfigError, FilterError, StreamReadOnlyError
 from headgate.evaluate import Filter
-from headgate.language.rocketmq import TAGS
+from headgate.language.rocketmq import LISTS
 from headgate.log import Stream
 
 REGISTRY_FORMAT = 1
@@ -92,7 +92,7 @@ class Announcement(msgspec.Struct, frozen=True):
     @property
     def is_registered(self) -> bool:
         """Whether it has an expression whose results may be kept."""
-        return bool(self.text) and self.dialect != TAGS
+        return bool(self.text) and self.dialect not in LISTS
 
     def says_the_same(self, other: Announcement) -> bool:
         """Whether the two differ at most in their version."""

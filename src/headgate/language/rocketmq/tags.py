@@ -6,7 +6,9 @@ Source: rocketmq_filters, section 7.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from headgate.errors import FilterSyntaxError
 from headgate.language.rocketmq.java import string_hash, trimmed
@@ -74,3 +76,10 @@ def parse_tags(text: str | None) -> TagExpression:
             raise FilterSyntaxError(reason, dialect=TAGS, text=text, span=(position, position + 1))
     tags = dict.fromkeys(trimmed(piece) for piece in pieces)
     return TagExpression(text, tuple(tag for tag in tags if tag))
+
+
+LISTS: Mapping[str, Callable[[str | None], TagExpression]] = MappingProxyType({TAGS: parse_tags})
+"""The languages whose texts are lists and no expressions, with the functions that read them.
+
+A message is compared with a list by hash, so its results are not worth keeping.
+"""

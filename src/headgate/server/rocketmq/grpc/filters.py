@@ -66,7 +66,7 @@ class GroupFilters:
         except FilterError as error:
             if kind == pb.FilterType.SQL and self._is_late:
                 return refused(Status.INTERNAL_SERVER_ERROR, _PARSE_FAILED)
-            reason = error.reason if error.dialect == TAGS else str(error)
+            reason = str(error) if kind == pb.FilterType.SQL else error.reason
             return refused(Status.ILLEGAL_FILTER_EXPRESSION, reason)
 
     def _filter(self, kind: int, text: str) -> GroupFilter:

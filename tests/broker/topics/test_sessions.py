@@ -296,6 +296,17 @@ def test_a_session_whose_first_copy_waits_is_not_offered(lab: Lab) -> None:
     assert third.offsets == [0, 1]
 
 
+def test_a_copy_without_attempts_left_does_not_hold_up_its_session(lab: Lab) -> None:
+    lab.topic(*subscription())
+    lab.publish(of("a"), of("a"))
+    first = link(lab, want=1)
+    first.receiver.settler.release(first.tokens, counts=True)
+    first.close()
+    lab.change(ChangeSubscription("red", settings=settings(max_delivery_count=1)))
+    assert link(lab).offsets == [1]
+    assert lab.counts()[3] == 1
+
+
 def test_the_state_of_a_session_outlives_its_receivers_and_sessions_are_listed(lab: Lab) -> None:
     lab.topic(*subscription())
     lab.publish(of("b"), of("a"))

@@ -191,6 +191,28 @@ def test_settlement_is_refused_while_the_ledger_has_no_room(
     assert lab.counts() == (0, 0, 0, 0)
 
 
+@pytest.mark.parametrize("nothing_is_written", [True, False])
+def test_a_copy_without_attempts_left_becomes_a_dead_letter_at_its_turn(
+    lab: Lab, disk: Disk, nothing_is_written: bool
+) -> None:
+    """Its last claim ended while nothing could be written, or fewer attempts are allowed since it came back."""
+    allowed = [ChangeSubscription("red", settings=SubscriptionSettings(max_delivery_count=count)) for count in (1, 2)]
+    lab.topic(*RED_ONLY, allowed[not nothing_is_written])
+    lab.publish(RED, RED)
+    link = lab.link(want=2)
+    if nothing_is_written:
+        disk.full = "/ledger/"
+    link.receiver.settler.complete(link.tokens[1:], link.answers.append)
+    lab.turn()
+    lab.turn(after_ms=60_000)
+    disk.full = ""
+    lab.change(allowed[0])
+    link.receiver.want(1)
+    turns(lab)
+    assert link.offsets == [0, 1]
+    assert lab.counts() == (0, 0, 0, 1)
+
+
 @pytest.mark.parametrize("dead_letters", [False, True])
 def test_a_ledger_that_cannot_be_written_any_more_is_opened_again(lab: Lab, disk: Disk, dead_letters: bool) -> None:
     lab.topic(*RED_ONLY)

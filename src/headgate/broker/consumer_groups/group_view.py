@@ -501,24 +501,13 @@ class GroupView(Leases[PendingReceive]):
         """
         if not len(copies):
             return _NO_COPIES
-        found = self._not_over(self._read_available(copies, RECEIVED_BYTES)[0])
+        found, _ = self._read_available(copies, RECEIVED_BYTES)
         if wanted is None or not len(found):
             return found
         kept = wanted.mask(found.messages, now_ms=self.now_ms())
         self.counters.filtered += int(np.count_nonzero(~kept))
         drop_copies(self.view, found.copies[~kept])
         return found.take(kept)
-
-    def _not_over(self, found: ReadCopies) -> ReadCopies:
-        """The messages with attempts left; the others become dead letters.
-
-        Such others exist where claims ended while nothing could be written, or where fewer attempts are allowed now.
-        """
-        over = self.view.attempts_of(found.copies) >= self.policy.max_attempts
-        if not over.any():
-            return found
-        self._dead_letter_available(found.copies[over], None)
-        return found.take(~over)
 
     def _hand_over(self, receiver: PendingReceive, given: GivenCopies) -> None:
         if receiver.is_done:

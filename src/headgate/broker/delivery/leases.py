@@ -102,8 +102,12 @@ class Leases(ViewDispatcher, Generic[Receiver]):
             return ReadCopies(found.copies, found.timestamps_ms, EncodedMessages.of(messages))
         return found
 
-    def _read_available(self, copies: NDArray[np.int64], max_bytes: int) -> tuple[ReadCopies, int]:
-        """The first of some available copies, and the copy behind them; copies of deleted messages are settled."""
+    def _read_available(self, copies: NDArray[np.int64], max_bytes: int, *, fresh: int = 0) -> tuple[ReadCopies, int]:
+        """The first of some available copies, `fresh` of which are new, and the copy behind them.
+
+        Copies of deleted messages are settled; copies without attempts left become dead letters.
+        """
+        are_known = fresh < len(copies)
         found = self._read(copies, max_bytes)
         count = len(found.copies)
         last = int(found.copies[-1] if count else copies[-1])
@@ -112,7 +116,19 @@ class Leases(ViewDispatcher, Generic[Receiver]):
         if count < len(copies):
             # Retention deleted the messages of the others.
             drop_copies(self.view, np.setdiff1d(copies, found.copies))
-        return found, last + 1
+        return self._not_over(found) if are_known else found, last + 1
+
+    def _not_over(self, found: ReadCopies) -> ReadCopies:
+        """The copies with attempts left; the others become dead letters.
+
+        Such others exist where claims ended while nothing could be written, or where fewer attempts are allowed now.
+        """
+        policy = self.policy
+        over = self.view.attempts_of(found.copies) >= policy.max_attempts
+        if policy.dead_letters is None or not over.any():
+            return found
+        self._dead_letter_available(found.copies[over], policy.exhausted)
+        return found.take(~over)
 
     # giving
 

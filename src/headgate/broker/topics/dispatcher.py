@@ -209,7 +209,7 @@ class Dispatcher(Settler[Receiver]):
         if not len(copies):
             self._may_have_more = self._search_was_empty(available)
             return self._may_have_more
-        found, stop = self._read_available(copies, BYTES_A_TURN)
+        found, stop = self._read_available(copies, BYTES_A_TURN, fresh=available.fresh)
         if stop <= copies[-1]:
             # The rest has its turn later: it counts as not searched.
             available = available.below(stop)

@@ -13,10 +13,10 @@ Receiver              takes the copies of one subscription, or of its dead lette
     RuleChange, Changed   a change of rules as a job for the stream's writer, and its answer
     RetentionPin          what retention keeps of a stream
 
-Hidden: how copies are decided (`topic_decider`), found (`subscription_source`) and given out (`dispatcher`, `sessions`)
-as the settings say (`policy`), and moved to dead letters and other streams (`copy_mover`, `subqueue`); where deferred
-copies are (`deferred_copies`); the scheduled messages of all streams (`scheduler`), how copies expire (`expiry`,
-`expiry_sweep`), and how idle subscriptions are removed (`auto_delete`).
+Hidden: how copies are decided (`topic_decider`, `rule_failures`), found (`subscription_source`) and given out
+(`dispatcher`, `sessions`) as the settings say (`policy`), and moved to dead letters and other streams (`copy_mover`,
+`subqueue`); where deferred copies are (`deferred_copies`); the scheduled messages of all streams (`scheduler`), how
+copies expire (`expiry`, `expiry_sweep`), and how idle subscriptions are removed (`auto_delete`).
 """
 
 from typing import TYPE_CHECKING

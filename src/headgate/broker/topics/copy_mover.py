@@ -72,15 +72,6 @@ class CopyMover(Mover):
         """Whether few moves wait for a target; waiting moves are in memory."""
         return len(self._ledger.moves().get(target, ())) < COPIES_A_TURN
 
-    def transfers(self, view: int) -> int:
-        """How many copies of a view are on their way to streams. Cost: a look at each waiting move."""
-        return sum(
-            move.view == view
-            for target, moves in self._ledger.moves().items()
-            if TargetKind.parse(target)[0].is_elsewhere
-            for move in moves
-        )
-
     def _carry_to(self, target: str, now_ms: int) -> int:
         kind, name = TargetKind.parse(target)
         try:
@@ -236,3 +227,13 @@ def _dead_letter(move: Move, why: Refused) -> Elsewhere:
     """The new target of a copy that a stream does not take: the dead letters of the copy's subscription."""
     movement = Movement.decode(move.change)
     return Elsewhere(TargetKind.DEAD_LETTERS.named(movement.subscription), movement.refused(why).encode())
+
+
+def transfers(ledger: Ledger, view: int) -> int:
+    """How many copies of a view are on their way to streams. Cost: a look at each waiting move."""
+    return sum(
+        move.view == view
+        for target, moves in ledger.moves().items()
+        if TargetKind.parse(target)[0].is_elsewhere
+        for move in moves
+    )

@@ -9,7 +9,7 @@ from headgate.arrays import total
 from headgate.broker.delivery import NO_COPIES, READ_FIRST, RULE_BITS, Found, ReadCopies, read_some
 from headgate.ledger import MAX_RULE, copy_number, offset_of, rule_of
 from headgate.message import EncodedMessages
-from headgate.topic.decisions import CopyReader, Decider
+from headgate.topic.decisions import CopyReader, Decider, Step
 
 Int64Array = NDArray[np.int64]
 
@@ -62,8 +62,9 @@ class SubscriptionSource:
             return Found(found, int(found[-1]) + 1)
         return Found(found, min(stop, ahead.searched))
 
-    def decided(self, copies: Int64Array, start: int, stop: int) -> None:
-        """Note the copies decided from `start` to `stop`, so that a dispatcher at the end need not search for them."""
+    def decided(self, step: Step, start: int, stop: int) -> None:
+        """Note the copies that a step decided, from `start` to `stop`: a dispatcher at the end need not search them."""
+        copies = self._copies_of(step)
         if self._ahead_start <= start <= self._ahead.searched:
             kept = self._ahead.copies[self._ahead.copies < start]
             kept = kept[-_AHEAD:]
@@ -71,6 +72,17 @@ class SubscriptionSource:
             self._ahead = Found(np.concatenate([kept, copies]), stop)
         else:
             self._ahead_start, self._ahead = start, Found(copies, stop)
+
+    def _copies_of(self, step: Step) -> Int64Array:
+        """The copies that a step gives to the subscription, ascending."""
+        number, parts = self._number, []
+        for selected in step.selected:
+            if len(selected.taking_all) and number in selected.taking_all:
+                parts.append(selected.sound << RULE_BITS)
+            if len(selected.copies.offsets):
+                own = selected.copies.of(number)
+                parts.append(own.offsets << RULE_BITS | own.rules)
+        return parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
 
     def _search(self, start: int, limit: int) -> Found:
         """At most `limit` copies from `start` on, from the postings."""

@@ -10,11 +10,12 @@ import msgspec
 from headgate.broker.delivery import Consumption, TargetKind
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
+from headgate.broker.topics.copy_mover import transfers
 from headgate.broker.topics.dispatcher import Dispatcher
 from headgate.broker.topics.policy import SubscriptionPolicy
 from headgate.broker.topics.sessions import SessionDispatcher
 from headgate.broker.topics.subqueues import Subqueues
-from headgate.broker.topics.subscription import BrokerSubscription
+from headgate.broker.topics.subscription import BrokerSubscription, SubscriptionInfo
 from headgate.broker.topics.subscription_source import SubscriptionSource
 from headgate.broker.topics.topic_decider import TopicDecider
 from headgate.errors import EntityDisabledError, HeadgateError, ResourceNotFoundError, did_you_mean
@@ -92,6 +93,34 @@ class BrokerSubscriptions:
         if disabled is not None:
             raise disabled
         return found
+
+    # how users see them
+
+    def counted(self, found: BrokerSubscription) -> SubscriptionInfo:
+        """A subscription with its counts. Raises LogError for damaged dead letters."""
+        count, number = self._subqueues.count, found.version.number
+        return self._info(found, count(TargetKind.DEAD_LETTERS, number), count(TargetKind.DEFERRED, number))
+
+    def known(self, found: BrokerSubscription) -> SubscriptionInfo:
+        """The same without opening a file; None for counts that only files know."""
+        count, number = self._subqueues.known_count, found.version.number
+        return self._info(found, count(TargetKind.DEAD_LETTERS, number), count(TargetKind.DEFERRED, number))
+
+    def _info(self, found: BrokerSubscription, dead_lettered: int | None, deferred: int | None) -> SubscriptionInfo:
+        dispatcher = found.dispatcher
+        needed_from = found.needed_from(self._topic_decider.decided_until)
+        return SubscriptionInfo(
+            found.version.name,
+            found.version.number,
+            found.version.settings,
+            dispatcher.counts(),
+            dead_lettered=dead_lettered,
+            deferred=deferred,
+            receivers=len(dispatcher.receivers),
+            forwarding=transfers(self._consumption.ledger, dispatcher.view.number),
+            pins=needed_from if needed_from < self._stream.next_offset else None,
+            counters=dispatcher.counters,
+        )
 
     # following
 

@@ -12,11 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-import numpy as np
-from numpy.typing import NDArray
-
 from headgate.broker.damage import is_damage
-from headgate.broker.delivery import RULE_BITS, Consumption, MovedCopies, Movement, ReadCopy, TargetKind
+from headgate.broker.delivery import Consumption, MovedCopies, Movement, ReadCopy, TargetKind
 from headgate.broker.duplicates import RecentIds
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
@@ -29,6 +26,7 @@ from headgate.broker.topics.expiry_sweep import ExpirySweep
 from headgate.broker.topics.receiver import Receiver, ReceiverCalls
 from headgate.broker.topics.retention_pin import RetentionPin, needed_at_opening, wanted_pin
 from headgate.broker.topics.rule_change import Changed, ChangeTopic, RuleChange
+from headgate.broker.topics.rule_failures import RuleFailures
 from headgate.broker.topics.scheduled_messages import Canceled, Scheduled
 from headgate.broker.topics.scheduler import Scheduler
 from headgate.broker.topics.sessions import Found, SessionDispatcher, SessionReceiver
@@ -36,7 +34,6 @@ from headgate.broker.topics.settler import Settler
 from headgate.broker.topics.subqueue import Subqueue
 from headgate.broker.topics.subqueues import Subqueues
 from headgate.broker.topics.subscription import BrokerSubscription, QueueDepth, SubscriptionInfo
-from headgate.broker.topics.subscription_source import FAILED_RULES
 from headgate.broker.topics.subscriptions import BrokerSubscriptions
 from headgate.broker.topics.topic_decider import TopicDecider
 from headgate.errors import (
@@ -52,21 +49,16 @@ from headgate.topic import (
     QUEUE_SUBSCRIPTION,
     Change,
     RemoveSubscription,
-    Rule,
     RuleHistory,
     RuleVersion,
     SubscriptionName,
     SubscriptionSettings,
     TopicEditor,
     TopicSettings,
-    failure_at,
 )
 from headgate.topic.decisions import Decider, RuleCounts, Step
 
 logger = logging.getLogger("headgate.broker")
-
-_FAILURES_TOLD = 10
-"""Limit: failed rules named in the log at once."""
 
 
 @dataclass(slots=True)
@@ -97,8 +89,6 @@ class BrokerTopic:
         self.used_ms = environment.now_ms()
         """When the last message or receiver came; before the first one, when the topic was opened."""
         self.consumption = Consumption(ledger, environment.wake, stream.guarded, environment.workers.commits)
-        self._failure_reasons: dict[tuple[int, int], tuple[int, str]] = {}
-        """Known reasons of failures, by subscription and rule: the offset of the message, and the reason."""
         self._environment = environment
         self._now_ms = environment.now_ms
         self._touch = environment.wake
@@ -120,6 +110,7 @@ class BrokerTopic:
         self._subscriptions = BrokerSubscriptions(
             stream, self.consumption, self._topic_decider, self._subqueues, environment
         )
+        self._rule_failures = RuleFailures(stream, self._topic_decider, self._subscriptions)
         self._asked_deferred: list[tuple[int, AskedCopies]] = []
         """Requests for deferred copies, with the number of the subscription."""
         self._editor: TopicEditor | None = None
@@ -129,15 +120,13 @@ class BrokerTopic:
         self._pin = RetentionPin(stream)
         self._needless_below = 0
         """No subscription needs an offset below this, even where the floor of a view without copies there is lower."""
-        self._failing: dict[int, int] = {}
-        """Subscriptions whose rules failed, with the first offset whose dead letters are not in the ledger yet."""
         self._sweep = ExpirySweep(stream, self._receivable, environment.wake)
         self._auto_delete = AutoDelete(
             self._idle_subscriptions, lambda name, then: change(stream.name, [RemoveSubscription(name)], then)
         )
         self._follow_rules(decider.postings.history)
         self._subscriptions.sweep_removed()
-        self._sweep_failures()
+        self._rule_failures.sweep()
 
     @staticmethod
     def open(stream: BrokerStream, environment: Environment, scheduler: Scheduler, change: ChangeTopic) -> BrokerTopic:
@@ -261,23 +250,15 @@ class BrokerTopic:
 
     def subscriptions(self) -> list[SubscriptionInfo]:
         """All subscriptions, in order of creation, with their counts. Raises LogError for damaged dead letters."""
-        return [self._counted(each) for each in self._subscriptions]
+        return [self._subscriptions.counted(each) for each in self._subscriptions]
 
     def known_subscriptions(self) -> list[SubscriptionInfo]:
         """The same without opening a file; counts that are unknown after a start are known some ticks later."""
-        known = self._subqueues.known_count
-        return [
-            self._info(each, known(TargetKind.DEAD_LETTERS, number), known(TargetKind.DEFERRED, number))
-            for number, each in self._subscriptions.items()
-        ]
+        return [self._subscriptions.known(each) for each in self._subscriptions]
 
     def subscription(self, name: str) -> SubscriptionInfo:
         """One subscription; ResourceNotFoundError, LogError."""
-        return self._counted(self._subscriptions.find(name))
-
-    def _counted(self, found: BrokerSubscription) -> SubscriptionInfo:
-        count, number = self._subqueues.count, found.version.number
-        return self._info(found, count(TargetKind.DEAD_LETTERS, number), count(TargetKind.DEFERRED, number))
+        return self._subscriptions.counted(self._subscriptions.find(name))
 
     def _dispatcher(self, found: BrokerSubscription, *, dead_letters: bool) -> Dispatcher:
         """The dispatcher of a subscription's copies, or of its dead letters. Raises LogError."""
@@ -317,22 +298,6 @@ class BrokerTopic:
             return QueueDepth(0, 0)
         dispatcher = self._dispatcher(found, dead_letters=dead_letters)
         return QueueDepth(dispatcher.lag, len(dispatcher.receivers))
-
-    def _info(self, found: BrokerSubscription, dead_lettered: int | None, deferred: int | None) -> SubscriptionInfo:
-        dispatcher = found.dispatcher
-        needed_from = found.needed_from(self._topic_decider.decided_until)
-        return SubscriptionInfo(
-            found.version.name,
-            found.version.number,
-            found.version.settings,
-            dispatcher.counts(),
-            dead_lettered=dead_lettered,
-            deferred=deferred,
-            receivers=len(dispatcher.receivers),
-            forwarding=self._mover.transfers(dispatcher.view.number),
-            pins=needed_from if needed_from < self.stream.next_offset else None,
-            counters=dispatcher.counters,
-        )
 
     def peek(self, subscription: str, from_copy: int, limit: int, *, dead_letters: bool = False) -> list[ReadCopy]:
         """At most `limit` unsettled copies, at or above a copy; claimed ones are included. Claims nothing.
@@ -502,45 +467,14 @@ class BrokerTopic:
 
         A rule that was replaced counts anew. Raises ResourceNotFoundError.
         """
-        found = self._subscriptions.find(subscription).version
-        counts = self._topic_decider.decider.counts(found.number)
-        return {rule.number: counts.get(rule.number, RuleCounts()) for rule in self.history.rules(found.name)}
+        return self._rule_failures.counts(subscription)
 
     def failure_reason(self, subscription: str, rule: RuleVersion, offset: int) -> str:
         """Why a rule in force failed for the message at an offset. The message is read again, the last answer is kept.
 
         Raises ResourceNotFoundError.
         """
-        number = self._subscriptions.find(subscription).version.number
-        of = Rule.of(rule.rule, number=rule.number, limits=self.history.limits.content)
-        return self._failure_reason(number, of, offset)
-
-    def _failure_reason(self, subscription: int, rule: Rule, offset: int) -> str:
-        known = self._failure_reasons.get((subscription, rule.number))
-        if known is None or known[0] != offset:
-            reason = failure_at(self.stream.stream, rule, subscription=subscription, offset=offset)
-            known = self._failure_reasons[subscription, rule.number] = offset, reason
-        return known[1]
-
-    def _tell_first_failures(self) -> None:
-        """Log the rules that failed for the first time since the topic was opened, or since they were changed."""
-        failed = self._topic_decider.decider.first_failures()
-        for (number, _), rule in list(failed.items())[:_FAILURES_TOLD]:
-            served = self._subscriptions.get(number)
-            last = self._topic_decider.decider.counts(number).get(rule.number, RuleCounts()).last_failure
-            if served is not None and last is not None:
-                logger.warning(
-                    "rule %r of subscription %r of topic %r gives no copy of the message at offset %d: %s; this is "
-                    "told once, `headgate rule ls` counts",
-                    rule.name,
-                    served.version.name,
-                    self.stream.name,
-                    last,
-                    self._failure_reason(number, rule, last),
-                )
-        more = len(failed) - _FAILURES_TOLD
-        if more > 0:
-            logger.warning("%d more rules of topic %r failed; `headgate rule ls` counts", more, self.stream.name)
+        return self._rule_failures.reason(subscription, rule, offset)
 
     @property
     def next_offset(self) -> int:
@@ -636,19 +570,16 @@ class BrokerTopic:
                 arrived.update(selected.copies.per_subscription())
             if len(selected.sound):
                 arrived.update(dict.fromkeys(selected.taking_all.tolist(), len(selected.sound)))
-            failing = selected.failures.subscriptions.tolist()
-            if len(selected.malformed):
-                failing += selected.failing_on_malformed.tolist()
-            for number in failing:
-                self._failing.setdefault(number, step.start)
+            if len(selected.failures.subscriptions) or len(selected.malformed):
+                self._rule_failures.note(selected, step.start)
         start, stop = copy_number(step.start), copy_number(step.stop)
         for number, count in arrived.items():
             found = self._subscriptions.get(number)
             if found is not None:
                 if found.dispatcher.follows:
-                    found.source.decided(_copies_of(step, number), start, stop)
+                    found.source.decided(step, start, stop)
                 found.dispatcher.arrived(count, start, stop)
-        self._tell_first_failures()
+        self._rule_failures.tell_first()
         # After the counting above: new subscriptions count their copies themselves.
         self._follow_decider()
         if self._changed:
@@ -660,35 +591,8 @@ class BrokerTopic:
             history = self._topic_decider.decider.postings.history
             if history is not self._subscriptions.history:
                 self._follow_rules(history)
-            while self._failing:
-                self._move_failures(*self._failing.popitem())
-
-    def _sweep_failures(self) -> None:
-        """Move the dead letters of failed rules that an earlier process decided but did not move."""
-        for number, found in self._subscriptions.items():
-            if found.version.dead_letter_on_errors:
-                self._move_failures(number, offset_of(found.dispatcher.view.next_copy))
-
-    def _move_failures(self, number: int, offset: int) -> None:
-        """Move messages from an offset on, for which the rules of a subscription failed, to its dead letters."""
-        found = self._subscriptions.get(number)
-        if found is None:
-            return
-        view = found.dispatcher.view
-        start = max(offset, self._topic_decider.decider.first_offset)
-        offsets = {
-            failed
-            for runs in self._topic_decider.decider.postings.failures(number, start)
-            for failed, _ in runs.pairs()
-        }
-        copies = np.array(sorted(copy_number(each, FAILED_RULES) for each in offsets), dtype=np.int64)
-        copies = copies[view.unseen(copies)]
-        if len(copies):
-            # The failed rules and their reasons are found again when the message is moved.
-            target = found.policy.dead_letters
-            assert target is not None
-            view.move_available(copies, target, Movement(subscription=number).encode())
-            found.dispatcher.close_holes()
+            if self._rule_failures.failing:
+                self._rule_failures.move()
 
     # moves
 
@@ -828,15 +732,3 @@ def _in_order(parts: Sequence[tuple[list[ReadCopy], int]]) -> list[ReadCopy]:
     """Copies of several parts in one order, as far as all parts were searched."""
     stop = min(searched for _, searched in parts)
     return sorted((each for found, _ in parts for each in found if each.copy < stop), key=attrgetter("copy"))
-
-
-def _copies_of(step: Step, number: int) -> NDArray[np.int64]:
-    """The copies that a step gives to the subscription with a number, ascending."""
-    parts = []
-    for selected in step.selected:
-        if len(selected.taking_all) and number in selected.taking_all:
-            parts.append(selected.sound << RULE_BITS)
-        if len(selected.copies.offsets):
-            own = selected.copies.of(number)
-            parts.append(own.offsets << RULE_BITS | own.rules)
-    return parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))

@@ -27,18 +27,21 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 from broker_amqp10 import Peer, connected, sql
+from broker_stream import Peer as StreamPeer
 from broker_topics import topic_with
 from harness import report_table
-from live_peers import ENOUGH_CREDIT, Amqp10Publisher
+from live_peers import CREDIT_CHUNKS, ENOUGH_CREDIT, Amqp10Publisher, StreamConsumer, StreamPublisher
 from servicebus import EVERYTHING, client_of
 from serving import Served, served
 
 import headgate
 from headgate.cli import main as main_of_headgate
 from headgate.log import Stream, Writer, stream_folder
+from headgate.log.offsets import OffsetSpecification
 from headgate.message import Message
 from headgate.protocols.amqp10.performatives import UNSETTLED
 from headgate.protocols.rocketmq.remoting import Command, RemotingConnection, RequestCode
+from headgate.protocols.stream import frames as f
 
 COUNTED, WARM_UP = 100, 20
 PACKAGE = f"{Path(headgate.__file__).parent}{os.sep}"
@@ -164,6 +167,28 @@ def attach(traced: Traced) -> Trip:
             yield first
 
 
+def stream_live(traced: Traced) -> Trip:
+    """Stream protocol: published, confirmed, and its chunk delivered to a consumer, which gave credit for the last."""
+    peers = [StreamPeer("127.0.0.1", traced.server.ports["stream"]) for _ in range(2)]
+    with contextlib.closing(peers[0].socket) as sending, contextlib.closing(peers[1].socket) as taking:
+        peers[0].check(f.Create("live-chunks"))
+        peers[0].check(f.DeclarePublisher(0, None, "live-chunks"))
+        peers[1].check(f.Subscribe(0, "live-chunks", OffsetSpecification.first(), CREDIT_CHUNKS, {}))
+        publisher, consumer = StreamPublisher(peers[0]), StreamConsumer(peers[1])
+        for number in itertools.count():
+
+            def delivered() -> None:
+                sending.sendall(publisher.message(number, b"twenty bytes of body"))  # noqa: B023
+                while not publisher.confirmed(sending.recv(1 << 16)):
+                    pass
+                bodies: list[bytes] = []
+                while not bodies:
+                    bodies, credit = consumer.delivered(taking.recv(1 << 16))
+                taking.sendall(credit)
+
+            yield delivered
+
+
 def service_bus(traced: Traced, step: str) -> Trip:
     """A topic with one subscription without a filter: `send`, `receive` with a lock, or `complete`."""
     with client_of(traced.address) as sender, client_of(traced.address) as receiver:
@@ -236,6 +261,7 @@ TRIPS = {
     "AMQP 1.0: publish, stored, accepted": publish,
     "AMQP 1.0: publish, filter, delivered": live,
     "AMQP 1.0: attach with SQL, first message": attach,
+    "Stream protocol: publish, confirmed, delivered": stream_live,
     "Service Bus: send": functools.partial(service_bus, step="send"),
     "Service Bus: receive": functools.partial(service_bus, step="receive"),
     "Service Bus: complete": functools.partial(service_bus, step="complete"),
@@ -286,7 +312,7 @@ def main() -> None:
         with Writer.open(stored, now_ms=0) as writer:
             writer.append([(BODY, None)] * 1_000, now_ms=0)
         script = (str(Path(__file__).resolve()), "--serve")
-        with served("amqp", "rocketmq_classic", root=root, program=script) as server:
+        with served("amqp", "stream", "rocketmq_classic", root=root, program=script) as server:
             server.wait_for_children()
             for name in names:
                 if name == SPARK:

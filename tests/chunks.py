@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.log import Appended, Writer
 from headgate.log import format as f
@@ -54,3 +55,13 @@ def append_chunk(
         trailer=trailer,
     )
     return writer.append_chunks(np.frombuffer(bytearray(chunk), np.uint8), np.zeros(1, np.int64), now_ms=now_ms)
+
+
+def headers_of(data: NDArray[np.uint8]) -> list[f.ChunkHeader]:
+    """The headers of chunks that lie one behind the other."""
+    headers: list[f.ChunkHeader] = []
+    position = 0
+    while position < len(data):
+        headers.append(f.ChunkHeader.decode(data[position:].data, path="", position=position))
+        position += headers[-1].size_bytes
+    return headers

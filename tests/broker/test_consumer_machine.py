@@ -10,12 +10,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from brokers import batch, scan
 from examples import examples
-from headgate.broker.batches import ChunkBatch, PublishBatch
+from headgate.broker.batches import PublishBatch
 from headgate.broker.broker import Broker
 from headgate.broker.consumers import ChunkConsumer, ConsumerOptions, MessageConsumer
 from headgate.evaluate.filter import Filter
 from headgate.log import BloomMatcher, OffsetSpecification, bloom_bytes
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
+from headgate.scan.fetch import ChunkColumns
 from log_streams import quick_folder
 from shared_streams import FILTER_VALUES, FILTERS, REGIONS, body
 
@@ -24,7 +25,7 @@ def publish_batch(bodies: list[bytes], values: list[bytes | None]) -> PublishBat
     return batch(bodies, lambda error: None, values=values)
 
 
-def chunk_messages(batch: ChunkBatch) -> list[tuple[int, bytes]]:
+def chunk_messages(batch: ChunkColumns) -> list[tuple[int, bytes]]:
     """Offset and body of each message of the chunks, read as a client does it."""
     found = []
     for row in range(len(batch)):
@@ -175,7 +176,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             rows = chunk_messages(chunks)
             assert 1 <= len(chunks) <= before
             assert consumer.wanted == before - len(chunks)
-            assert chunks.committed_chunk_id == self.chunks[-1][0]
+            assert consumer.last_chunk_id == self.chunks[-1][0]
         model.got += rows
         return True
 

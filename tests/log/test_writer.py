@@ -15,7 +15,7 @@ from headgate.log import BloomMatcher, ChunkType, Durability, Stream, StreamArgu
 from headgate.log.chunk_builder import FilterValues
 from headgate.log.derived import GRACE_MS
 from headgate.log.entries import SubBatch
-from headgate.log.format import Compression, decode_headers
+from headgate.log.format import ChunkHeader, Compression, decode_headers
 from headgate.log.runs import Entries, Run
 from headgate.log.settings import DeclaredRange
 from headgate.log.tracking import MAX_SNAPSHOT_PUBLISHERS, TrackingState, read_tracking
@@ -69,18 +69,17 @@ def test_what_publishers_brought_gives_the_same_files_as_messages_in_a_list(
                 if way == "list":
                     writer.append([(body, value) for body in bodies], now_ms=number, filter_source=source)
                 else:
-                    built, last_chunk_id = writer.append_runs(
+                    data, (header,) = writer.append_runs(
                         [Run([entries(bodies, value)])],
                         max_messages=4096,
                         max_bytes=1 << 20,
                         now_ms=number,
                         filter_source=source,
                     )
-                    assert built.num_records.tolist() == [count]
-                    assert writer.next_offset == last_chunk_id + count
-                    headers = decode_headers(built.data, built.positions)
-                    assert headers.chunk_id.tolist() == [last_chunk_id]
-                    assert headers.size_bytes.tolist() == [len(built.data)]
+                    assert header.num_records == count
+                    assert header.next_chunk_id == writer.next_offset
+                    assert header == ChunkHeader.decode(data.data, path="", position=0)
+                    assert header.size_bytes == len(data)
                 assert not writer.pending_offsets
         contents.append({name: content for name, content in file_bytes(stream.path).items() if "lock" not in name})
     assert contents[0] == contents[1]

@@ -7,7 +7,7 @@ The same commands serve every protocol; time comes in as an argument or through 
     Publisher                          one publisher: takes a `PublishBatch`, gives confirms, and offsets (`Written`)
                                        to who asks
     Consumer, ConsumerOptions          one consumer; a `MessageConsumer` takes messages by credit, a `ChunkConsumer`
-                                       whole chunks, as `ChunkBatch`; `LOST`: what it is told of what retention took
+                                       whole chunks; `LOST`: what it is told of what retention took
     ReplyQueues, ReplyQueue            where requesters wait for replies without a stream: `REPLY_TO`
     BrokerStream                       one stream, with its `StreamCounters` and `ReadingCounters`
     Declared                           what a declaration found
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headgate.broker.arguments import arguments_of, changed_arguments
     from headgate.broker.backlog import Backlog
     from headgate.broker.backup import BackupReport, back_up
-    from headgate.broker.batches import ChunkBatch, PublishBatch, Written
+    from headgate.broker.batches import PublishBatch, Written
     from headgate.broker.broker import Broker
     from headgate.broker.catalogue import Declared, StreamInfo, arguments_declared
     from headgate.broker.consumer_groups import (

@@ -90,20 +90,3 @@ class Written:
         offsets = np.full(len(self._kept), -1, dtype=np.int64)
         offsets[self._kept] = found
         return offsets
-
-
-class ChunkBatch(msgspec.Struct, eq=False):
-    """Whole chunks for a reader, in stream order, over a buffer of the consumer.
-
-    Chunk i: its 48 bytes of header at `header_starts[i]`, its data part at `data_starts[i]`, `data_lengths[i]` bytes;
-    all `(chunks,)` int64. `committed_chunk_id` is the stream's last chunk at that time. Valid until the consumer scans.
-    """
-
-    data: NDArray[np.uint8]
-    header_starts: Int64Array
-    data_starts: Int64Array
-    data_lengths: Int64Array
-    committed_chunk_id: int
-
-    def __len__(self) -> int:
-        return len(self.header_starts)

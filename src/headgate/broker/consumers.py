@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.arrays import total
-from headgate.broker.batches import ChunkBatch
 from headgate.derived import sources_of
 from headgate.errors import HeadgateError, LogError
 from headgate.evaluate import Filter
@@ -365,7 +364,12 @@ class ChunkConsumer(Consumer):
         self._reader = engine.chunk_reader(options.request())
         super().__init__(consumers, stream, engine, options)
 
-    def take(self, max_bytes: int) -> ChunkBatch | None:
+    @property
+    def last_chunk_id(self) -> int:
+        """The id of the last chunk of its stream."""
+        return self._stream.last_chunk_id
+
+    def take(self, max_bytes: int) -> ChunkColumns | None:
         """The next chunks, as many as are wanted within `max_bytes` of data, at least one; None if there are none.
 
         The bytes do not change as long as they are referenced.
@@ -375,10 +379,8 @@ class ChunkConsumer(Consumer):
             return None
         self.delivered_chunks += len(chunks)
         self.delivered_bytes += total(chunks.data_lengths)
-        self.delivered_messages += chunks.message_count()
-        return ChunkBatch(
-            chunks.data, chunks.header_starts, chunks.data_starts, chunks.data_lengths, self._stream.last_chunk_id
-        )
+        self.delivered_messages += total(chunks.num_records)
+        return chunks
 
 
 class Consumers:

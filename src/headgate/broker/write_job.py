@@ -28,7 +28,7 @@ from headgate.errors import (
     LogError,
     PreconditionFailedError,
 )
-from headgate.log import MAX_MESSAGES, BuiltChunks, Run, Writer, decode_headers
+from headgate.log import MAX_MESSAGES, ChunkHeader, Run, Writer
 from headgate.message import parse_field
 from headgate.scan.fetch import AppendedChunks
 
@@ -41,8 +41,6 @@ MAX_CHUNK_BYTES = 1_000_000
 HANDED_BYTES = 64 << 10
 HANDED_RECORDS = 1024
 """Limit: appends up to both are handed to the readers that wait at the end; larger ones are read from the file."""
-
-_ZERO = np.zeros(1, dtype=np.int64)
 
 
 class WriteJob:
@@ -74,8 +72,8 @@ class WriteJob:
         self._batches = batches
         self._runs, self._run_of = _runs(batches)
         self._now_ms = now_ms
-        self._written: tuple[BuiltChunks, int] | None = None
-        """The chunks, and the id of the last."""
+        self._written: tuple[NDArray[np.uint8], list[ChunkHeader]] | None = None
+        """The bytes of the chunks, and their headers."""
         self._error: LogError | None = None
         self._has_ended = False
         self.done: threading.Event | None = None
@@ -140,14 +138,14 @@ class WriteJob:
         if self._ids is not None:
             self._ids.written(self._writer)
         if self._written is not None:
-            built, last_chunk_id = self._written
+            data, headers = self._written
             for queued in self._batches:
                 is_whole = queued.entries.count == queued.count
                 counters.bytes_published += queued.size_bytes if is_whole else queued.entries.size_bytes
-            counters.messages_published += total(built.num_records)
-            counters.chunks_written += len(built.positions)
-            counters.bytes_written += len(built.data)
-            self._tell_readers(built, last_chunk_id)
+            counters.messages_published += sum([header.num_records for header in headers])
+            counters.chunks_written += len(headers)
+            counters.bytes_written += len(data)
+            self._tell_readers(data, headers)
         is_asked = False
         for queued in self._batches:
             counters.messages_confirmed += queued.count
@@ -159,22 +157,17 @@ class WriteJob:
 
     def _tell_places(self) -> None:
         """Give the offsets of entries to the batches that ask: in the order of `_runs`, chunk by chunk."""
-        if self._written is not None and len(self._written[0].positions) == 1 and self._has_run_on():
-            offset = self._written[1]
+        headers = [] if self._written is None else self._written[1]
+        if len(headers) == 1 and self._has_run_on(headers[0]):
+            offset = headers[0].chunk_id
             for queued in self._batches:
                 if queued.batch.places is not None:
                     queued.batch.places.fill_run(offset, queued.count)
                 offset += queued.count
             return
-        nothing = np.zeros(0, dtype=np.int64)
-        chunk_ids = records_before = nothing
-        if self._written is not None:
-            built, last_chunk_id = self._written
-            if len(built.positions) == 1:
-                chunk_ids, records_before = np.array([last_chunk_id]), _ZERO
-            else:
-                chunk_ids = decode_headers(built.data, built.positions).chunk_id
-                records_before = np.cumsum(built.num_records) - built.num_records
+        chunk_ids = np.array([header.chunk_id for header in headers], dtype=np.int64)
+        num_records = np.array([header.num_records for header in headers], dtype=np.int64)
+        records_before = np.cumsum(num_records) - num_records
         first = 0
         by_run = sorted(zip(self._run_of, self._batches, strict=True), key=lambda each: each[0])
         for _, queued in by_run:
@@ -183,20 +176,19 @@ class WriteJob:
                 queued.batch.places.fill(chunk_ids, records_before, first, records, queued.kept)
             first += total(records)
 
-    def _has_run_on(self) -> bool:
-        """Whether each entry is one message, and none was left out."""
-        assert self._written is not None
+    def _has_run_on(self, header: ChunkHeader) -> bool:
+        """Whether each entry of the only chunk is one message, and none was left out."""
         count = sum(queued.count for queued in self._batches)
-        return self._written[0].message_count == count and all(queued.kept is None for queued in self._batches)
+        return header.num_records == count and all(queued.kept is None for queued in self._batches)
 
-    def _tell_readers(self, built: BuiltChunks, last_chunk_id: int) -> None:
+    def _tell_readers(self, data: NDArray[np.uint8], headers: Sequence[ChunkHeader]) -> None:
         """Tell readers of the append; a small one is handed to readers that wait for it."""
         stream, next_offset = self._stream, self._writer.next_offset
         chunks = None
         is_awaited = stream.readers or stream.on_appended is not None
-        if is_awaited and len(built.data) <= HANDED_BYTES and next_offset - stream.next_offset <= HANDED_RECORDS:
-            chunks = AppendedChunks(built.data, built.positions, stream.stream.path, stop=next_offset)
-        stream.appended(next_offset, last_chunk_id, chunks, now_ms=self._now_ms)
+        if is_awaited and len(data) <= HANDED_BYTES and next_offset - stream.next_offset <= HANDED_RECORDS:
+            chunks = AppendedChunks(data, headers, stream.stream.path, stop=next_offset)
+        stream.appended(next_offset, headers[-1].chunk_id, chunks, now_ms=self._now_ms)
 
     def _tell_error(self, error: LogError) -> None:
         stream = self._stream

@@ -78,7 +78,8 @@ class LedgerWrite:
     def run(self) -> None:
         """Write the message and, with `Durability.DISK`, flush it; in any thread. `Ledger.finish` raises the errors."""
         try:
-            _, self.offset = self._writer.append_message(self.message, now_ms=self._now_ms)
+            _, (header,) = self._writer.append_message(self.message, now_ms=self._now_ms)
+            self.offset = header.chunk_id
         except LogError as error:
             self.error = error
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from headgate.errors import ConfigError, CorruptChunkError, LogError, StreamReadOnlyError
 from headgate.log import format as f
 from headgate.log.bloom import bloom_bytes
-from headgate.log.chunk_builder import MAX_BYTES, MAX_MESSAGES, BuiltChunks, FilterValues, pack_chunks
+from headgate.log.chunk_builder import MAX_BYTES, MAX_MESSAGES, FilterValues, pack_chunks
 from headgate.log.derived import DERIVED_FOLDER, sweep_folder
 from headgate.log.entries import encode_entry
 from headgate.log.files import DiskFile, OpenFile, opened, read_all, storage_error
@@ -58,8 +58,6 @@ _SEALS_AT_ONCE = 8
 _SETTLED_AT_ONCE = 2
 """Limit: settled segments deleted when a new one begins; above one, so that their number falls, but not all at once."""
 _NEVER_FULL = 1 << 63
-_AT_ZERO, _ONE = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
-_AT_ZERO.flags.writeable = _ONE.flags.writeable = False
 
 
 class Durability(Enum):
@@ -291,10 +289,10 @@ class Writer:
 
     def append_runs(
         self, runs: Sequence[Run], *, max_messages: int, max_bytes: int, now_ms: int, filter_source: str | None
-    ) -> tuple[BuiltChunks, int]:
+    ) -> tuple[NDArray[np.uint8], list[f.ChunkHeader]]:
         """Append the runs of several publishers as chunks from `build_runs`, with stored offsets in the last chunk.
 
-        Gives the chunks as written, and the id of the last one. `filter_source` and errors as in `append_chunks`.
+        Gives the bytes of the chunks as written, and their headers. `filter_source` and errors as in `append_chunks`.
         """
         lone = only_message(runs)
         if lone is not None:
@@ -306,12 +304,11 @@ class Writer:
             max_bytes=max_bytes,
             last_trailer=encode_offsets(self._pending_offsets),
         )
-        headers = self._append(built.data, built.positions, now_ms=now_ms, filter_source=filter_source)
-        return built, headers[-1].chunk_id
+        return built.data, self._append(built.data, built.positions, now_ms=now_ms, filter_source=filter_source)
 
     def append_message(
         self, message: bytes, filter_value: bytes | None = None, *, now_ms: int, filter_source: str | None = None
-    ) -> tuple[BuiltChunks, int]:
+    ) -> tuple[NDArray[np.uint8], list[f.ChunkHeader]]:
         """Append a single message, in half the time of the other ways; gives and raises as `append_runs`."""
         self._check_usable()
         self._check_room()
@@ -329,8 +326,9 @@ class Writer:
             epoch=self._epoch,
             chunk_id=chunk_id,
         )
-        self._put(memoryview(chunk), (header,), (len(chunk),))
-        return BuiltChunks(np.frombuffer(chunk, dtype=np.uint8), _AT_ZERO, _ONE), chunk_id
+        headers = [header]
+        self._put(memoryview(chunk), headers, (len(chunk),))
+        return np.frombuffer(chunk, dtype=np.uint8), headers
 
     def append_chunks(
         self,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chunks import encode_chunk
+from chunks import encode_chunk, headers_of
 from headgate.errors import CorruptChunkError, LogError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer
@@ -45,7 +45,7 @@ class Written:
         chunk = encode_chunk(entries, values or [], filter_size_bytes=16)
         data, positions = np.frombuffer(bytearray(chunk), dtype=np.uint8), np.zeros(1, dtype=np.int64)
         appended = self.writer.append_chunks(data, positions, now_ms=7)
-        chunks = AppendedChunks(data, positions, self.stream.path, stop=appended.next_offset)
+        chunks = AppendedChunks(data, headers_of(data), self.stream.path, stop=appended.next_offset)
         if tell:
             self.engine.appended(appended.next_offset, chunks, now_ms=7)
         return chunks

@@ -15,7 +15,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from chunks import encode_chunk
+from chunks import encode_chunk, headers_of
 from examples import examples
 from headgate.errors import CorruptChunkError, LogError
 from headgate.evaluate.filter import Filter
@@ -192,7 +192,7 @@ class EngineMachine(RuleBasedStateMachine):
         for chunk_id, (chunk, bodies) in zip(appended.chunk_ids.tolist(), parts, strict=True):
             bloom = chunk[CHUNK_HEADER_BYTES : CHUNK_HEADER_BYTES + chunk[44]]
             self.chunks.append(Chunk(chunk_id, self.now_ms, bodies, bloom, len(chunk)))
-        return AppendedChunks(data, positions, self.stream.path, stop=appended.next_offset), appended.next_offset
+        return AppendedChunks(data, headers_of(data), self.stream.path, stop=appended.next_offset), appended.next_offset
 
     def part(self, kind: str, count: int) -> tuple[bytes, list[bytes]]:
         numbers = range(self.number, self.number + count)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from chunks import encode_chunk
+from chunks import encode_chunk, headers_of
 from headgate.errors import CorruptChunkError, OffsetOutOfRangeError, RuleNotFoundError
 from headgate.log import Stream, StreamArguments, Writer
 from headgate.log.format import Compression
@@ -311,7 +311,7 @@ def test_messages_of_the_last_appends_are_read_from_memory(monkeypatch: pytest.M
                 data = np.frombuffer(bytearray(encode_chunk([message], [], filter_size_bytes=16)), dtype=np.uint8)
                 positions = np.zeros(1, dtype=np.int64)
                 stop = writer.append_chunks(data, positions, now_ms=0).next_offset
-                opened.step(10, now_ms=0, appended=AppendedChunks(data, positions, stream.path, stop=stop))
+                opened.step(10, now_ms=0, appended=AppendedChunks(data, headers_of(data), stream.path, stop=stop))
             monkeypatch.delattr(MessageReader, "_read")
             offsets = np.arange(1, 4)
             read = reader.read(1, offsets, np.zeros(3, dtype=np.int64))

@@ -39,7 +39,7 @@ from headgate.broker.topics.dispatcher import BYTES_A_TURN
 from headgate.broker.topics.subqueue import IDLE_MS, small_stream
 from headgate.errors import HeadgateError, LogError, PreconditionFailedError, StreamReadOnlyError
 from headgate.ledger import NO_COPY, Elsewhere, Ledger, Made, Move, append_moves, copy_number, offset_of
-from headgate.log import MAX_MESSAGES, Entries, Run, Writer, decode_headers
+from headgate.log import MAX_MESSAGES, Entries, Run, Writer
 from headgate.message import AmqpType, AmqpValue, EncodedMessages, FieldReference, Message, Section
 from headgate.scan import MessageReader
 from headgate.topic import COPY_ANNOTATION, MAX_TIME_MS, QUEUE_VIEW, waiting_folder
@@ -348,13 +348,10 @@ class _Waiting:
         ]
         rows = iter(messages)
         runs = [Run([Entries.of([next(rows) for _ in part])], None, None, is_whole=True) for part in asked]
-        built, _ = self._writer.append_runs(
+        _, headers = self._writer.append_runs(
             runs, max_messages=MAX_MESSAGES, max_bytes=_READ_BYTES, now_ms=now_ms, filter_source=None
         )
-        headers = decode_headers(built.data, built.positions)
-        offsets = np.concatenate(
-            [first + np.arange(count) for first, count in zip(headers.chunk_id, headers.num_records, strict=True)]
-        )
+        offsets = np.concatenate([np.arange(header.chunk_id, header.next_chunk_id) for header in headers])
         self._postpone(offsets * copy_number(1), messages, stop=copy_number(self._writer.next_offset))
         return numbers
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import bisect
 from abc import ABC, abstractmethod
 from collections import deque
-from itertools import accumulate
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -105,12 +103,9 @@ class PendingMessages(Pending[ScanBatch]):
             and (len(messages.data) <= max_bytes or total(messages.lengths) <= max_bytes)
         ):
             return self._batches.popleft()
-        stop = min(self._at + at_most, count)
-        ends = np.cumsum(messages.lengths[self._at : stop])
-        count = max(1, int(np.searchsorted(ends, max_bytes, side="right")))
-        part = slice(self._at, self._at + count)
-        self._at += count
-        if self._at == len(batch.offsets):
+        part = _fitting(messages.lengths, self._at, at_most, max_bytes)
+        self._at = part.stop
+        if self._at == count:
             self._batches.popleft()
             self._at = 0
         return ScanBatch(messages.take(part), batch.offsets[part], batch.timestamps_ms[part])
@@ -119,13 +114,11 @@ class PendingMessages(Pending[ScanBatch]):
 class PendingChunks(Pending[ChunkColumns]):
     """Chunks in stream order."""
 
-    __slots__ = ("_at", "_ends", "_portions")
+    __slots__ = ("_at", "_portions")
 
     def __init__(self) -> None:
         self._portions: deque[ChunkColumns] = deque()
         self._at = 0
-        # For each chunk of the first portion: bytes of data up to its end.
-        self._ends: list[int] = []
 
     def __bool__(self) -> bool:
         return bool(self._portions)
@@ -133,7 +126,7 @@ class PendingChunks(Pending[ChunkColumns]):
     @property
     def is_low(self) -> bool:
         """Whether more may be read: at most half of the last portion is left, which is sent meanwhile."""
-        return not self._portions or (len(self._portions) == 1 and 2 * self._at >= len(self._ends))
+        return not self._portions or (len(self._portions) == 1 and 2 * self._at >= len(self._portions[0]))
 
     @property
     def next_offset(self) -> int:
@@ -150,39 +143,39 @@ class PendingChunks(Pending[ChunkColumns]):
         assert isinstance(portion, ChunkPortion)
         if len(portion.chunks):
             self._portions.append(portion.chunks)
-            if len(self._portions) == 1:
-                self._begin()
 
     def clear(self) -> None:
         """Forget all chunks."""
         self._portions.clear()
-        self._begin()
+        self._at = 0
 
     def take(self, at_most: int, max_bytes: int) -> ChunkColumns | None:
         """The first chunks, at least one; `max_bytes` counts data parts. None if there are none."""
         if not self._portions:
             return None
-        portion, at, ends = self._portions[0], self._at, self._ends
-        taken_bytes = ends[at - 1] if at else 0
-        stop = bisect.bisect_right(ends, taken_bytes + max_bytes, at + 1, min(at + at_most, len(ends)))
-        part = slice(at, stop)
-        self._at = stop
-        if stop == len(ends):
+        portion = self._portions[0]
+        count = len(portion.chunk_ids)
+        if not self._at and count <= at_most and total(portion.data_lengths) <= max_bytes:
+            return self._portions.popleft()
+        part = _fitting(portion.data_lengths, self._at, at_most, max_bytes)
+        self._at = part.stop
+        if self._at == count:
             self._portions.popleft()
-            self._begin()
-        if at == 0 and stop == len(ends):
-            return portion
+            self._at = 0
         return ChunkColumns(
             portion.data,
             portion.header_starts[part],
             portion.data_starts[part],
             portion.data_lengths[part],
             portion.chunk_ids[part],
+            portion.num_records[part],
         )
 
-    def _begin(self) -> None:
-        self._at = 0
-        self._ends = list(accumulate(self._portions[0].data_lengths.tolist())) if self._portions else []
+
+def _fitting(lengths: NDArray[np.int64], first: int, at_most: int, max_bytes: int) -> slice:
+    """The rows from `first` on that fit both limits, at least one."""
+    ends = np.cumsum(lengths[first : first + at_most])
+    return slice(first, first + max(1, int(np.searchsorted(ends, max_bytes, side="right"))))
 
 
 def held_bytes(buffers: list[NDArray[np.uint8]]) -> dict[int, int]:

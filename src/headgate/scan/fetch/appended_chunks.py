@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -28,18 +29,17 @@ _SLACK = bytes(SLACK_BYTES)
 class AppendedChunks:
     """Chunks as a writer has just written them, headers and all.
 
-    Chunk i lies at `positions[i]` of `data`, the next one right after it. `positions` is `(chunks,)` int64; `data` does
-    not change any more. `folder` is that of the stream. The chunks are copied and decoded once for all readers, when
-    the first one takes them.
+    They lie one behind the other in `data`, which does not change any more. `folder` is that of the stream. The chunks
+    are copied and decoded once for all readers, when the first one takes them.
     """
 
-    __slots__ = ("_folder", "_lone", "_positions", "_shared", "_window", "data", "stop")
+    __slots__ = ("_folder", "_headers", "_lone", "_shared", "_window", "data", "stop")
 
-    def __init__(self, data: NDArray[np.uint8], positions: NDArray[np.int64], folder: Path, *, stop: int) -> None:
+    def __init__(self, data: NDArray[np.uint8], headers: Sequence[ChunkHeader], folder: Path, *, stop: int) -> None:
         """`stop` is the offset behind the last of them."""
         self.data = data
         self.stop = stop
-        self._positions = positions
+        self._headers = headers
         self._folder = folder
         self._lone: LoneMessage | None = None
         self._shared: SharedChunks | None = None
@@ -48,11 +48,9 @@ class AppendedChunks:
     def window(self) -> Window:
         """The chunks in memory; positions count from the first one."""
         if self._window is None:
-            positions, data = self._positions, self._copied()
-            headers = decode_headers(data, positions)
-            sizes = np.empty(len(headers), dtype=np.int64)
-            np.subtract(positions[1:], positions[:-1], out=sizes[:-1])
-            sizes[-1] = len(self.data) - positions[-1]
+            sizes = np.array([header.size_bytes for header in self._headers], dtype=np.int64)
+            positions = np.cumsum(sizes) - sizes
+            headers = decode_headers(_with_slack(self.data), positions)
             data_starts = headers.bloom_positions + headers.bloom_length
             self._window = Window(self._folder, positions, sizes, headers, data_starts)
         return self._window
@@ -66,17 +64,12 @@ class AppendedChunks:
 
     def lone(self) -> LoneMessage | None:
         """The message, if there is only one, as in most appends of a quiet stream; else None."""
-        if self._lone is None and len(self._positions) == 1:
-            header = ChunkHeader.decode(self.data[:CHUNK_HEADER_BYTES].data, path=self._folder, position=0)
+        if self._lone is None and len(self._headers) == 1 and self._headers[0].num_records == 1:
+            header = self._headers[0]
             data_start = CHUNK_HEADER_BYTES + header.bloom_length
-            if header.num_records == 1 and not self.data[data_start] & _SUB_BATCH_BIT:
-                self._lone = LoneMessage(self._copied(), header, data_start, len(self.data))
+            if not self.data[data_start] & _SUB_BATCH_BIT:
+                self._lone = LoneMessage(self.data, header, data_start)
         return self._lone
-
-    def _copied(self) -> NDArray[np.uint8]:
-        copied = bytearray(self.data.data)
-        copied += _SLACK
-        return np.frombuffer(copied, dtype=np.uint8)
 
 
 class LoneMessage:
@@ -85,13 +78,12 @@ class LoneMessage:
     `AppendedChunks.shared` gives the same in four times the time. Not for several threads.
     """
 
-    __slots__ = ("_batch", "_data", "_data_start", "_decided", "_header", "_size_bytes")
+    __slots__ = ("_batch", "_data", "_data_start", "_decided", "_header")
 
-    def __init__(self, data: NDArray[np.uint8], header: ChunkHeader, data_start: int, size_bytes: int) -> None:
+    def __init__(self, data: NDArray[np.uint8], header: ChunkHeader, data_start: int) -> None:
         self._data = data
         self._header = header
         self._data_start = data_start
-        self._size_bytes = size_bytes
         self._batch: ScanBatch | None = None
         self._decided: dict[int, _Decided] = {}
 
@@ -125,22 +117,22 @@ class LoneMessage:
     def chunk(self, next_offset: int) -> ChunkPortion:
         """Its chunk as stored."""
         header = self._header
-        columns = _columns_of_one(0, self._data_start, header.data_length, header.chunk_id)
-        counters = ScanCounters(chunks_examined=1, bytes_read=self._size_bytes)
+        columns = _columns_of_one(0, self._data_start, header.data_length, header.chunk_id, 1)
+        counters = ScanCounters(chunks_examined=1, bytes_read=len(self._data))
         return ChunkPortion(next_offset, counters, ChunkColumns(self._data, *columns))
 
     def _as_batch(self) -> ScanBatch:
         if self._batch is None:
             header, start = self._header, self._data_start + ENTRY_HEAD_BYTES
-            starts, lengths, offsets, timestamps_ms = _columns_of_one(
+            starts, lengths, *columns = _columns_of_one(
                 start, header.data_length - ENTRY_HEAD_BYTES, header.chunk_id, header.timestamp_ms
             )
-            self._batch = ScanBatch(EncodedMessages(self._data, starts, lengths), offsets, timestamps_ms)
+            self._batch = ScanBatch(EncodedMessages(_with_slack(self._data), starts, lengths), *columns)
         return self._batch
 
     def _counters(self, *, matched: int) -> ScanCounters:
         return ScanCounters(
-            chunks_examined=1, bytes_read=self._size_bytes, messages_evaluated=1, messages_matched=matched
+            chunks_examined=1, bytes_read=len(self._data), messages_evaluated=1, messages_matched=matched
         )
 
 
@@ -152,9 +144,13 @@ class _Decided(msgspec.Struct, eq=False):
     share_ns: int
 
 
-def _columns_of_one(
-    *values: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Four columns of one row."""
-    row = np.array(values, dtype=np.int64)
-    return row[:1], row[1:2], row[2:3], row[3:]
+def _with_slack(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A copy that kernels may read beyond its end."""
+    copied = bytearray(data.data)
+    copied += _SLACK
+    return np.frombuffer(copied, dtype=np.uint8)
+
+
+def _columns_of_one(*values: int) -> NDArray[np.int64]:
+    """Columns of one row."""
+    return np.array(values, dtype=np.int64).reshape(-1, 1)

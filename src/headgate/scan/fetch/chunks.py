@@ -31,6 +31,7 @@ def chunks_of(batches: Sequence[ScanBatch], chunk_ids: Int64Array, epochs: Int64
         headers + CHUNK_HEADER_BYTES,
         np.concatenate([part.data_lengths for part in parts]),
         np.concatenate([part.chunk_ids for part in parts]),
+        np.concatenate([part.num_records for part in parts]),
     )
 
 
@@ -46,7 +47,7 @@ def _chunks_of_batch(batch: ScanBatch, chunk_ids: Int64Array, epochs: Int64Array
     headers["epoch"][built.positions] = epochs[rows[firsts]]
     lengths = headers["data_length"][built.positions].astype(np.int64)
     starts = built.positions
-    return ChunkColumns(built.data, starts, starts + CHUNK_HEADER_BYTES, lengths, offsets[firsts])
+    return ChunkColumns(built.data, starts, starts + CHUNK_HEADER_BYTES, lengths, offsets[firsts], built.num_records)
 
 
 def _boundaries(rows: Int64Array, offsets: Int64Array, lengths: Int64Array) -> Int64Array:

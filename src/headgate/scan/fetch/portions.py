@@ -11,9 +11,6 @@ from headgate.scan.reading import ScanBatch
 
 Int64Array = NDArray[np.int64]
 
-_RECORD_COUNT_BYTES = np.arange(4, 8)
-"""Where a chunk's header says how many messages it holds (`HEADER_DTYPE`)."""
-
 
 class Portion(msgspec.Struct, eq=False):
     """Messages in stream order, the offset to go on from, and the counters of the read.
@@ -30,8 +27,8 @@ class Portion(msgspec.Struct, eq=False):
 class ChunkColumns(msgspec.Struct, eq=False):
     """Whole chunks in stream order, in one buffer.
 
-    Chunk i: its header at `header_starts[i]` of `data`, its data part at `data_starts[i]`, of `data_lengths[i]` bytes;
-    all `(chunks,)` int64.
+    Chunk i: its header of 48 bytes at `header_starts[i]` of `data`, its data part at `data_starts[i]`, of
+    `data_lengths[i]` bytes, and its number of messages; all `(chunks,)` int64.
     """
 
     data: NDArray[np.uint8]
@@ -39,19 +36,15 @@ class ChunkColumns(msgspec.Struct, eq=False):
     data_starts: Int64Array
     data_lengths: Int64Array
     chunk_ids: Int64Array
+    num_records: Int64Array
 
     def __len__(self) -> int:
         return len(self.chunk_ids)
 
-    def message_count(self) -> int:
-        """Number of messages by the headers of the chunks."""
-        places = self.header_starts[:, None] + _RECORD_COUNT_BYTES
-        return int(self.data[places].view(">u4").sum(dtype=np.int64))
-
 
 def _no_chunks() -> ChunkColumns:
     nothing = np.empty(0, dtype=np.int64)
-    return ChunkColumns(np.empty(0, dtype=np.uint8), nothing, nothing, nothing, nothing)
+    return ChunkColumns(np.empty(0, dtype=np.uint8), nothing, nothing, nothing, nothing, nothing)
 
 
 class ChunkPortion(msgspec.Struct, eq=False):

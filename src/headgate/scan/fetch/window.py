@@ -174,7 +174,7 @@ def load_rows(opened: OpenSegment, view: SegmentView, rows: Int64Array) -> Windo
 def columns_of(window: Window, numbers: Int64Array | None = None) -> ChunkColumns:
     """The chunks of a window as they are stored: all, or the ones with the given numbers."""
     headers = window.headers
-    columns = [headers.starts, window.data_starts, headers.data_length, headers.chunk_id]
+    columns = [headers.starts, window.data_starts, headers.data_length, headers.chunk_id, headers.num_records]
     if numbers is not None:
         columns = [column[numbers] for column in columns]
     return ChunkColumns(headers.data, *columns)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker import ChunkBatch
 from headgate.protocols.stream import ResponseCode, ServerConnection, ServerState
 from headgate.protocols.stream.frames import Frame
+from headgate.scan.fetch import ChunkColumns
 from headgate.server.flow_control import FlowControl
 from headgate.server.transport import Transport
 
@@ -56,15 +56,15 @@ class Outlet:
         self.flush_later()
         return correlation
 
-    def deliver(self, subscription_id: int, chunks: ChunkBatch) -> int:
-        """Send chunks; returns the bytes written."""
+    def deliver(self, subscription_id: int, chunks: ChunkColumns, committed_chunk_id: int) -> int:
+        """Send chunks, with the id of the stream's last chunk; returns the bytes written."""
         frames = self._connection.deliver(
             subscription_id,
             chunks.data,
             header_starts=chunks.header_starts,
             data_starts=chunks.data_starts,
             data_lengths=chunks.data_lengths,
-            committed_chunk_id=chunks.committed_chunk_id,
+            committed_chunk_id=committed_chunk_id,
         )
         self.flush()
         self._flow.say(frames)

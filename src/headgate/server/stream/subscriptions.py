@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.broker import ChunkBatch, ChunkConsumer, ConsumerOptions, Session
+from headgate.broker import ChunkConsumer, ConsumerOptions, Session
 from headgate.errors import (
     ConfigError,
     FilterError,
@@ -21,6 +21,7 @@ from headgate.evaluate import Filter
 from headgate.log.format import assemble_chunk
 from headgate.protocols.stream import ResponseCode, name_of_code
 from headgate.protocols.stream import frames as f
+from headgate.scan.fetch import ChunkColumns
 from headgate.server.pump import Pump
 from headgate.server.settings import ServerSettings
 from headgate.server.stream.outlet import Outlet
@@ -217,11 +218,11 @@ class Subscriptions:
             return None
         consumer = subscription.consumer
         chunks = consumer.take(budget)
-        written = None if chunks is None else self._outlet.deliver(subscription.number, chunks)
+        written = None if chunks is None else self._outlet.deliver(subscription.number, chunks, consumer.last_chunk_id)
         end = subscription.end
         if end is not None and not consumer.has_pending and consumer.next_offset >= end:
             subscription.end = None
-            written = (written or 0) + self._outlet.deliver(subscription.number, _empty_chunk(end))
+            written = (written or 0) + self._outlet.deliver(subscription.number, _empty_chunk(end), end)
         return written
 
     def _ask(self, number: int, *, active: bool) -> None:
@@ -242,7 +243,8 @@ def _end(request: f.Subscribe) -> int | None:
     return None if text is None else int(text)
 
 
-def _empty_chunk(chunk_id: int) -> ChunkBatch:
+def _empty_chunk(chunk_id: int) -> ChunkColumns:
     header, chunk = assemble_chunk(b"", num_entries=0, num_records=0, chunk_id=chunk_id)
     starts = np.zeros(1, dtype=np.int64)
-    return ChunkBatch(np.frombuffer(chunk, dtype=np.uint8), starts, starts + header.size_bytes, starts, chunk_id)
+    data, ids = np.frombuffer(chunk, dtype=np.uint8), starts + chunk_id
+    return ChunkColumns(data, starts, starts + header.size_bytes, starts, ids, starts)

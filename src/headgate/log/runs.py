@@ -136,6 +136,11 @@ class Entries:
         return total(self.lengths) if self._pieces is None else sum(map(len, self._pieces))
 
     @property
+    def longest(self) -> int:
+        """Bytes of the longest entry, of at least one."""
+        return largest(self.lengths) if self._pieces is None else max(map(len, self._pieces))
+
+    @property
     def record_counts(self) -> Int64Array:
         """The number of messages of each entry: `(entries,)`."""
         return np.ones(len(self), dtype=np.int64) if self.records is None else np.maximum(self.records, 1)
@@ -161,10 +166,10 @@ class Entries:
             _check_bytes(data)
             size_bytes = check_ranges(data, starts, lengths, shortest=0)
         else:
-            size_bytes = self.size_bytes
+            size_bytes = sum(map(len, self._pieces))
         count = self.count
-        if size_bytes > MAX_ENTRY_BYTES and largest(self.lengths) > MAX_ENTRY_BYTES:
-            raise ValueError(f"an entry of {largest(self.lengths)} bytes")
+        if size_bytes > MAX_ENTRY_BYTES and self.longest > MAX_ENTRY_BYTES:
+            raise ValueError(f"an entry of {self.longest} bytes")
         for values in (self.filter_values, self.member_values):
             if values is not None:
                 _check_bytes(values.data)

@@ -322,7 +322,10 @@ class Connection(asyncio.BufferedProtocol):
     def _called(self, call: Callable[[], None]) -> None:
         self.calls_due -= 1
         if not self._is_lost:
-            self._guarded(call)
+            try:
+                call()
+            except Exception as error:
+                self._failed(error)
 
     def _alive(self, call: Callable[..., None], *arguments: Any) -> None:
         if not self._is_lost:

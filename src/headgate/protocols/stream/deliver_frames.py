@@ -9,7 +9,6 @@ The Bloom filter and the trailer of a chunk are not sent, although the header st
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -29,8 +28,8 @@ DELIVER_HEAD_BYTES = (0, 9, 17)
 """Bytes of a frame before the chunk, the size included, by version."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-Chunks: TypeAlias = Iterable[tuple[int, int, int]]
 
+_KERNEL = "headgate.protocols.stream.kernel"
 _KERNEL_FROM_CHUNKS = 4
 _VIEWS_FROM_BYTES = 16 << 10
 """Chunks of this many bytes on average are not copied: two pieces more for the system cost less."""
@@ -67,14 +66,19 @@ def encode_deliver(
     chunks are copied into one piece; large ones are views of `data`, which must not change while a piece is referenced.
     """
     count = len(header_starts)
-    if total(data_lengths) >= count * _VIEWS_FROM_BYTES:
-        encode, kernel = _encode_views, None
-    else:
-        encode = _encode_in_python
-        kernel = kernels.load("headgate.protocols.stream.kernel") if count >= _KERNEL_FROM_CHUNKS else None
+    is_copied = total(data_lengths) < count * _VIEWS_FROM_BYTES
+    kernel = kernels.load(_KERNEL) if is_copied and count >= _KERNEL_FROM_CHUNKS else None
     if kernel is None:
+        view, pieces = data.data, list[Buffer]()
         chunks = zip(header_starts.tolist(), data_starts.tolist(), data_lengths.tolist(), strict=True)
-        return encode(subscription_id, data.data, chunks, committed_chunk_id, version)
+        for header, start, length in chunks:
+            size = DELIVER_HEAD_BYTES[version] - 4 + CHUNK_HEADER_BYTES + length
+            head = _HEAD.pack(size, Command.DELIVER, version, subscription_id)
+            if version == 2:
+                head += _U64.pack(committed_chunk_id)
+            pieces.append(head + view[header : header + CHUNK_HEADER_BYTES])
+            pieces.append(view[start : start + length])
+        return [b"".join(pieces)] if is_copied else pieces
     head_bytes = DELIVER_HEAD_BYTES[version] + CHUNK_HEADER_BYTES
     target = np.empty(int(data_lengths.sum()) + count * head_bytes, dtype=np.uint8)
     kernel.encode_deliver(
@@ -89,29 +93,6 @@ def encode_deliver(
         address_of(target),
     )
     return [target.data]
-
-
-def _encode_in_python(
-    subscription_id: int, view: memoryview, chunks: Chunks, committed_chunk_id: int, version: int
-) -> list[Buffer]:
-    frames = bytearray()
-    for piece in _encode_views(subscription_id, view, chunks, committed_chunk_id, version):
-        frames += piece
-    return [frames]
-
-
-def _encode_views(
-    subscription_id: int, view: memoryview, chunks: Chunks, committed_chunk_id: int, version: int
-) -> list[Buffer]:
-    pieces: list[Buffer] = []
-    for header, start, length in chunks:
-        size = DELIVER_HEAD_BYTES[version] - 4 + CHUNK_HEADER_BYTES + length
-        head = _HEAD.pack(size, Command.DELIVER, version, subscription_id)
-        if version == 2:
-            head += _U64.pack(committed_chunk_id)
-        pieces.append(head + view[header : header + CHUNK_HEADER_BYTES])
-        pieces.append(view[start : start + length])
-    return pieces
 
 
 def decode_deliver(body: bytes | memoryview) -> Deliver:

@@ -58,7 +58,7 @@ class FrameAssembler:
         if self.is_halted:
             self._held += view[position:]
         elif position < len(view):
-            self._keep(view, self._walk_from(view, position))
+            self._walk_from(view, position)
 
     def go_on(self) -> None:
         """Read the bytes that came while reading was halted."""
@@ -69,9 +69,10 @@ class FrameAssembler:
         if self._held:
             held, self._held = self._held, bytearray()
             whole = memoryview(held)
-            self._keep(whole, self._walk_from(whole, 0))
+            self._walk_from(whole, 0)
 
-    def _walk_from(self, view: memoryview, position: int) -> int:
+    def _walk_from(self, view: memoryview, position: int) -> None:
+        """Read the whole frames from a position on, and keep the bytes behind them."""
         while True:
             if self._skip:
                 dropped = min(self._skip, len(view) - position)
@@ -79,9 +80,7 @@ class FrameAssembler:
                 position += dropped
             position = self._walk(view, position)
             if not self._skip or position == len(view):
-                return position
-
-    def _keep(self, view: memoryview, position: int) -> None:
+                break
         if position < len(view):
             self._held += view[position:]
 

@@ -137,7 +137,7 @@ class ServerConnection:
         """The events of bytes that came while reading was halted; empty while it is halted."""
         if self._frames.is_halted and self._violation is None and not self._waits():
             self._frames.go_on()
-        return self._taken_events()
+        return self._taken_events() if self._events else []
 
     def send(self, frame: f.Frame) -> None:
         """Send a frame; a reply must belong to the oldest unanswered request. Raises LocalProtocolError."""
@@ -187,12 +187,12 @@ class ServerConnection:
         data_lengths: Int64Array,
         committed_chunk_id: int,
     ) -> list[Buffer]:
-        """Deliver frames for chunks, in pieces that go out after `take_output`; arguments as `encode_deliver`.
+        """The output up to now and Deliver frames for chunks behind it, in pieces; arguments as `encode_deliver`.
 
         Raises LocalProtocolError.
         """
         self._check_open("Deliver")
-        return encode_deliver(
+        frames = encode_deliver(
             subscription_id,
             data,
             header_starts=header_starts,
@@ -201,6 +201,7 @@ class ServerConnection:
             committed_chunk_id=committed_chunk_id,
             version=self.deliver_version,
         )
+        return [self.take_output(), *frames] if self._output else frames
 
     def close(self, code: ResponseCode, reason: str) -> None:
         """Send Close on an open connection and wait for the client's reply. Raises LocalProtocolError."""

@@ -66,7 +66,6 @@ class Outlet:
             data_lengths=chunks.data_lengths,
             committed_chunk_id=committed_chunk_id,
         )
-        self.flush()
         self._flow.say(frames)
         return sum(map(len, frames))
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.arrays import largest
 from headgate.broker import PublishBatch, Publisher, Session
 from headgate.errors import HeadgateError, LimitExceededError, PreconditionFailedError, ResourceNotFoundError
 from headgate.log import Entries
@@ -80,7 +79,7 @@ class Publishers:
             self._refuse(declared, publish.refused_ids)
         ids, entries = publish.publishing_ids, publish.entries
         limit = self._limits.message_size_bytes
-        if len(ids) and entries.size_bytes > limit and largest(entries.lengths) > limit:
+        if len(ids) and entries.longest > limit:
             fits = entries.lengths <= limit
             self._refuse(declared, ids[~fits])
             ids, entries = ids[fits], entries.take(fits)

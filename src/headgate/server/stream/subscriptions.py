@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ class Subscriptions:
         def begin() -> None:
             self._pump.add(
                 consumer,
-                lambda budget: self._deliver(subscription, budget),
+                functools.partial(self._deliver, subscription),
                 lambda error: self._failed(consumer.stream, error),
             )
             consumer.want_more(request.credit)

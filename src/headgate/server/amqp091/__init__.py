@@ -1,7 +1,8 @@
 """AMQP 0.9.1 on the network: `Amqp091Handler` binds the core of a connection to the broker.
 
 `consumer_options` reads the options of consumers, in STOMP as well; the constants are the names of its arguments.
-Hidden: the methods (`channel`), and the way of a message to the client (`consumer`, `subscription_queue`).
+Hidden: the methods (`channel`), what channels use of their connection (`outlet`), and the way of a message to the
+client (`consumer`, `subscription_queue`).
 """
 
 from typing import TYPE_CHECKING

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headgate.broker import REPLY_TO, QueueDepth, StreamInfo, is_reply_queue
 from headgate.errors import (
@@ -34,16 +35,17 @@ from headgate.protocols.amqp091 import methods as m
 from headgate.protocols.amqp091.events import Published
 from headgate.server.amqp091.consumer import ChannelConsumer, StreamConsumer
 from headgate.server.amqp091.options import consumer_options
+from headgate.server.amqp091.outlet import Outlet
 from headgate.server.amqp091.replies import ReplyConsumer
 from headgate.server.amqp091.subscription_queue import CopyConsumer, CopyGetter, check_arguments
 from headgate.server.unsettled_copies import NOT_DELETED, Settlement, check_subscription_declared, refused_queue
 from headgate.topic import SubscriptionName
 
-if TYPE_CHECKING:
-    from headgate.server.amqp091.handler import Amqp091Handler
-
 _CLASSIC = long_string("classic")
 _OTHER_QUEUES = (_CLASSIC, long_string("quorum"))
+
+
+logger = logging.getLogger("headgate.server.amqp091")
 
 
 class Channel:
@@ -52,8 +54,8 @@ class Channel:
     __slots__ = (
         "_copies",
         "_gets",
-        "_handler",
         "_last_queue",
+        "_outlet",
         "_prefetch",
         "_replies",
         "_unacknowledged",
@@ -62,11 +64,11 @@ class Channel:
         "number",
     )
 
-    def __init__(self, handler: Amqp091Handler, number: int) -> None:
+    def __init__(self, outlet: Outlet, number: int) -> None:
         self.number = number
         self.confirms: Confirms | None = None
         self.consumers: dict[str, ChannelConsumer] = {}
-        self._handler = handler
+        self._outlet = outlet
         self._unacknowledged: Unacknowledged[ChannelConsumer] = Unacknowledged()
         self._copies: list[CopyConsumer] = []
         """Consumers of subscriptions, also cancelled ones whose copies the client still holds."""
@@ -83,7 +85,7 @@ class Channel:
     def close(self) -> None:
         """The channel has ended: end its consumers."""
         for consumer in list(self.consumers.values()):
-            self._handler.end_consumer(consumer)
+            self._end(consumer)
         self.consumers.clear()
         for copies in self._copies:
             copies.close()
@@ -105,8 +107,8 @@ class Channel:
 
     def _send(self, method: m.Method) -> None:
         # A method may end the channel: by a failed write of a message before it.
-        if self._handler.core.is_open(self.number):
-            self._handler.core.send(self.number, method)
+        if self._outlet.core.is_open(self.number):
+            self._outlet.core.send(self.number, method)
 
     def _answer(self, method: Any, answer: m.Method) -> None:
         if not method.nowait:
@@ -119,32 +121,32 @@ class Channel:
         method = event.method
         if method.immediate:
             raise UnsupportedError("immediate=true")
-        handler = self._handler
+        outlet = self._outlet
         publication = read_publication(method.exchange, method.routing_key, event.header)
         if publication.reply_to == REPLY_TO:
             header = with_reply_to(event.header, self._reply_queue())
             publication = read_publication(method.exchange, method.routing_key, header)
-        if publication.user_id is not None and publication.user_id != handler.session.user:
+        if publication.user_id is not None and publication.user_id != outlet.session.user:
             raise PreconditionFailedError(
-                f"user_id property set to {publication.user_id!r} but authenticated user was {handler.session.user!r}"
+                f"user_id property set to {publication.user_id!r} but authenticated user was {outlet.session.user!r}"
             )
         headers = publication.routing_headers
-        streams = handler.route(method.exchange, method.routing_key, headers)
+        streams = outlet.route(method.exchange, method.routing_key, headers)
         for key in publication.routing_keys:
-            streams = streams + [name for name in handler.route(method.exchange, key, headers) if name not in streams]
+            streams = streams + [name for name in outlet.route(method.exchange, key, headers) if name not in streams]
         tag = 0 if self.confirms is None else self.confirms.published()
         if streams:
             message = publication.stored(event.body)
-            handler.publish(method.exchange, streams, message, publication.filter_value, self, tag)
+            outlet.publish(method.exchange, streams, message, publication.filter_value, self.number, self.confirms, tag)
             return
         is_reply = not method.exchange and is_reply_queue(method.routing_key)
-        is_taken = is_reply and handler.session.replies.put(method.routing_key, publication.stored(event.body))
+        is_taken = is_reply and outlet.session.replies.put(method.routing_key, publication.stored(event.body))
         if method.mandatory and not is_taken:
             returned = m.BasicReturn(ReplyCode.NO_ROUTE, "NO_ROUTE", method.exchange, method.routing_key)
-            handler.core.send_content(self.number, encode_method(returned), event.header, event.body)
+            outlet.core.send_content(self.number, encode_method(returned), event.header, event.body)
         if self.confirms is not None:
             self.confirms.settle([tag], is_kept=True)
-            handler.has_confirms(self)
+            outlet.confirming[self.number] = None
 
     def _reply_queue(self) -> str:
         """The name of the queue on which this channel waits for replies."""
@@ -174,7 +176,7 @@ class Channel:
         return name or self._last_queue
 
     def _queue_declare(self, method: m.QueueDeclare) -> None:
-        session, name = self._handler.session, method.queue
+        session, name = self._outlet.session, method.queue
         if method.passive:
             name = self._queue_name(name)
         if name == REPLY_TO or is_reply_queue(name):
@@ -200,7 +202,7 @@ class Channel:
             self._send(m.QueueDeclareOk(shown, min(info.message_count, 2**32 - 1), info.consumer_count))
 
     def _declare(self, method: m.QueueDeclare) -> None:
-        session, name, arguments = self._handler.session, method.queue, method.arguments
+        session, name, arguments = self._outlet.session, method.queue, method.arguments
         kind = arguments.get("x-queue-type", _CLASSIC)
         if kind != long_string("stream"):
             if kind not in _OTHER_QUEUES:
@@ -216,7 +218,7 @@ class Channel:
 
     def _queue_delete(self, method: m.QueueDelete) -> None:
         """Delete a stream; `if_empty` is ignored, as in the original: a stream also keeps messages that were read."""
-        session, name = self._handler.session, self._queue_name(method.queue)
+        session, name = self._outlet.session, self._queue_name(method.queue)
         if session.subscription_of(name) is not None:
             raise PreconditionFailedError(NOT_DELETED, subject=_queue(name))
         messages = 0
@@ -228,17 +230,17 @@ class Channel:
         self._answer(method, m.QueueDeleteOk(min(messages, 2**32 - 1)))
 
     def _queue_purge(self, method: m.QueuePurge) -> None:
-        session, name = self._handler.session, self._queue_name(method.queue)
+        session, name = self._outlet.session, self._queue_name(method.queue)
         subscription = session.subscription_of(name)
         if subscription is None:
             raise self._not_of_streams("queue.purge", name)
 
         def purged(result: int | HeadgateError) -> None:
             if isinstance(result, HeadgateError):
-                self._handler.failed(self.number, result)
+                self._outlet.failed(self.number, result)
             else:
                 self._answer(method, m.QueuePurgeOk(min(result, 2**32 - 1)))
-                self._handler.flush()
+                self._outlet.flush()
 
         session.purge(subscription, purged)
 
@@ -246,13 +248,13 @@ class Channel:
         queue = self._queue_name(method.queue)
         # A binding without queue and key has the queue's name as its key, as the standard says.
         key = queue if not method.queue and not method.routing_key else method.routing_key
-        self._handler.session.bind(method.exchange, queue, key, plain_table(method.arguments))
+        self._outlet.session.bind(method.exchange, queue, key, plain_table(method.arguments))
         self._answer(method, m.QueueBindOk())
 
     def _queue_unbind(self, method: m.QueueUnbind) -> None:
         queue = self._queue_name(method.queue)
         key = queue if not method.queue and not method.routing_key else method.routing_key
-        self._handler.session.unbind(method.exchange, queue, key, plain_table(method.arguments))
+        self._outlet.session.unbind(method.exchange, queue, key, plain_table(method.arguments))
         self._send(m.QueueUnbindOk())
 
     # exchanges
@@ -260,7 +262,7 @@ class Channel:
     def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
         if not method.exchange:
             raise AccessRefusedError("operation not permitted on the default exchange")
-        self._handler.session.declare_exchange(
+        self._outlet.session.declare_exchange(
             method.exchange,
             kind=method.type,
             durable=method.durable,
@@ -272,17 +274,17 @@ class Channel:
         self._answer(method, m.ExchangeDeclareOk())
 
     def _exchange_delete(self, method: m.ExchangeDelete) -> None:
-        self._handler.session.delete_exchange(method.exchange, if_unused=method.if_unused)
+        self._outlet.session.delete_exchange(method.exchange, if_unused=method.if_unused)
         self._answer(method, m.ExchangeDeleteOk())
 
     def _exchange_bind(self, method: m.ExchangeBind) -> None:
         arguments = plain_table(method.arguments)
-        self._handler.session.bind_exchange(method.source, method.destination, method.routing_key, arguments)
+        self._outlet.session.bind_exchange(method.source, method.destination, method.routing_key, arguments)
         self._answer(method, m.ExchangeBindOk())
 
     def _exchange_unbind(self, method: m.ExchangeUnbind) -> None:
         arguments = plain_table(method.arguments)
-        self._handler.session.unbind_exchange(method.source, method.destination, method.routing_key, arguments)
+        self._outlet.session.unbind_exchange(method.source, method.destination, method.routing_key, arguments)
         self._answer(method, m.ExchangeUnbindOk())
 
     # consuming
@@ -294,35 +296,36 @@ class Channel:
         self._send(m.BasicQosOk())
 
     def _consume(self, method: m.BasicConsume) -> None:
-        handler, queue = self._handler, self._queue_name(method.queue)
+        outlet, queue = self._outlet, self._queue_name(method.queue)
         tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
         if tag in self.consumers:
             raise RemoteProtocolError(f"attempt to reuse consumer tag {tag!r}", code=ReplyCode.NOT_ALLOWED)
-        if handler.consumer_count >= handler.settings.limits.consumers:
+        if outlet.consumer_count >= outlet.settings.limits.consumers:
             raise RemoteProtocolError(
-                f"reached maximum ({handler.settings.limits.consumers}) of consumers", code=ReplyCode.NOT_ALLOWED
+                f"reached maximum ({outlet.settings.limits.consumers}) of consumers", code=ReplyCode.NOT_ALLOWED
             )
         consumer: ChannelConsumer
         if queue == REPLY_TO:
             consumer = self._replies = self._reply_consumer(method, tag)
-        elif (subscription := handler.session.subscription_of(queue)) is None:
+        elif (subscription := outlet.session.subscription_of(queue)) is None:
             consumer = self._stream_consumer(method, queue, tag)
         else:
             consumer = self._copy_consumer(method, queue, tag, subscription)
         self.consumers[tag] = consumer
         self._answer(method, m.BasicConsumeOk(tag))
-        handler.start_consumer(consumer)
+        outlet.consumer_count += 1
+        consumer.start()
 
     def _reply_consumer(self, method: m.BasicConsume, tag: str) -> ReplyConsumer:
         if self._replies is not None and self._replies.is_open:
             raise PreconditionFailedError("reply consumer already set")
         if not method.no_ack:
             raise PreconditionFailedError("reply consumer cannot acknowledge")
-        return ReplyConsumer(self._handler, self._unacknowledged, channel=self.number, tag=tag)
+        return ReplyConsumer(self._outlet, self._unacknowledged, channel=self.number, tag=tag)
 
     def _stream_consumer(self, method: m.BasicConsume, stream: str, tag: str) -> StreamConsumer:
-        handler = self._handler
-        handler.session.declare_stream(stream, {}, passive=True)
+        outlet = self._outlet
+        outlet.session.declare_stream(stream, {}, passive=True)
         if not self._prefetch:
             raise PreconditionFailedError(f"consumer prefetch count is not set for {_queue(stream)}")
         if method.no_ack:
@@ -330,9 +333,10 @@ class Channel:
         if method.exclusive:
             raise AccessRefusedError("streams have no exclusive consumers", subject=_queue(stream))
         return StreamConsumer(
-            handler,
+            outlet,
             self._unacknowledged,
-            consumer_options(method.arguments, tag=tag, settings=handler.settings),
+            consumer_options(method.arguments, tag=tag, settings=outlet.settings),
+            self._unreadable,
             channel=self.number,
             queue=stream,
             tag=tag,
@@ -346,9 +350,10 @@ class Channel:
             raise AccessRefusedError("subscriptions have no exclusive consumers", subject=_queue(queue))
         check_arguments(method.arguments, _queue(queue))
         consumer = CopyConsumer(
-            self._handler,
+            self._outlet,
             self._unacknowledged,
             subscription,
+            self._lost,
             channel=self.number,
             queue=queue,
             tag=tag,
@@ -364,7 +369,7 @@ class Channel:
 
     def _get(self, method: m.BasicGet) -> None:
         queue = self._queue_name(method.queue)
-        subscription = self._handler.session.subscription_of(queue)
+        subscription = self._outlet.session.subscription_of(queue)
         if subscription is None:
             raise self._not_of_streams("basic.get", queue)
         self._gets.append((subscription, m.BasicGet(queue=queue, no_ack=method.no_ack)))
@@ -375,7 +380,7 @@ class Channel:
         """Ask for the copy of the first get that is not answered."""
         subscription, method = self._gets[0]
         getter = CopyGetter(
-            self._handler,
+            self._outlet,
             self._unacknowledged,
             subscription,
             self._got,
@@ -393,17 +398,17 @@ class Channel:
         self._gets.popleft()
         if answer is not None:
             self._send(answer)
-            self._handler.flush()
+            self._outlet.flush()
         if self._gets:
             try:
                 self._ask()
             except (BrokerError, LogError) as error:
-                self._handler.failed(self.number, error)
+                self._outlet.failed(self.number, error)
 
     def _cancel(self, method: m.BasicCancel) -> None:
         consumer = self.consumers.pop(method.consumer_tag, None)
         if consumer is not None:
-            self._handler.end_consumer(consumer)
+            self._end(consumer)
             if consumer is self._replies:
                 self._replies = None
         self._answer(method, m.BasicCancelOk(method.consumer_tag))
@@ -436,16 +441,39 @@ class Channel:
         if isinstance(method, m.BasicRecover):
             self._send(m.BasicRecoverOk())
 
+    def _end(self, consumer: ChannelConsumer) -> None:
+        """Deliver to a consumer no more; a second call is harmless."""
+        if consumer.is_open:
+            self._outlet.consumer_count -= 1
+            consumer.stop()
+
+    def _unreadable(self, consumer: ChannelConsumer, error: HeadgateError) -> None:
+        """A stream cannot be read any further: its consumer is cancelled, or the channel ends with the reason."""
+        if not (consumer.is_open and self._outlet.core.is_open(self.number)):
+            return
+        if self._outlet.core.client_can("consumer_cancel_notify"):
+            self._lost(consumer, error)
+        else:
+            reason = RemoteProtocolError(str(error), code=ReplyCode.PRECONDITION_FAILED)
+            self._outlet.failed(self.number, reason)
+
+    def _lost(self, consumer: ChannelConsumer, error: HeadgateError) -> None:
+        """Cancel a consumer whose queue is gone or cannot be read; the client is told if it supports that."""
+        if consumer.is_open and self._outlet.core.is_open(self.number):
+            logger.info("consumer %r of queue %r: %s", consumer.tag, consumer.queue, error)
+            self._cancel_here(consumer, notify=self._outlet.core.client_can("consumer_cancel_notify"))
+            self._outlet.flush()
+
     def cancel_consumers(self, stream: str, *, notify: bool) -> None:
         """Cancel the consumers of a deleted stream; with `notify` the client is told."""
         for consumer in list(self.consumers.values()):
             if consumer.has_lost(stream):
-                self.cancel(consumer, notify=notify)
+                self._cancel_here(consumer, notify=notify)
 
-    def cancel(self, consumer: ChannelConsumer, *, notify: bool) -> None:
+    def _cancel_here(self, consumer: ChannelConsumer, *, notify: bool) -> None:
         """Cancel a consumer from this side; with `notify` the client is told."""
         del self.consumers[consumer.tag]
-        self._handler.end_consumer(consumer)
+        self._end(consumer)
         if notify:
             self._send(m.BasicCancel(consumer.tag, nowait=True))
 
@@ -458,7 +486,7 @@ class Channel:
 
     def _not_of_streams(self, what: str, queue: str) -> UnsupportedError:
         """The error for a method that streams do not support; raises the error of a missing queue instead."""
-        self._handler.session.declare_stream(queue, {}, passive=True)
+        self._outlet.session.declare_stream(queue, {}, passive=True)
         return UnsupportedError(f"{what} is not supported by streams", subject=_queue(queue))
 
     def _unsupported(self, method: m.Method) -> None:

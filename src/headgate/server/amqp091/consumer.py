@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TypeAlias
 
 from headgate.broker import LOST, ConsumerOptions
+from headgate.errors import HeadgateError
 from headgate.protocols.amqp091 import OFFSET_HEADER, Unacknowledged, encode_short_string, long, read_deliveries
 from headgate.protocols.amqp091.methods import BasicDeliver
+from headgate.server.amqp091.outlet import Outlet
 from headgate.server.unsettled_copies import Settlement
-
-if TYPE_CHECKING:
-    from headgate.server.amqp091.handler import Amqp091Handler
 
 MAX_MESSAGES = 512
 """Limit: deliveries of one consumer before others have their turn."""
@@ -22,12 +22,12 @@ _DELIVER = b"".join(number.to_bytes(2, "big") for number in BasicDeliver.CODE)
 class ChannelConsumer(abc.ABC):
     """One consumer of a channel, from basic.consume until it is stopped."""
 
-    def __init__(self, handler: Amqp091Handler, *, channel: int, queue: str, tag: str) -> None:
+    def __init__(self, outlet: Outlet, *, channel: int, queue: str, tag: str) -> None:
         self.channel = channel
         self.queue = queue
         self.tag = tag
         self.is_open = True
-        self._handler = handler
+        self._outlet = outlet
         self._methods: dict[tuple[str | None, str | None, bool], tuple[bytes, bytes]] = {}
 
     @abc.abstractmethod
@@ -60,34 +60,43 @@ class ChannelConsumer(abc.ABC):
         return known
 
 
+Lost: TypeAlias = Callable[[ChannelConsumer, HeadgateError], None]
+"""Tells the channel that a consumer gets nothing more, and why."""
+
+
 class StreamConsumer(ChannelConsumer):
     """A consumer of a stream; its credit is the prefetch, and each settled message gives one credit back."""
 
     def __init__(
         self,
-        handler: Amqp091Handler,
+        outlet: Outlet,
         unacknowledged: Unacknowledged[ChannelConsumer],
         options: ConsumerOptions,
+        lost: Lost,
         *,
         channel: int,
         queue: str,
         tag: str,
         prefetch: int,
     ) -> None:
-        """Raises BrokerError and LogError, also if the user may not consume from the stream."""
-        super().__init__(handler, channel=channel, queue=queue, tag=tag)
+        """`lost` is called when the stream cannot be read any further.
+
+        Raises BrokerError and LogError, also if the user may not consume from the stream.
+        """
+        super().__init__(outlet, channel=channel, queue=queue, tag=tag)
         self._unacknowledged = unacknowledged
         self._prefetch = prefetch
-        self._consumer = handler.session.message_consumer(queue, options)
+        self._lost = lost
+        self._consumer = outlet.session.message_consumer(queue, options)
 
     def start(self) -> None:
         """Deliver from now on."""
         self._consumer.want(self._prefetch)
-        self._handler.pump.add(self._consumer, self._deliver, lambda error: self._handler.scan_failed(self, error))
+        self._outlet.pump.add(self._consumer, self._deliver, lambda error: self._lost(self, error))
 
     def _deliver(self, budget_bytes: int) -> int | None:
         """Send the messages within the budget; returns their bytes on the wire, None if there are none."""
-        core = self._handler.core
+        core = self._outlet.core
         if not (self.is_open and core.is_open(self.channel)):
             return None
         batch = self._consumer.take(MAX_MESSAGES, budget_bytes)
@@ -103,7 +112,7 @@ class StreamConsumer(ChannelConsumer):
                 header = message.plain_header({OFFSET_HEADER: long(offset), LOST: long(lost)}, len(body))
                 lost = 0
             size += send(self.channel, method, header, body)
-        self._handler.flush()
+        self._outlet.flush()
         return size
 
     def settled(self, tags: list[int], settlement: Settlement) -> None:
@@ -119,5 +128,5 @@ class StreamConsumer(ChannelConsumer):
         """Deliver no more; a second call is harmless."""
         if self.is_open:
             super().stop()
-            self._handler.pump.remove(self._consumer)
+            self._outlet.pump.remove(self._consumer)
             self._consumer.close()

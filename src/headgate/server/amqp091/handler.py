@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
-from headgate.broker import Headers, Session
 from headgate.errors import (
     AuthenticationError,
     BrokerError,
@@ -16,6 +14,7 @@ from headgate.errors import (
 )
 from headgate.protocols import sasl
 from headgate.protocols.amqp091 import (
+    Confirms,
     ConnectionLimits,
     ConnectionState,
     FieldType,
@@ -40,13 +39,12 @@ from headgate.protocols.amqp091.events import (
     Published,
 )
 from headgate.server.amqp091.channel import Channel
-from headgate.server.amqp091.consumer import ChannelConsumer
 from headgate.server.amqp091.options import shown_refusal
+from headgate.server.amqp091.outlet import Outlet, Ticket
 from headgate.server.context import ServerContext
 from headgate.server.flow_control import FlowControl, Waiting
 from headgate.server.identity import PROPERTIES
 from headgate.server.outbox import Outbox
-from headgate.server.pump import Pump
 from headgate.server.transport import Transport
 
 CAPABILITIES = {
@@ -70,32 +68,28 @@ logger = logging.getLogger("headgate.server.amqp091")
 
 
 class Amqp091Handler:
-    """One connection. `core` is its protocol; `session`, its session at the broker, exists once the client is known."""
+    """One connection: its login, its channels, its end."""
 
     def __init__(self, transport: Transport, context: ServerContext) -> None:
-        self.settings = context.settings
-        self.session: Session
-        self.core = ServerConnection(
+        self._settings = context.settings
+        self._core = ServerConnection(
             server_properties=_server_properties(),
             mechanisms=context.authenticator.mechanisms(transport),
             limits=ConnectionLimits(
-                channel_max=self.settings.limits.channels,
-                frame_max_bytes=self.settings.limits.frame_size_bytes_091,
-                heartbeat_s=self.settings.timeouts.heartbeat_s,
-                message_bytes=self.settings.limits.message_size_bytes,
-                unfinished_bytes=4 * self.settings.limits.message_size_bytes,
+                channel_max=self._settings.limits.channels,
+                frame_max_bytes=self._settings.limits.frame_size_bytes_091,
+                heartbeat_s=self._settings.timeouts.heartbeat_s,
+                message_bytes=self._settings.limits.message_size_bytes,
+                unfinished_bytes=4 * self._settings.limits.message_size_bytes,
             ),
         )
-        self.consumer_count = 0
         self._transport = transport
         self._context = context
-        self.pump = Pump(transport)
         self._channels: dict[int, Channel] = {}
-        self._message_number = 0
         self._logged_in_s = 0.0
-        self._confirming: dict[Channel, None] = {}
         self._flow = FlowControl(transport, context.clock)
-        self._outbox: Outbox[tuple[Channel, int, int]] = Outbox(context.clock, self.settings.limits, self._published)
+        self._outbox: Outbox[Ticket] = Outbox(context.clock, self._settings.limits, self._published)
+        self._outlet = Outlet(transport, self._settings, self._core, self._flow, self._outbox, self._failed)
 
     # what the transport calls
 
@@ -105,29 +99,20 @@ class Amqp091Handler:
         self._receive(data)
 
     def _receive(self, data: bytes | memoryview) -> None:
-        for event in self.core.receive(data):
+        for event in self._core.receive(data):
             self._handle(event)
         self._outbox.flush()
         self._send_confirms()
-        self.flush()
+        self._outlet.flush()
         self._flow.limit_answers()
-        if self.core.state is ConnectionState.FINISHED:
+        if self._core.state is ConnectionState.FINISHED:
             self._end()
             self._transport.close()
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the transport takes more; when it does again, consumers go on."""
-        return self._transport.is_writable
-
-    def call_soon(self, call: Callable[[], None]) -> None:
-        """Make a call at the end of the turn."""
-        self._transport.call_soon(call)
 
     def writable(self) -> None:
         """The transport takes more."""
         self._flow.taken()
-        self.pump.wake()
+        self._outlet.pump.wake()
         for channel in list(self._channels.values()):
             channel.go_on()
 
@@ -136,31 +121,31 @@ class Amqp091Handler:
         self._outbox.tick(now_ms)
         for channel in list(self._channels.values()):
             channel.tick(now_ms)
-        if self.core.state in (ConnectionState.TUNING, ConnectionState.OPENING):
-            if self._context.clock.monotonic_s() - self._logged_in_s > self.settings.timeouts.handshake_s:
+        if self._core.state in (ConnectionState.TUNING, ConnectionState.OPENING):
+            if self._context.clock.monotonic_s() - self._logged_in_s > self._settings.timeouts.handshake_s:
                 logger.info("%s: logged in, but not opened in time", self._context.connections.of(self._transport).name)
                 self._transport.abort()
-        elif self.core.state is ConnectionState.OPEN and self.core.heartbeat_s:
-            self._tick_open(self.core.heartbeat_s)
+        elif self._core.state is ConnectionState.OPEN and self._core.heartbeat_s:
+            self._tick_open(self._core.heartbeat_s)
 
     def _tick_open(self, interval_s: int) -> None:
         if self._flow.is_silent(2 * interval_s):
             logger.info("missed heartbeats from client, timeout: %ds", interval_s)
             self._transport.abort()
         elif self._flow.is_due(interval_s / 2):
-            self.core.send_heartbeat()
-            self.flush()
+            self._core.send_heartbeat()
+            self._outlet.flush()
 
     def lost(self, reason: Exception | None) -> None:
         """The connection was closed."""
-        self.core.finish()
+        self._core.finish()
         self._end()
 
     def shut_down(self) -> None:
         """The server stops."""
         self._send_confirms()
         self._close(ReplyCode.CONNECTION_FORCED, "broker forced connection closure with reason 'shutdown'")
-        self.flush()
+        self._outlet.flush()
 
     # events
 
@@ -177,7 +162,7 @@ class Amqp091Handler:
         elif isinstance(event, MethodReceived):
             self._method(event)
         elif isinstance(event, ChannelOpened):
-            self._channels[event.channel] = Channel(self, event.channel)
+            self._channels[event.channel] = Channel(self._outlet, event.channel)
         elif isinstance(event, ChannelClosed | ChannelFailed):
             self._drop_channel(event.channel)
             if isinstance(event, ChannelFailed):
@@ -189,7 +174,7 @@ class Amqp091Handler:
             self._closing()
         elif isinstance(event, ConnectionClosed):
             self._end()
-            self.flush()
+            self._outlet.flush()
             self._transport.leave()
 
     def _method(self, event: MethodReceived) -> None:
@@ -211,7 +196,7 @@ class Amqp091Handler:
     def _authenticate(self, event: Authenticate) -> None:
         record = self._context.connections.of(self._transport)
         record.protocol = "AMQP 0.9.1"
-        record.client = _texts(self.core.client_properties)
+        record.client = _texts(self._core.client_properties)
         if not sasl.is_known(event.mechanism) or event.mechanism not in self._context.authenticator.mechanisms(
             self._transport
         ):
@@ -229,114 +214,65 @@ class Amqp091Handler:
         )
 
     def _authenticated(self, mechanism: str, result: str | AuthenticationError) -> None:
-        if self.core.state is not ConnectionState.AUTHENTICATING:
+        if self._core.state is not ConnectionState.AUTHENTICATING:
             return
         self._flow.go_on(Waiting.LOGIN)
         if isinstance(result, AuthenticationError):
-            if self.core.client_can("authentication_failure_close"):
-                self.core.refuse(0, ReplyCode.ACCESS_REFUSED, _LOGIN_REFUSED.format(mechanism))
+            if self._core.client_can("authentication_failure_close"):
+                self._core.refuse(0, ReplyCode.ACCESS_REFUSED, _LOGIN_REFUSED.format(mechanism))
                 self._closing()
-                self.flush()
+                self._outlet.flush()
             else:
                 self._transport.close()
             return
         name = self._context.connections.of(self._transport).name
-        self.session = self._context.broker.open_session(result, protocol="AMQP 0.9.1", connection=name)
-        self.session.on_stream_deleted = self._stream_deleted
+        session = self._context.broker.open_session(result, protocol="AMQP 0.9.1", connection=name)
+        self._outlet.session = session
+        session.on_stream_deleted = self._stream_deleted
         self._logged_in_s = self._context.clock.monotonic_s()
-        self._outbox.open(self.session)
-        self._flow.limit_backlog(self.session.backlog, self.settings.limits)
-        self.core.authenticated()
+        self._outbox.open(session)
+        self._flow.limit_backlog(session.backlog, self._settings.limits)
+        self._core.authenticated()
         self._receive(b"")
 
     def _stream_deleted(self, stream: str) -> None:
-        notify = self.core.client_can("consumer_cancel_notify")
+        notify = self._core.client_can("consumer_cancel_notify")
         for channel in self._channels.values():
             channel.cancel_consumers(stream, notify=notify)
-        self.flush()
+        self._outlet.flush()
 
     # publishing
 
-    def route(self, exchange: str, routing_key: str, headers: Headers) -> list[str]:
-        """Names of the streams that a message goes to; errors as `Session.route`."""
-        return self._outbox.route(exchange, routing_key, headers)
-
-    def publish(
-        self,
-        exchange: str,
-        streams: list[str],
-        message: bytes,
-        filter_value: bytes | None,
-        channel: Channel,
-        tag: int,
-    ) -> None:
-        """Publish with the next flush; `tag` is 0 on a channel without confirms."""
-        self._message_number += 1
-        self._outbox.add(exchange, streams, message, filter_value, (channel, tag, self._message_number))
-
-    def has_confirms(self, channel: Channel) -> None:
-        """A channel has confirms to send."""
-        self._confirming[channel] = None
-
-    def _published(self, tickets: list[tuple[Channel, int, int]], error: HeadgateError | None) -> None:
-        by_channel: dict[Channel, list[int]] = {}
-        for channel, tag, _ in tickets:
-            by_channel.setdefault(channel, []).append(tag)
+    def _published(self, tickets: list[Ticket], error: HeadgateError | None) -> None:
+        by_channel: dict[tuple[int, Confirms | None], list[int]] = {}
+        for channel, confirms, tag, _ in tickets:
+            by_channel.setdefault((channel, confirms), []).append(tag)
         if error is not None:
             logger.warning("%d messages were not kept: %s", len(tickets), error)
-        for channel, tags in by_channel.items():
-            if channel.confirms is not None:
-                channel.confirms.settle([tag for tag in tags if tag], is_kept=error is None)
-                self._confirming[channel] = None
-            if error is not None and not all(tags) and self.core.is_open(channel.number):
+        for (channel, confirms), tags in by_channel.items():
+            if confirms is not None:
+                confirms.settle([tag for tag in tags if tag], is_kept=error is None)
+                self._outlet.confirming[channel] = None
+            if error is not None and not all(tags) and self._core.is_open(channel):
                 # Without confirms, the channel's end is the only way to report it.
-                self._refuse(channel.number, error, None)
+                self._refuse(channel, error, None)
         self._send_confirms()
-        self.flush()
+        self._outlet.flush()
 
     def _send_confirms(self) -> None:
-        if not self._confirming:
+        if not self._outlet.confirming:
             return
-        confirming, self._confirming = self._confirming, {}
-        for channel in confirming:
-            if self._channels.get(channel.number) is channel:
+        confirming, self._outlet.confirming = self._outlet.confirming, {}
+        for number in confirming:
+            channel = self._channels.get(number)
+            if channel is not None:
                 channel.send_confirms()
 
-    # consuming
-
-    def start_consumer(self, consumer: ChannelConsumer) -> None:
-        """Deliver to a consumer from now on."""
-        self.consumer_count += 1
-        consumer.start()
-
-    def end_consumer(self, consumer: ChannelConsumer) -> None:
-        """Deliver to a consumer no more; a second call is harmless."""
-        if consumer.is_open:
-            self.consumer_count -= 1
-            consumer.stop()
-
-    def scan_failed(self, consumer: ChannelConsumer, error: HeadgateError) -> None:
-        """A stream cannot be read any further: its consumer is cancelled, or its channel ends with the reason."""
-        if not (consumer.is_open and self.core.is_open(consumer.channel)):
-            return
-        if self.core.client_can("consumer_cancel_notify"):
-            self.consumer_lost(consumer, error)
-        else:
-            self.failed(consumer.channel, RemoteProtocolError(str(error), code=ReplyCode.PRECONDITION_FAILED))
-
-    def consumer_lost(self, consumer: ChannelConsumer, error: HeadgateError) -> None:
-        """Cancel a consumer whose queue is gone or cannot be read; the client is told if it supports that."""
-        if consumer.is_open and self.core.is_open(consumer.channel):
-            logger.info("consumer %r of queue %r: %s", consumer.tag, consumer.queue, error)
-            notify = self.core.client_can("consumer_cancel_notify")
-            self._channels[consumer.channel].cancel(consumer, notify=notify)
-            self.flush()
-
-    def failed(self, channel: int, error: HeadgateError) -> None:
+    def _failed(self, channel: int, error: HeadgateError) -> None:
         """An unanswered request of a channel failed: the channel ends."""
-        if self.core.is_open(channel):
+        if self._core.is_open(channel):
             self._refuse(channel, error, None)
-            self.flush()
+            self._outlet.flush()
 
     # ends
 
@@ -347,15 +283,15 @@ class Amqp091Handler:
         else:
             code, reason = reply_code(error), shown_refusal(error) if isinstance(error, FilterError) else str(error)
         logger.warning("channel %d refused, %s: %s", channel, code.name, error)
-        self.core.refuse(channel, code, reason, cause=cause)
-        if self.core.state is ConnectionState.CLOSING:
+        self._core.refuse(channel, code, reason, cause=cause)
+        if self._core.state is ConnectionState.CLOSING:
             self._closing()
         else:
             self._drop_channel(channel)
 
     def _close(self, code: ReplyCode, reason: str) -> None:
-        self.core.close(code, reason)
-        if self.core.state is ConnectionState.FINISHED:
+        self._core.close(code, reason)
+        if self._core.state is ConnectionState.FINISHED:
             self._end()
             self._transport.close()
         else:
@@ -365,7 +301,7 @@ class Amqp091Handler:
         """Close was sent; the client has `linger_s` to answer."""
         self._end()
         self._flow.only_listen()
-        self._transport.call_later(self.settings.timeouts.linger_s, self._transport.close)
+        self._transport.call_later(self._settings.timeouts.linger_s, self._transport.close)
 
     def _drop_channel(self, number: int) -> None:
         channel = self._channels.pop(number, None)
@@ -377,10 +313,6 @@ class Amqp091Handler:
         for number in list(self._channels):
             self._drop_channel(number)
         self._outbox.end()
-
-    def flush(self) -> None:
-        """Send the queued frames."""
-        self._flow.say(self.core.take_output())
 
 
 def _server_properties() -> Table:

@@ -5,25 +5,21 @@ Source: RabbitMQ's documentation of direct reply-to; its errors as RabbitMQ 4.3 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headgate.protocols.amqp091 import Unacknowledged, read_delivery
 from headgate.server.amqp091.consumer import ChannelConsumer
+from headgate.server.amqp091.outlet import Outlet
 from headgate.server.unsettled_copies import Settlement
-
-if TYPE_CHECKING:
-    from headgate.server.amqp091.handler import Amqp091Handler
 
 
 class ReplyConsumer(ChannelConsumer):
     """The consumer of the replies to a channel's requests; `queue` is the name that the requests carry."""
 
     def __init__(
-        self, handler: Amqp091Handler, unacknowledged: Unacknowledged[ChannelConsumer], *, channel: int, tag: str
+        self, outlet: Outlet, unacknowledged: Unacknowledged[ChannelConsumer], *, channel: int, tag: str
     ) -> None:
-        size_bytes = handler.settings.limits.unconfirmed_bytes
-        self._replies = handler.session.replies.open(self.go_on, size_bytes=size_bytes)
-        super().__init__(handler, channel=channel, queue=self._replies.name, tag=tag)
+        size_bytes = outlet.settings.limits.unconfirmed_bytes
+        self._replies = outlet.session.replies.open(self.go_on, size_bytes=size_bytes)
+        super().__init__(outlet, channel=channel, queue=self._replies.name, tag=tag)
         self._unacknowledged = unacknowledged
 
     def start(self) -> None:
@@ -31,8 +27,8 @@ class ReplyConsumer(ChannelConsumer):
 
     def go_on(self) -> None:
         """Deliver the replies that wait, while the connection takes them."""
-        core = self._handler.core
-        while self.is_open and core.is_open(self.channel) and self._handler.is_writable:
+        core = self._outlet.core
+        while self.is_open and core.is_open(self.channel) and self._outlet.is_writable:
             reply = self._replies.take()
             if reply is None:
                 break
@@ -40,7 +36,7 @@ class ReplyConsumer(ChannelConsumer):
             before, behind = self._method(message.exchange, message.routing_key, redelivered=False)
             method = b"%b%b%b" % (before, self._unacknowledged.sent().to_bytes(8, "big"), behind)
             core.send_content(self.channel, method, message.plain_header({}, len(body)), body)
-            self._handler.flush()
+            self._outlet.flush()
 
     def settled(self, tags: list[int], settlement: Settlement) -> None:
         """Nothing to do: replies are never unsettled."""

@@ -11,19 +11,16 @@ quorum queues, where basic.nack with requeue and basic.recover do not count; her
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from headgate.broker import Delivery, GivenCopies, ReceiverCalls
 from headgate.errors import HeadgateError, PreconditionFailedError
 from headgate.protocols.amqp091 import Table, Unacknowledged, encode_method, long, read_delivery
 from headgate.protocols.amqp091 import methods as m
-from headgate.server.amqp091.consumer import ChannelConsumer
+from headgate.server.amqp091.consumer import ChannelConsumer, Lost
 from headgate.server.amqp091.options import DIALECT, MATCH_UNFILTERED, PRIORITY, SQL, STREAM_FILTER, STREAM_OFFSET
+from headgate.server.amqp091.outlet import Outlet
 from headgate.server.unsettled_copies import Settlement, UnsettledCopies
 from headgate.topic import SubscriptionName
-
-if TYPE_CHECKING:
-    from headgate.server.amqp091.handler import Amqp091Handler
 
 DELIVERY_COUNT = "x-delivery-count"
 """The header with the number of failed attempts; absent on the first attempt."""
@@ -47,9 +44,10 @@ class CopyConsumer(ChannelConsumer):
 
     def __init__(
         self,
-        handler: Amqp091Handler,
+        outlet: Outlet,
         unacknowledged: Unacknowledged[ChannelConsumer],
         name: SubscriptionName,
+        lost: Lost,
         *,
         channel: int,
         queue: str,
@@ -57,18 +55,22 @@ class CopyConsumer(ChannelConsumer):
         prefetch: int,
         no_ack: bool,
     ) -> None:
-        """Raises BrokerError and LogError, also if the user may not receive from the subscription."""
-        super().__init__(handler, channel=channel, queue=queue, tag=tag)
+        """`lost` is called when the subscription is gone or cannot be read.
+
+        Raises BrokerError and LogError, also if the user may not receive from the subscription.
+        """
+        super().__init__(outlet, channel=channel, queue=queue, tag=tag)
         self._unacknowledged = unacknowledged
+        self._lost = lost
         self._prefetch = prefetch or UNLIMITED_PREFETCH
-        self._receiver = handler.session.receiver(
+        self._receiver = outlet.session.receiver(
             name,
             ReceiverCalls(
                 deliver=self._deliver, ended=self._ended, ran_out=self._ran_out, settles_first=no_ack, tag=tag
             ),
         )
         self._unsettled = UnsettledCopies(
-            self._receiver.settler, self._failed, handler.call_soon, is_dead_letter=name.is_dead_letter
+            self._receiver.settler, self._failed, outlet.call_soon, is_dead_letter=name.is_dead_letter
         )
 
     # giving out
@@ -82,12 +84,12 @@ class CopyConsumer(ChannelConsumer):
         self._receiver.want(self._room())
 
     def _room(self) -> int:
-        if not (self.is_open and self._handler.is_writable):
+        if not (self.is_open and self._outlet.is_writable):
             return 0
         return self._prefetch if self._receiver.settles_first else max(self._prefetch - len(self._unsettled), 0)
 
     def _deliver(self, given: GivenCopies) -> None:
-        core = self._handler.core
+        core = self._outlet.core
         if not (self.is_open and core.is_open(self.channel)):
             # The consumer was stopped while the claims were being written.
             tokens = given.packed_tokens()
@@ -101,7 +103,7 @@ class CopyConsumer(ChannelConsumer):
             self._unsettled.add(tags, given)
         for delivery, tag in zip(given, tags, strict=True):
             self._send(delivery, tag)
-        self._handler.flush()
+        self._outlet.flush()
         if self._room() != self._receiver.wanted:
             self.go_on()
 
@@ -109,7 +111,7 @@ class CopyConsumer(ChannelConsumer):
         message, body = read_delivery(delivery.message)
         failed = delivery.attempt - 1
         before, behind = self._method(message.exchange, message.routing_key, redelivered=failed > 0)
-        self._handler.core.send_content(
+        self._outlet.core.send_content(
             self.channel,
             b"%b%b%b" % (before, tag.to_bytes(8, "big"), behind),
             message.plain_header(_headers(failed), len(body)),
@@ -121,7 +123,7 @@ class CopyConsumer(ChannelConsumer):
 
     def _ended(self, error: HeadgateError) -> None:
         self._unsettled.forget()
-        self._handler.consumer_lost(self, error)
+        self._lost(self, error)
 
     # settling
 
@@ -133,7 +135,7 @@ class CopyConsumer(ChannelConsumer):
 
     def _failed(self, error: HeadgateError) -> None:
         """A settlement failed to reach the disk: the copies come back, and the channel ends with the error."""
-        self._handler.failed(self.channel, error)
+        self._outlet.failed(self.channel, error)
 
     def tick(self, now_ms: int) -> None:
         """Renew the claims on copies that the client has not settled yet."""
@@ -172,7 +174,7 @@ class CopyGetter(CopyConsumer):
 
     def __init__(
         self,
-        handler: Amqp091Handler,
+        outlet: Outlet,
         unacknowledged: Unacknowledged[ChannelConsumer],
         name: SubscriptionName,
         answered: Callable[[m.Method | None], None],
@@ -182,25 +184,34 @@ class CopyGetter(CopyConsumer):
         no_ack: bool,
     ) -> None:
         """`answered` gets basic.get-empty, or None when the copy was sent."""
-        super().__init__(handler, unacknowledged, name, channel=channel, queue=queue, tag="", prefetch=1, no_ack=no_ack)
+        super().__init__(
+            outlet,
+            unacknowledged,
+            name,
+            self._unanswered,
+            channel=channel,
+            queue=queue,
+            tag="",
+            prefetch=1,
+            no_ack=no_ack,
+        )
         self._name = name
         self._answered = answered
 
     def _send(self, delivery: Delivery, tag: int) -> None:
         message, body = read_delivery(delivery.message)
         failed = delivery.attempt - 1
-        left = self._handler.session.queue_depth(self._name).message_count
+        left = self._outlet.session.queue_depth(self._name).message_count
         key = self.queue if message.routing_key is None else message.routing_key
         method = m.BasicGetOk(tag, failed > 0, message.exchange or "", key, min(left, 2**32 - 1))
         header = message.plain_header(_headers(failed), len(body))
-        self._handler.core.send_content(self.channel, encode_method(method), header, body)
+        self._outlet.core.send_content(self.channel, encode_method(method), header, body)
         self._end(None)
 
     def _ran_out(self) -> None:
         self._end(m.BasicGetEmpty())
 
-    def _ended(self, error: HeadgateError) -> None:
-        self._unsettled.forget()
+    def _unanswered(self, _getter: ChannelConsumer, error: HeadgateError) -> None:
         if self.is_open:
             self._failed(error)
 

@@ -26,6 +26,7 @@ from headgate.errors import (
     StreamNotFoundError,
     StreamReadOnlyError,
 )
+from headgate.ledger import LEDGER_FOLDER, Ledger
 from headgate.log import (
     DiskFile,
     Durability,
@@ -59,10 +60,18 @@ logger = logging.getLogger("headgate.broker")
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How streams are written: the durability of a confirm, and the function that opens files (tests replace it)."""
+    """How streams and ledgers are written: the durability of a confirm, and what opens files (tests replace it)."""
 
     durability: Durability = Durability.PROCESS
     open_file: OpenFile = DiskFile
+
+    def writer(self, stream: Stream, *, now_ms: int) -> Writer:
+        """The writer of a stream. Raises StreamLockedError that names the holder, other LogErrors."""
+        return Writer.open(stream, now_ms=now_ms, durability=self.durability, open_file=self.open_file)
+
+    def ledger(self, stream: Stream, *, now_ms: int, folder: str = LEDGER_FOLDER) -> Ledger:
+        """A ledger beside a stream. Raises as `writer`."""
+        return Ledger.open(stream, folder=folder, now_ms=now_ms, durability=self.durability, open_file=self.open_file)
 
 
 class StreamReader(Protocol):
@@ -311,9 +320,7 @@ class BrokerStream:
         return self.writer
 
     def _opened_writer(self, now_ms: int) -> Writer:
-        writer = Writer.open(
-            self.stream, now_ms=now_ms, durability=self.storage.durability, open_file=self.storage.open_file
-        )
+        writer = self.storage.writer(self.stream, now_ms=now_ms)
         try:
             self.stream = writer.stream
             self._tracking = None

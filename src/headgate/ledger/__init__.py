@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headgate.ledger.copy_numbers import MAX_OFFSET, MAX_RULE, NO_COPY, Tokens, copy_number, offset_of, rule_of
     from headgate.ledger.ledger import Ledger, LedgerWrite
     from headgate.ledger.moves import Elsewhere, Made, append_moves, redirect_moves
-    from headgate.ledger.replay import ledger_folder, read_ledger
+    from headgate.ledger.replay import LEDGER_FOLDER, ledger_folder, read_ledger
     from headgate.ledger.state import Expired, LedgerState, Move, Session, ViewState
     from headgate.ledger.table import NEVER, RowCounts
     from headgate.ledger.view import Claim, Standing, View

@@ -11,7 +11,7 @@ import numpy as np
 
 from headgate.errors import LogError, StreamExistsError, StreamReadOnlyError
 from headgate.ledger import records as r
-from headgate.ledger.replay import FOLDER, ledger_folder, replay
+from headgate.ledger.replay import LEDGER_FOLDER, ledger_folder, replay
 from headgate.ledger.snapshot import cut_snapshot
 from headgate.ledger.state import Expired, Move, ViewState
 from headgate.ledger.view import View
@@ -110,7 +110,7 @@ class Ledger:
         stream: Stream,
         *,
         now_ms: int,
-        folder: str = FOLDER,
+        folder: str = LEDGER_FOLDER,
         wait: Wait = no_wait,
         durability: Durability = Durability.PROCESS,
         open_file: OpenFile = DiskFile,

@@ -18,7 +18,7 @@ from headgate.ledger.records import SnapshotBegun, SnapshotComplete, decode_mess
 from headgate.ledger.state import LedgerState
 from headgate.log import ChunkType, Segment, Stream
 
-FOLDER = "ledger"
+LEDGER_FOLDER = "ledger"
 _WINDOW_BYTES = 1 << 20
 _ENTRY_LENGTH = struct.Struct(">I")
 _CHUNK_HEADER_BYTES = 48
@@ -54,12 +54,12 @@ class Replayed:
         self.bytes_since += len(data)
 
 
-def ledger_folder(stream: Stream, folder: str = FOLDER) -> Path:
+def ledger_folder(stream: Stream, folder: str = LEDGER_FOLDER) -> Path:
     """The folder of a ledger of a stream; it exists from the first `Ledger.open` on."""
     return stream.path / folder
 
 
-def read_ledger(stream: Stream, *, now_ms: int, folder: str = FOLDER) -> LedgerState:
+def read_ledger(stream: Stream, *, now_ms: int, folder: str = LEDGER_FOLDER) -> LedgerState:
     """The state of a stream's ledger at this moment; an empty one for a stream without a ledger. Takes no lock.
 
     Claims that ended by `now_ms` are left out. Raises LogError for a damaged ledger. Cost as `Ledger.open`.

@@ -21,6 +21,7 @@ from headgate.broker.consumer_groups.new_messages import NewMessages
 from headgate.broker.consumer_groups.receive_requests import RECEIVED_BYTES, PendingReceive
 from headgate.broker.consumers import MessageConsumer
 from headgate.broker.delivery import (
+    NO_COPIES,
     Consumption,
     GivenCopies,
     LeaseCounters,
@@ -37,7 +38,6 @@ from headgate.broker.stream import BrokerStream
 from headgate.errors import HeadgateError, LogError, ResourceNotFoundError
 from headgate.evaluate import Filter
 from headgate.ledger import Tokens, View, copy_number, offset_of
-from headgate.message import EncodedMessages
 from headgate.scan import ScanBatch, ScanCounters
 
 logger = logging.getLogger("headgate.broker")
@@ -58,8 +58,6 @@ REST_MS = 10_000
 """After this time without use a view frees its memory for reading."""
 
 DEAD_LETTER_PREFIX = "%DLQ%"
-
-_NO_COPIES = ReadCopies(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), EncodedMessages.of([]))
 
 
 @dataclass(slots=True)
@@ -469,7 +467,7 @@ class GroupView(Leases[PendingReceive]):
             copies = order.take(wanted)
             if not len(copies):
                 break
-            found = _NO_COPIES
+            found = NO_COPIES
             try:
                 found = self._again(copies, receiving.request.filter_again)
             finally:
@@ -500,7 +498,7 @@ class GroupView(Leases[PendingReceive]):
         Messages for which it is not true, or that retention deleted, are settled.
         """
         if not len(copies):
-            return _NO_COPIES
+            return NO_COPIES
         found, _ = self._read_available(copies, RECEIVED_BYTES)
         if wanted is None or not len(found):
             return found
@@ -515,15 +513,6 @@ class GroupView(Leases[PendingReceive]):
         else:
             self._count_delivered(given)
             receiver.deliver(self, given)
-
-    def _give_back(self, part: GivenCopies) -> None:
-        """Release messages whose request has ended, as if they had not been claimed."""
-        if part.tokens is not None and self._consumption.trouble is None:
-            self.view.release(part.tokens, counts=False)
-            if self._order is not None:
-                self._order.changed(part.tokens.copies)
-            self._consumption.touch()
-            self.wake()
 
     # settling
 

@@ -14,10 +14,9 @@ from headgate.broker.consumers import ConsumerOptions, Consumers, MessageConsume
 from headgate.broker.delivery import Settled
 from headgate.broker.environment import Environment
 from headgate.broker.intervals import is_over
+from headgate.broker.startup import Startup
 from headgate.broker.stream import BrokerStream
 from headgate.errors import BrokerError, EntityDisabledError, HeadgateError, LogError, ResourceNotFoundError
-from headgate.ledger import Ledger
-from headgate.log import STREAMS_FOLDER, name_of_folder
 
 YOUNG_BYTES = 1 << 30
 """A queue of at most this size that has lost no message is young: a new group may begin at its first message."""
@@ -67,7 +66,13 @@ class GroupViews:
         """Views that may have messages for waiting requests."""
         self._claims = 0
         self._to_commit: dict[StreamGroups, None] = {}
-        self._to_open: list[str] | None = None
+        self._startup = Startup(
+            environment.root,
+            FOLDER,
+            self._groups_of,
+            _OPENED_A_TICK,
+            "the consumer groups of stream %r cannot be looked after",
+        )
         self._looked_ms = self._now_ms()
 
     # for who consumes
@@ -179,13 +184,7 @@ class GroupViews:
         groups = self._opened.get(stream)
         if groups is None:
             with stream.guarded():
-                ledger = Ledger.open(
-                    stream.stream,
-                    folder=FOLDER,
-                    now_ms=self._now_ms(),
-                    durability=stream.storage.durability,
-                    open_file=stream.storage.open_file,
-                )
+                ledger = stream.storage.ledger(stream.stream, now_ms=self._now_ms(), folder=FOLDER)
             try:
                 groups = StreamGroups(stream, ledger, self._calls, self._environment)
             except BaseException:
@@ -198,9 +197,7 @@ class GroupViews:
 
     def streams(self) -> list[str]:
         """The streams that groups ever used, in order."""
-        return sorted(
-            name_of_folder(path.parent) for path in self._environment.root.glob(f"{STREAMS_FOLDER}/*/{FOLDER}")
-        )
+        return self._startup.names()
 
     def _open_consumer(self, stream: BrokerStream, options: ConsumerOptions) -> MessageConsumer:
         """A consumer that reads a stream for a view, as the stream is now. Raises LogError."""
@@ -253,14 +250,7 @@ class GroupViews:
         if is_over(self._looked_ms, _LOOK_MS, now_ms):
             self._looked_ms = now_ms
             self._rest(now_ms)
-        if self._to_open is None:
-            self._to_open = self.streams()
-        for _ in range(min(_OPENED_A_TICK, len(self._to_open))):
-            name = self._to_open.pop()
-            try:
-                self._groups_of(name)
-            except (LogError, BrokerError) as error:
-                logger.warning("the consumer groups of stream %r cannot be looked after: %s", name, error)
+        self._startup.tick()
 
     def _rest(self, now_ms: int) -> None:
         """Free unused memory, and close unused ledgers."""
@@ -274,8 +264,7 @@ class GroupViews:
     def _open_again(self, groups: StreamGroups, error: HeadgateError) -> None:
         logger.error("the consumer groups of stream %r are opened again: %s", groups.stream.name, error)
         self.forget(groups.stream, error)
-        if self._to_open is not None:
-            self._to_open.append(groups.stream.name)
+        self._startup.again(groups.stream.name)
 
     def forget(self, stream: BrokerStream, error: HeadgateError) -> None:
         """A stream is deleted, or its ledger cannot be used any more."""

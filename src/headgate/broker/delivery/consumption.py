@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from headgate.broker.delivery.mover import Mover
 from headgate.broker.environment import RunInWorker
@@ -22,6 +22,7 @@ from headgate.ledger import Expired, Ledger, LedgerWrite, View
 
 logger = logging.getLogger("headgate.broker")
 
+T = TypeVar("T")
 Settled = Callable[[list[bool] | HeadgateError], None]
 """Takes the answer to a settlement: for each token whether its claim still stood, or the error; called once."""
 
@@ -122,6 +123,10 @@ class Consumption:
         """Call `then` behind the commit."""
         self._answers.append((then, held))
         self.touch()
+
+    def tell(self, then: Callable[[T | HeadgateError], None], value: T) -> None:
+        """Call `then` behind the commit, with a value or the error of the commit."""
+        self.answer(lambda result: then(result if isinstance(result, HeadgateError) else value), [])
 
     @property
     def stuck_by(self) -> LogError | None:

@@ -153,6 +153,15 @@ class Leases(ViewDispatcher, Generic[Receiver]):
                 part = part.take(self.view.holds(part.tokens))
             self._hand_over(receiver, part)
 
+    def _give_back(self, given: GivenCopies) -> None:
+        """Release claimed copies that did not get to their receiver, as if they had not been claimed."""
+        if given.tokens is not None and self._consumption.trouble is None:
+            self.view.release(given.tokens, counts=False)
+            if self._order is not None:
+                self._order.changed(given.tokens.copies)
+            self._consumption.touch()
+            self.wake()
+
     @abstractmethod
     def _hand_over(self, receiver: Receiver, given: GivenCopies) -> None:
         """The claims of some copies are on disk: give them to their receiver if it is still there."""

@@ -175,9 +175,7 @@ class DeferredDispatcher(Dispatcher):
         except LogError as error:
             asked.then(error)
             return
-        self._consumption.answer(
-            lambda result: asked.then(result if isinstance(result, HeadgateError) else deliveries), []
-        )
+        self._consumption.tell(asked.then, deliveries)
 
     def _claim_asked(self, asked: AskedCopies, now_ms: int) -> list[Delivery]:
         places = self._places()

@@ -139,8 +139,8 @@ class Dispatcher(Settler[Receiver]):
         for whose, deliveries in kept:
             if whose is not receiver:
                 self._given.append((whose, deliveries))
-            elif not receiver.settles_first and self._consumption.trouble is None:
-                self.release(deliveries.packed_tokens(), counts=False)
+            else:
+                self._give_back(deliveries)
 
     @property
     def is_wanted(self) -> bool:
@@ -342,7 +342,7 @@ class Dispatcher(Settler[Receiver]):
             then(error)
             return
         self.unseen = 0
-        self._consumption.answer(lambda result: then(result if isinstance(result, HeadgateError) else purged), [])
+        self._consumption.tell(then, purged)
 
     def delete(
         self, limit: int, stop: int, then: Callable[[int | HeadgateError], None], *, before_ms: int | None = None
@@ -359,7 +359,7 @@ class Dispatcher(Settler[Receiver]):
         except LogError as error:
             then(error)
             return
-        self._consumption.answer(lambda result: then(result if isinstance(result, HeadgateError) else deleted), [])
+        self._consumption.tell(then, deleted)
 
     def _delete(self, limit: int, stop: int, before_ms: int | None) -> int:
         deleted = after = 0

@@ -135,9 +135,7 @@ class ScheduledMessages:
         except HeadgateError as error:
             then(error)
             return
-        waiting.consumption.answer(
-            lambda result: then(result if isinstance(result, HeadgateError) else all(result)), [held]
-        )
+        waiting.consumption.tell(then, held)
 
     def peek(self, from_number: int, limit: int) -> tuple[list[ReadCopy], int]:
         """At most `limit` waiting messages, at or above a number, and the number up to which there are no others.
@@ -304,12 +302,8 @@ class _Waiting:
         storage = stream.storage
         small = small_stream(folder, f"{stream.name}/$Waiting", storage=storage, now_ms=now_ms)
         with contextlib.ExitStack() as opened:
-            writer = opened.enter_context(
-                Writer.open(small, now_ms=now_ms, durability=storage.durability, open_file=storage.open_file)
-            )
-            ledger = opened.enter_context(
-                Ledger.open(small, now_ms=now_ms, durability=storage.durability, open_file=storage.open_file)
-            )
+            writer = opened.enter_context(storage.writer(small, now_ms=now_ms))
+            ledger = opened.enter_context(storage.ledger(small, now_ms=now_ms))
             waiting = _Waiting(writer, Consumption(ledger, touched, stream.guarded, None), stream)
             opened.pop_all()
         return waiting
@@ -440,7 +434,7 @@ class _Waiting:
 
     def answer(self, then: Scheduled, numbers: list[int]) -> None:
         """Answer with numbers behind the commit."""
-        self.consumption.answer(lambda result: then(result if isinstance(result, HeadgateError) else numbers), [])
+        self.consumption.tell(then, numbers)
 
     def cancel(self, numbers: Sequence[int]) -> bool:
         """Forget messages if all of them still wait; whether they did. Raises LogError."""

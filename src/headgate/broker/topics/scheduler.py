@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 
 from headgate.broker.environment import Environment
+from headgate.broker.startup import Startup
 from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.scheduled_messages import ScheduledMessages
 from headgate.broker.turns import Turns
-from headgate.errors import BrokerError, HeadgateError, LogError
-from headgate.log import STREAMS_FOLDER, name_of_folder
+from headgate.errors import HeadgateError
 from headgate.topic import WAITING_NAME, waiting_folder
 
 _OPENED_A_TICK = 4
 """Streams with scheduled messages opened per tick after a start, so that these are published without a client."""
-
-logger = logging.getLogger("headgate.broker")
 
 
 class Scheduler:
@@ -30,7 +27,13 @@ class Scheduler:
         self._know_status = know_status
         self._waiting: dict[BrokerStream, ScheduledMessages] = {}
         self.turns: Turns[BrokerStream] = Turns(environment.wake)
-        self._to_open: list[str] | None = None
+        self._startup = Startup(
+            environment.root,
+            WAITING_NAME,
+            self._open,
+            _OPENED_A_TICK,
+            "messages of stream %r that wait for their time cannot be read",
+        )
 
     def of(self, stream: BrokerStream) -> ScheduledMessages:
         """The scheduled messages of a stream. Raises LogError for a topic that cannot be read."""
@@ -63,19 +66,12 @@ class Scheduler:
         """Look after the streams in use; opens the unused ones, some at a time."""
         for waiting in self._waiting.values():
             waiting.tick(now_ms)
-        if self._to_open is None:
-            found = self._environment.root.glob(f"{STREAMS_FOLDER}/*/{WAITING_NAME}")
-            self._to_open = sorted(name_of_folder(path.parent) for path in found)
-        for _ in range(min(_OPENED_A_TICK, len(self._to_open))):
-            self._open_safely(self._to_open.pop())
+        self._startup.tick()
 
-    def _open_safely(self, name: str) -> None:
-        try:
-            stream = self._environment.find(name)
-            if stream is not None:
-                self.of(stream).tick(self._environment.now_ms())
-        except (LogError, BrokerError) as error:
-            logger.warning("messages of stream %r that wait for their time cannot be read: %s", name, error)
+    def _open(self, name: str) -> None:
+        stream = self._environment.find(name)
+        if stream is not None:
+            self.of(stream).tick(self._environment.now_ms())
 
     def forget(self, stream: BrokerStream, error: HeadgateError) -> None:
         """A stream is deleted."""

@@ -78,7 +78,7 @@ class Subqueue:
         self._used_ms = now_ms = self._now_ms()
         if self._writer is None:
             with self._guarded():
-                self._writer = self._opened_writer(now_ms)
+                self._writer = self._storage.writer(self._stream(), now_ms=now_ms)
             self._touched(self)
         before = self._writer.next_offset
         try:
@@ -98,10 +98,6 @@ class Subqueue:
                 self._dispatcher.wake()
                 self._touched(self)
         return moved
-
-    def _opened_writer(self, now_ms: int) -> Writer:
-        storage = self._storage
-        return Writer.open(self._stream(), now_ms=now_ms, durability=storage.durability, open_file=storage.open_file)
 
     def deferred(self) -> DeferredDispatcher | None:
         """The dispatcher of deferred copies; None where there never were any. Raises as `dispatcher`."""
@@ -127,9 +123,7 @@ class Subqueue:
     def _opened_dispatcher(self, now_ms: int) -> Dispatcher:
         """A new dispatcher, with the files that it needs; after an error some of them are open."""
         stream = self._stream()
-        ledger = Ledger.open(
-            stream, now_ms=now_ms, durability=self._storage.durability, open_file=self._storage.open_file
-        )
+        ledger = self._storage.ledger(stream, now_ms=now_ms)
         self._consumption = Consumption(ledger, lambda: self._touched(self), self._guarded, self._commits)
         self._reader = MessageReader(stream)
         self._next_offset = read_tail(stream).next_offset
@@ -196,7 +190,7 @@ class Subqueue:
         if self._dispatcher is None or len(self._stream().segments()) < 2:
             return
         if self._writer is None:
-            self._writer = self._opened_writer(now_ms)
+            self._writer = self._storage.writer(self._stream(), now_ms=now_ms)
         while self._drop_settled(self._writer):
             pass
 

@@ -139,9 +139,7 @@ class BrokerTopic:
         """
         storage, now_ms = stream.storage, environment.now_ms()
         with stream.guarded():
-            ledger = Ledger.open(
-                stream.stream, now_ms=now_ms, durability=storage.durability, open_file=storage.open_file
-            )
+            ledger = storage.ledger(stream.stream, now_ms=now_ms)
             try:
                 decider = Decider.open(
                     stream.stream,

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from headgate.broker.damage import is_damage
 from headgate.broker.environment import Environment
+from headgate.broker.startup import Startup
 from headgate.broker.stream import BrokerStream
 from headgate.broker.stream_writes import StreamWrites
 from headgate.broker.targets import CheckTarget, any_target, check_targets
@@ -16,8 +17,8 @@ from headgate.broker.topics.rule_change import Changed
 from headgate.broker.topics.scheduler import Scheduler
 from headgate.broker.topics.topic import BrokerTopic, restrict_publishers
 from headgate.broker.turns import Turns
-from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
-from headgate.log import STREAMS_FOLDER, StreamArguments, name_of_folder
+from headgate.errors import HeadgateError, LogError, ResourceNotFoundError
+from headgate.log import StreamArguments
 from headgate.topic import (
     DEFAULT_SETTINGS,
     DEFAULT_TOPIC_SETTINGS,
@@ -51,7 +52,9 @@ class Topics:
         """The scheduled messages of all streams."""
         self._topics: dict[BrokerStream, BrokerTopic] = {}
         self.turns: Turns[BrokerStream] = Turns(environment.wake)
-        self._to_open: list[str] | None = None
+        self._startup = Startup(
+            environment.root, JOURNAL_NAME, self._open_named, _OPENED_A_TICK, "topic %r cannot be opened"
+        )
 
     def __iter__(self) -> Iterator[BrokerTopic]:
         """The open topics."""
@@ -91,9 +94,7 @@ class Topics:
 
     def names(self) -> list[str]:
         """The names of all topics, in order."""
-        return sorted(
-            name_of_folder(path.parent) for path in self._environment.root.glob(f"{STREAMS_FOLDER}/*/{JOURNAL_NAME}")
-        )
+        return self._startup.names()
 
     def create(
         self,
@@ -192,7 +193,7 @@ class Topics:
         Raises LogError for a topic that cannot be read.
         """
         if stream not in self._topics and self.is_topic(stream):
-            self._open_safely(stream.name)
+            self._startup.open(stream.name)
             if stream not in self._topics:
                 # Another process has it; its settings count all the same.
                 restrict_publishers(stream, RuleHistory.load(stream.stream).settings)
@@ -227,25 +228,18 @@ class Topics:
         for topic in self:
             topic.tick(now_ms)
         self.scheduler.tick(now_ms)
-        if self._to_open is None:
-            self._to_open = self.names()
-        for _ in range(min(_OPENED_A_TICK, len(self._to_open))):
-            self._open_safely(self._to_open.pop())
+        self._startup.tick()
 
-    def _open_safely(self, name: str) -> None:
-        try:
-            stream = self._environment.find(name)
-            if stream is not None and self.is_topic(stream):
-                self._opened(stream)
-        except (LogError, BrokerError) as error:
-            logger.warning("topic %r cannot be opened: %s", name, error)
+    def _open_named(self, name: str) -> None:
+        stream = self._environment.find(name)
+        if stream is not None and self.is_topic(stream):
+            self._opened(stream)
 
     def _open_again(self, stream: BrokerStream, error: HeadgateError) -> None:
         """Close a topic with a broken ledger: its receivers end, and the next tick opens it again from disk."""
         logger.error("topic %r is opened again: %s", stream.name, error)
         self.forget(stream, error)
-        if self._to_open is not None:
-            self._to_open.append(stream.name)
+        self._startup.again(stream.name)
 
     def forget(self, stream: BrokerStream, error: HeadgateError) -> None:
         """A stream is deleted, or its ledger cannot be used any more: its topic ends."""

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from headgate.clock import SystemClock
+from headgate.server.acceptor import Acceptor
 from headgate.server.connections import Connections
 from headgate.server.context import ServerContext
 from headgate.server.event_loop import EventLoop
@@ -132,7 +133,9 @@ class Running:
             ServerContext(cast(Any, self.broker), self.settings, SystemClock(), cast(Any, None), self.connections)
         )
         listening = socket.create_server(("127.0.0.1", 0))
-        await self.event_loop.listen("stream", listening, self.make_handler)
+        self.acceptor = Acceptor(self.event_loop)
+        self.acceptor.start()
+        await self.acceptor.listen("stream", listening, self.make_handler)
         return int(listening.getsockname()[1])
 
     def make_handler(self, transport: Transport, context: ServerContext) -> Handler:
@@ -154,8 +157,8 @@ class Running:
         return socket.create_connection(("127.0.0.1", self.port), LIMIT_S)
 
     async def stop_event_loop(self) -> None:
-        self.event_loop.stop_accepting()
-        await self.event_loop.end_connections()
+        self.acceptor.stop()
+        await self.acceptor.end_connections()
         self.event_loop.close()
 
     def stop(self) -> None:

@@ -217,7 +217,7 @@ def test_of_pings_while_the_peer_takes_no_answers_only_the_last_is_answered() ->
 def test_the_server_says_good_bye(server: RunningServer, port: int) -> None:
     web_socket: Any = WebSocketClient(connect(port))
     with client_of(port, mechanism="ANONYMOUS", response=b"", connected=web_socket) as client:
-        (transport,) = server.call(lambda: list(server.server._event_loop._connections))
+        (transport,) = server.call(lambda: list(server.server._acceptor._connections))
         server.call(transport.shut_down)
         assert client.closed() == "amqp:connection:forced"
         good_bye(web_socket)

@@ -11,17 +11,16 @@ import functools
 import logging
 import ssl
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 from headgate.server.connections import ConnectionRecord, ip_address
 from headgate.server.context import HandlerFactory
+from headgate.server.event_loop import EventLoop
 from headgate.server.listening_sockets import protocol_of
 from headgate.server.socket_writer import Sender
 from headgate.server.transport import Buffer, Handler, Peer, T
 from headgate.server.wrong_protocol import Spoken, refused, spoken_by
-
-if TYPE_CHECKING:
-    from headgate.server.event_loop import EventLoop
 
 HIGH_WATER_BYTES = 512 * 1024
 LOW_WATER_BYTES = 128 * 1024
@@ -39,11 +38,25 @@ _SENT_IN_THREAD_BYTES = 256 * 1024
 logger = logging.getLogger("headgate.server")
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionCalls:
+    """The calls by which a connection is accepted, counted and forgotten.
+
+    `administration` gives what makes the protocol for HTTP clients at the ports of AMQP, or None.
+    """
+
+    admits: Callable[[Connection], bool]
+    opened: Callable[[Connection, str], ConnectionRecord]
+    lost: Callable[[Connection], None]
+    administration: Callable[[], Callable[[], asyncio.Protocol] | None]
+
+
 class Connection(asyncio.BufferedProtocol):
     """The `Transport` of a handler, and the protocol of the loop. An error in the handler ends this connection only."""
 
-    def __init__(self, event_loop: EventLoop, listener: str, factory: HandlerFactory) -> None:
+    def __init__(self, event_loop: EventLoop, calls: ConnectionCalls, listener: str, factory: HandlerFactory) -> None:
         self._event_loop = event_loop
+        self._calls = calls
         self._listener = listener
         self._factory = factory
         self._transport: asyncio.Transport
@@ -75,12 +88,12 @@ class Connection(asyncio.BufferedProtocol):
         peer = _peer_of(self._transport)
         if peer is not None:
             self._peer = peer
-        if peer is None or not self._event_loop.admits(self):
+        if peer is None or not self._calls.admits(self):
             self._is_closing = self._is_lost = True
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=LOW_WATER_BYTES)
-        self._record = self._event_loop.opened(self, self._listener)
+        self._record = self._calls.opened(self, self._listener)
         self._guarded(self._make_handler)
 
     def _make_handler(self) -> None:
@@ -106,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
     def _is_elsewhere(self, first: bytes) -> bool:
         """Whether the client speaks another protocol than its port: then that serves it, or it is told and closed."""
         is_amqp = protocol_of(self._listener) in _CARRY_AMQP
-        administration = self._event_loop.administration if protocol_of(self._listener) == "amqp" else None
+        administration = self._calls.administration() if protocol_of(self._listener) == "amqp" else None
         if administration is not None and spoken_by(first) is Spoken.HTTP:
             self._leave_to(administration(), first)
             return True
@@ -175,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         handler, self._handler = self._handler, None
         if handler is not None:
             self._guarded(handler.lost, self._failure or reason)
-        self._event_loop.lost(self)
+        self._calls.lost(self)
 
     # What the event loop calls.
 

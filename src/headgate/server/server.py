@@ -18,6 +18,7 @@ from headgate.clock import Clock, SystemClock
 from headgate.derived.match_index import IndexSettings
 from headgate.errors import ConfigError, StreamLockedError
 from headgate.log import HTTP_NOTE, PRIVATE_FOLDER, Durability, StreamLock, lock_root
+from headgate.server.acceptor import Acceptor
 from headgate.server.authenticator import Authenticator
 from headgate.server.certificates import own_certificate, server_context
 from headgate.server.connection import Connection
@@ -79,6 +80,7 @@ class Server:
         self._clock = clock or SystemClock()
         self._handlers = handlers
         self._event_loop = EventLoop(asyncio.get_running_loop())
+        self._acceptor = Acceptor(self._event_loop)
         self._lock: StreamLock | None = None
         self._http: list[HttpServer] = []
         self._grpc: Servicer | None = None
@@ -121,6 +123,7 @@ class Server:
         self.context = self._make_context(broker)
         self.context.ports.update(ports)
         self._event_loop.start(self.context)
+        self._acceptor.start()
         try:
             await declare_entities(broker, [*declared_entities(self._settings), *self._entities])
         except BaseException:
@@ -150,13 +153,13 @@ class Server:
         """Accept no more, write and confirm queued messages, say good-bye, release locks. Takes a bounded time."""
         self.context.is_started = False
         self.context.listeners.close()
-        self._event_loop.stop_accepting()
+        self._acceptor.stop()
         if self._derived_builder is not None:
             await self._derived_builder.stop()
         if self._grpc is not None:
             self._grpc.stop()
         await self._until_written()
-        await self._event_loop.end_connections()
+        await self._acceptor.end_connections()
         await asyncio.gather(*(http.stop() for http in self._http))
         if self._grpc is not None:
             self._grpc.close()
@@ -169,7 +172,7 @@ class Server:
 
     def hurry(self) -> None:
         """Stop without waiting for clients any longer."""
-        self._event_loop.abort_connections()
+        self._acceptor.abort_connections()
 
     async def _listen(
         self, name: str, factory: HandlerFactory, tls: ssl.SSLContext | None, listening: socket.socket
@@ -179,7 +182,7 @@ class Server:
             assert self._settings.tls is not None
             tls = grpc_context(self._settings.tls)
         encrypted = tls if name in ENCRYPTED or takes_both else None
-        return await self._event_loop.listen(name, listening, factory, encrypted, takes_plain=takes_both)
+        return await self._acceptor.listen(name, listening, factory, encrypted, takes_plain=takes_both)
 
     def _certificate(self, *, needs_one: bool) -> ssl.SSLContext | None:
         """The TLS context of HTTP: the configured certificate, or else the server's own if it needs one."""
@@ -203,7 +206,7 @@ class Server:
         is_encrypted = name in ENCRYPTED
 
         def amqp() -> Connection:
-            return self._event_loop.connection(name, handlers["amqp"])
+            return self._acceptor.connection(name, handlers["amqp"])
 
         def first(data: bytes) -> Connection | bytes | None:
             if is_servicebus and spoken_by(data) is Spoken.AMQP:
@@ -221,7 +224,7 @@ class Server:
         )
         self._http.append(http)
         if is_servicebus:
-            self._event_loop.administration = http.connection
+            self._acceptor.administration = http.connection
         await http.start()
         return http
 

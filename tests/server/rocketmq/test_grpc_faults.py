@@ -269,11 +269,11 @@ def test_who_brings_enough_stays_and_is_asked_whether_it_is_there(
     monkeypatch.setattr(SystemClock, "monotonic_s", staticmethod(lambda: time.monotonic() + passed_s))
 
     def tick() -> None:
-        [connection] = running.server._event_loop._connections
+        [connection] = running.server._acceptor._connections
         running.call(lambda: connection.tick(0))
 
     def owes() -> bool:
-        [connection] = running.server._event_loop._connections
+        [connection] = running.server._acceptor._connections
         handler = connection._handler
         assert isinstance(handler, GrpcHandler)
         return 3 in handler._tasks and handler.connection.received(3) == 16_000

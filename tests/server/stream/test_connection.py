@@ -239,7 +239,7 @@ def test_a_stopping_server_tells_real_clients(tmp_path: Path) -> None:
             waiting = threading.Thread(target=lambda: (peer.wait(f.Close), peer.wait_for_end()))
             waiting.start()
             server.call(server.context.broker.write_queued)
-            for connection in tuple(server.server._event_loop._connections):
+            for connection in tuple(server.server._acceptor._connections):
                 server.call(connection.shut_down)
             waiting.join(20)
             assert not waiting.is_alive() and peer.is_ended

@@ -40,6 +40,9 @@ from headgate.log import (
 )
 from headgate.scan.answers import AnswerSource, ChunkTest, Purpose, SegmentFiles
 
+COLUMN_SUFFIX, LOOKUP_SUFFIX = ".parquet", ".lookup"
+"""The suffixes of the kinds' files, which lie in one folder: no two kinds may have the same."""
+
 Declared = TypeVar("Declared")
 Report = TypeVar("Report")
 

@@ -11,7 +11,7 @@ A reader never needs the writer, the writer never waits for a reader. The public
     commit     StagingFile, StagedChunks, BatchManifest, commit_batch: exactly once    staging, manifest, commit
     track      read_tracking, TrackingState, MessageCounts: offsets, sequences, counts  tracking, message_counts
     skip       BloomMatcher, bloom_bytes; Sidecar, write_sidecar, append_block: match index       bloom, sidecar
-    derive     Area, AreaParts, read_area: bytes with checksums for parts of a derived file                areas
+    derive     Area, AreaParts, encode_areas, read_directory: bytes of a derived file, with checksums       areas
                derived_folder, sweep_derived, headers_digest: files derived of segments                  derived
     look       stream_info, dump_chunks, verify_stream; recover, repair_stream      inspection, recovery, repair
                given_up_offsets: what repairs gave up, by an operator's decision              salvage, pairs
@@ -26,7 +26,7 @@ Hidden: how an append becomes visible or is taken back (`last_pair`), mending af
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.log.areas import Area, AreaParts, ReadBytes, read_area
+    from headgate.log.areas import Area, AreaParts, ReadBytes, encode_areas, read_area, read_directory
     from headgate.log.bloom import (
         DEFAULT_FILTER_SIZE_BYTES,
         MAX_FILTER_SIZE_BYTES,
@@ -140,6 +140,7 @@ if TYPE_CHECKING:
         Sidecar,
         SidecarBlock,
         append_block,
+        noted_entries,
         sidecar_path,
         write_sidecar,
     )

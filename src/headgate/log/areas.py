@@ -1,13 +1,21 @@
-"""Areas of a derived file: plain bytes, one area after the other, with a CRC-32 for each piece of 64 KiB.
+"""The bytes of a derived file, or of a block of one: a head, a directory, and areas. All integers are big endian.
 
-A piece is the unit of reading. A directory says where each area lies; positions count from the end of the directory.
+    +-------+--------+------+------+
+    | magic | format | D    | crc  |    4 bytes, u32 format, u32 bytes of the directory, u32 CRC-32 of the directory
+    +-------+--------+------+------+
+    directory, D bytes                  JSON; says where each area lies, counted from the end of the directory
+    areas                               plain bytes, one area after the other, a CRC-32 for each piece of 64 KiB
+
+A piece is the unit of reading.
 """
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -15,6 +23,11 @@ from headgate.errors import CorruptSidecarError
 
 PIECE_BYTES = 1 << 16
 """Bytes of an area that share a checksum."""
+
+_HEAD = struct.Struct(">4sIII")
+_MOST_DIRECTORY_BYTES = 1 << 26
+
+D = TypeVar("D", bound=msgspec.Struct)
 
 
 class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
@@ -49,6 +62,43 @@ class AreaParts:
 
 ReadBytes = Callable[[int, int], bytes]
 """Gives bytes of the file: position, count; fewer where the file ends. Raises OSError."""
+
+
+def encode_areas(magic: bytes, format_: int, directory: msgspec.Struct, areas: AreaParts) -> bytes:
+    """The bytes of head, directory and areas."""
+    encoded = msgspec.json.encode(directory)
+    return b"".join([_HEAD.pack(magic, format_, len(encoded), zlib.crc32(encoded)), encoded, *areas.parts])
+
+
+def read_directory(
+    read: ReadBytes, kind: type[D], magic: bytes, format_: int, *, path: Path, position: int = 0
+) -> tuple[D, int] | None:
+    """The directory whose head is at `position` of a file, and where its areas begin; None if the file ends before.
+
+    Raises CorruptSidecarError for damaged bytes, another format, and a file that cannot be read.
+    """
+    try:
+        head = read(position, _HEAD.size)
+        if len(head) < _HEAD.size:
+            return None
+        found_magic, found_format, length, crc = _HEAD.unpack(head)
+        if found_magic != magic or found_format != format_:
+            raise CorruptSidecarError(
+                f"head is {head[:8].hex(' ')}, expected format {format_}", path=path, position=position
+            )
+        if length > _MOST_DIRECTORY_BYTES:
+            raise CorruptSidecarError(f"a directory of {length} bytes", path=path, position=position + 8)
+        encoded = read(position + _HEAD.size, length)
+    except OSError as error:
+        raise CorruptSidecarError(f"cannot be read: {error.strerror}", path=path, position=position) from error
+    if len(encoded) < length:
+        return None
+    if zlib.crc32(encoded) != crc:
+        raise CorruptSidecarError("checksum of the directory does not match", path=path, position=position)
+    try:
+        return msgspec.json.decode(encoded, type=kind), position + _HEAD.size + length
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptSidecarError(f"no directory of this version: {error}", path=path, position=position) from error
 
 
 def read_area(read: ReadBytes, area: Area, start: int, stop: int, *, path: Path, areas_at: int) -> bytes:

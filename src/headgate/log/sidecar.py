@@ -1,11 +1,6 @@
 """Sidecar of a segment, `<segment>.match`: precomputed results of filters, in blocks. All integers are big endian.
 
-    Block
-    +------+------+------+------+
-    | HGMX | 0003 | D    | crc  |       magic, u32 format, u32 bytes of the directory, u32 CRC-32 of the directory
-    +------+------+------+------+
-    directory, D bytes                 JSON of `Directory`: which stream, chunks, filters, and where each area lies
-    areas                              plain arrays, each with a CRC-32 per piece of 64 KiB in the directory
+A block is as `areas` says: its directory, of which stream, chunks and filters it is, and these areas:
 
     headers    48 bytes per chunk      the chunk's header as it was when its messages were decided; zeros: not decided
     entries     8 bytes per offset     u32 position of the entry in the segment, u32 CRC-32 of the entry, head included;
@@ -28,9 +23,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import struct
 import threading
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,9 +33,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptSidecarError
-from headgate.log.areas import Area, AreaParts, read_area
+from headgate.log.areas import Area, AreaParts, encode_areas, read_area, read_directory
+from headgate.log.checksums import crcs_of_ranges
 from headgate.log.files import replace_file, storage_error
-from headgate.log.format import CHUNK_HEADER_BYTES
+from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES
 from headgate.log.pairs import MATCH_SUFFIX
 from headgate.log.segment import Segment
 
@@ -53,9 +47,6 @@ ENTRY_DTYPE = np.dtype([("position", ">u4"), ("crc", ">u4")])
 
 HEADER_BYTES_DTYPE: np.dtype[np.void] = np.dtype(f"V{CHUNK_HEADER_BYTES}")
 """A chunk header as plain bytes, which are only compared."""
-
-_HEAD = struct.Struct(">4sIII")
-_MOST_DIRECTORY_BYTES = 1 << 26
 
 
 class IndexedFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
@@ -111,6 +102,20 @@ class BlockContent:
     entries: NDArray[np.void]
     filters: tuple[IndexedFilter, ...]
     bits: NDArray[np.uint8]
+
+
+def noted_entries(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], shifts: NDArray[np.int64]
+) -> NDArray[np.void]:
+    """The entries of some messages, `(messages,)` of ENTRY_DTYPE, which lie at `starts` of `data`.
+
+    `shifts` is how much farther on they lie in their segment.
+    """
+    starts = starts - ENTRY_HEAD_BYTES
+    found = np.empty(len(starts), dtype=ENTRY_DTYPE)
+    found["position"] = starts + shifts
+    found["crc"] = crcs_of_ranges(data, starts, lengths + ENTRY_HEAD_BYTES)
+    return found
 
 
 def sidecar_path(segment_path: Path) -> Path:
@@ -201,9 +206,7 @@ def encode_block(segment: Segment, content: BlockContent, *, behind: tuple[Index
         areas.add(content.bits.tobytes()),
         None if content.filters == behind else content.filters,
     )
-    encoded = msgspec.json.encode(directory)
-    head = _HEAD.pack(MAGIC, SIDECAR_FORMAT, len(encoded), zlib.crc32(encoded))
-    return b"".join([head, encoded, *areas.parts])
+    return encode_areas(MAGIC, SIDECAR_FORMAT, directory, areas)
 
 
 class _OpenFile:
@@ -343,29 +346,10 @@ class Sidecar:
     def _next_block(self, size: int, behind: tuple[IndexedFilter, ...] | None) -> SidecarBlock | None:
         """The block behind the known ones; None if there is no whole one."""
         path, position = self.path, self.stop
-        try:
-            head = self._file.read(position, _HEAD.size)
-            if len(head) < _HEAD.size:
-                return None
-            magic, version, length, crc = _HEAD.unpack(head)
-            if magic != MAGIC or version != SIDECAR_FORMAT:
-                raise CorruptSidecarError(
-                    f"head is {head[:8].hex(' ')}, expected format {SIDECAR_FORMAT}", path=path, position=position
-                )
-            if length > _MOST_DIRECTORY_BYTES:
-                raise CorruptSidecarError(f"a directory of {length} bytes", path=path, position=position + 8)
-            encoded = self._file.read(position + _HEAD.size, length)
-        except OSError as error:
-            raise CorruptSidecarError(f"cannot be read: {error.strerror}", path=path) from error
-        areas_at = position + _HEAD.size + length
-        if len(encoded) < length:
+        found = read_directory(self._file.read, Directory, MAGIC, SIDECAR_FORMAT, path=path, position=position)
+        if found is None:
             return None
-        if zlib.crc32(encoded) != crc:
-            raise CorruptSidecarError("checksum of the directory does not match", path=path, position=position)
-        try:
-            directory = msgspec.json.decode(encoded, type=Directory)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise CorruptSidecarError(f"no directory of this version: {error}", path=path, position=position) from error
+        directory, areas_at = found
         filters = behind if directory.filters is None else directory.filters
         if filters is None:
             raise CorruptSidecarError("a first block without filters", path=path, position=position)

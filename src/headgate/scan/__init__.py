@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headgate.scan.filter_values import declared_values
     from headgate.scan.message_buffer import MessageBuffer
     from headgate.scan.message_reader import Locate, MessageReader
-    from headgate.scan.offset_range import OffsetRange
+    from headgate.scan.offset_range import EVERYWHERE, OffsetRange
     from headgate.scan.read_savings import Saving, savings
     from headgate.scan.reading import (
         WINDOW_BYTES,

@@ -6,7 +6,8 @@ from headgate.errors import LogError, OffsetOutOfRangeError
 from headgate.log import OffsetSpecification, Stream
 from headgate.scan.counters import ScanCounters
 from headgate.scan.engine import ReadingEngine, Scan
-from headgate.scan.fetch import NO_END, SharedLog, SharedReads
+from headgate.scan.fetch import SharedLog, SharedReads
+from headgate.scan.offset_range import NO_END
 from headgate.scan.reading import WINDOW_BYTES, ScanBatch
 from headgate.scan.request import ScanRequest
 

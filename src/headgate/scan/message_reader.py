@@ -19,7 +19,7 @@ from headgate.log.format import ENTRY_HEAD_BYTES, windows
 from headgate.message import SLACK_BYTES, EncodedMessages
 from headgate.message.lookup import MessageCollector
 from headgate.scan.counters import ScanCounters
-from headgate.scan.offset_range import OffsetRange
+from headgate.scan.offset_range import EVERYWHERE
 from headgate.scan.reading import ScanBatch, read_in_full
 from headgate.scan.request import ScanRequest
 from headgate.scan.stage_two import Decider
@@ -37,7 +37,6 @@ _DENSE_SHARE = 4
 """A chunk is read in full where more than one message in this many is wanted: it costs less than single reads."""
 
 _HEAD_DTYPE = np.dtype(f"V{ENTRY_HEAD_BYTES}")
-_EVERYTHING = OffsetRange(0, (1 << 63) - 1)
 _NOTHING = np.empty(0, dtype=np.int64)
 
 
@@ -52,7 +51,7 @@ class MessageReader:
         self._readers: OrderedDict[int, SegmentReader] = OrderedDict()
         self._next_offset = 0
         self._held: _Held | None = None
-        self._decider = Decider(ScanRequest(), _EVERYTHING)
+        self._decider = Decider(ScanRequest(), EVERYWHERE)
 
     def __enter__(self) -> MessageReader:
         return self

@@ -11,3 +11,9 @@ class OffsetRange:
 
     start: int
     stop: int
+
+
+NO_END = 2**63 - 1
+"""The stop of a range that has no end."""
+
+EVERYWHERE = OffsetRange(0, NO_END)

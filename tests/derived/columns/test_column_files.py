@@ -35,7 +35,7 @@ from headgate.derived.columns import (
     drop_columns,
     files,
 )
-from headgate.derived.columns.files import COLUMN_SUFFIX
+from headgate.derived.kind import COLUMN_SUFFIX
 from headgate.errors import ConfigError, CorruptSidecarError
 from headgate.log import (
     ENTRY_DTYPE,

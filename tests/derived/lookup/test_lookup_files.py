@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from headgate.derived import BuildReport, sources_of
+from headgate.derived.kind import LOOKUP_SUFFIX
 from headgate.derived.lookup import (
     LOOKUP_FILES,
     LookupWarning,
@@ -32,7 +33,6 @@ from headgate.derived.lookup import (
     table,
     tail,
 )
-from headgate.derived.lookup.files import LOOKUP_SUFFIX
 from headgate.derived.lookup.fingerprints import fingerprint
 from headgate.derived.lookup.table import blocks_of, make_table
 from headgate.errors import ConfigError, LogError

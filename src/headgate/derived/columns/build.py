@@ -24,8 +24,7 @@ from headgate.derived.columns.files import (
     open_column_file,
 )
 from headgate.derived.columns.rows import column_rows, column_schema
-from headgate.derived.columns.source import COLUMN_SUFFIX
-from headgate.derived.kind import BuildReport, publish
+from headgate.derived.kind import COLUMN_SUFFIX, BuildReport, publish
 from headgate.derived.origin import state_of
 from headgate.errors import CorruptSidecarError, OffsetOutOfRangeError
 from headgate.log import (
@@ -36,15 +35,14 @@ from headgate.log import (
     Segment,
     SegmentReader,
     Stream,
-    crcs_of_ranges,
+    noted_entries,
     reached,
     storage_error,
     sync_folder,
 )
-from headgate.log.format import ENTRY_HEAD_BYTES
 from headgate.message import FieldReference, parse_field
 from headgate.parquet import ParquetWriter
-from headgate.scan import Decider, OffsetRange, ScanBatch, ScanCounters, ScanRequest, Window, open_windows, read_window
+from headgate.scan import EVERYWHERE, Decider, ScanBatch, ScanCounters, ScanRequest, Window, open_windows, read_window
 
 GROUP_ROWS = 1 << 17
 GROUP_BYTES = 64 << 20
@@ -57,7 +55,6 @@ _MANY_DISTINCT = 0.3
 """A column gets a Bloom filter and no dictionary if more than this share of its values is distinct: of the first 16 k
 values, for floating-point columns of the first row group."""
 _FALSE_POSITIVES = 0.05
-_MOST_SEGMENT = 2**63 - 1
 
 
 def make_file(
@@ -237,7 +234,7 @@ def _rows_of(reader: SegmentReader, origin: Origin) -> Iterator[tuple[pa.RecordB
         return
     kernels.load("headgate.kernels.checksum")
     next_ids = reader.next_chunk_ids()
-    decider = Decider(ScanRequest(), OffsetRange(0, _MOST_SEGMENT))
+    decider = Decider(ScanRequest(), EVERYWHERE)
     counters = ScanCounters()
     source = None if origin.filter_source is None else parse_field(origin.filter_source)
     for part, window in open_windows(reader, rows, _WINDOW_BYTES):
@@ -258,9 +255,8 @@ def _rows(
     entries = np.zeros(len(batch), dtype=ENTRY_DTYPE)
     messages = batch.messages
     if messages.data is window.chunks.data:
-        starts, sizes = messages.starts - ENTRY_HEAD_BYTES, messages.lengths + ENTRY_HEAD_BYTES
-        entries["position"] = starts + (window.positions - window.headers.starts)[numbers]
-        entries["crc"] = crcs_of_ranges(messages.data, starts, sizes)
+        shifts = (window.positions - window.headers.starts)[numbers]
+        entries = noted_entries(messages.data, messages.starts, messages.lengths, shifts)
     return column_rows(
         messages,
         offsets=batch.offsets,

@@ -33,8 +33,7 @@ from numpy.typing import NDArray
 from headgate import kernels
 from headgate.derived.columns.declaration import ColumnDeclaration
 from headgate.derived.columns.rows import column_schema
-from headgate.derived.columns.source import COLUMN_SUFFIX
-from headgate.derived.kind import names_of
+from headgate.derived.kind import COLUMN_SUFFIX, names_of
 from headgate.derived.origin import SegmentOrigin
 from headgate.errors import ConfigError, CorruptSidecarError, LogError, OffsetOutOfRangeError
 from headgate.log import (

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.derived.columns.source import COLUMN_SUFFIX, ColumnAnswers, SegmentColumns
-from headgate.derived.kind import BuildReport, Names, SealedKind
+from headgate.derived.columns.source import ColumnAnswers, SegmentColumns
+from headgate.derived.kind import COLUMN_SUFFIX, BuildReport, Names, SealedKind
 from headgate.errors import LogError
 from headgate.evaluate import Filter
 from headgate.log import Segment, SegmentReader, Stream

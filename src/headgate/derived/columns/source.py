@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.derived.kind import COLUMN_SUFFIX
 from headgate.errors import CorruptChunkError, CorruptSidecarError
 from headgate.evaluate import Filter
 from headgate.log import ENTRY_DTYPE, KEPT_FOLDER, ChunkType, Segment, SegmentReader, derived_folder_of
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan import OffsetRange, ScanCounters
-from headgate.scan.answers import Answer, AnswerSource, Purpose, SegmentFiles, in_a_row, pieces
+from headgate.scan.answers import Answer, AnswerSource, Purpose, SegmentFiles, asked_offsets, in_a_row, pieces
 
 if TYPE_CHECKING:
     from headgate.derived.columns.evaluation import DecidedRows
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from headgate.derived.columns.filter import ColumnFilter
 
 Int64Array = NDArray[np.int64]
-
-COLUMN_SUFFIX = ".parquet"
 
 _CACHE_BYTES = 64 << 20
 """Limit: bytes of cached decisions in a process."""
@@ -216,8 +215,7 @@ class ColumnAnswers(AnswerSource):
     def _answer(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Answer:
         table = reader.chunks()
         chunk_ids = table.chunk_id[rows]
-        begins = np.maximum(chunk_ids, within.start)
-        ends = np.maximum(np.minimum(reader.next_chunk_ids()[rows], within.stop), begins)
+        begins, ends = asked_offsets(reader, rows, within)
         chosen = self._choose(reader)
         trusted = np.zeros(len(rows), dtype=np.bool_)
         found: list[DecidedRows] = []

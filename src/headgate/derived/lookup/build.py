@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.derived.kind import BuildReport, publish
-from headgate.derived.lookup.files import LOOKUP_SUFFIX, Origin, encode_file, lookup_file_of
+from headgate.derived.kind import LOOKUP_SUFFIX, BuildReport, publish
+from headgate.derived.lookup.files import Origin, encode_file, lookup_file_of
 from headgate.derived.lookup.fingerprints import fingerprints
 from headgate.derived.lookup.table import Table, block_messages_of, make_table
 from headgate.errors import CorruptSidecarError
@@ -21,9 +21,7 @@ from headgate.log import (
     reached,
 )
 from headgate.message import FieldReference, parse_field
-from headgate.scan import Decider, OffsetRange, ScanCounters, ScanRequest, read_in_full
-
-_MOST_OFFSET = 2**63 - 1
+from headgate.scan import EVERYWHERE, Decider, OffsetRange, ScanCounters, ScanRequest, read_in_full
 
 
 def make_files(segment: Segment, fields: Sequence[str], folder: Path, *, distrust: bool) -> BuildReport:
@@ -74,7 +72,7 @@ def _tables_of(segment: Segment, fields: Sequence[str]) -> tuple[list[Table], in
     found: list[list[NDArray[np.uint32]]] = [[np.empty(0, dtype=np.uint32)] for _ in fields]
     blocks = [np.empty(0, dtype=np.int32)]
     with segment.open() as reader:
-        for offsets, values in values_of(reader, references, OffsetRange(0, _MOST_OFFSET)):
+        for offsets, values in values_of(reader, references, EVERYWHERE):
             blocks.append(((offsets - first) // size).astype(np.int32))
             for column, part in zip(found, values, strict=True):
                 column.append(part)

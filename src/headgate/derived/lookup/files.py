@@ -2,11 +2,8 @@
 
     <segment, 20 digits>-<16 digits: stream, size, headers, field>.lookup
 
-    +------+------+------+------+
-    | HGLK | 0001 | D    | crc  |       magic, u32 format, u32 bytes of the directory, u32 CRC-32 of the directory
-    +------+------+------+------+
-    directory, D bytes                 JSON of `Directory`: what the file was made of, the shape, where each area lies
-    areas                              plain arrays, each with a CRC-32 per piece of 64 KiB in the directory
+Head, directory and areas are as `headgate.log.areas` says. The directory has what the file was made of, and the shape;
+the areas are:
 
     starts     u32 per bucket, and one more     where each bucket begins in the entries
     entries    u16                              see `table`
@@ -20,8 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import struct
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,18 +24,25 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.derived.kind import LOOKUP_SUFFIX
 from headgate.derived.lookup.table import Shape, Table, blocks_of
 from headgate.derived.origin import SegmentOrigin, state_of
 from headgate.errors import CorruptSidecarError
-from headgate.log import Area, AreaParts, OpenedFiles, Segment, derived_folder_of, read_area
+from headgate.log import (
+    Area,
+    AreaParts,
+    OpenedFiles,
+    Segment,
+    derived_folder_of,
+    encode_areas,
+    read_area,
+    read_directory,
+)
 
-LOOKUP_SUFFIX = ".lookup"
 LOOKUP_FORMAT = 1
 """Goes up also when a value gets another fingerprint."""
 
 _MAGIC = b"HGLK"
-_HEAD = struct.Struct(">4sIII")
-_MOST_DIRECTORY_BYTES = 1 << 26
 
 
 class Origin(SegmentOrigin, frozen=True):
@@ -93,9 +95,7 @@ def encode_file(origin: Origin, table: Table, messages: int) -> bytes:
         areas.add(table.all_entries.astype("<u2").tobytes()),
         areas.add(table.any_blocks.astype("<u4").tobytes()),
     )
-    encoded = msgspec.json.encode(directory)
-    head = _HEAD.pack(_MAGIC, LOOKUP_FORMAT, len(encoded), zlib.crc32(encoded))
-    return b"".join([head, encoded, *areas.parts])
+    return encode_areas(_MAGIC, LOOKUP_FORMAT, directory, areas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,28 +201,17 @@ def lookup_file_of(segment: Segment, field: str) -> LookupFile | None:
 
 
 def _open(path: Path, size: int) -> LookupFile:
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD.size)
-            if len(head) < _HEAD.size:
-                raise CorruptSidecarError(f"{len(head)} bytes, no lookup file", path=path)
-            magic, version, length, crc = _HEAD.unpack(head)
-            if magic != _MAGIC or version != LOOKUP_FORMAT or length > _MOST_DIRECTORY_BYTES:
-                raise CorruptSidecarError(
-                    f"head is {head[:12].hex(' ')}, expected format {LOOKUP_FORMAT}", path=path, position=0
-                )
-            encoded = file.read(length)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise CorruptSidecarError(f"cannot be read: {error.strerror}", path=path) from error
-    if len(encoded) < length or zlib.crc32(encoded) != crc:
-        raise CorruptSidecarError("the directory does not have its checksum", path=path, position=_HEAD.size)
-    try:
-        directory = msgspec.json.decode(encoded, type=Directory)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptSidecarError(f"not a directory: {error}", path=path, position=_HEAD.size) from error
-    areas_at = _HEAD.size + length
+    with path.open("rb") as file:
+        found = read_directory(
+            lambda position, count: os.pread(file.fileno(), count, position),
+            Directory,
+            _MAGIC,
+            LOOKUP_FORMAT,
+            path=path,
+        )
+    if found is None:
+        raise CorruptSidecarError(f"{size} bytes, shorter than its directory", path=path)
+    directory, areas_at = found
     shape, room = directory.shape, size - areas_at
     fits = (
         shape.is_possible

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Collection
 from pathlib import Path
 
-from headgate.derived.kind import BuildReport, Names, SealedKind
+from headgate.derived.kind import LOOKUP_SUFFIX, BuildReport, Names, SealedKind
 from headgate.derived.lookup.build import make_files
 from headgate.derived.lookup.declaration import lookup_fields
-from headgate.derived.lookup.files import LOOKUP_SUFFIX, Origin
+from headgate.derived.lookup.files import Origin
 from headgate.derived.lookup.keys import may_ask
 from headgate.derived.lookup.source import LookupSource, SegmentLookup, ValueLookup
 from headgate.errors import CorruptChunkError, OffsetOutOfRangeError

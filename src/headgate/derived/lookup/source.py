@@ -22,7 +22,7 @@ from headgate.evaluate import Filter
 from headgate.log import ChunkType, Segment, SegmentReader, StreamSettings, derived_folder_of
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan import OffsetRange, ScanCounters
-from headgate.scan.answers import MOST_OFFSETS, Answer, AnswerSource, in_a_row
+from headgate.scan.answers import MOST_OFFSETS, Answer, AnswerSource, asked_offsets, in_a_row
 
 Int64Array = NDArray[np.int64]
 
@@ -107,10 +107,7 @@ class LookupSource(AnswerSource):
         table = reader.chunks()
         place = in_a_row(rows)
         chunk_ids, next_ids = table.chunk_id[place], reader.next_chunk_ids()[place]
-        begins, ends = chunk_ids, next_ids
-        if within.start > chunk_ids[0] or within.stop < next_ids[-1]:
-            begins = np.maximum(chunk_ids, within.start)
-            ends = np.maximum(np.minimum(next_ids, within.stop), begins)
+        begins, ends = asked_offsets(reader, rows, within)
         cover = self._cover(reader, int(rows[0]))
         counts = np.zeros(len(rows), dtype=np.int64)
         trusted = np.zeros(len(rows), dtype=np.bool_)

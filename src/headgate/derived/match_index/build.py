@@ -7,7 +7,6 @@ It works on one segment at a time, and is run by its callers: any build (`kind.p
 from __future__ import annotations
 
 import functools
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
@@ -35,9 +34,9 @@ from headgate.log import (
     SegmentReader,
     Sidecar,
     SidecarBlock,
+    noted_entries,
     write_sidecar,
 )
-from headgate.log.format import ENTRY_HEAD_BYTES
 from headgate.message import EncodedMessages
 from headgate.scan import Decider, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, Window, open_windows, read_window
 
@@ -278,6 +277,7 @@ class Building:
         rows = np.flatnonzero(missing & self._user)
         if not len(rows):
             return False
+        kernels.load("headgate.kernels.checksum")
         decider = Decider(ScanRequest(on_corrupt=OnCorrupt.SKIP), OffsetRange(self._start, self._stop))
         counters = ScanCounters()
         for part, window in open_windows(self._reader, rows + self._rows.start, _WINDOW_BYTES, counters):
@@ -300,7 +300,8 @@ class Building:
             places = batch.offsets - self._start
             if batch.messages.data is window.chunks.data:
                 shift = shifts[np.searchsorted(present, chunks)]
-                self._note_entries(places, batch.messages, shift)
+                messages = batch.messages
+                self._entries[places] = noted_entries(messages.data, messages.starts, messages.lengths, shift)
             else:
                 self._entries[places] = np.zeros(1, dtype=ENTRY_DTYPE)
             self._match(batch.messages, places, chunks)
@@ -309,11 +310,6 @@ class Building:
         self._headers[rows[~decided[rows]]] = np.zeros(1, dtype=HEADER_BYTES_DTYPE)
         for column in self._columns:
             column.covered[rows] = decided[rows]
-
-    def _note_entries(self, places: Int64Array, messages: EncodedMessages, shifts: Int64Array) -> None:
-        starts, sizes = messages.starts - ENTRY_HEAD_BYTES, messages.lengths + ENTRY_HEAD_BYTES
-        self._entries["position"][places] = starts + shifts
-        self._entries["crc"][places] = _checksums(messages.data, starts, sizes)
 
     def _match(self, messages: EncodedMessages, places: Int64Array, chunks: Int64Array) -> None:
         """Evaluate each filter over the messages of chunks that it does not cover."""
@@ -390,18 +386,3 @@ def _headers(reader: SegmentReader, first_row: int, stop_row: int) -> NDArray[np
             continue
         found[first - first_row : stop - first_row] = headers
     return found
-
-
-def _checksums(data: NDArray[np.uint8], starts: Int64Array, sizes: Int64Array) -> Int64Array:
-    """CRC-32 of byte ranges of `data`, `(ranges,)`."""
-    kernel, checksum = kernels.load("headgate.scan.answers.kernel"), kernels.load("headgate.kernels.checksum")
-    if kernel is not None and checksum is not None and checksum.HAS_CARRYLESS_MULTIPLY:
-        columns = [np.ascontiguousarray(column, dtype=np.int64) for column in (starts, sizes)]
-        found = np.empty(len(starts), dtype=np.int64)
-        addresses = [kernels.address_of(array) for array in (*columns, found)]
-        table = kernels.address_of(kernels.byte_table())
-        kernel.checksums(kernels.address_of(data), *addresses, len(starts), table)
-        return found
-    view = data.data
-    pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
-    return np.array([zlib.crc32(view[start : start + size]) for start, size in pairs], dtype=np.int64)

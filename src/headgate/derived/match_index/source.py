@@ -32,7 +32,7 @@ from headgate.log import (
 )
 from headgate.log.format import HEADER_DTYPE
 from headgate.scan import OffsetRange, ScanCounters
-from headgate.scan.answers import Answer, AnswerSource, SegmentFiles, pieces
+from headgate.scan.answers import Answer, AnswerSource, SegmentFiles, asked_offsets, pieces
 
 Int64Array = NDArray[np.int64]
 
@@ -271,8 +271,7 @@ class MatchIndex(AnswerSource):
         return answer.cover if isinstance(answer, _IndexAnswer) else None
 
     def _answer(self, reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> Answer:
-        begins = np.maximum(reader.chunks().chunk_id[rows], within.start)
-        ends = np.maximum(np.minimum(reader.next_chunk_ids()[rows], within.stop), begins)
+        begins, ends = asked_offsets(reader, rows, within)
         while (cover := self._cover(reader)) is not None:
             damaged, found = self._ask(cover, reader, rows, begins, ends)
             if damaged is None:

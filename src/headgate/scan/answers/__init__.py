@@ -3,7 +3,7 @@
     Answers, Purpose, are_few                   what is known for one request, best source first
     FilesOfSegment                              what all readers of an open segment share of it
     SourceKind, SegmentFiles, ChunkTest         one kind of derived files, as `headgate.derived` hands it to a reader
-    Answer, AnswerSource, pieces, in_a_row      what one source says of some chunks
+    Answer, AnswerSource, pieces, in_a_row      what one source says of some chunks; `asked_offsets`
     wanted_entries, read_entries, cut           read only the messages that an answer names
     WantedEntries
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Purpose,
         SegmentFiles,
         SourceKind,
+        asked_offsets,
         in_a_row,
         pieces,
     )

@@ -109,6 +109,16 @@ def in_a_row(rows: Int64Array) -> slice | Int64Array:
     return slice(first, last + 1) if len(rows) == last - first + 1 else rows
 
 
+def asked_offsets(reader: SegmentReader, rows: Int64Array, within: OffsetRange) -> tuple[Int64Array, Int64Array]:
+    """First and stop of the offsets of some chunks, at least one, that lie in a range; equal where none does."""
+    place = in_a_row(rows)
+    begins, ends = reader.chunks().chunk_id[place], reader.next_chunk_ids()[place]
+    if within.start > begins[0] or within.stop < ends[-1]:
+        begins = np.maximum(begins, within.start)
+        ends = np.maximum(np.minimum(ends, within.stop), begins)
+    return begins, ends
+
+
 class Purpose(enum.Enum):
     """The purpose that answers are asked for."""
 

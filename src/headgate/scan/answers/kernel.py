@@ -1,4 +1,4 @@
-"""Checksums of entries that lie apart, which show whether the entries still are as a source of answers noted them.
+"""Deciding the messages of entries that lie apart, which are checked to be as a source of answers noted them.
 
 Single entries out of a chunk are cold memory, and too short for the processor to notice where the next one lies. So
 while one is summed, a later one is prefetched, byte for byte; that halves the time.
@@ -8,26 +8,15 @@ from __future__ import annotations
 
 from headgate.evaluate.kernel import decide
 from headgate.evaluate.layout import TRUE
-from headgate.kernels.checksum import crc32, crc32_ahead
+from headgate.kernels.checksum import crc32_ahead
 from headgate.kernels.compiler import kernel
-from headgate.kernels.memory import load_be_u32, load_i64, store_i64, store_u8
+from headgate.kernels.memory import load_be_u32, load_i64, store_u8
 
 HEAD_BYTES = 4
 """The length before a message; `ENTRY_HEAD_BYTES` of the log."""
 
 AHEAD = 3
 """How many entries ahead memory is prefetched."""
-
-
-@kernel("void(int64, int64, int64, int64, int64, int64)")
-def checksums(data: int, starts: int, sizes: int, found: int, count: int, table: int) -> None:
-    """Write the CRC-32 of `count` byte ranges to `found`.
-
-    `starts`, `sizes`, `found` are addresses of int64 arrays; starts count from `data`.
-    """
-    for number in range(count):
-        at = number << 3
-        store_i64(found + at, crc32(data + load_i64(starts + at), load_i64(sizes + at), table))
 
 
 @kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")

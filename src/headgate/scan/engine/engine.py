@@ -16,7 +16,6 @@ from headgate.scan.engine.pending_results import Batch, Pending, PendingChunks, 
 from headgate.scan.engine.phases import Event, Phase, after
 from headgate.scan.engine.waiting_policy import Gathering
 from headgate.scan.fetch import (
-    NO_END,
     AppendedChunks,
     ChunkColumns,
     ChunkPortion,
@@ -26,6 +25,7 @@ from headgate.scan.fetch import (
     SharedResults,
     Takes,
 )
+from headgate.scan.offset_range import NO_END
 from headgate.scan.reading import ScanBatch
 from headgate.scan.request import ScanRequest
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.scan.fetch.appended_chunks import AppendedChunks
-    from headgate.scan.fetch.fetcher import NO_END, Fetcher, Takes
+    from headgate.scan.fetch.fetcher import Fetcher, Takes
     from headgate.scan.fetch.filters import SharedFilters
     from headgate.scan.fetch.log import SharedLog
     from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion

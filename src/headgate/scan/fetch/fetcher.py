@@ -23,15 +23,13 @@ from headgate.scan.fetch.portions import ChunkPortion, Portion
 from headgate.scan.fetch.results import SharedResults
 from headgate.scan.fetch.segments import BLOCK_ROWS
 from headgate.scan.fetch.window import DENSE, Pick, SharedChunks, columns_of, load_rows, row_of_error, user_rows
-from headgate.scan.offset_range import OffsetRange
+from headgate.scan.offset_range import NO_END, OffsetRange
 from headgate.scan.reading import Window
 from headgate.scan.request import OnCorrupt, ScanRequest
 from headgate.scan.rows import read_rows
 from headgate.scan.stage_one import ChunkSelector
 
 Int64Array = NDArray[np.int64]
-
-NO_END = 2**63 - 1
 
 _SPARSE = 4
 """The next step grows if less than one message in this many was kept."""

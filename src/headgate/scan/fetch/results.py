@@ -23,7 +23,6 @@ from headgate.scan.fetch.reads import SharedReads
 from headgate.scan.fetch.segments import SegmentView
 from headgate.scan.fetch.tiles import Tile
 from headgate.scan.fetch.window import (
-    EVERYWHERE,
     Kept,
     Outline,
     Pick,
@@ -32,7 +31,7 @@ from headgate.scan.fetch.window import (
     portion_of,
     user_rows,
 )
-from headgate.scan.offset_range import OffsetRange
+from headgate.scan.offset_range import EVERYWHERE, OffsetRange
 from headgate.scan.reading import ScanBatch
 from headgate.scan.request import ScanRequest
 from headgate.scan.stage_one import ChunkSelector

@@ -21,7 +21,7 @@ from headgate.scan.fetch.portions import ChunkColumns, ChunkPortion, Portion
 from headgate.scan.fetch.reads import SharedReads
 from headgate.scan.fetch.segments import OpenSegment, SegmentView
 from headgate.scan.fetch.tiles import Tile
-from headgate.scan.offset_range import OffsetRange
+from headgate.scan.offset_range import EVERYWHERE, OffsetRange
 from headgate.scan.reading import ScanBatch, Window, open_window, read_window
 from headgate.scan.request import ScanRequest
 from headgate.scan.stage_one import ChunkSelector
@@ -31,8 +31,6 @@ Int64Array = NDArray[np.int64]
 
 DENSE = 2
 """Where at least one byte in this many is wanted, reading a whole window for all is better than parts for one."""
-
-EVERYWHERE = OffsetRange(0, 2**63 - 1)
 
 _ROW_BYTES = 24
 """Memory of a message in a batch beside its bytes."""

@@ -29,8 +29,6 @@ copies of the first subscription, then of the second, and so on, as many of each
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +39,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptSidecarError
-from headgate.log import ENTRY_DTYPE, Area, AreaParts, ChunkType, ReadBytes, crcs_of_ranges, read_area
+from headgate.log import (
+    ENTRY_DTYPE,
+    Area,
+    AreaParts,
+    ChunkType,
+    ReadBytes,
+    crcs_of_ranges,
+    encode_areas,
+    read_area,
+    read_directory,
+)
 from headgate.log.format import CHUNK_HEADER_BYTES, HEADER_DTYPE
 from headgate.topic.copies import PLAIN
 from headgate.topic.decisions.entries import Entries
@@ -68,7 +76,6 @@ _RUN_DTYPE = np.dtype([("first", ">u2"), ("more", ">u2")])
 _ACTING_DTYPE = np.dtype([("first", ">u2"), ("more", ">u2"), ("rule", ">u4")])
 _FAILURE_DTYPE = np.dtype([("offset", ">u2"), ("rule", ">u4")])
 _SESSION_DTYPE = np.dtype([("offset", ">u2"), ("rule", ">u4"), ("place", ">u4")])
-_HEAD = struct.Struct(">4sIII")
 _SHORTEST_RUN = 3
 """Limit: shortest run that is stored as one; shorter ones take no more bytes as single offsets."""
 
@@ -208,9 +215,7 @@ def encode_block(content: BlockContent) -> bytes:
         session_stops=areas.add(np.cumsum([len(each) for each in sessions.names]).astype(">u4").tobytes()),
         session_names=areas.add(b"".join(sessions.names)),
     )
-    encoded = msgspec.json.encode(directory)
-    head = _HEAD.pack(MAGIC, BLOCK_FORMAT, len(encoded), zlib.crc32(encoded))
-    return b"".join([head, encoded, *areas.parts])
+    return encode_areas(MAGIC, BLOCK_FORMAT, directory, areas)
 
 
 def _long_runs(plain: Pairs) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -272,7 +277,10 @@ class Block:
         """The block in `size_bytes` at a position of a file. Raises CorruptSidecarError."""
         self.path = path
         self._read = read
-        self.directory, self._areas_at = _read_directory(read, path, position, size_bytes)
+        found = read_directory(read, Directory, MAGIC, BLOCK_FORMAT, path=path, position=position)
+        if found is None:
+            raise CorruptSidecarError(f"{size_bytes} bytes, shorter than its directory", path=path, position=position)
+        self.directory, self._areas_at = found
         _check_directory(self.directory, path, position + size_bytes - self._areas_at)
         rows = self.rows()
         self.numbers, self.copies, self.failed = (
@@ -381,29 +389,6 @@ class Block:
             read_area(self._read, area, start, stop, path=self.path, areas_at=self._areas_at) if stop > start else b""
         )
         return np.frombuffer(data, dtype=dtype)
-
-
-def _read_directory(read: ReadBytes, path: Path, position: int, size_bytes: int) -> tuple[Directory, int]:
-    try:
-        head = read(position, _HEAD.size)
-        if len(head) < _HEAD.size or size_bytes < _HEAD.size:
-            raise CorruptSidecarError(f"{size_bytes} bytes, shorter than a head", path=path, position=position)
-        magic, version, length, crc = _HEAD.unpack(head)
-        if magic != MAGIC or version != BLOCK_FORMAT:
-            raise CorruptSidecarError(
-                f"head is {head[:8].hex(' ')}, expected format {BLOCK_FORMAT}", path=path, position=position
-            )
-        if length > size_bytes - _HEAD.size:
-            raise CorruptSidecarError(f"a directory of {length} bytes in {size_bytes}", path=path, position=position)
-        encoded = read(position + _HEAD.size, length)
-    except OSError as error:
-        raise CorruptSidecarError(f"cannot be read: {error.strerror}", path=path, position=position) from error
-    if zlib.crc32(encoded) != crc:
-        raise CorruptSidecarError("checksum of the directory does not match", path=path, position=position)
-    try:
-        return msgspec.json.decode(encoded, type=Directory), position + _HEAD.size + length
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptSidecarError(f"not a directory: {error}", path=path, position=position) from error
 
 
 def _check_directory(directory: Directory, path: Path, room: int) -> None:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
-from headgate.log import ENTRY_DTYPE, ChunkType, Segment, SegmentReader, Stream, crcs_of_ranges
-from headgate.log.format import ENTRY_HEAD_BYTES
+from headgate.log import ChunkType, Segment, SegmentReader, Stream, noted_entries
 from headgate.message import EncodedMessages
 from headgate.scan import (
     WINDOW_BYTES,
@@ -68,10 +67,7 @@ class TopicBatch:
         # Of each chunk the rows lie side by side, and as far from their place in the file as all of it.
         bounds = rows.searchsorted(np.append(self.offsets.searchsorted(window.chunks.chunk_ids), len(self.offsets)))
         shifts = np.repeat(window.positions - window.headers.starts, np.diff(bounds))
-        starts = self.messages.starts[rows] - ENTRY_HEAD_BYTES
-        found = np.empty(len(rows), dtype=ENTRY_DTYPE)
-        found["position"] = starts + shifts
-        found["crc"] = crcs_of_ranges(self.messages.data, starts, self.messages.lengths[rows] + ENTRY_HEAD_BYTES)
+        found = noted_entries(self.messages.data, self.messages.starts[rows], self.messages.lengths[rows], shifts)
         return Entries(self.offsets[rows], found)
 
 

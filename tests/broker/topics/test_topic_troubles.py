@@ -213,6 +213,21 @@ def test_a_copy_without_attempts_left_becomes_a_dead_letter_at_its_turn(
     assert lab.counts() == (0, 0, 0, 1)
 
 
+def test_a_claim_that_ends_before_it_is_written_down_takes_no_attempt(lab: Lab, disk: Disk) -> None:
+    lab.topic(*RED_ONLY, ChangeSubscription("red", settings=SubscriptionSettings(max_delivery_count=1)))
+    lab.publish(RED)
+    disk.full = "/ledger/"
+    link = lab.link(want=1)
+    lab.turn(after_ms=60_000)
+    assert link.offsets == []
+    disk.full = ""
+    turns(lab)
+    assert link.offsets == [0]
+    link.receiver.want(1)
+    lab.turn(after_ms=60_000)
+    assert (link.offsets, lab.counts()) == ([0], (0, 0, 0, 1))
+
+
 @pytest.mark.parametrize("dead_letters", [False, True])
 def test_a_ledger_that_cannot_be_written_any_more_is_opened_again(lab: Lab, disk: Disk, dead_letters: bool) -> None:
     lab.topic(*RED_ONLY)

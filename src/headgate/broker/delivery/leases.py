@@ -88,6 +88,8 @@ class Leases(ViewDispatcher, Generic[Receiver]):
         self._consumption = consumption
         self._given: list[tuple[Receiver, GivenCopies]] = []
         """Claimed copies that wait for the commit."""
+        self._not_given: set[int] = set()
+        """Copies whose last claim ended before they were given."""
 
     # reading
 
@@ -124,7 +126,12 @@ class Leases(ViewDispatcher, Generic[Receiver]):
         Such others exist where claims ended while nothing could be written, or where fewer attempts are allowed now.
         """
         policy = self.policy
-        over = self.view.attempts_of(found.copies) >= policy.max_attempts
+        attempts = self.view.attempts_of(found.copies)
+        if self._not_given:
+            copies = found.copies.tolist()
+            attempts -= np.array([copy in self._not_given for copy in copies], dtype=np.int64)
+            self._not_given.difference_update(copies)
+        over = attempts >= policy.max_attempts
         if policy.dead_letters is None or not over.any():
             return found
         self._dead_letter_available(found.copies[over], policy.exhausted)
@@ -150,8 +157,15 @@ class Leases(ViewDispatcher, Generic[Receiver]):
         given, self._given = self._given, []
         for receiver, part in given:
             if check and part.tokens is not None:
-                part = part.take(self.view.holds(part.tokens))
+                held = self.view.holds(part.tokens)
+                if not held.all():
+                    self._lapsed(receiver, part.read.copies[~held])
+                    part = part.take(held)
             self._hand_over(receiver, part)
+
+    def _lapsed(self, receiver: Receiver, copies: NDArray[np.int64]) -> None:
+        """Claims ended before they were written down: nobody was given these copies, which is no attempt."""
+        self._not_given.update(copies.tolist())
 
     def _give_back(self, given: GivenCopies) -> None:
         """Release claimed copies that did not get to their receiver, as if they had not been claimed."""
@@ -270,6 +284,8 @@ class Leases(ViewDispatcher, Generic[Receiver]):
         self.counters.expired += len(expired.copies)
         if policy.dead_letters is not None and self._consumption.trouble is None:
             over = expired.copies[expired.attempts >= policy.max_attempts]
+            for _, waiting in self._given:
+                over = np.setdiff1d(over, waiting.read.copies)
             if len(over):
                 self._dead_letter_available(over, policy.exhausted)
         if self._order is not None:

@@ -453,6 +453,11 @@ class Dispatcher(Settler[Receiver]):
         receiver.wanted -= count
         self._lease(receiver, given)
 
+    def _lapsed(self, receiver: Receiver, copies: NDArray[np.int64]) -> None:
+        """See `Leases`: the receiver wants as many others."""
+        super()._lapsed(receiver, copies)
+        receiver.wanted += len(copies)
+
     def _hand_over(self, receiver: Receiver, given: GivenCopies) -> None:
         if len(given.attempts) and not receiver.is_closed:
             receiver.given(given, self._count_delivered(given))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -40,7 +39,6 @@ class ReadIds:
         self._found: list[tuple[list[bytes], int]] = []
         self._error: LogError | None = None
         self._has_ended = False
-        self.done: threading.Event | None = None
 
     @staticmethod
     def needed(stream: BrokerStream, *, now_ms: int) -> ReadIds | None:
@@ -77,9 +75,6 @@ class ReadIds:
             self._has_ended = True
         except LogError as error:
             self._error = error
-        finally:
-            if self.done is not None:
-                self.done.set()
 
     def _read(self, stream: Stream, start: int | None, stop: int | None) -> None:
         since_ms = self._now_ms - self._ids.window_ms + 1

@@ -21,9 +21,6 @@ WRITE_LIMIT_S = 60.0
 class WriterJob(Protocol):
     """A job that needs a stream's writer for itself."""
 
-    done: threading.Event | None
-    """Set when `run` has ended, if it is run in a worker."""
-
     def run(self) -> None:
         """Do it, in any thread; errors wait for `finish`."""
 
@@ -54,8 +51,8 @@ class StreamWrites:
         self._is_stopping = False
         self.turns: Turns[BrokerStream] = Turns(wake)
         """The streams with published messages that are not written."""
-        self._jobs: dict[BrokerStream, WriterJob] = {}
-        """Jobs that a worker has."""
+        self._jobs: dict[BrokerStream, tuple[WriterJob, threading.Event]] = {}
+        """Jobs that a worker has, each with what is set when its `run` is over."""
 
     @property
     def has_jobs(self) -> bool:
@@ -120,14 +117,21 @@ class StreamWrites:
                 raise
             job.finish()
             return
-        self._jobs[stream] = job
+        over = threading.Event()
+        self._jobs[stream] = job, over
         stream.is_writing = True
-        job.done = threading.Event()
-        run_in_worker(job.run, lambda error: self._written(stream, job, error))
+
+        def work() -> None:
+            try:
+                job.run()
+            finally:
+                over.set()
+
+        run_in_worker(work, lambda error: self._written(stream, job, error))
 
     def _written(self, stream: BrokerStream, job: WriterJob, error: BaseException | None) -> None:
         """A worker has ended a job: finish it, unless `finish` has done so meanwhile."""
-        if self._jobs.get(stream) is not job:
+        if stream not in self._jobs or self._jobs[stream][0] is not job:
             return
         self._take_job(stream)
         try:
@@ -149,13 +153,13 @@ class StreamWrites:
     def finish(self, stream: BrokerStream) -> None:
         """Wait for a worker's job; a job that never began, as the worker was stopped, confirms nothing."""
         if stream.is_writing:
-            job = self._take_job(stream)
-            if job.done is None or job.done.wait(WRITE_LIMIT_S):
+            job, over = self._take_job(stream)
+            if over.wait(WRITE_LIMIT_S):
                 job.finish()
             else:
                 job.abandon()
 
-    def _take_job(self, stream: BrokerStream) -> WriterJob:
+    def _take_job(self, stream: BrokerStream) -> tuple[WriterJob, threading.Event]:
         """Take over the job that a worker has with the writer."""
         stream.is_writing = False
         return self._jobs.pop(stream)

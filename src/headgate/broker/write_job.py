@@ -10,7 +10,6 @@ No timer: all batches queued when the stream is written go out together, so chun
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -76,8 +75,6 @@ class WriteJob:
         """The bytes of the chunks, and their headers."""
         self._error: LogError | None = None
         self._has_ended = False
-        self.done: threading.Event | None = None
-        """Set when `run` is over; only for a job that a worker has."""
 
     @staticmethod
     def begin(stream: BrokerStream, *, now_ms: int) -> WriteJob | None:
@@ -100,21 +97,17 @@ class WriteJob:
     def run(self) -> None:
         """Build and append the chunks. `finish` reports errors of storage, and refuses all batches after any other."""
         try:
-            try:
-                if self._runs:
-                    self._written = self._writer.append_runs(
-                        self._runs,
-                        max_messages=MAX_MESSAGES,
-                        max_bytes=MAX_CHUNK_BYTES,
-                        now_ms=self._now_ms,
-                        filter_source=self._writer.settings.filter_source,
-                    )
-            except LogError as error:
-                self._error = error
-            self._has_ended = True
-        finally:
-            if self.done is not None:
-                self.done.set()
+            if self._runs:
+                self._written = self._writer.append_runs(
+                    self._runs,
+                    max_messages=MAX_MESSAGES,
+                    max_bytes=MAX_CHUNK_BYTES,
+                    now_ms=self._now_ms,
+                    filter_source=self._writer.settings.filter_source,
+                )
+        except LogError as error:
+            self._error = error
+        self._has_ended = True
 
     def abandon(self) -> None:
         """Refuse all batches: the write failed with an error not of storage, and nothing was confirmed."""

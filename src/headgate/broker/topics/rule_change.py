@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 
 from headgate.broker.stream import BrokerStream
@@ -19,7 +18,7 @@ ChangeTopic = Callable[[str, Sequence[Change], Changed], None]
 class RuleChange:
     """Changes that come into force together; made and finished in the broker's thread, `run` in any thread."""
 
-    __slots__ = ("_changes", "_editor", "_now_ms", "_stream", "_then", "_writer", "done", "editor", "result")
+    __slots__ = ("_changes", "_editor", "_now_ms", "_stream", "_then", "_writer", "editor", "result")
 
     def __init__(
         self, stream: BrokerStream, editor: TopicEditor | None, changes: Sequence[Change], then: Changed, *, now_ms: int
@@ -34,7 +33,6 @@ class RuleChange:
         self.editor: TopicEditor | None = None
         """The editor for the next change; None after a failed change."""
         self.result: int | HeadgateError = LogError("the change was not made", path=stream.stream.path)
-        self.done: threading.Event | None = None
 
     def run(self) -> None:
         """Check the changes, compile new rules, write the changes down."""
@@ -46,9 +44,6 @@ class RuleChange:
             self.editor = editor
         except HeadgateError as error:
             self.result = error
-        finally:
-            if self.done is not None:
-                self.done.set()
 
     def finish(self) -> None:
         """Give the result to the caller."""

@@ -239,7 +239,7 @@ def test_messages_for_later_count_from_when_they_are_sent(lab: Lab) -> None:
     topic = lab.broker.topics.get("orders")
     lab.publish(message(0))
     told: list[object] = []
-    topic.schedule([message(1)], [lab.clock.now + 1_000], told.append)
+    topic.scheduled.schedule([message(1)], [lab.clock.now + 1_000], told.append)
     lab.turn()
     lab.restart()
     lab.publish(message(1), message(2))
@@ -256,7 +256,7 @@ def test_messages_for_later_are_looked_at_when_they_are_sent(lab: Lab, monkeypat
     def scheduled(*numbers: int) -> list[object]:
         told: list[object] = []
         due_ms = lab.clock.now + 1_000
-        topic.schedule(list(map(message, numbers)), [due_ms] * len(numbers), told.append)
+        topic.scheduled.schedule(list(map(message, numbers)), [due_ms] * len(numbers), told.append)
         lab.turn()
         return told
 

@@ -191,22 +191,22 @@ class RootLab(Lab):
                 self.send(topic, *(body(number) for number in range(start, start + 4)))
             link = self.receiver(topic, subscription, 9)
             for token in link.tokens[:3]:
-                link.receiver.complete([token])
+                link.receiver.settler.complete([token])
                 self.turn()
             for token in link.tokens[3:5]:
-                link.receiver.dead_letter([token], why=DeadLetterReason("why"))
+                link.receiver.settler.dead_letter([token], why=DeadLetterReason("why"))
                 self.turn()
             for token in link.tokens[5:7]:
-                link.receiver.defer([token])
+                link.receiver.settler.defer([token])
                 self.turn()
-            link.receiver.release([link.tokens[7]], counts=True)
+            link.receiver.settler.release([link.tokens[7]], counts=True)
             self.turn()
             link.receiver.close()
         changed = RuleDefinition("n", sql="n > 95")
         self._told(lambda then: self.broker.entities.replace_rule("orders", "red", changed, then))
         topic = self.broker.topics.get("jobs")
-        self._told(lambda then: topic.schedule([body(90)], [self.clock.now + 1_000_000], then))
-        self._told(lambda then: topic.schedule([body(91)], [self.clock.now + 2_000_000], then))
+        self._told(lambda then: topic.scheduled.schedule([body(90)], [self.clock.now + 1_000_000], then))
+        self._told(lambda then: topic.scheduled.schedule([body(91)], [self.clock.now + 2_000_000], then))
 
     def _make_groups(self) -> None:
         self.broker.message_topics.create("parts", 2, [MessageKind.NORMAL])
@@ -346,7 +346,7 @@ class RootLab(Lab):
         if link.ends:
             raise link.ends[0]
         if settled and link.tokens:
-            self._told(lambda then: link.receiver.complete(link.tokens, then))
+            self._told(lambda then: link.receiver.settler.complete(link.tokens, then))
         found = [(each.copy, each.message, each.attempt) for each in link.deliveries]
         link.receiver.close()
         return found

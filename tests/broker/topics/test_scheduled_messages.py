@@ -129,7 +129,7 @@ def test_a_message_is_decided_when_it_is_published_and_says_when_it_was_due(sche
 
 def test_messages_of_one_call_may_be_due_at_several_times(schedule: Schedule) -> None:
     messages = [colored(each) for each in "abcd"]
-    schedule.topic.schedule(messages, [DUE + 9, DUE, 0, DUE], schedule.answers.append)
+    schedule.topic.scheduled.schedule(messages, [DUE + 9, DUE, 0, DUE], schedule.answers.append)
     schedule.lab.turn()
     assert schedule.answers == [[FIRST + number for number in range(4)]]
     assert schedule.published == ["c"]

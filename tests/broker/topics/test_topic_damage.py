@@ -256,7 +256,7 @@ def test_scheduled_messages_that_were_given_up_are_named_and_the_others_are_publ
     lab.topic(*RED_ONLY)
     due_ms = lab.clock.now + 5_000
     for _ in range(4):
-        lab.broker.topics.get("orders").schedule([RED], [due_ms], lambda _answer: None)
+        lab.broker.topics.get("orders").scheduled.schedule([RED], [due_ms], lambda _answer: None)
         lab.turn()
     damage(lab, 2, 60, beside="waiting")
     link = lab.link(want=10)

@@ -27,7 +27,7 @@ from headgate.broker.topics.receiver import Receiver, ReceiverCalls
 from headgate.broker.topics.retention_pin import RetentionPin, needed_at_opening, wanted_pin
 from headgate.broker.topics.rule_change import Changed, ChangeTopic, RuleChange
 from headgate.broker.topics.rule_failures import RuleFailures
-from headgate.broker.topics.scheduled_messages import Canceled, Scheduled
+from headgate.broker.topics.scheduled_messages import ScheduledMessages
 from headgate.broker.topics.scheduler import Scheduler
 from headgate.broker.topics.sessions import Found, SessionDispatcher, SessionReceiver
 from headgate.broker.topics.settler import Settler
@@ -328,7 +328,7 @@ class BrokerTopic:
             deferred = self._subqueues.get(TargetKind.DEFERRED, found).deferred()
             parts += [] if deferred is None else [deferred.peek(from_copy, limit)]
         if found.version.name == QUEUE_SUBSCRIPTION and not dead_letters:
-            parts.append(self._scheduler.of(self.stream).peek(from_copy, limit))
+            parts.append(self.scheduled.peek(from_copy, limit))
         return _in_order(parts)[:limit], min(stop for _, stop in parts)
 
     def copies(self, subscription: str, from_copy: int, limit: int) -> tuple[Sequence[ReadCopy], int]:
@@ -440,13 +440,10 @@ class BrokerTopic:
 
     # messages whose time has not come
 
-    def schedule(self, messages: Sequence[bytes], due_ms: Sequence[int], then: Scheduled) -> None:
-        """See `ScheduledMessages.schedule`."""
-        self._scheduler.of(self.stream).schedule(messages, due_ms, then)
-
-    def cancel(self, numbers: Sequence[int], then: Canceled) -> None:
-        """See `ScheduledMessages.cancel`."""
-        self._scheduler.of(self.stream).cancel(numbers, then)
+    @property
+    def scheduled(self) -> ScheduledMessages:
+        """Its scheduled messages."""
+        return self._scheduler.of(self.stream)
 
     @property
     def waiting_count(self) -> int:

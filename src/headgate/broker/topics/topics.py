@@ -87,10 +87,13 @@ class Topics:
 
         Raises ResourceNotFoundError, StreamLockedError that names the holder of its ledger or its postings, LogError.
         """
+        return self._opened(self._found(name))
+
+    def _found(self, name: str) -> BrokerStream:
         stream = self._environment.find(name)
         if stream is None or not self.is_topic(stream):
             raise ResourceNotFoundError("no such topic", subject=name)
-        return self._opened(stream)
+        return stream
 
     def names(self) -> list[str]:
         """The names of all topics, in order."""
@@ -128,9 +131,7 @@ class Topics:
 
         Raises ResourceNotFoundError, RuleError if another topic forwards to it, StreamLockedError, LogError.
         """
-        stream = self._environment.find(name)
-        if stream is None or not self.is_topic(stream):
-            raise ResourceNotFoundError("no such topic", subject=name)
+        stream = self._found(name)
         check_removable(self._environment.root, name)
         self._writes.write_all(stream)
         stream.close_writer()

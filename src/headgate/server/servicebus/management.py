@@ -293,7 +293,7 @@ class ManagementNode(_ReplyingNode):
             return message.answered(scheduled([sequence_number(number) for number in numbers]))
 
         due_ms = outgoing.due_ms(self._handler.context.clock.now_ms())
-        self._node.entity.topic.schedule(
+        self._node.entity.topic.scheduled.schedule(
             outgoing.messages.all_bytes(), due_ms.tolist(), self._told(message, later, told)
         )
 
@@ -303,7 +303,7 @@ class ManagementNode(_ReplyingNode):
         def told(are_canceled: bool) -> bytes:
             return message.answered() if are_canceled else message.refused(MESSAGE_NOT_FOUND)
 
-        self._node.entity.topic.cancel([number - 1 for number in numbers], self._told(message, later, told))
+        self._node.entity.topic.scheduled.cancel([number - 1 for number in numbers], self._told(message, later, told))
 
     def _check_sendable(self) -> None:
         if self._node.subscription is not None or self._node.is_dead_letter:

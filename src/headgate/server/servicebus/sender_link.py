@@ -192,7 +192,7 @@ class SendingLink(EntityLink):
         def scheduled(result: list[int] | HeadgateError) -> None:
             self._written(ids, result if isinstance(result, HeadgateError) else None)
 
-        self._node.entity.topic.schedule(outgoing.messages.all_bytes(), due_ms.tolist(), scheduled)
+        self._node.entity.topic.scheduled.schedule(outgoing.messages.all_bytes(), due_ms.tolist(), scheduled)
 
     def _written(self, ids: list[int | None], error: HeadgateError | None) -> None:
         self._answer(ids, _ACCEPTED if error is None else self._rejected(error))

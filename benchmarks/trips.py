@@ -168,23 +168,25 @@ def attach(traced: Traced) -> Trip:
 
 
 def stream_live(traced: Traced) -> Trip:
-    """Stream protocol: published, confirmed, and its chunk delivered to a consumer, which gave credit for the last."""
+    """Stream protocol: credit for the chunk before; published, confirmed, and its chunk delivered to a consumer."""
     peers = [StreamPeer("127.0.0.1", traced.server.ports["stream"]) for _ in range(2)]
     with contextlib.closing(peers[0].socket) as sending, contextlib.closing(peers[1].socket) as taking:
         peers[0].check(f.Create("live-chunks"))
         peers[0].check(f.DeclarePublisher(0, None, "live-chunks"))
         peers[1].check(f.Subscribe(0, "live-chunks", OffsetSpecification.first(), CREDIT_CHUNKS, {}))
         publisher, consumer = StreamPublisher(peers[0]), StreamConsumer(peers[1])
+        credit = consumer.CREDIT
         for number in itertools.count():
 
             def delivered() -> None:
+                nonlocal credit
+                taking.sendall(credit)
                 sending.sendall(publisher.message(number, b"twenty bytes of body"))  # noqa: B023
                 while not publisher.confirmed(sending.recv(1 << 16)):
                     pass
                 bodies: list[bytes] = []
                 while not bodies:
                     bodies, credit = consumer.delivered(taking.recv(1 << 16))
-                taking.sendall(credit)
 
             yield delivered
 

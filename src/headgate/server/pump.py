@@ -8,6 +8,7 @@ makes no call while no consumer has anything.
 from __future__ import annotations
 
 import functools
+import operator
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -21,6 +22,7 @@ TURN_BYTES = 512 * 1024
 SHARE_BYTES = 64 * 1024
 """Limit: bytes that one consumer writes before the next consumer of its link has its turn."""
 _SMALL_SCANS_A_TURN = 64
+_IS_WRITABLE = operator.attrgetter("is_writable")
 
 
 class Pumped(Protocol):
@@ -83,7 +85,7 @@ class Pump:
         """Serve a consumer from now on."""
         entry = _Entry(consumer, deliver, failed)
         self._entries[consumer] = entry
-        consumer.listen(functools.partial(self._ready, entry), lambda: self._link.is_writable)
+        consumer.listen(functools.partial(self._ready, entry), functools.partial(_IS_WRITABLE, self._link))
         self._ready(entry)
 
     def remove(self, consumer: Pumped) -> None:

@@ -120,22 +120,23 @@ def frame_messages(messages: EncodedMessages, offsets: Int64Array, room: Transfe
     target_at = _BLOCK_WORDS + SCRATCH_WORDS
     capacity = total(messages.lengths) + count * _ROOM_PER_MESSAGE
     words = np.empty(target_at + (capacity + 7) // 8, dtype=np.int64)
-    target = words[target_at:].view(np.uint8)
+    # A memoryview is cut in a fifth of the time that an array takes.
+    view, written = words.data.cast("B"), 8 * target_at
     rows = np.concatenate((messages.starts, messages.lengths, offsets))
     row, step, block = kernels.address_of(rows), 8 * count, kernels.address_of(words)
     data, tables = kernels.address_of(messages.data), _addresses_of_tables()
     pieces: list[bytes | memoryview] = []
-    frames = done = written = 0
+    frames = done = 0
     while done < count:
         told = TransferBlock(
             *(data, row, row + step, row + 2 * step, done, count, room.channel),
             *(room.handle, (room.delivery_id + done) & _MASK, (room.tag + done) & _MASK, int(room.settled)),
-            *(room.max_frame_size, *tables, block + 8 * target_at + written, block + 8 * _BLOCK_WORDS),
+            *(room.max_frame_size, *tables, block + written, block + 8 * _BLOCK_WORDS),
         )
-        _BLOCK.pack_into(words.data, 0, *told)
+        _BLOCK.pack_into(view, 0, *told)
         taken = kernel.frame_messages(block)
         size = words.item(_BLOCK_WORDS - 1)
-        pieces.append(target[written : written + size].data)
+        pieces.append(view[written : written + size])
         written, done, frames = written + size, done + taken, frames + taken
         if done < count:
             framed = _framed(messages, offsets, done, room)

@@ -285,10 +285,13 @@ class ReadingEngine:
         for reader in list(self._readers):
             if reader.phase is not Phase.WAITING:
                 continue
-            if chunks is not None and reader.offset == before and self._takes_now(reader):
-                self._hand_over(reader, chunks, now_ms)
-            else:
+            takes_now = reader.offset == before and reader.wanted > 0 and not reader.pending and reader.takes_more()
+            portion = reader.fetcher.fetch_appended(chunks, end, now_ms) if takes_now and chunks is not None else None
+            if portion is None:
                 self._move(reader, Event.GREW)
+            else:
+                # All is decided for it: it waits on.
+                self._take_over(reader, portion)
             if reader.wanted > 0:
                 reader.on_ready()
 
@@ -304,18 +307,6 @@ class ReadingEngine:
         self._gathering.tick(now_ms)
 
     # inside
-
-    @staticmethod
-    def _takes_now(reader: AnyReader) -> bool:
-        return reader.wanted > 0 and not reader.pending and reader.takes_more()
-
-    def _hand_over(self, reader: AnyReader, chunks: AppendedChunks, now_ms: int) -> None:
-        """Give a reader that waits what is decided for it at once, and then it waits on; else it has to scan."""
-        portion = reader.fetcher.fetch_appended(chunks, self.end, now_ms)
-        if portion is None:
-            self._move(reader, Event.GREW)
-        else:
-            self._take_over(reader, portion)
 
     def _take_over(self, reader: AnyReader, portion: Portion | ChunkPortion) -> None:
         before, reader.offset = reader.offset, portion.next_offset

@@ -377,7 +377,7 @@ class ChunkConsumer(Consumer):
         chunks = self._engine.take(self._reader, self._reader.wanted, max_bytes)
         if chunks is None:
             return None
-        self.delivered_chunks += len(chunks)
+        self.delivered_chunks += len(chunks.chunk_ids)
         self.delivered_bytes += total(chunks.data_lengths)
         self.delivered_messages += total(chunks.num_records)
         return chunks

@@ -119,7 +119,8 @@ class ServerConnection:
         self.deliver_version = 1
         self._frames = FrameAssembler(self._walk)
         self._events: list[ServerEvent] = []
-        self._output = bytearray()
+        self.output = bytearray()
+        """The bytes for the client that `take_output` gives."""
         self._unanswered: deque[tuple[Command, int]] = deque()
         self._last_correlation = _CLOSE_CORRELATION
         self._violation: ProtocolViolation | None = None
@@ -150,7 +151,7 @@ class ServerConnection:
             self._unanswered.popleft()
         else:
             self._check_open(type(frame).__name__)
-        self._output += encode(frame)
+        self.output += encode(frame)
         if isinstance(frame, f.CloseReply):
             self.state = ServerState.CLOSED
         elif self.state in _DECIDED_BY_REPLY:
@@ -170,12 +171,12 @@ class ServerConnection:
     def confirm(self, publisher_id: int, publishing_ids: UInt64Array) -> None:
         """The entries of these publishing ids are in the stream. Raises LocalProtocolError."""
         self._check_open("PublishConfirm")
-        self._output += encode_confirms(publisher_id, publishing_ids, frame_max=self.frame_max)
+        self.output += encode_confirms(publisher_id, publishing_ids, frame_max=self.frame_max)
 
     def refuse(self, publisher_id: int, publishing_ids: UInt64Array, code: ResponseCode) -> None:
         """The entries of these publishing ids are not in the stream. Raises LocalProtocolError."""
         self._check_open("PublishError")
-        self._output += encode_publish_errors(publisher_id, publishing_ids, code, frame_max=self.frame_max)
+        self.output += encode_publish_errors(publisher_id, publishing_ids, code, frame_max=self.frame_max)
 
     def deliver(
         self,
@@ -201,12 +202,12 @@ class ServerConnection:
             committed_chunk_id=committed_chunk_id,
             version=self.deliver_version,
         )
-        return [self.take_output(), *frames] if self._output else frames
+        return [self.take_output(), *frames] if self.output else frames
 
     def close(self, code: ResponseCode, reason: str) -> None:
         """Send Close on an open connection and wait for the client's reply. Raises LocalProtocolError."""
         self._check_open("Close")
-        self._output += encode(f.Close(code, reason, correlation_id=_CLOSE_CORRELATION))
+        self.output += encode(f.Close(code, reason, correlation_id=_CLOSE_CORRELATION))
         self._unanswered.clear()
         self.state = ServerState.CLOSING
         # Read what waited for a reply that is not sent any more: the client's own Close may be in it.
@@ -222,10 +223,10 @@ class ServerConnection:
 
     def take_output(self) -> bytes:
         """The bytes to write to the client; each byte is returned once."""
-        if not self._output:
+        if not self.output:
             return b""
-        output = bytes(self._output)
-        self._output.clear()
+        output = bytes(self.output)
+        self.output.clear()
         return output
 
     def _taken_events(self) -> list[ServerEvent]:
@@ -234,11 +235,6 @@ class ServerConnection:
 
     def _waits(self) -> bool:
         return bool(self._unanswered) and self._unanswered[-1][0] in (Command.SASL_AUTHENTICATE, Command.OPEN)
-
-    def _frame_limit(self) -> int:
-        if self.state in (ServerState.OPENED, ServerState.CLOSING):
-            return self.frame_max or 2**32
-        return FRAME_MAX_BEFORE_OPEN
 
     def _walk(self, view: memoryview, position: int) -> int:
         while not self._frames.is_halted:
@@ -259,7 +255,8 @@ class ServerConnection:
                 if left < _SIZE.size:
                     return position
             size = _SIZE.unpack_from(view, position)[0]
-            if size > self._frame_limit():
+            is_tuned = self.state in (ServerState.OPENED, ServerState.CLOSING)
+            if size > ((self.frame_max or 2**32) if is_tuned else FRAME_MAX_BEFORE_OPEN):
                 self._frames.skip(_SIZE.size + size)
                 if self.state is not ServerState.CLOSING:
                     self._violated(f"a frame of {size} bytes", ResponseCode.FRAME_TOO_LARGE)
@@ -307,7 +304,7 @@ class ServerConnection:
         if isinstance(frame, reply):
             self.state = following if frame.code == ResponseCode.OK else ServerState.CLOSED
             if self.state is ServerState.TUNING:
-                self._output += encode(f.Tune(self.limits.frame_max, self.limits.heartbeat_s))
+                self.output += encode(f.Tune(self.limits.frame_max, self.limits.heartbeat_s))
 
     def _violated(self, reason: str, code: ResponseCode, *, is_answered: bool = True) -> None:
         self._violation = ProtocolViolation(

@@ -141,7 +141,7 @@ class PendingChunks(Pending[ChunkColumns]):
     def add(self, portion: Portion | ChunkPortion) -> None:
         """Append chunks."""
         assert isinstance(portion, ChunkPortion)
-        if len(portion.chunks):
+        if len(portion.chunks.chunk_ids):
             self._portions.append(portion.chunks)
 
     def clear(self) -> None:
@@ -155,7 +155,12 @@ class PendingChunks(Pending[ChunkColumns]):
             return None
         portion = self._portions[0]
         count = len(portion.chunk_ids)
-        if not self._at and count <= at_most and total(portion.data_lengths) <= max_bytes:
+        # A buffer within the limit saves the sum.
+        if (
+            not self._at
+            and count <= at_most
+            and (len(portion.data) <= max_bytes or total(portion.data_lengths) <= max_bytes)
+        ):
             return self._portions.popleft()
         part = _fitting(portion.data_lengths, self._at, at_most, max_bytes)
         self._at = part.stop

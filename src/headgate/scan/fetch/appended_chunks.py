@@ -26,33 +26,30 @@ _SUB_BATCH_BIT = 0x80
 _SLACK = bytes(SLACK_BYTES)
 
 
-class AppendedChunks:
+class AppendedChunks(msgspec.Struct, eq=False):
     """Chunks as a writer has just written them, headers and all.
 
-    They lie one behind the other in `data`, which does not change any more. `folder` is that of the stream. The chunks
-    are copied and decoded once for all readers, when the first one takes them.
+    They lie one behind the other in `data`, which does not change any more. `folder` is that of the stream, `stop` the
+    offset behind the last of them. The chunks are copied and decoded once for all readers, when the first one takes
+    them.
     """
 
-    __slots__ = ("_folder", "_headers", "_lone", "_shared", "_window", "data", "stop")
-
-    def __init__(self, data: NDArray[np.uint8], headers: Sequence[ChunkHeader], folder: Path, *, stop: int) -> None:
-        """`stop` is the offset behind the last of them."""
-        self.data = data
-        self.stop = stop
-        self._headers = headers
-        self._folder = folder
-        self._lone: LoneMessage | None = None
-        self._shared: SharedChunks | None = None
-        self._window: Window | None = None
+    data: NDArray[np.uint8]
+    headers: Sequence[ChunkHeader]
+    folder: Path
+    stop: int
+    _lone: LoneMessage | None = None
+    _shared: SharedChunks | None = None
+    _window: Window | None = None
 
     def window(self) -> Window:
         """The chunks in memory; positions count from the first one."""
         if self._window is None:
-            sizes = np.array([header.size_bytes for header in self._headers], dtype=np.int64)
+            sizes = np.array([header.size_bytes for header in self.headers], dtype=np.int64)
             positions = np.cumsum(sizes) - sizes
             headers = decode_headers(_with_slack(self.data), positions)
             data_starts = headers.bloom_positions + headers.bloom_length
-            self._window = Window(self._folder, positions, sizes, headers, data_starts)
+            self._window = Window(self.folder, positions, sizes, headers, data_starts)
         return self._window
 
     def shared(self) -> SharedChunks:
@@ -64,28 +61,25 @@ class AppendedChunks:
 
     def lone(self) -> LoneMessage | None:
         """The message, if there is only one, as in most appends of a quiet stream; else None."""
-        if self._lone is None and len(self._headers) == 1 and self._headers[0].num_records == 1:
-            header = self._headers[0]
+        if self._lone is None and len(self.headers) == 1 and self.headers[0].num_records == 1:
+            header = self.headers[0]
             data_start = CHUNK_HEADER_BYTES + header.bloom_length
             if not self.data[data_start] & _SUB_BATCH_BIT:
                 self._lone = LoneMessage(self.data, header, data_start)
         return self._lone
 
 
-class LoneMessage:
+class LoneMessage(msgspec.Struct, eq=False):
     """A message in a chunk of its own, the form of most live traffic: there are no chunks to choose from.
 
     `AppendedChunks.shared` gives the same in four times the time. Not for several threads.
     """
 
-    __slots__ = ("_batch", "_data", "_data_start", "_decided", "_header")
-
-    def __init__(self, data: NDArray[np.uint8], header: ChunkHeader, data_start: int) -> None:
-        self._data = data
-        self._header = header
-        self._data_start = data_start
-        self._batch: ScanBatch | None = None
-        self._decided: dict[int, _Decided] = {}
+    data: NDArray[np.uint8]
+    header: ChunkHeader
+    data_start: int
+    _batch: ScanBatch | None = None
+    _decided: dict[int, _Decided] = msgspec.field(default_factory=dict)
 
     def message(self, next_offset: int) -> Portion:
         """The message, for a reader without a filter."""
@@ -107,7 +101,7 @@ class LoneMessage:
             found = _Decided([batch] if len(kept) else [], len(malformed), took_ns)
             if number >= NO_FILTER:
                 if took_ns:
-                    found.share_ns //= filters.sharers(OffsetRange(self._header.chunk_id, next_offset), (number,))
+                    found.share_ns //= filters.sharers(OffsetRange(self.header.chunk_id, next_offset), (number,))
                 self._decided[number] = found
         counters = self._counters(matched=len(found.batches))
         counters.messages_malformed, counters.cpu_ns = found.malformed, found.share_ns - took_ns
@@ -116,23 +110,23 @@ class LoneMessage:
 
     def chunk(self, next_offset: int) -> ChunkPortion:
         """Its chunk as stored."""
-        header = self._header
-        columns = _columns_of_one(0, self._data_start, header.data_length, header.chunk_id, 1)
-        counters = ScanCounters(chunks_examined=1, bytes_read=len(self._data))
-        return ChunkPortion(next_offset, counters, ChunkColumns(self._data, *columns))
+        header = self.header
+        columns = _columns_of_one(0, self.data_start, header.data_length, header.chunk_id, 1)
+        counters = ScanCounters(chunks_examined=1, bytes_read=len(self.data))
+        return ChunkPortion(next_offset, counters, ChunkColumns(self.data, *columns))
 
     def _as_batch(self) -> ScanBatch:
         if self._batch is None:
-            header, start = self._header, self._data_start + ENTRY_HEAD_BYTES
+            header, start = self.header, self.data_start + ENTRY_HEAD_BYTES
             starts, lengths, *columns = _columns_of_one(
                 start, header.data_length - ENTRY_HEAD_BYTES, header.chunk_id, header.timestamp_ms
             )
-            self._batch = ScanBatch(EncodedMessages(_with_slack(self._data), starts, lengths), *columns)
+            self._batch = ScanBatch(EncodedMessages(_with_slack(self.data), starts, lengths), *columns)
         return self._batch
 
     def _counters(self, *, matched: int) -> ScanCounters:
         return ScanCounters(
-            chunks_examined=1, bytes_read=len(self._data), messages_evaluated=1, messages_matched=matched
+            chunks_examined=1, bytes_read=len(self.data), messages_evaluated=1, messages_matched=matched
         )
 
 

@@ -71,9 +71,8 @@ class Outlet:
 
     def flush(self) -> None:
         """Write the queued frames."""
-        output = self._connection.take_output()
-        if output:
-            self._flow.say(output)
+        if self._connection.output:
+            self._flow.say(self._connection.take_output())
 
     def flush_later(self) -> None:
         """Write the queued frames at the end of this turn of the loop."""

@@ -132,15 +132,14 @@ class WriteJob:
             self._ids.written(self._writer)
         if self._written is not None:
             data, headers = self._written
-            for queued in self._batches:
-                is_whole = queued.entries.count == queued.count
-                counters.bytes_published += queued.size_bytes if is_whole else queued.entries.size_bytes
             counters.messages_published += sum([header.num_records for header in headers])
             counters.chunks_written += len(headers)
             counters.bytes_written += len(data)
             self._tell_readers(data, headers)
         is_asked = False
         for queued in self._batches:
+            is_whole = queued.entries.count == queued.count
+            counters.bytes_published += queued.size_bytes if is_whole else queued.entries.size_bytes
             counters.messages_confirmed += queued.count
             queued.publisher.entries_confirmed += queued.count
             is_asked = is_asked or queued.batch.places is not None

@@ -315,7 +315,8 @@ class Writer:
         trailer = encode_offsets(self._pending_offsets) if self._pending_offsets else b""
         self._begin_segment(now_ms)
         chunk_id = self.next_offset
-        self._cover(filter_source, chunk_id + 1)
+        if filter_source is not None or self.settings.declared:
+            self._cover(filter_source, chunk_id + 1)
         header, chunk = f.assemble_chunk(
             encode_entry(message),
             num_entries=1,
@@ -373,7 +374,8 @@ class Writer:
             self._begin_segment(now_ms)
             stop, size = self._fitting(sizes, row)
             chunk_id, part = self.next_offset, headers[row:stop]
-            self._cover(filter_source, chunk_id + sum([header.num_records for header in part]))
+            if filter_source is not None or self.settings.declared:
+                self._cover(filter_source, chunk_id + sum([header.num_records for header in part]))
             for header, place in zip(part, places[row:stop], strict=True):
                 header.stamp(view, place, chunk_id=chunk_id, timestamp_ms=now_ms, epoch=self._epoch)
                 chunk_id += header.num_records
@@ -677,9 +679,8 @@ class Writer:
 
     def _cover(self, filter_source: str | None, stop: int) -> None:
         """Record in `stream.json`, before offsets up to `stop` are written, whether the declaration covers them."""
-        if filter_source is not None or self.settings.declared:
-            settings, next_offset = self.settings, self.next_offset
-            self._save(declared=declared_covering(settings, filter_source, next_offset=next_offset, stop=stop))
+        settings, next_offset = self.settings, self.next_offset
+        self._save(declared=declared_covering(settings, filter_source, next_offset=next_offset, stop=stop))
 
     def _trim_declaration(self) -> None:
         """Cut declared ranges to the written offsets."""

@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Protocol
 
 from headgate.server.context import ServerContext
 from headgate.server.transport import T
@@ -110,13 +110,19 @@ class EventLoop:
         try:
             is_woken, self._broker_is_woken = self._broker_is_woken, False
             if is_woken:
-                self._guarded("the broker failed to write", self.context.broker.write_queued)
+                try:
+                    self.context.broker.write_queued()
+                except Exception:
+                    logger.exception("the broker failed to write; the server goes on")
             calls, self._calls = self._calls, []
             if calls:
                 self._send_answers()
             for call in calls:
                 call()
-            self._guarded("topics failed at their turn", self.context.broker.end_turn)
+            try:
+                self.context.broker.end_turn()
+            except Exception:
+                logger.exception("topics failed at their turn; the server goes on")
             unsent, self._unsent = self._unsent, []
             for connection in unsent:
                 connection.flush()
@@ -179,13 +185,10 @@ class EventLoop:
         pool.submit(run)
 
     def _tick_broker(self) -> None:
-        self._guarded("the broker failed at its regular work", self.context.broker.tick, self.context.clock.now_ms())
-
-    def _guarded(self, what: str, call: Callable[..., None], *arguments: Any) -> None:
         try:
-            call(*arguments)
+            self.context.broker.tick(self.context.clock.now_ms())
         except Exception:
-            logger.exception("%s; the server goes on", what)
+            logger.exception("the broker failed at its regular work; the server goes on")
 
 
 def _yield_to_others() -> None:

@@ -132,13 +132,15 @@ class ServerConnection:
             limit = _HELD_MAX if self.state is ServerState.OPENED else FRAME_MAX_BEFORE_OPEN
             if self._frames.is_halted and self._frames.held_bytes > limit and self._violation is None:
                 self._violated("more behind a request than may wait for its reply", ResponseCode.FRAME_TOO_LARGE)
-        return self._taken_events()
+        events, self._events = self._events, []
+        return events
 
     def go_on(self) -> list[ServerEvent]:
         """The events of bytes that came while reading was halted; empty while it is halted."""
         if self._frames.is_halted and self._violation is None and not self._waits():
             self._frames.go_on()
-        return self._taken_events() if self._events else []
+        events, self._events = self._events, []
+        return events
 
     def send(self, frame: f.Frame) -> None:
         """Send a frame; a reply must belong to the oldest unanswered request. Raises LocalProtocolError."""
@@ -228,10 +230,6 @@ class ServerConnection:
         output = bytes(self.output)
         self.output.clear()
         return output
-
-    def _taken_events(self) -> list[ServerEvent]:
-        events, self._events = self._events, []
-        return events
 
     def _waits(self) -> bool:
         return bool(self._unanswered) and self._unanswered[-1][0] in (Command.SASL_AUTHENTICATE, Command.OPEN)

@@ -48,7 +48,7 @@ def main() -> None:
             for first in range(part * share, (part + 1) * share, BATCH):
                 rows = slice(first, min(first + BATCH, (part + 1) * share))
                 file.add(data, starts[rows], lengths[rows], values.slice(rows.start, rows.stop))
-            staged.append(file.finish(durable=False))
+            staged.extend(file.finish(durable=False))
 
     def commit(durable: bool) -> None:
         output = output_of(root, stream.path, staged, identity=stream.identity)
@@ -103,7 +103,7 @@ def main() -> None:
         def stage_few() -> None:
             file = StagedFile(root, query="benchmark", name="few", filter_size_bytes=16)
             file.add(data, starts[:few], lengths[:few], values.slice(0, few))
-            staged[:] = [file.finish(durable=False)]
+            staged[:] = file.finish(durable=False)
 
         results.append(
             measure(

@@ -14,11 +14,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headgate.client import Client
 from headgate.clock import now_ms
-from headgate.log import GivenUp, OffsetSpecification, Stream, StreamArguments, Writer, repair_stream
+from headgate.log import (
+    FilterValues,
+    GivenUp,
+    OffsetSpecification,
+    Output,
+    StagedFile,
+    Stream,
+    StreamArguments,
+    Writer,
+    commit_batch,
+    repair_stream,
+    stream_folder,
+)
 from headgate.message import Message
 from interop.servers import ServerProcess
 from log_streams import damage_chunk, read_messages
@@ -145,6 +158,37 @@ def test_a_folder_of_ours_goes_on_with_rabbitmq(lab: Lab, process: ServerProcess
     with lab.client() as client:
         assert client.last_sequence("from-us", "producer") == sequence
         check(client, "from-us", 310)
+
+
+def test_segments_that_were_staged_files_go_on_with_rabbitmq(lab: Lab, tmp_path: Path) -> None:
+    """The room at their head is the trailer of a snapshot, which RabbitMQ has to pass over."""
+    folder = stream_folder(tmp_path, "staged")
+    arguments = StreamArguments(max_segment_size_bytes=2 << 20)
+    stream = Stream.create(folder, name="staged", now_ms=BEGIN_MS, arguments=arguments)
+    values = [VALUES[number // 10 % 3].encode() for number in range(310)]
+    with Writer.open(stream, now_ms=BEGIN_MS) as writer:
+        rows = [(padded(number), values[number]) for number in range(10)]
+        writer.append(rows, now_ms=BEGIN_MS, publisher="producer", sequences=range(10))
+        writer.store_offset("reader", 123)
+        writer.flush_offsets(now_ms=BEGIN_MS)
+    file = StagedFile(tmp_path, query="q", name="part", filter_size_bytes=16, max_messages=10, max_file_bytes=2 << 20)
+    messages = [padded(number) for number in range(10, 310)]
+    lengths = np.array([len(message) for message in messages])
+    data = np.frombuffer(b"".join(messages), dtype=np.uint8)
+    file.add(data, np.cumsum(lengths) - lengths, lengths, FilterValues.of(values[10:]))
+    output = Output("streams/staged", stream.identity, file.finish(durable=False))
+    commit_batch(tmp_path, query="q", batch=0, outputs=[output], now_ms=BEGIN_MS, durable=False)
+    assert [segment.segment_path.stat().st_size > 1 << 20 for segment in stream.segments()] == [False, True, True]
+
+    hand_over(lab, {"staged": folder})
+    with lab.client() as client:
+        assert client.last_sequence("staged", "producer") == 9
+        check(client, "staged", 310)
+
+
+def padded(number: int) -> bytes:
+    """A message of twelve kilobytes."""
+    return Message(b"%d" % number + b" " * 12_000, application_properties={"n": number}).encode()
 
 
 def hand_over(lab: Lab, folders: dict[str, Path]) -> None:

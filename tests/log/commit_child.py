@@ -17,7 +17,7 @@ import numpy as np
 
 from headgate import kernels
 from headgate.clock import patient
-from headgate.log import crash_points, roll_forward
+from headgate.log import crash_points, roll_forward, staging
 from headgate.log.chunk_builder import FilterValues
 from headgate.log.commit import commit_batch, output_of
 from headgate.log.files import DiskFile
@@ -59,7 +59,7 @@ def staged_alone(root: Path, query: str, outputs: dict[str, list[list[str]]]) ->
         for row, part in enumerate(parts):
             file = staged_file(root, query, f"{stream}-{row}")
             add(file, part)
-            staged.setdefault(stream, []).append(file.finish(durable=False))
+            staged.setdefault(stream, []).extend(file.finish(durable=False))
     return staged
 
 
@@ -74,13 +74,14 @@ def staged_together(root: Path, query: str, outputs: dict[str, list[list[str]]])
             for stream, part in parts.items():
                 add(files[stream], part[number : number + 1])
         for stream, file in files.items():
-            staged[stream].append(file.finish(durable=False))
+            staged[stream].extend(file.finish(durable=False))
         shared.finish(durable=False)
     return staged
 
 
 def run(request: dict[str, Any]) -> None:
     roll_forward.BLOCK_BYTES = 256
+    staging.HEAD_BYTES = request["head_bytes"]
     root = Path(request["root"])
     TornFile.writes_left, TornFile.bytes_kept = request.get("tear", (0, 0))
     os.environ[crash_points.VARIABLE] = request.get("crash_at", "")

@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from commits import DIED, NOW, Victims, flat, leftovers, logs, messages_of, new_root
 from examples import examples
 from headgate.errors import (
     ConfigError,
@@ -32,73 +29,19 @@ from headgate.log.chunk_builder import FilterValues
 from headgate.log.commit import Committed, abort_batch, commit_batch, output_of
 from headgate.log.crash_points import CommitStep
 from headgate.log.files import DiskFile
-from headgate.log.format import CHUNK_HEADER_BYTES, FILE_HEAD_BYTES, ChunkHeader
+from headgate.log.format import FILE_HEAD_BYTES, ChunkHeader
 from headgate.log.manifest import ONE_TIME_PREFIX, Commits, Manifest, Output, root_of
 from headgate.log.pin import Pin, write_pin
 from headgate.log.root import stream_folder
 from headgate.log.settings import StreamArguments, load_settings
-from headgate.log.staging import StagedChunks, StagedFile, staging_folder
+from headgate.log.staging import HEAD_BYTES, StagedChunks, StagedFile, staging_folder
 from headgate.log.stream import Stream
 from headgate.log.writer import Writer
 
-DIED = -signal.SIGKILL
-NOW = 1_700_000_000_000
 TWO_OUTPUTS = {
     "a": [[f"red/a0-{n}" for n in range(7)], [], [f"blue/a2-{n}" for n in range(4)]],
     "b": [[f"green/b0-{n}" for n in range(5)]],
 }
-
-
-class Victims:
-    """The other process: commits there may die."""
-
-    def __init__(self) -> None:
-        child = Path(__file__).with_name("commit_child.py")
-        self._process = subprocess.Popen(
-            [sys.executable, str(child)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def commit(self, root: Path, outputs: dict[str, list[list[str]]], **more: Any) -> int:
-        """Stage and commit; the exit status."""
-        self.start(root, outputs, **more)
-        return self.status()
-
-    def open_writers(self, root: Path) -> int:
-        """Open and close the writer of every stream; the exit status."""
-        self._ask({"do": "open", "root": str(root), "now_ms": NOW})
-        return self.status()
-
-    def start(
-        self,
-        root: Path,
-        outputs: dict[str, list[list[str]]],
-        *,
-        query: str = "q",
-        batch: int = 0,
-        crash_at: str = "",
-        tear: tuple[int, int] = (0, 0),
-        durable: bool = False,
-        shared: bool = False,
-    ) -> None:
-        """`commit` without waiting for it."""
-        work = {"do": "commit", "root": str(root), "outputs": outputs, "query": query, "batch": batch}
-        self._ask({**work, "crash_at": crash_at, "tear": tear, "durable": durable, "shared": shared, "now_ms": NOW})
-
-    def status(self) -> int:
-        """The exit status of what was started."""
-        assert self._process.stdout is not None
-        return int(self._process.stdout.readline())
-
-    def _ask(self, request: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-
-    def close(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -106,55 +49,6 @@ def victims() -> Iterator[Victims]:
     started = Victims()
     yield started
     started.close()
-
-
-def new_root(folder: Path, *, max_segment_size_bytes: int = 300) -> Path:
-    folder.mkdir()
-    for name in ("a", "b"):
-        arguments = StreamArguments(max_segment_size_bytes=max_segment_size_bytes)
-        Stream.create(stream_folder(folder, name), name=name, now_ms=NOW, arguments=arguments)
-    return folder
-
-
-def logs(root: Path) -> dict[str, bytes]:
-    """Every file of every stream, without what it says of itself and the note in the lock file."""
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in sorted((root / "streams").rglob("*"))
-        if path.is_file() and path.name not in ("stream.json", "writer.lock")
-    }
-
-
-def messages_of(root: Path, name: str) -> list[str]:
-    """The messages of a stream, by the chain of its chunks; checks that chunk ids follow each other."""
-    found: list[str] = []
-    next_offset = None
-    for path in sorted(stream_folder(root, name).glob("*.segment")):
-        raw = path.read_bytes()
-        position = FILE_HEAD_BYTES
-        while position < len(raw):
-            header = ChunkHeader.decode(raw[position : position + 48], path=path, position=position)
-            assert next_offset in (None, header.chunk_id)
-            next_offset = header.next_chunk_id
-            at = position + CHUNK_HEADER_BYTES + header.bloom_length
-            end = at + header.data_length
-            while at < end and header.chunk_type == 0:
-                length = int.from_bytes(raw[at : at + 4], "big")
-                found.append(raw[at + 4 : at + 4 + length].decode())
-                at += 4 + length
-            position += header.size_bytes
-    return found
-
-
-def leftovers(root: Path) -> list[str]:
-    """What a finished batch must not leave: staged files and manifests that are not done."""
-    private = root / ".headgate"
-    kept = {".lock", "completed.json"}
-    return [path.name for path in private.rglob("*") if path.is_file() and path.name not in kept]
-
-
-def flat(parts: list[list[str]]) -> list[str]:
-    return [message for part in parts for message in part]
 
 
 @pytest.fixture(scope="module")
@@ -415,7 +309,7 @@ def stage(
     file = StagedFile(root, query=query, name=name, filter_size_bytes=16, max_messages=max_messages)
     data = np.frombuffer(b"".join(messages), dtype=np.uint8)
     file.add(data, np.cumsum(lengths) - lengths, lengths, FilterValues.same(b"x", len(messages)))
-    return file.finish(durable=False)
+    return next(iter(file.finish(durable=False)), None)
 
 
 def make_again(root: Path, name: str) -> None:
@@ -762,8 +656,8 @@ def test_chunks_larger_than_a_block_are_appended_whole(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("damage", "error", "named"),
     [
-        (lambda raw: b"\x51" + raw[1:], CorruptChunkError, "0x51"),
-        (lambda raw: raw[:36] + b"\x7f" + raw[37:], CorruptChunkError, "longer than its file"),
+        (lambda raw: raw[:HEAD_BYTES] + b"\x51" + raw[HEAD_BYTES + 1 :], CorruptChunkError, "0x51"),
+        (lambda raw: raw[: HEAD_BYTES + 36] + b"\x7f" + raw[HEAD_BYTES + 37 :], CorruptChunkError, "longer than"),
         (lambda raw: raw[:-1], LogError, "bytes, expected"),
         (None, LogError, "is gone"),
     ],
@@ -797,9 +691,9 @@ def test_a_manifest_that_is_none_is_an_error_that_names_the_file(tmp_path: Path)
         with pytest.raises(LogError, match=named) as raised:
             Writer.open(Stream.open(stream_folder(root, "a")), now_ms=NOW)
         assert raised.value.path == (folder / "0.json").resolve()
-    newer = b'{"query": "q", "batch": 0, "timestamp_ms": 1, "durable": false, "outputs": [], "format": 3}'
+    newer = b'{"query": "q", "batch": 0, "timestamp_ms": 1, "durable": false, "outputs": [], "format": 4}'
     (folder / "0.json").write_bytes(newer)
-    with pytest.raises(LogError, match="format 3, expected 2"):
+    with pytest.raises(LogError, match="format 4, expected 3"):
         Commits(root).pending()
 
 

@@ -15,7 +15,7 @@ from headgate.log import staging
 from headgate.log.bloom import bloom_bytes
 from headgate.log.chunk_builder import ChunkLimits, FilterValues, build_chunks
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
-from headgate.log.staging import StagedChunks, StagedFile, StagingFile, add_to_each, staging_folder
+from headgate.log.staging import HEAD_BYTES, StagedChunks, StagedFile, StagingFile, add_to_each, staging_folder
 
 
 def columns(messages: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -32,11 +32,10 @@ def test_a_staged_file_holds_the_chunks_of_all_its_batches_with_room_for_the_seq
     file = StagedFile(tmp_path, query="q-1", name="orders/0", filter_size_bytes=64, max_messages=30)
     for first in range(0, 100, 25):
         file.add(*columns(messages[first : first + 25]), values.slice(first, first + 25))
-    staged = file.finish(durable=durable)
-    assert staged is not None
+    (staged,) = file.finish(durable=durable)
     expected = build_chunks(*columns(messages), values, ChunkLimits(64, b"q-1", max_messages=30))
     staged.check(tmp_path)
-    assert (tmp_path / staged.path).read_bytes() == expected.data.tobytes()
+    assert (tmp_path / staged.path).read_bytes() == bytes(HEAD_BYTES) + expected.data.tobytes()
     assert (staged.chunks, staged.messages, staged.size_bytes) == (4, 100, len(expected.data))
     assert (tmp_path / staged.path).parent == staging_folder(tmp_path, "q-1")
 
@@ -50,7 +49,7 @@ def test_what_is_staged_crosses_processes_and_json() -> None:
 def test_a_task_without_messages_leaves_nothing(tmp_path: Path) -> None:
     file = StagedFile(tmp_path, query="q", name="empty", filter_size_bytes=16)
     file.add(*columns([]))
-    assert file.finish(durable=True) is None
+    assert file.finish(durable=True) == ()
     file.discard()
     assert list(tmp_path.iterdir()) == []
 
@@ -60,8 +59,7 @@ def test_two_attempts_of_a_task_write_two_files(tmp_path: Path) -> None:
     for _ in range(2):
         file = StagedFile(tmp_path, query="q", name="part-0", filter_size_bytes=16)
         file.add(*columns([b"message"]))
-        staged = file.finish(durable=False)
-        assert staged is not None
+        (staged,) = file.finish(durable=False)
         paths.add(staged.path)
     assert len(paths) == 2
 
@@ -80,9 +78,9 @@ def test_a_wrong_filter_size_is_refused_before_anything_is_written(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def chunks_of(path: Path) -> list[tuple[list[bytes], bytes]]:
-    """The messages and the Bloom bytes of every chunk of a staged file."""
-    raw, position, found = path.read_bytes(), 0, []
+def chunks_of(path: Path, *, start: int = 0) -> list[tuple[list[bytes], bytes]]:
+    """The messages and the Bloom bytes of every chunk of a staged file, from a byte on."""
+    raw, position, found = path.read_bytes(), start, []
     while position < len(raw):
         header = ChunkHeader.decode(raw[position : position + CHUNK_HEADER_BYTES], path=path, position=position)
         at = position + CHUNK_HEADER_BYTES + header.bloom_length
@@ -156,11 +154,12 @@ def test_what_is_added_to_many_files_at_once_is_in_each_in_order(
         finished = [file.finish(durable=False) for file in files]
         for file in shared:
             file.finish(durable=False)
-        for number, staged in enumerate(finished):
+        for number, files_of_one in enumerate(finished):
             expected = [row for batch in batches for row in batch[number]]
-            if staged is None:
-                assert not expected
+            if not expected:
+                assert not files_of_one
                 continue
+            (staged,) = files_of_one
             staged.check(tmp_path)
             found = chunks_of(read_whole(tmp_path, staged, at_once=50))
             assert [message for messages, _ in found for message in messages] == [message for message, _ in expected]
@@ -179,9 +178,9 @@ def test_a_large_share_becomes_a_chunk_at_once_behind_what_waited(tmp_path: Path
     for share in (small, large, small):
         data, starts, lengths = columns(share)
         add_to_each([file], np.array([0, len(share)]), data, starts, lengths, FilterValues.same(b"red", len(share)))
-    staged = file.finish(durable=False)
-    assert staged is not None
-    assert [messages for messages, _ in chunks_of(tmp_path / staged.path)] == [small, large, small]
+    (staged,) = file.finish(durable=False)
+    found = chunks_of(tmp_path / staged.path, start=staged.head_bytes)
+    assert [messages for messages, _ in found] == [small, large, small]
 
 
 def test_a_shared_file_that_is_cut_is_noticed(tmp_path: Path) -> None:
@@ -189,9 +188,9 @@ def test_a_shared_file_that_is_cut_is_noticed(tmp_path: Path) -> None:
     files = [StagedFile(tmp_path, query="q", name="part", filter_size_bytes=16, file=shared) for _ in range(2)]
     for file in files:
         file.add(*columns([b"message"]))
-    first, last = (file.finish(durable=False) for file in files)
+    first, last = (file.finish(durable=False)[0] for file in files)
     shared.finish(durable=True)
-    assert first is not None and last is not None and first.path == last.path
+    assert first.path == last.path
     path = tmp_path / first.path
     path.write_bytes(path.read_bytes()[:-1])
     first.check(tmp_path)

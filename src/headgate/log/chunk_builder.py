@@ -98,6 +98,12 @@ class BuiltChunks(msgspec.Struct, eq=False):
     def __len__(self) -> int:
         return len(self.positions)
 
+    def part(self, first: int, stop: int) -> BuiltChunks:
+        """The chunks `first` … `stop`, over the same bytes."""
+        start = int(self.positions[first])
+        end = int(self.positions[stop]) if stop < len(self) else len(self.data)
+        return BuiltChunks(self.data[start:end], self.positions[first:stop] - start, self.num_records[first:stop])
+
     @property
     def message_count(self) -> int:
         """Messages in all chunks."""

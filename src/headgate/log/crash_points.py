@@ -30,6 +30,19 @@ class CommitStep(StrEnum):
     """Nothing is left to do."""
 
 
+class AdoptionStep(StrEnum):
+    """Steps of making a staged file a segment, in their order; part of a commit."""
+
+    STAMPED = "adoption-stamped"
+    """The staged file has head, ids and sequences."""
+    INDEXED = "adoption-indexed"
+    """There is an index without a record, and no segment of its name."""
+    RENAMED = "adoption-renamed"
+    """The segment has its name; the index has no record."""
+    RECORDED = "adoption-recorded"
+    """Readers see the chunks; retention has not looked at the stream."""
+
+
 class BuildStep(StrEnum):
     """Steps of building a derived file, in their order."""
 
@@ -61,7 +74,7 @@ class PublishStep(StrEnum):
 _reached: Counter[str] = Counter()
 
 
-def reached(step: CommitStep | BuildStep | PublishStep) -> None:
+def reached(step: CommitStep | AdoptionStep | BuildStep | PublishStep) -> None:
     """Die here if the environment says so."""
     wanted, _, number = os.environ.get(VARIABLE, "").partition(":")
     if wanted == step:

@@ -154,6 +154,11 @@ class ChunkHeader(msgspec.Struct):
         return CHUNK_HEADER_BYTES + self.bloom_length + self.data_length + self.trailer_length
 
     @property
+    def tracking_length(self) -> int:
+        """Bytes of the trailer that are tracking records; the trailer of a snapshot only fills room (`adoption.py`)."""
+        return 0 if self.chunk_type == ChunkType.TRACKING_SNAPSHOT else self.trailer_length
+
+    @property
     def next_chunk_id(self) -> int:
         """Offset after the last record."""
         return self.chunk_id + self.num_records

@@ -491,7 +491,7 @@ def _check_content(chunk: ChunkDump, filter_values: DeclaredValues | None) -> It
     start = chunk.position + f.CHUNK_HEADER_BYTES + header.bloom_length
     with path.open("rb") as file:
         file.seek(start + header.data_length)
-        trailer = file.read(header.trailer_length)
+        trailer = file.read(header.tracking_length)
         if header.data_length > _WHOLE_CHUNK_BYTES:
             return
         file.seek(start - header.bloom_length)

@@ -7,12 +7,14 @@ chunk. A write that fails halfway is taken back as far as no reader can have see
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
 from headgate.errors import LogError
+from headgate.log.crash_points import AdoptionStep, reached
 from headgate.log.files import DiskFile, OpenFile, storage_error, sync_folder
-from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES, index_name, segment_name
+from headgate.log.format import FILE_HEAD_BYTES, INDEX_HEAD, INDEX_RECORD_BYTES, index_name, segment_name
 from headgate.log.pairs import create_pair, delete_pair
 from headgate.log.recovery import Tail
 
@@ -93,6 +95,47 @@ class LastPair:
         self.is_open = True
         self.first_chunk_id = first_chunk_id
         self.segment_size, self.num_chunks = FILE_HEAD_BYTES, 0
+
+    def adopt(self, path: Path, first_chunk_id: int, records: bytes, size_bytes: int) -> bool:
+        """Continue with a complete segment of so many bytes, now at `path`; False if that is another file system.
+
+        `records` are those of all its chunks. Readers see the chunks when the call returns. A crash before that leaves
+        an index without records, which recovery deletes, or a segment whose chunks recovery gives their records.
+        """
+        index_path = self._folder / index_name(first_chunk_id)
+        segment_path = self._folder / segment_name(first_chunk_id)
+        index: DiskFile | None = None
+        try:
+            index = self._open_file(index_path)
+            index.write(INDEX_HEAD, 0)
+            reached(AdoptionStep.INDEXED)
+            path.rename(segment_path)
+        except OSError as error:
+            if index is not None:
+                index.close()
+            with contextlib.suppress(OSError):
+                index_path.unlink(missing_ok=True)
+            if error.errno == errno.EXDEV:
+                return False
+            raise storage_error(error, segment_path) from error
+        reached(AdoptionStep.RENAMED)
+        self.close()
+        # Nothing is taken back from here on, because the chunks lie nowhere else: recovery gives them their records.
+        self.is_broken = True
+        self.first_chunk_id = first_chunk_id
+        try:
+            segment = self._open_file(segment_path)
+            self._files = segment, index
+            if self._is_durable:
+                sync_folder(self._folder)
+            index.write(records, FILE_HEAD_BYTES)
+            if self._is_durable:
+                index.sync()
+        except OSError as error:
+            raise storage_error(error, segment_path) from error
+        self.is_open, self.is_broken = True, False
+        self.segment_size, self.num_chunks = size_bytes, len(records) // INDEX_RECORD_BYTES
+        return True
 
     def put(self, data: memoryview, records: bytes, accept: Callable[[int], int]) -> None:
         """Write the bytes of chunks, then their index records.

@@ -25,7 +25,10 @@ from headgate.log.files import replace_file, storage_error, sync_folder
 from headgate.log.root import STREAMS_FOLDER
 from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, folder_name, staging_folder
 
-MANIFEST_FORMAT = 2
+MANIFEST_FORMAT = 3
+_READABLE_FORMATS = (2, MANIFEST_FORMAT)
+"""Format 2 has no room at the head of staged files, so they are appended."""
+
 SEQUENCE_BITS = 20
 """Publisher sequences are batch · 2^20 + number of the chunk among the batch's chunks for one stream."""
 
@@ -97,12 +100,12 @@ M = TypeVar("M", bound=BatchManifest)
 class ManifestFolder(Generic[M]):
     """The manifests of one type, a struct of msgspec, in one folder. Any number of processes may use it."""
 
-    __slots__ = ("_format", "_type", "folder")
+    __slots__ = ("_formats", "_type", "folder")
 
-    def __init__(self, folder: Path, manifest_type: type[M], *, format: int) -> None:
+    def __init__(self, folder: Path, manifest_type: type[M], *, formats: tuple[int, ...]) -> None:
         self.folder = folder
         self._type = manifest_type
-        self._format = format
+        self._formats = formats
 
     def query_folder(self, query: str) -> Path:
         """The folder with the manifests of a query."""
@@ -167,7 +170,7 @@ class ManifestFolder(Generic[M]):
     def _load(self, path: str) -> M | None:
         try:
             found = os.stat(path)
-            manifest: M = _decoded(path, found.st_ino, found.st_mtime_ns, self._type, self._format)
+            manifest: M = _decoded(path, found.st_ino, found.st_mtime_ns, self._type, self._formats)
         except FileNotFoundError:
             return None
         return manifest
@@ -182,7 +185,7 @@ class Commits:
         self.root = root.resolve()
         self.folder = self.root / PRIVATE_FOLDER / "commits"
         """The folder with the manifests of all queries."""
-        self._manifests = ManifestFolder(self.folder, Manifest, format=MANIFEST_FORMAT)
+        self._manifests = ManifestFolder(self.folder, Manifest, formats=_READABLE_FORMATS)
 
     @staticmethod
     def of_stream(stream_path: Path) -> tuple[Commits, str]:
@@ -286,13 +289,13 @@ def _remove_if_one_time(query_folder: Path) -> None:
 
 
 @functools.lru_cache(maxsize=8)
-def _decoded(path: str, _inode: int, _modified_ns: int, manifest_type: Any, expected_format: int) -> Any:
+def _decoded(path: str, _inode: int, _modified_ns: int, manifest_type: Any, formats: tuple[int, ...]) -> Any:
     """The manifest at a path. Cached: it is read for every output of a batch, and never changes under its inode."""
     raw = Path(path).read_bytes()
     try:
         manifest = msgspec.json.decode(raw, type=manifest_type)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LogError(f"not a manifest of a batch: {error}", path=path) from error
-    if manifest.format != expected_format:
-        raise LogError(f"a manifest of format {manifest.format}, expected {expected_format}", path=path)
+    if manifest.format not in formats:
+        raise LogError(f"a manifest of format {manifest.format}, expected {max(formats)}", path=path)
     return manifest

@@ -1,4 +1,4 @@
-"""Roll-forward: a writer that opens a stream first appends the chunks that manifests decided.
+"""Roll-forward: a writer that opens a stream first adds the chunks that manifests decided.
 
 A commit may die at any instant. The next holder of a stream's lock appends the missing chunks, after the last
 publisher sequence in the stream, so that a batch is stored once, in order, and before anything newer.
@@ -10,19 +10,22 @@ import contextlib
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headgate.errors import CorruptChunkError
+from headgate.log.adoption import StagedSegment
 from headgate.log.chunk_builder import Bytes, Int64Array, stamp_sequences
 from headgate.log.crash_points import CommitStep, reached
 from headgate.log.files import sync_folder
 from headgate.log.format import CHUNK_HEADER_BYTES, ChunkHeader
 from headgate.log.manifest import ONE_TIME_PREFIX, Commits, Manifest, Output
 from headgate.log.settings import load_settings
-from headgate.log.staging import StagedChunks
+from headgate.log.staging import StagedChunks, least_adopted_bytes
 from headgate.log.stream import Stream
 from headgate.log.tracking import read_tracking
 
@@ -102,14 +105,7 @@ def _finish_output(
 ) -> None:
     last = writer.last_sequence(manifest.query)
     number = 0 if last is None else max(0, last + 1 - manifest.first_sequence)
-    for block, positions in _blocks(root, output.staged, first_chunk=number):
-        reached(CommitStep.APPENDING)
-        first = manifest.first_sequence + number
-        stamp_sequences(block, positions, np.arange(first, first + len(positions), dtype=np.uint64))
-        writer.append_chunks(
-            block, positions, now_ms=manifest.timestamp_ms, filter_source=output.filter_source, is_decided=True
-        )
-        number += len(positions)
+    _Finishing(writer, root, manifest, output, number).run()
     if manifest.durable:
         _flush(writer.stream)
     reached(CommitStep.APPENDED)
@@ -119,6 +115,68 @@ def _finish_output(
             manifest.query, manifest.last_sequence(output), forgotten=forgotten, flushed=manifest.durable
         )
     reached(CommitStep.RECORDED)
+
+
+@dataclass(slots=True)
+class _Finishing:
+    """The chunks of one output on their way into its stream; `number` is that of the next one."""
+
+    writer: Writer
+    root: Path
+    manifest: Manifest
+    output: Output
+    number: int
+
+    def run(self) -> None:
+        """Large files become segments, the chunks of all others are appended."""
+        least = least_adopted_bytes(self.writer.settings.arguments.max_segment_size_bytes, self.output.staged)
+        before = 0
+        for is_large, group in groupby(
+            self.output.staged, key=lambda part: part.head_bytes > 0 and part.size_bytes >= least
+        ):
+            parts = list(group)
+            for together in [[part] for part in parts] if is_large else [parts]:
+                chunks = sum(part.chunks for part in together)
+                if is_large and self.number < before + chunks:
+                    self._adopt(together[0], self.number - before, least)
+                self._append(together, max(0, self.number - before))
+                before += chunks
+
+    def _append(self, parts: Iterable[StagedChunks], first_chunk: int) -> None:
+        """Append the chunks of some files, from a number on."""
+        for block, positions in _blocks(self.root, parts, first_chunk=first_chunk):
+            self._put(block, positions)
+
+    def _put(self, block: Bytes, positions: Int64Array) -> None:
+        reached(CommitStep.APPENDING)
+        first, manifest = self.manifest.first_sequence + self.number, self.manifest
+        stamp_sequences(block, positions, np.arange(first, first + len(positions), dtype=np.uint64))
+        self.writer.append_chunks(
+            block,
+            positions,
+            now_ms=manifest.timestamp_ms,
+            filter_source=self.output.filter_source,
+            is_decided=True,
+        )
+        self.number += len(positions)
+
+    def _adopt(self, part: StagedChunks, first_chunk: int, least_bytes: int) -> None:
+        """Make a file a segment, from a chunk on, if it can be one and still has enough chunks for the stream."""
+        staged = StagedSegment.of(self.root, part)
+        if not self.writer.takes_segments:
+            self._put(staged.read(first_chunk), np.zeros(1, dtype=np.int64))
+            first_chunk += 1
+        if first_chunk == part.chunks or staged.size_bytes - staged.positions[first_chunk] < least_bytes:
+            return
+        is_adopted = self.writer.adopt(
+            staged,
+            first_chunk=first_chunk,
+            first_sequence=self.manifest.first_sequence + self.number,
+            now_ms=self.manifest.timestamp_ms,
+            filter_source=self.output.filter_source,
+        )
+        if is_adopted:
+            self.number += part.chunks - first_chunk
 
 
 def _flush(stream: Stream) -> None:

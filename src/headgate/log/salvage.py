@@ -182,7 +182,7 @@ class _Surveyor:
 
     def _damaged_trailer(self, header: f.ChunkHeader, stop: int) -> int:
         """The bytes of a chunk's trailer if they are no records; 0 if the trailer is sound."""
-        trailer = os.pread(self._descriptor, header.trailer_length, stop - header.trailer_length)
+        trailer = os.pread(self._descriptor, header.tracking_length, stop - header.trailer_length)
         try:
             for _ in decode_records(trailer, in_snapshot=False, path=self._path, position=stop):
                 pass
@@ -215,9 +215,12 @@ class _Surveyor:
         return found
 
     def _candidates(self, raw: bytes, position: int, expected: int, row: int | None) -> Iterator[bytes]:
-        """The possible headers of a chunk: as it is, then by its index record."""
+        """The possible headers of a chunk: as it is, then by its index record, or by its place."""
         yield raw
         if row is None or self._records[row].chunk_id != expected:
+            if _is_unstamped(raw):
+                fields = _RECORD_FIELDS.pack(self._neighbour.timestamp_ms, self._neighbour.epoch)
+                yield raw[:8] + fields + expected.to_bytes(8, "big") + raw[32:]
             return
         record = self._records[row]
         if self._is_of_another(position, record):
@@ -244,7 +247,7 @@ class _Surveyor:
         Its id is another one, and so is its time, epoch or type.
         """
         header = header_at(self._descriptor, position)
-        if header is None or header.chunk_id == record.chunk_id:
+        if header is None or header.chunk_id == record.chunk_id or _is_unstamped(header.encode()):
             return False
         is_same = (header.timestamp_ms, header.epoch, header.chunk_type) == (
             record.timestamp_ms,
@@ -454,6 +457,11 @@ class _Surveyor:
             chunk_id=chunk_id,
         )
         return chunk
+
+
+def _is_unstamped(header: bytes) -> bool:
+    """Whether a header has no time, epoch and id: a power loss took what a commit wrote over the staged one."""
+    return not any(header[8:32])
 
 
 def _index_records(segment: Segment) -> list[f.IndexRecord]:

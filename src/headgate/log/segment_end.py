@@ -167,7 +167,7 @@ def _whole_chunk_behind(pair: OpenPair, ending: Ending) -> ChunkHeader | None:
         return None
     # Parts without a checksum may be missing as well: a power loss leaves zeros in their place.
     bloom = os.pread(pair.segment_fd, header.bloom_length, start + CHUNK_HEADER_BYTES)
-    trailer = os.pread(pair.segment_fd, header.trailer_length, stop - header.trailer_length)
+    trailer = os.pread(pair.segment_fd, header.tracking_length, stop - header.trailer_length)
     if (bloom and not any(bloom)) or not _are_tracking_records(trailer):
         return None
     return header

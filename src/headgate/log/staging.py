@@ -3,8 +3,9 @@
     <root>/.headgate/staging/<query>/<name>-<random>.chunks
 
 Tasks write the files at the same time, without a lock; each attempt has separate files. Chunk id, timestamp, epoch and
-publisher sequence are zero until the commit (`commit.py`) knows the position in the stream. Many outputs of a task
-share files: on some file systems creating and removing a file for each costs more than writing its content.
+publisher sequence are zero until the commit (`commit.py`) knows the position in the stream. A file for one stream has
+free room at its head: if it is large, the commit makes it a segment of the stream (`adoption.py`). Many outputs of a
+task share files: on some file systems creating and removing a file for each costs more than writing its content.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
@@ -36,10 +38,17 @@ from headgate.log.chunk_builder import (
 )
 from headgate.log.files import DiskFile, OpenFile, storage_error, sync_folder
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES, Compression
+from headgate.log.settings import DEFAULT_MAX_SEGMENT_CHUNKS, DEFAULT_MAX_SEGMENT_SIZE_BYTES
 from headgate.log.tracking_records import MAX_REFERENCE_BYTES
 
 PRIVATE_FOLDER = ".headgate"
 """Folder of a root for everything that is not a stream: staging, commits."""
+
+HEAD_BYTES = 64 << 10
+"""Free room at the head of a separate file, for the head of a segment and a snapshot of some thousand records."""
+
+_LEAST_HEADS = 16
+_MOST_APPENDED_BYTES = 64 << 20
 
 _STAGING = "staging"
 
@@ -63,11 +72,25 @@ def staging_folder(root: Path, query: str | None = None) -> Path:
     return folder if query is None else folder / folder_name(query)
 
 
+def least_adopted_bytes(max_segment_size_bytes: int, staged: Sequence[StagedChunks] = ()) -> int:
+    """The size from which on a staged file of an output becomes a segment; smaller ones are appended.
+
+    An eighth of a segment, so that a stream has at most eight times as many segments as if all were appended; at most
+    64 MiB, which are copied in a twentieth of a second. If the separate files are that large on average, smaller ones,
+    such as the last of each task, become segments as well; only the free room at the head must be little beside them.
+    """
+    fewest = _LEAST_HEADS * HEAD_BYTES
+    least = max(fewest, min(max_segment_size_bytes // 8, _MOST_APPENDED_BYTES))
+    sizes = [part.size_bytes for part in staged if part.head_bytes]
+    return fewest if sizes and sum(sizes) >= least * len(sizes) else least
+
+
 class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The staged chunks of a task for one stream; small, picklable, and JSON in a manifest.
 
     `path` is relative to the root. `pieces` are the positions and sizes of whole chunks in a shared file, in order;
-    without pieces the whole file is meant.
+    without pieces the file has nothing but these chunks, behind `head_bytes` of free room. `size_bytes` is that of the
+    chunks.
     """
 
     path: str
@@ -75,6 +98,7 @@ class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     messages: int
     size_bytes: int
     pieces: tuple[tuple[int, int], ...] = ()
+    head_bytes: int = 0
 
     def file(self, root: Path) -> str:
         """The file under a root. Raises LogError for a path that staging cannot have written."""
@@ -107,9 +131,12 @@ class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             os.close(descriptor)
 
     def read(self, descriptor: int, target: Bytes, position: int) -> int:
-        """Read staged bytes from `position` on into `target`; returns the number of bytes read, fewer at the end."""
+        """Read staged bytes from `position` on into `target`; returns the number of bytes read, fewer at the end.
+
+        Positions are counted from the first chunk on.
+        """
         if not self.pieces:
-            return os.preadv(descriptor, [target.data], position)
+            return os.preadv(descriptor, [target.data], self.head_bytes + position)
         done = 0
         for start, size in self.pieces:
             if done == len(target):
@@ -126,7 +153,7 @@ class StagedChunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return done
 
     def _check_size(self, found: int, path: str) -> None:
-        needed = sum(self.pieces[-1]) if self.pieces else self.size_bytes
+        needed = sum(self.pieces[-1]) if self.pieces else self.head_bytes + self.size_bytes
         if found < needed or (found > needed and not self.pieces):
             raise LogError(f"a staged file has {found} bytes, expected {needed}", path=path)
 
@@ -143,17 +170,20 @@ class StagingFile:
     """A file that a task writes staged chunks into, for one stream or for several.
 
     `name` helps people to tell files apart (stream, partition, attempt); it need not be unique. The file is created
-    with the first chunk: a task without messages leaves no file. Methods raise LogError for errors of the file system;
-    after an error, or when the task fails, call `discard`.
+    with the first chunk: a task without messages leaves no file. The first chunk lies behind `head_bytes` of free room,
+    which take no space on the disk. Methods raise LogError for errors of the file system; after an error, or when the
+    task fails, call `discard`.
     """
 
     __slots__ = ("_file", "_open_file", "_path", "name", "size_bytes")
 
-    def __init__(self, root: Path, *, query: str, name: str, open_file: OpenFile = DiskFile) -> None:
+    def __init__(
+        self, root: Path, *, query: str, name: str, open_file: OpenFile = DiskFile, head_bytes: int = 0
+    ) -> None:
         file_name = f"{folder_name(name)}-{secrets.token_hex(8)}.chunks"
         self.name = f"{PRIVATE_FOLDER}/{_STAGING}/{folder_name(query)}/{file_name}"
         """Its path relative to the root."""
-        self.size_bytes = 0
+        self.size_bytes = head_bytes
         self._path = root / self.name
         self._open_file = open_file
         self._file: DiskFile | None = None
@@ -200,12 +230,28 @@ class StagingFile:
 
 
 class StagedFile:
-    """Writes the chunks of one task for one stream, into a separate file, or into the shared `file`.
+    """Writes the chunks of one task for one stream, into separate files, or into the shared `file`.
 
-    `name` and errors as in `StagingFile`. A caller that gives `file` finishes it after all outputs that share it.
+    `max_file_bytes` and `max_file_chunks` are the limits of the stream's segments: a separate file ends where a segment
+    would, so that it can become one. `name` and errors as in `StagingFile`. A caller that gives `file` finishes it
+    after all outputs that share it.
     """
 
-    __slots__ = ("_builder", "_chunks", "_file", "_is_own", "_messages", "_pieces", "limits")
+    __slots__ = (
+        "_becomes_segments",
+        "_builder",
+        "_chunks",
+        "_file",
+        "_full",
+        "_head_bytes",
+        "_is_own",
+        "_max_file_bytes",
+        "_max_file_chunks",
+        "_messages",
+        "_new_file",
+        "_pieces",
+        "limits",
+    )
 
     def __init__(
         self,
@@ -216,12 +262,22 @@ class StagedFile:
         filter_size_bytes: int,
         max_messages: int = MAX_MESSAGES,
         max_bytes: int = MAX_BYTES,
+        max_file_bytes: int = DEFAULT_MAX_SEGMENT_SIZE_BYTES,
+        max_file_chunks: int = DEFAULT_MAX_SEGMENT_CHUNKS,
         compression: Compression = Compression.NONE,
         open_file: OpenFile = DiskFile,
         file: StagingFile | None = None,
     ) -> None:
         self._is_own = file is None
-        self._file = StagingFile(root, query=query, name=name, open_file=open_file) if file is None else file
+        self._becomes_segments = self._is_own and least_adopted_bytes(max_file_bytes) <= max_file_bytes
+        self._head_bytes = HEAD_BYTES if self._becomes_segments else 0
+        self._new_file = partial(
+            StagingFile, root, query=query, name=name, open_file=open_file, head_bytes=self._head_bytes
+        )
+        self._file = self._new_file() if file is None else file
+        self._full: list[tuple[StagingFile, StagedChunks]] = []
+        # A segment has its snapshot beside these chunks.
+        self._max_file_bytes, self._max_file_chunks = max_file_bytes, max_file_chunks - 1
         self.limits = ChunkLimits(filter_size_bytes, query.encode(), max_messages, max_bytes, compression)
         self._builder = ChunkBuilder(self.limits, self.add_chunks)
         self._pieces: list[tuple[int, int]] = []
@@ -240,8 +296,24 @@ class StagedFile:
 
     def add_chunks(self, built: BuiltChunks) -> None:
         """Add chunks built elsewhere, with the query as their publisher."""
-        if len(built):
-            self._wrote(self._file.write(built.data), len(built.data), len(built), built.message_count)
+        first = 0
+        while first < len(built):
+            count = self._fitting(built.positions[first:]) if self._becomes_segments else len(built)
+            if not count:
+                self._full.append((self._file, self._staged()))
+                self._file = self._new_file()
+                self._pieces, self._chunks, self._messages = [], 0, 0
+                continue
+            part = built if count == len(built) else built.part(first, first + count)
+            self._wrote(self._file.write(part.data), len(part.data), count, part.message_count)
+            first += count
+
+    def _fitting(self, positions: Int64Array) -> int:
+        """The number of chunks, at these positions of a buffer, that the file takes before it is full."""
+        room = self._max_file_bytes - self._file.size_bytes
+        fitting = int(np.searchsorted(positions, positions[0] + room, side="left"))
+        count = max(0, min(fitting, self._max_file_chunks - self._chunks))
+        return count if self._chunks else max(1, count)
 
     def _wrote(self, position: int, size: int, chunks: int, messages: int) -> None:
         if self._pieces and sum(self._pieces[-1]) == position:
@@ -251,20 +323,29 @@ class StagedFile:
         self._chunks += chunks
         self._messages += messages
 
-    def finish(self, *, durable: bool) -> StagedChunks | None:
-        """Write the last chunk, and close a separate file; None without messages. `durable`: flush it to the device."""
+    def finish(self, *, durable: bool) -> tuple[StagedChunks, ...]:
+        """Write the last chunk, and close separate files; none without messages. `durable`: flush them to the device.
+
+        The chunks of each file, in order.
+        """
         self._builder.finish()
-        if self._is_own:
-            self._file.finish(durable=durable)
-        if not self._pieces:
-            return None
+        files = [file for file, _ in self._full]
+        for file in [*files, self._file] if self._is_own else []:
+            file.finish(durable=durable)
+        staged = [staged for _, staged in self._full]
+        return (*staged, self._staged()) if self._pieces else tuple(staged)
+
+    def _staged(self) -> StagedChunks:
+        """The chunks of the last file."""
         size_bytes = sum(size for _, size in self._pieces)
-        pieces = () if self._is_own else tuple(self._pieces)
-        return StagedChunks(self._file.name, self._chunks, self._messages, size_bytes, pieces)
+        if self._is_own:
+            return StagedChunks(self._file.name, self._chunks, self._messages, size_bytes, head_bytes=self._head_bytes)
+        return StagedChunks(self._file.name, self._chunks, self._messages, size_bytes, tuple(self._pieces))
 
     def discard(self) -> None:
-        """Remove the file, with all chunks that share it; for a failed task."""
-        self._file.discard()
+        """Remove the files, with all chunks that share the last one; for a failed task."""
+        for file in [*(file for file, _ in self._full), self._file]:
+            file.discard()
 
 
 _ENOUGH_BYTES = 128 << 10
@@ -309,7 +390,12 @@ def add_to_each(
         chunk = 0
         for _, neighbours in groupby(together, key=lambda pair: id(pair[0]._file)):
             counts = [(file, len(cut) - 1, cut[-1] - cut[0]) for file, cut in neighbours]
-            start, stop = ends[chunk], ends[chunk + sum(chunks for _, chunks, _ in counts)]
+            behind = chunk + sum(chunks for _, chunks, _ in counts)
+            if counts[0][0]._is_own:
+                counts[0][0].add_chunks(built.part(chunk, behind))
+                chunk = behind
+                continue
+            start, stop = ends[chunk], ends[behind]
             # One write, so that the file lies in large pages: the commit asks for such when it is removed.
             position = counts[0][0]._file.write(built.data[start:stop]) - start
             for file, chunks, messages in counts:

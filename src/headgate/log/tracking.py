@@ -121,9 +121,8 @@ def _places(reader: SegmentReader) -> Iterator[list[tuple[int, int, int, int, in
         for row, position in enumerate(table.position.tolist()):
             header = reader.header(row)
             if header.chunk_type != ChunkType.USER or header.trailer_length:
-                end = position + header.size_bytes
-                begin = end - header.trailer_length
-                start = begin - header.data_length
+                begin = position + header.size_bytes - header.trailer_length
+                start, end = begin - header.data_length, begin + header.tracking_length
                 places.append((header.chunk_id, header.chunk_type, start, begin, end, header.crc))
         yield places
         return
@@ -133,7 +132,9 @@ def _places(reader: SegmentReader) -> Iterator[list[tuple[int, int, int, int, in
         rows = np.flatnonzero((types != ChunkType.USER) | (trailer_lengths > 0))
         data_starts = table.position[start + rows] + CHUNK_HEADER_BYTES + headers.bloom_length[rows]
         begins = data_starts + headers.data_length[rows]
-        ends, crcs = begins + trailer_lengths[rows], headers.crc[rows]
+        # The trailer of a snapshot only fills room.
+        has_records = types[rows] != ChunkType.TRACKING_SNAPSHOT
+        ends, crcs = begins + has_records * trailer_lengths[rows], headers.crc[rows]
         columns = (table.chunk_id[start + rows], types[rows], data_starts, begins, ends, crcs)
         yield list(zip(*(column.tolist() for column in columns), strict=True))
 

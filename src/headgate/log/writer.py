@@ -9,6 +9,7 @@ it; the stream stays readable and, when there is room again, appendable.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Collection, Sequence
 from enum import Enum
 from pathlib import Path
@@ -21,8 +22,10 @@ from numpy.typing import NDArray
 
 from headgate.errors import ConfigError, CorruptChunkError, LogError, StreamReadOnlyError
 from headgate.log import format as f
+from headgate.log.adoption import StagedSegment
 from headgate.log.bloom import bloom_bytes
 from headgate.log.chunk_builder import MAX_BYTES, MAX_MESSAGES, FilterValues, pack_chunks
+from headgate.log.crash_points import AdoptionStep, reached
 from headgate.log.derived import DERIVED_FOLDER, sweep_folder
 from headgate.log.entries import encode_entry
 from headgate.log.files import DiskFile, OpenFile, opened, read_all, storage_error
@@ -383,6 +386,70 @@ class Writer:
             row = stop
         return headers
 
+    @property
+    def takes_segments(self) -> bool:
+        """Whether `adopt` may come next: not as long as the newest segment, which readers may have open, is empty."""
+        return self._pair.num_chunks > 0
+
+    def adopt(
+        self, staged: StagedSegment, *, first_chunk: int, first_sequence: int, now_ms: int, filter_source: str | None
+    ) -> bool:
+        """Make a staged file the next segment, from the chunk with the number `first_chunk` on, without copying it.
+
+        The chunks get ascending publisher sequences. The stream must take segments (`takes_segments`), and the caller
+        is as trusted as that of `append_chunks` with `is_decided`. False, with the stream as it was, if the file cannot
+        be a segment: its free room is too small for the snapshot, it is larger than a segment, on another file system,
+        or may not be written. Raises StorageFullError, LogError and their kinds.
+        """
+        self._check_usable()
+        arguments, snapshot_id = self.settings.arguments, self.next_offset
+        if staged.positions[-1] >= arguments.max_segment_size_bytes or len(staged) >= arguments.max_segment_chunks:
+            return False
+        # As where a segment begins that is filled later, retention looks at the stream without its content.
+        kept = self._kept([*self._first_chunk_ids, snapshot_id], now_ms)
+        tracking = dataclasses.replace(self._tracking)
+        head = staged.snapshot(
+            encode_records(tracking.snapshot(first_offset=kept[0])),
+            first_chunk=first_chunk,
+            chunk_id=snapshot_id,
+            timestamp_ms=now_ms,
+            epoch=self._epoch,
+        )
+        if head is None:
+            return False
+        next_offset = snapshot_id + 1 + staged.num_records(first_chunk)
+        self._cover(filter_source, next_offset)
+        size_before = self._pair.segment_size
+        try:
+            records = staged.stamp(
+                self._open_file,
+                head,
+                first_chunk=first_chunk,
+                snapshot_id=snapshot_id,
+                timestamp_ms=now_ms,
+                epoch=self._epoch,
+                first_sequence=first_sequence,
+                flushed=self._is_durable,
+            )
+            trailer = staged.last_trailer()
+        except PermissionError:
+            return False
+        except OSError as error:
+            raise storage_error(error, staged.path) from error
+        reached(AdoptionStep.STAMPED)
+        if not self._pair.adopt(staged.path, snapshot_id, records, staged.size_bytes):
+            return False
+        reached(AdoptionStep.RECORDED)
+        self._tracking = tracking
+        self._pending_offsets.clear()
+        last_id = next_offset - int(staged.headers["num_records"][-1])
+        self._take_trailer(trailer, chunk_id=last_id, position=staged.size_bytes - len(trailer))
+        self.next_offset = next_offset
+        self._has_begun(snapshot_id, size_before)
+        self._keep(kept)
+        sweep_folder(self._folder / DERIVED_FOLDER, self._folder, now_ms=now_ms)
+        return True
+
     def _put(self, chunks: memoryview, headers: Sequence[f.ChunkHeader], sizes: Sequence[int]) -> None:
         """Write chunks of these `sizes` in bytes, which fit the segment; their headers have ids, time and epoch."""
         pair = self._pair
@@ -473,7 +540,7 @@ class Writer:
     def apply_retention(self, *, now_ms: int) -> None:
         """Delete segments beyond the stream's limits, up to the pin. Call it once an hour if nothing is written."""
         if not self._tracks_in_segment_before():
-            self._keep(self._kept(now_ms))
+            self._keep(self._kept(self._first_chunk_ids, now_ms))
             sweep_folder(self._folder / DERIVED_FOLDER, self._folder, now_ms=now_ms)
 
     def drop_first_below(self, offset: int) -> bool:
@@ -530,9 +597,9 @@ class Writer:
         """Whether the tracking records are in the segment before the last one: until a snapshot is written."""
         return bool(self._tracking) and not self._pair.num_chunks
 
-    def _kept(self, now_ms: int) -> list[int]:
-        """The pairs that the limits and the pin keep now."""
-        arguments, ids, pin = self.settings.arguments, self._first_chunk_ids, self._pinned
+    def _kept(self, ids: list[int], now_ms: int) -> list[int]:
+        """The pairs of these that the limits and the pin keep now."""
+        arguments, pin = self.settings.arguments, self._pinned
         kept = kept_by_limits(
             self._folder,
             ids,
@@ -610,10 +677,8 @@ class Writer:
         if is_full and pair.num_chunks:
             size_before = pair.segment_size
             pair.begin(self.next_offset)
-            self._full_at -= size_before
-            self._first_chunk_ids.append(self.next_offset)
-            self._seal()
-            kept = self._kept(now_ms)
+            self._has_begun(self.next_offset, size_before)
+            kept = self._kept(self._first_chunk_ids, now_ms)
         # Unlike the original's, a snapshot has no record of the chunk that follows it: a crash between the two must not
         # leave a sequence without its message.
         if not pair.num_chunks and pair.first_chunk_id > 0 and self._tracking:
@@ -624,6 +689,12 @@ class Writer:
         if kept is not self._first_chunk_ids:
             self._keep(kept)
             sweep_folder(self._folder / DERIVED_FOLDER, self._folder, now_ms=now_ms)
+
+    def _has_begun(self, first_chunk_id: int, size_before: int) -> None:
+        """Take note of a new segment behind one of so many bytes, which is sealed."""
+        self._full_at -= size_before
+        self._first_chunk_ids.append(first_chunk_id)
+        self._seal()
 
     def _is_old(self, now_ms: int, age_ms: int) -> bool:
         """Whether the first chunk of the last segment is as old as a segment may become, `age_ms`."""

@@ -157,7 +157,7 @@ def query_folder(staging: Path, query: str) -> Path:
 
 
 def _decisions(staging: Path) -> ManifestFolder[Decision]:
-    return ManifestFolder(staging / PRIVATE_FOLDER / "publishing", Decision, format=FORMAT)
+    return ManifestFolder(staging / PRIVATE_FOLDER / "publishing", Decision, formats=(FORMAT,))
 
 
 def decide(staging: Path, wanted: Decision) -> tuple[Decision | None, bool]:

@@ -61,7 +61,7 @@ class FolderSink:
     options: SinkOptions
 
     def stage(self, rows: Iterator[pa.RecordBatch], *, query: str, partition: int) -> StagedRows:
-        """Build the chunks of one task; on any error its file is removed."""
+        """Build the chunks of one task; on any error its files are removed."""
         from headgate.message.arrow import messages_of
 
         keep_imports()
@@ -81,7 +81,7 @@ class FolderSink:
     def commit(self, parts: Sequence[StagedRows], *, query: str, batch: int) -> None:
         """Append the tasks' staged chunks, in the order of the partitions, unless this batch was appended before."""
         ordered = sorted(parts, key=lambda part: part.partition)
-        staged = [part.staged for part in ordered if isinstance(part.staged, StagedChunks)]
+        staged = [each for part in ordered for each in _staged_chunks(part)]
         now_ms = clock.now_ms()
         committed = commit_batch(
             self.target.root,
@@ -102,8 +102,12 @@ class FolderSink:
     def abort(self, parts: Sequence[StagedRows]) -> None:
         """Remove staged files that are not decided."""
         for query in {part.query for part in parts}:
-            staged = [part.staged for part in parts if part.query == query and isinstance(part.staged, StagedChunks)]
+            staged = [each for part in parts if part.query == query for each in _staged_chunks(part)]
             abort_batch(self.target.root, query=query, staged=staged)
+
+
+def _staged_chunks(part: StagedRows) -> tuple[StagedChunks, ...]:
+    return part.staged if isinstance(part.staged, tuple) else ()
 
 
 def sink_for(schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> Sink:

@@ -44,7 +44,7 @@ class StagedRows(WriterCommitMessage):
 
     partition: int
     query: str
-    staged: StagedChunks | StagedMessages | None
+    staged: tuple[StagedChunks, ...] | StagedMessages | None
     without_value: int
 
 
@@ -59,14 +59,18 @@ class Target:
     filter_source: str | None
     compression: Compression
     durable: bool
+    max_segment_size_bytes: int
+    max_segment_chunks: int
 
     def staged_file(self, *, query: str, name: str, file: StagingFile | None = None) -> StagedFile:
-        """The writer of one task's chunks: into a new file, or into `file`."""
+        """The writer of one task's chunks: into new files, or into `file`."""
         return StagedFile(
             self.root,
             query=query,
             name=name,
             filter_size_bytes=self.filter_size_bytes,
+            max_file_bytes=self.max_segment_size_bytes,
+            max_file_chunks=self.max_segment_chunks,
             compression=self.compression,
             file=file,
         )
@@ -122,6 +126,8 @@ def open_target(options: SinkOptions) -> Target:
         filter_source=stream.settings.filter_source,
         compression=parse_compression(options.compression),
         durable=options.durability == "disk",
+        max_segment_size_bytes=stream.settings.arguments.max_segment_size_bytes,
+        max_segment_chunks=stream.settings.arguments.max_segment_chunks,
     )
 
 

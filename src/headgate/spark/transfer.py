@@ -146,7 +146,7 @@ class Outlet:
     def finish(self) -> _Part | None:
         """The descriptor of the staged chunks; None without any."""
         staged = self.file.finish(durable=self._target.durable)
-        if staged is None:
+        if not staged:
             return None
         return _Part(self._query, self._partition.number, self._number, staged, self._without_value)
 
@@ -330,7 +330,7 @@ class _Committer(DataSourceStreamArrowWriter):
         """Remove staged files that are not decided; also called after a commit that raised, even if it took effect."""
         parts = _all_parts(messages)
         for query in {part.query for part in parts}:
-            staged = [part.staged for part in parts if part.query == query]
+            staged = [each for part in parts if part.query == query for each in part.staged]
             abort_batch(self._targets[0].root, query=query, staged=staged)
 
 
@@ -340,7 +340,7 @@ class _Part(msgspec.Struct, frozen=True, array_like=True):
     query: str
     partition: int
     target: int
-    staged: StagedChunks
+    staged: tuple[StagedChunks, ...]
     without_value: int
 
     @staticmethod
@@ -403,11 +403,12 @@ def _commit(targets: Sequence[Target], parts: Sequence[_Part], counting: Countin
     by_target: dict[int, list[_Part]] = {}
     for part in sorted(parts, key=lambda part: (part.target, part.partition)):
         by_target.setdefault(part.target, []).append(part)
-    outputs = [targets[number].output([part.staged for part in own]) for number, own in by_target.items()]
+    staged = {number: [each for part in own for each in part.staged] for number, own in by_target.items()}
+    outputs = [targets[number].output(files) for number, files in staged.items()]
     root, now_ms = targets[0].root, clock.now_ms()
     durable = any(target.durable for target in targets)
     commit_batch(root, query=query, batch=batch, outputs=outputs, now_ms=now_ms, durable=durable, wait=WAIT)
-    written = {_written_to(number): sum(part.staged.messages for part in own) for number, own in by_target.items()}
+    written = {_written_to(number): sum(each.messages for each in files) for number, files in staged.items()}
     counting.record(f"write-{query}-{batch}", written)
     for number, own in by_target.items():
         without_value = sum(part.without_value for part in own)

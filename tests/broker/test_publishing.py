@@ -22,7 +22,7 @@ from headgate.errors import (
 )
 from headgate.log import ChunkType, Durability, Entries, Stream, Writer, stream_folder
 from headgate.log.entries import SubBatch
-from headgate.log.format import Compression
+from headgate.log.format import INDEX_RECORD_BYTES, Compression
 from headgate.message import Message
 from log_streams import FailingFiles
 
@@ -312,6 +312,23 @@ def test_a_write_that_could_not_be_taken_back_is_recovered_by_the_next_one(tmp_p
     broker.close()
     assert stored(tmp_path, "orders") == [b"1", b"3"]
     assert open_session(open_broker(tmp_path)).stored_offset("orders", "reader") == 0
+
+
+def test_a_whole_chunk_that_could_not_be_taken_back_counts_for_the_broker_as_for_readers(tmp_path: Path) -> None:
+    files = FailingFiles(OSError(errno.ENOSPC, "No space left on device"))
+    broker = full_disk_broker(tmp_path, files)
+    session = open_session(broker)
+    session.declare_stream("orders", {})
+    session.declare_stream("others", {})
+    before = files.written
+    assert publish(broker, session.publisher("others"), [b"1"]) is None
+    # As many bytes as that chunk took, and none for its index record.
+    files.budget, files.fail_truncate = files.written + files.written - before - INDEX_RECORD_BYTES, True
+    assert isinstance(publish(broker, session.publisher("orders"), [b"1"]), StorageFullError)
+    assert stored(tmp_path, "orders") == [b"1"]
+    assert session.stream_info("orders").next_offset == 1
+    files.budget, files.fail_truncate = None, False
+    broker.close()
 
 
 class FullDisk:

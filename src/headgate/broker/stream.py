@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -338,6 +339,10 @@ class BrokerStream:
             # Keep the stored offsets that no chunk carries yet.
             self.offsets = {**writer.pending_offsets, **self.offsets}
             writer.close()
+            if writer.is_broken:
+                # A whole chunk that could not be taken back counts, now that nobody writes (log/segment_end.py).
+                with contextlib.suppress(LogError):  # it is in the log, and readers come to it
+                    self.refresh()
 
     def appended(
         self, next_offset: int, last_chunk_id: int, chunks: AppendedChunks | None = None, *, now_ms: int = 0

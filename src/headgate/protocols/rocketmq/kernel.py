@@ -4,9 +4,8 @@ What the kernel is not sure of it leaves open, and Python looks at that alone (`
 values of types that are written with more than digits, keys that come twice, texts with control characters or bytes
 that are not UTF-8, hosts that are no IPv4 address. Layouts: the heads of those modules.
 
-A message that was read is a block of scratch: `BODY` … `ID_LENGTH`, then entries of four words (name, its length,
-value, its length; a value of length 0 is none): system properties first, those of users from `USER_ENTRIES` on. Texts
-of numbers are written behind them.
+A message that was read is a block of scratch: `BODY` … `ID_LENGTH`, then `EntryBlock`s: system properties first,
+those of users from `USER_ENTRIES` on. Texts of numbers are written behind them.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from headgate.protocols.amqp10.sections.kernel import (
     compound_stop,
     descriptor,
 )
-from headgate.protocols.rocketmq.layout import STORED
+from headgate.protocols.rocketmq.layout import ENTRY, STORED, TABLES
 
 DONE, UNDECIDED = 0, 1
 """Status of a row: it is written, or Python has to look at it."""
@@ -164,8 +163,8 @@ def _write_number(scratch: int, entry: int, value: int) -> None:
     if value < 0:
         first -= 1
         store_u8(first, 0x2D)
-    store_i64(entry + 16, first)
-    store_i64(entry + 24, end - first)
+    store_i64(entry + ENTRY.value, first)
+    store_i64(entry + ENTRY.value_length, end - first)
     store_i64(scratch + FREE, end)
 
 
@@ -177,8 +176,8 @@ def _write_word(scratch: int, entry: int, is_true: int) -> None:
     else:
         store_be_u32(place, 0x66616C73)
         store_u8(place + 4, 0x65)
-    store_i64(entry + 16, place)
-    store_i64(entry + 24, 5 - is_true)
+    store_i64(entry + ENTRY.value, place)
+    store_i64(entry + ENTRY.value_length, 5 - is_true)
     store_i64(scratch + FREE, place + 5)
 
 
@@ -186,13 +185,13 @@ def _write_word(scratch: int, entry: int, is_true: int) -> None:
 def _read_value(position: int, behind: int, scratch: int, entry: int) -> int:
     """The text of a value goes to an entry; a failure where Python looks."""
     constructor: int = load_u8(position)
-    store_i64(entry + 24, _NONE)
+    store_i64(entry + ENTRY.value_length, _NONE)
     if constructor == 0xA1 or constructor == 0xA3 or constructor == 0xB1 or constructor == 0xB3:
         begin = position + 2 if constructor < 0xB0 else position + 5
         if _is_clean(begin, behind - begin) == 0:
             return FAIL
-        store_i64(entry + 16, begin)
-        store_i64(entry + 24, behind - begin)
+        store_i64(entry + ENTRY.value, begin)
+        store_i64(entry + ENTRY.value_length, behind - begin)
         return 0
     if constructor == 0x40 or constructor == 0x45 or constructor == 0x00 or constructor >= 0xC0:
         return 0
@@ -266,11 +265,11 @@ def _read_annotation(
     if _read_value(value, behind, scratch, entry) == FAIL:
         return FAIL
     if row == _HOST_ROW:
-        store_i64(scratch + HOST, load_i64(entry + 16))
-        store_i64(scratch + HOST_LENGTH, load_i64(entry + 24))
+        store_i64(scratch + HOST, load_i64(entry + ENTRY.value))
+        store_i64(scratch + HOST_LENGTH, load_i64(entry + ENTRY.value_length))
         return bit
-    store_i64(entry, names + (row << 5) + 1)
-    store_i64(entry + 8, load_u8(names + (row << 5)))
+    store_i64(entry + ENTRY.name, names + (row << 5) + 1)
+    store_i64(entry + ENTRY.name_length, load_u8(names + (row << 5)))
     store_i64(scratch + SYSTEM, count + 1)
     return bit
 
@@ -308,7 +307,7 @@ def _read_fields(position: int, end: int, count: int, widths: int, scratch: int)
         if behind == FAIL:
             return FAIL
         if index == 0:
-            if _read_value(position, behind, scratch, scratch + ID - 16) == FAIL:
+            if _read_value(position, behind, scratch, scratch + ID - ENTRY.value) == FAIL:
                 return FAIL
         elif index == 9:
             if load_u8(position) == 0x83:
@@ -324,7 +323,7 @@ def _is_known(scratch: int, count: int, begin: int, length: int) -> int:
     """1 if one of the entries of users has that name."""
     entry = scratch + USER_ENTRIES
     for _ in range(count):
-        if load_i64(entry + 8) == length and _is_same(load_i64(entry), begin, length) == 1:
+        if load_i64(entry + ENTRY.name_length) == length and _is_same(load_i64(entry + ENTRY.name), begin, length) == 1:
             return 1
         entry += 32
     return 0
@@ -356,8 +355,8 @@ def _read_users(position: int, end: int, pairs: int, widths: int, scratch: int, 
                 entry: int = scratch + USER_ENTRIES + (count << 5)
                 if _is_clean(begin, length) == 0 or _read_value(middle, behind, scratch, entry) == FAIL:
                     return FAIL
-                store_i64(entry, begin)
-                store_i64(entry + 8, length)
+                store_i64(entry + ENTRY.name, begin)
+                store_i64(entry + ENTRY.name_length, length)
                 count += 1
         position = behind
     store_i64(scratch + USERS, count)
@@ -463,10 +462,10 @@ def _write_entries(place: int, limit: int, entry: int, count: int, names: int, s
     System properties whose bit is in `skipped` are left out; the bit is that of the row in the table of names.
     """
     for _ in range(count):
-        name: int = load_i64(entry)
-        size: int = load_i64(entry + 8)
-        value: int = load_i64(entry + 16)
-        length: int = load_i64(entry + 24)
+        name: int = load_i64(entry + ENTRY.name)
+        size: int = load_i64(entry + ENTRY.name_length)
+        value: int = load_i64(entry + ENTRY.value)
+        length: int = load_i64(entry + ENTRY.value_length)
         entry += 32
         if length == 0:
             continue
@@ -490,13 +489,13 @@ def _retries(scratch: int, names: int) -> int:
     name: int = names + (RECONSUME_ROW << 5) + 1
     for index in range(load_i64(scratch + SYSTEM)):
         entry = scratch + ENTRIES + (index << 5)
-        if load_i64(entry) == name:
-            length: int = load_i64(entry + 24)
+        if load_i64(entry + ENTRY.name) == name:
+            length: int = load_i64(entry + ENTRY.value_length)
             if length > _MAX_RETRY_DIGITS:
                 return 0
             number = 0
             for digit in range(length):
-                byte: int = load_u8(load_i64(entry + 16) + digit)
+                byte: int = load_u8(load_i64(entry + ENTRY.value) + digit)
                 if byte < 0x30 or byte > 0x39:
                     return 0
                 number = number * 10 + byte - 0x30
@@ -516,19 +515,19 @@ def add_id(scratch: int, names: int, identity: int, offset: int) -> None:
     """Make the message's id a system property; one that has none is called by the stream's digits and its offset."""
     count: int = load_i64(scratch + SYSTEM)
     entry: int = scratch + ENTRIES + (count << 5)
-    store_i64(entry, names + (ID_ROW << 5) + 1)
-    store_i64(entry + 8, load_u8(names + (ID_ROW << 5)))
+    store_i64(entry + ENTRY.name, names + (ID_ROW << 5) + 1)
+    store_i64(entry + ENTRY.name_length, load_u8(names + (ID_ROW << 5)))
     length: int = load_i64(scratch + ID_LENGTH)
     if length > 0:
-        store_i64(entry + 16, load_i64(scratch + ID))
-        store_i64(entry + 24, length)
+        store_i64(entry + ENTRY.value, load_i64(scratch + ID))
+        store_i64(entry + ENTRY.value_length, length)
     else:
         place: int = load_i64(scratch + FREE)
         copy_bytes(place, identity, 16)
         _write_hexadecimal(place + 16, offset)
         store_i64(scratch + FREE, place + 32)
-        store_i64(entry + 16, place)
-        store_i64(entry + 24, 32)
+        store_i64(entry + ENTRY.value, place)
+        store_i64(entry + ENTRY.value_length, 32)
     store_i64(scratch + SYSTEM, count + 1)
 
 
@@ -667,7 +666,7 @@ def _read_text(text: int, length: int, scratch: int, names: int, slots: int) -> 
                 store_i64(scratch + ID_LENGTH, end - middle - 1)
                 continue
             entry = scratch + ENTRIES + (system << 5)
-            store_i64(entry, row)
+            store_i64(entry + ENTRY.name, row)
             system += 1
         else:
             mark: int = 1 << (hashed & 63)
@@ -675,11 +674,11 @@ def _read_text(text: int, length: int, scratch: int, names: int, slots: int) -> 
                 return FAIL
             marks |= mark
             entry = scratch + USER_ENTRIES + (users << 5)
-            store_i64(entry, begin)
+            store_i64(entry + ENTRY.name, begin)
             users += 1
-        store_i64(entry + 8, size)
-        store_i64(entry + 16, middle + 1)
-        store_i64(entry + 24, end - middle - 1)
+        store_i64(entry + ENTRY.name_length, size)
+        store_i64(entry + ENTRY.value, middle + 1)
+        store_i64(entry + ENTRY.value_length, end - middle - 1)
     store_i64(scratch + SYSTEM, system)
     store_i64(scratch + USERS, users)
     return 0
@@ -729,8 +728,8 @@ def _write_annotations(
     count: int = load_i64(scratch + SYSTEM)
     for index in range(count):
         entry = scratch + ENTRIES + (index << 5)
-        row: int = load_i64(entry)
-        size: int = load_i64(entry + 8)
+        row: int = load_i64(entry + ENTRY.name)
+        size: int = load_i64(entry + ENTRY.name_length)
         store_u8(place, 0xA3)
         copy_bytes(place + 2, prefix, _PREFIX_BYTES)
         name = place + 2 + _PREFIX_BYTES
@@ -742,7 +741,7 @@ def _write_annotations(
         else:
             copy_bytes(name, names + (row << 5) + 1, size)
         store_u8(place + 1, _PREFIX_BYTES + size)
-        place = _write_sized(name + size, 0xA1, load_i64(entry + 16), load_i64(entry + 24))
+        place = _write_sized(name + size, 0xA1, load_i64(entry + ENTRY.value), load_i64(entry + ENTRY.value_length))
     if host_length > 0:
         store_u8(place, 0xA3)
         store_u8(place + 1, _PREFIX_BYTES + 9)
@@ -778,15 +777,15 @@ def compose(
 ) -> int:
     """Write what precedes the body of a message that a classic client sent; gives the bytes, or a failure.
 
-    `text` is its property text, `tables` are four words: names, slots, prefix of annotations, `__SHARDINGKEY`. There is
-    room for twice the text, 40 bytes for each property, and 512.
+    `text` is its property text, `tables` the address of a `TablesBlock`. There is room for twice the text, 40 bytes for
+    each property, and 512.
     """
-    names: int = load_i64(tables)
-    sharding: int = load_i64(tables + 24)
+    names: int = load_i64(tables + TABLES.names)
+    sharding: int = load_i64(tables + TABLES.sharding)
     store_i64(scratch + ID_LENGTH, 0)
-    if _read_text(text, length, scratch, names, load_i64(tables + 8)) == FAIL:
+    if _read_text(text, length, scratch, names, load_i64(tables + TABLES.slots)) == FAIL:
         return FAIL
-    place: int = _write_annotations(target, scratch, names, load_i64(tables + 16), host, host_length, flag)
+    place: int = _write_annotations(target, scratch, names, load_i64(tables + TABLES.prefix), host, host_length, flag)
     start = place
     place += 12
     if load_i64(scratch + ID_LENGTH) > 0:
@@ -802,8 +801,11 @@ def compose(
     users: int = load_i64(scratch + USERS)
     for index in range(users):
         entry = scratch + USER_ENTRIES + (index << 5)
-        if load_i64(entry + 8) == _SHARDING_BYTES and _is_same(load_i64(entry), sharding, _SHARDING_BYTES) == 1:
-            place = _write_sized(place, 0xA1, load_i64(entry + 16), load_i64(entry + 24))
+        if (
+            load_i64(entry + ENTRY.name_length) == _SHARDING_BYTES
+            and _is_same(load_i64(entry + ENTRY.name), sharding, _SHARDING_BYTES) == 1
+        ):
+            place = _write_sized(place, 0xA1, load_i64(entry + ENTRY.value), load_i64(entry + ENTRY.value_length))
             fields = 11
     place = _compound_closed(start, place, PROPERTIES, 0xC0, fields)
     if users > 0:
@@ -811,8 +813,8 @@ def compose(
         place += 12
         for index in range(users):
             entry = scratch + USER_ENTRIES + (index << 5)
-            place = _write_sized(place, 0xA1, load_i64(entry), load_i64(entry + 8))
-            place = _write_sized(place, 0xA1, load_i64(entry + 16), load_i64(entry + 24))
+            place = _write_sized(place, 0xA1, load_i64(entry + ENTRY.name), load_i64(entry + ENTRY.name_length))
+            place = _write_sized(place, 0xA1, load_i64(entry + ENTRY.value), load_i64(entry + ENTRY.value_length))
         place = _compound_closed(start, place, APPLICATION_PROPERTIES, 0xC1, 2 * users)
     store_be_u32(place, 0x005375A0)
     if body_length <= 0xFF:

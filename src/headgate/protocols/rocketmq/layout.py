@@ -1,4 +1,4 @@
-"""The block of words that a kernel of RocketMQ takes: fields are addresses (columns: int64) and numbers."""
+"""The blocks of words that the kernels of RocketMQ take: fields are addresses (columns: int64) and numbers."""
 
 from __future__ import annotations
 
@@ -48,4 +48,27 @@ class StoredBlock(NamedTuple):
     """The place of offset 0."""
 
 
+class TablesBlock(NamedTuple):
+    """Tables that `compose` takes."""
+
+    names: int
+    """Names of the system, their hash table, and the prefix of their annotations (`SystemNames.addresses`)."""
+    slots: int
+    prefix: int
+    sharding: int
+    """The name `__SHARDINGKEY`."""
+
+
+class EntryBlock(NamedTuple):
+    """A property in scratch; a value of length 0 is none."""
+
+    name: int
+    """In a message that was sent, for a property of the system: its row in the table of names."""
+    name_length: int
+    value: int
+    value_length: int
+
+
 STORED = places(StoredBlock)
+TABLES = places(TablesBlock)
+ENTRY = places(EntryBlock)

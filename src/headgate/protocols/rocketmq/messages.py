@@ -40,6 +40,7 @@ from headgate.message import (
     section_spans,
     skip_value,
 )
+from headgate.protocols.rocketmq.layout import TablesBlock
 from headgate.protocols.rocketmq.names import system_names
 from headgate.protocols.rocketmq.properties import MAX_PROPERTIES_BYTES, read_properties
 from headgate.protocols.rocketmq.values import body_bytes, value_text
@@ -193,7 +194,8 @@ def _host(text: str) -> tuple[NDArray[np.uint8], int, int]:
 
 @functools.cache
 def _tables() -> tuple[NDArray[np.int64], int]:
-    tables = np.array([*system_names().addresses(), kernels.address_of(_SHARDING_OCTETS)], dtype=np.int64)
+    block = TablesBlock(*system_names().addresses(), sharding=kernels.address_of(_SHARDING_OCTETS))
+    tables = np.array(block, dtype=np.int64)
     return tables, kernels.address_of(tables)
 
 

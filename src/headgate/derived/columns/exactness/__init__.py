@@ -34,6 +34,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headgate import kernels
+from headgate.derived.columns.exactness.layout import ColumnBlock, FoundBlock, SectionBlock
 from headgate.message import EncodedMessages, Section
 from headgate.message.arrow import HEADER_TYPES, PROPERTIES_TYPES, DeclaredColumn, SparkType, size_table
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, WIDTH_DESCRIBED, WIDTH_SIZE8, WIDTH_SIZE32
@@ -96,34 +97,35 @@ def inexact_bits(
         found = (inexact_of(data, columns, valid[:, row].tolist()) for row, data in enumerate(messages))
         return np.fromiter(found, dtype=np.int64, count=len(messages))
     held: list[object] = []
-    asked = np.zeros((len(_SECTIONS), kernel.SECTION_WORDS), dtype=np.int64)
+    asked = np.zeros((len(_SECTIONS), len(SectionBlock._fields)), dtype=np.int64)
     for number, section in enumerate(_SECTIONS):
         bits = [bit for bit, column in enumerate(columns) if column.section is section]
         if bits:
-            table = np.zeros((len(bits), kernel.COLUMN_WORDS), dtype=np.int64)
+            table = np.zeros((len(bits), len(ColumnBlock._fields)), dtype=np.int64)
             others = 0
             for row, bit in zip(table, bits, strict=True):
                 column, valid_bits = columns[bit], _validity(values[bit])
-                row[:2] = _kind(column), 1 << bit
+                position = key_address = key_length = prefix = validity = 0
                 if section in _NAMES:
-                    row[2] = _NAMES[section].index(column.field)
+                    position = _NAMES[section].index(column.field)
                 else:
                     key = column.field.encode()
                     encoded = np.frombuffer(key + bytes(8), dtype=np.uint8)
                     prefix = int.from_bytes(_folded(key[:8]).ljust(8, b"\0"), "little", signed=True)
-                    row[3:6] = kernels.address_of(encoded), len(key), prefix
+                    key_address, key_length = kernels.address_of(encoded), len(key)
                     others |= 0 if key.isascii() else 1 << bit
                     held.append(encoded)
                 if valid_bits is not None:
-                    row[6] = kernels.address_of(valid_bits)
+                    validity = kernels.address_of(valid_bits)
                     held.append(valid_bits)
+                row[:] = ColumnBlock(_kind(column), 1 << bit, position, key_address, key_length, prefix, validity)
             of_keys = {_folded(columns[bit].field.encode()) for bit in bits}
-            asked[number, :4] = kernels.address_of(table), len(bits), sum(1 << bit for bit in bits), others
-            asked[number, 4] = len(of_keys) == len(bits)
+            all_bits, is_unique = sum(1 << bit for bit in bits), len(of_keys) == len(bits)
+            asked[number] = SectionBlock(kernels.address_of(table), len(bits), all_bits, others, is_unique)
             held.append(table)
     starts, lengths = (np.ascontiguousarray(each, dtype=np.int64) for each in (batch.starts, batch.lengths))
     bits_found = np.empty(len(batch), dtype=np.int64)
-    words = np.empty(3, dtype=np.int64)
+    words = np.empty(len(FoundBlock._fields), dtype=np.int64)
     addresses = (kernels.address_of(array) for array in (asked, words, bits_found, size_table()))
     data, begins, sizes = (kernels.address_of(array) for array in (batch.data, starts, lengths))
     kernel.inexact_bits(data, begins, sizes, len(batch), *addresses)

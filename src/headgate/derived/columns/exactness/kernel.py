@@ -2,33 +2,17 @@
 
 The rules are those of the reference in `__init__`; both agree for every byte sequence.
 
-Each of the four sections is described by `SECTION_WORDS` int64, in the order header, message annotations, properties,
-application properties:
-
-    word 0      address of column descriptors
-    word 1      their number
-    word 2      the bits of all of them
-    word 3      the bits of those whose key is not ASCII
-    word 4      1 = no two keys are equal but for 0x20
-
-A column descriptor has `COLUMN_WORDS` int64:
-
-    word 0      kind (one of the `K_` numbers)
-    word 1      bit, as a number with this bit set
-    word 2      position in the list (header and properties)
-    word 3..5   key: address, length, first eight bytes with 0x20 set in each (maps)
-    word 6      address of the validity bits of its values, 0 = all are valid
+The four `SectionBlock`s that are asked for stand in the order header, message annotations, properties, application
+properties.
 """
 
 from __future__ import annotations
 
+from headgate.derived.columns.exactness.layout import COLUMN, COLUMN_BYTES, FOUND, SECTION, SECTION_BYTES
 from headgate.kernels.compiler import helper, inlined, kernel
 from headgate.kernels.memory import load_be_u32, load_i64, load_u8, store_i64
 from headgate.message.arrow.decode.kernel import element_size, section_size
 from headgate.message.arrow.scalars.kernel import common_size, map_end, map_head, map_items
-
-SECTION_WORDS = 5
-COLUMN_WORDS = 7
 
 K_STRING = 0
 K_SYMBOL = 1
@@ -110,16 +94,16 @@ def list_state(position: int, of_section: int, words: int, sizes: int) -> int:
         items = load_be_u32(position + 5)
         end = position + 5 + load_be_u32(position + 1)
         position += 9
-    columns = load_i64(of_section)
-    count = load_i64(of_section + 8)
+    columns = load_i64(of_section + SECTION.columns)
+    count = load_i64(of_section + SECTION.columns_length)
     for item in range(items):
         size = any_size(position, end, sizes)
         if size == 0:
             return 0
         if load_u8(position) != 0x40:
             for number in range(count):
-                column = columns + 8 * COLUMN_WORDS * number
-                if load_i64(column + 16) == item:
+                column = columns + COLUMN_BYTES * number
+                if load_i64(column + COLUMN.position) == item:
                     note_value(column, position, words)
         position += size
     return 1 if position == end else 0
@@ -127,11 +111,11 @@ def list_state(position: int, of_section: int, words: int, sizes: int) -> int:
 
 @inlined
 def note_value(column: int, position: int, words: int) -> None:
-    """Note a value that is not null: word 0 has the bits of columns with a value, word 1 those of inexact columns."""
-    bit = load_i64(column + 8)
-    store_i64(words, load_i64(words) | bit)
-    if is_exact(position, load_i64(column)) == 0:
-        store_i64(words + 8, load_i64(words + 8) | bit)
+    """Note a value that is not null in `words`, a `FoundBlock`."""
+    bit = load_i64(column + COLUMN.bit)
+    store_i64(words + FOUND.present, load_i64(words + FOUND.present) | bit)
+    if is_exact(position, load_i64(column + COLUMN.kind)) == 0:
+        store_i64(words + FOUND.inexact, load_i64(words + FOUND.inexact) | bit)
 
 
 @inlined
@@ -169,17 +153,17 @@ def has_high_bit(position: int, length: int) -> int:
 
 @helper
 def map_state(position: int, of_section: int, words: int, sizes: int, key_kind: int) -> int:
-    """Note the values that a map has for its columns; 0 when its framing breaks. `key_kind`: short constructor of keys.
+    """Note the values that a map has for its columns; 0 when its framing breaks.
 
-    Word 2 of `words` has the bits of columns whose key was seen.
+    `key_kind`: short constructor of keys.
     """
     items = map_items(position)
     end = map_end(position)
     position = map_head(position)
-    columns = load_i64(of_section)
-    count = load_i64(of_section + 8)
-    others = load_i64(of_section + 24)
-    is_unique = load_i64(of_section + 32)
+    columns = load_i64(of_section + SECTION.columns)
+    count = load_i64(of_section + SECTION.columns_length)
+    others = load_i64(of_section + SECTION.bits_not_ascii)
+    is_unique = load_i64(of_section + SECTION.is_unique)
     expected = 0
     if position == 0 or items & 1:
         return 0
@@ -203,33 +187,34 @@ def map_state(position: int, of_section: int, words: int, sizes: int, key_kind: 
                 number = begin + step
                 if number >= count:
                     number -= count
-                column = columns + 8 * COLUMN_WORDS * number
+                column = columns + COLUMN_BYTES * number
                 if (
-                    load_i64(column + 40) == prefix
-                    and load_i64(column + 32) == length
-                    and (length <= 8 or same_but_case(load_i64(column + 24), key, length))
+                    load_i64(column + COLUMN.key_prefix) == prefix
+                    and load_i64(column + COLUMN.key_length) == length
+                    and (length <= 8 or same_but_case(load_i64(column + COLUMN.key), key, length))
                 ):
-                    bit = load_i64(column + 8)
-                    is_key = constructor & 0xEF == key_kind and same_bytes(load_i64(column + 24), key, length)
-                    if is_key and load_i64(words + 16) & bit == 0:
-                        store_i64(words + 16, load_i64(words + 16) | bit)
+                    bit = load_i64(column + COLUMN.bit)
+                    is_key = constructor & 0xEF == key_kind and same_bytes(load_i64(column + COLUMN.key), key, length)
+                    if is_key and load_i64(words + FOUND.seen) & bit == 0:
+                        store_i64(words + FOUND.seen, load_i64(words + FOUND.seen) | bit)
                         if load_u8(value) != 0x40:
                             note_value(column, value, words)
                         expected = number + 1
                         if expected == count:
                             expected = 0
                     else:
-                        store_i64(words + 8, load_i64(words + 8) | bit)
+                        store_i64(words + FOUND.inexact, load_i64(words + FOUND.inexact) | bit)
                     if is_unique:
                         break
             if others != 0 and has_high_bit(key, length):
                 for number in range(count):
-                    column = columns + 8 * COLUMN_WORDS * number
-                    bit = load_i64(column + 8) & others
+                    column = columns + COLUMN_BYTES * number
+                    bit = load_i64(column + COLUMN.bit) & others
                     if bit != 0 and (
-                        load_i64(column + 32) != length or same_bytes(load_i64(column + 24), key, length) == 0
+                        load_i64(column + COLUMN.key_length) != length
+                        or same_bytes(load_i64(column + COLUMN.key), key, length) == 0
                     ):
-                        store_i64(words + 8, load_i64(words + 8) | bit)
+                        store_i64(words + FOUND.inexact, load_i64(words + FOUND.inexact) | bit)
         position = value + value_bytes
     return 1 if position == end else 0
 
@@ -264,20 +249,20 @@ def message_state(position: int, end: int, asked: int, words: int, sizes: int) -
                     return 0
             elif constructor != 0x45:
                 return 0
-            section += 0 if code == 0x70 else 8 * SECTION_WORDS * 2
-            if load_i64(section + 8) != 0 and list_state(position, section, words, sizes) == 0:
-                store_i64(words + 8, load_i64(words + 8) | load_i64(section + 16))
+            section += 0 if code == 0x70 else SECTION_BYTES * 2
+            if load_i64(section + SECTION.columns_length) != 0 and list_state(position, section, words, sizes) == 0:
+                store_i64(words + FOUND.inexact, load_i64(words + FOUND.inexact) | load_i64(section + SECTION.bits))
         else:
             if (constructor != 0xC1 and constructor != 0xD1) or map_head(position) == 0:
                 return 0
-            section += 8 * SECTION_WORDS if code == 0x72 else 8 * SECTION_WORDS * 3
+            section += SECTION_BYTES if code == 0x72 else SECTION_BYTES * 3
             key_kind = 0xA3 if code == 0x72 else 0xA1
             if (
                 code != 0x71
-                and load_i64(section + 8) != 0
+                and load_i64(section + SECTION.columns_length) != 0
                 and map_state(position, section, words, sizes, key_kind) == 0
             ):
-                store_i64(words + 8, load_i64(words + 8) | load_i64(section + 16))
+                store_i64(words + FOUND.inexact, load_i64(words + FOUND.inexact) | load_i64(section + SECTION.bits))
         position += size
     return 1
 
@@ -288,27 +273,27 @@ def inexact_bits(
 ) -> None:
     """Write the bits of inexact columns of each message, one int64 per row, to `found`.
 
-    `words` has room for three int64; `sizes` is the address of `size_table()`. Eight bytes behind each message may be
-    read.
+    `words` has room for a `FoundBlock`; `sizes` is the address of `size_table()`. Eight bytes behind each message
+    may be read.
     """
     for row in range(rows):
         start = data + load_i64(starts + 8 * row)
-        store_i64(words, 0)
-        store_i64(words + 8, 0)
-        store_i64(words + 16, 0)
+        store_i64(words + FOUND.present, 0)
+        store_i64(words + FOUND.inexact, 0)
+        store_i64(words + FOUND.seen, 0)
         inexact = -1
         if message_state(start, start + load_i64(lengths + 8 * row), asked, words, sizes):
-            inexact = load_i64(words + 8)
-        present = load_i64(words)
+            inexact = load_i64(words + FOUND.inexact)
+        present = load_i64(words + FOUND.present)
         all_bits = 0
         for section in range(4):
-            of_section = asked + 8 * SECTION_WORDS * section
-            columns = load_i64(of_section)
-            all_bits |= load_i64(of_section + 16)
-            for number in range(load_i64(of_section + 8)):
-                column = columns + 8 * COLUMN_WORDS * number
-                valid = load_i64(column + 48)
-                bit = load_i64(column + 8)
+            of_section = asked + SECTION_BYTES * section
+            columns = load_i64(of_section + SECTION.columns)
+            all_bits |= load_i64(of_section + SECTION.bits)
+            for number in range(load_i64(of_section + SECTION.columns_length)):
+                column = columns + COLUMN_BYTES * number
+                valid = load_i64(column + COLUMN.validity)
+                bit = load_i64(column + COLUMN.bit)
                 is_valid = 1
                 if valid != 0:
                     is_valid = load_u8(valid + (row >> 3)) >> (row & 7) & 1

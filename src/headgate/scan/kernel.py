@@ -8,13 +8,11 @@ Python stands in `stage_two.py`.
 from __future__ import annotations
 
 from headgate.evaluate.kernel import decide
-from headgate.evaluate.layout import ERROR, FALSE, TRUE, UNKNOWN
+from headgate.evaluate.layout import ERROR, FALSE, TRUE, UNDECIDED, UNKNOWN
 from headgate.kernels.checksum import crc32
 from headgate.kernels.compiler import kernel
 from headgate.kernels.memory import load_be_u32, load_i64, prefetch, store_i64, store_u8
-
-CHUNK_WORDS = 6
-"""Words per chunk: start of the data part, its bytes, its entries, its records, the chunk id, the CRC."""
+from headgate.scan.layout import CHUNK, CHUNK_BYTES, STOP
 
 AHEAD_BYTES = 1024
 """Distance behind a message at which memory is prefetched into the first level of the cache."""
@@ -50,23 +48,24 @@ def decide_chunks(
     """Keep the messages of chunks `first_chunk` … `chunk_count` whose verdict is true, an error or undecided.
 
     Writes start, length, offset, number of the chunk (int64) and verdict (byte) of each; gives how many. Without a
-    `program` (0) all are kept, without a `crc_table` (0) no checksum is looked at. `tally` (5 words) counts verdicts
-    of the messages with offsets from `within_start` to before `within_stop`; others are passed over. It ends before a
-    sub-batch or a damaged chunk: `stop` gets reason and chunk. The chunks' data lies inside `data`.
+    `program` (0) all are kept, without a `crc_table` (0) no checksum is looked at. `tally` counts messages with offsets
+    from `within_start` to before `within_stop` in a word for each verdict; others are passed over. It ends before a
+    sub-batch or a damaged chunk: where is in `stop`, a `StopBlock`. The data of `chunks`, each a `ChunkBlock`, lies
+    inside `data`.
     """
     code = load_i64(program + code_word) if program != 0 else 0
     kept = 0
     for chunk in range(first_chunk, chunk_count):
-        at = chunks + chunk * (8 * CHUNK_WORDS)
-        position = load_i64(at)
-        size = load_i64(at + 8)
-        entries = load_i64(at + 16)
-        records = load_i64(at + 24)
-        offset = load_i64(at + 32)
+        at = chunks + chunk * CHUNK_BYTES
+        position = load_i64(at + CHUNK.data_start)
+        size = load_i64(at + CHUNK.data_length)
+        entries = load_i64(at + CHUNK.num_entries)
+        records = load_i64(at + CHUNK.num_records)
+        offset = load_i64(at + CHUNK.chunk_id)
         position += data
         end = position + size
         reason = DONE
-        if crc_table != 0 and crc32(position, size, crc_table) != load_i64(at + 40):
+        if crc_table != 0 and crc32(position, size, crc_table) != load_i64(at + CHUNK.crc):
             reason = WRONG_CHECKSUM
             entries = 0
         written = kept
@@ -116,15 +115,15 @@ def decide_chunks(
         if reason == DONE and (position != end or entries != records):
             reason = MALFORMED
         if reason != DONE:
-            store_i64(stop, reason)
-            store_i64(stop + 8, chunk)
+            store_i64(stop + STOP.reason, reason)
+            store_i64(stop + STOP.chunk, chunk)
             return kept
         kept = written
-        store_i64(tally, load_i64(tally) + false)
-        store_i64(tally + 8, load_i64(tally + 8) + true)
-        store_i64(tally + 16, load_i64(tally + 16) + unknown)
-        store_i64(tally + 24, load_i64(tally + 24) + error)
-        store_i64(tally + 32, load_i64(tally + 32) + undecided)
-    store_i64(stop, DONE)
-    store_i64(stop + 8, chunk_count)
+        store_i64(tally + 8 * FALSE, load_i64(tally + 8 * FALSE) + false)
+        store_i64(tally + 8 * TRUE, load_i64(tally + 8 * TRUE) + true)
+        store_i64(tally + 8 * UNKNOWN, load_i64(tally + 8 * UNKNOWN) + unknown)
+        store_i64(tally + 8 * ERROR, load_i64(tally + 8 * ERROR) + error)
+        store_i64(tally + 8 * UNDECIDED, load_i64(tally + 8 * UNDECIDED) + undecided)
+    store_i64(stop + STOP.reason, DONE)
+    store_i64(stop + STOP.chunk, chunk_count)
     return kept

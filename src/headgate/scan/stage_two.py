@@ -13,6 +13,7 @@ from headgate.arrays import total
 from headgate.evaluate import UNDECIDED, Verdict, layout, malformed_rows
 from headgate.log import ChunkHeaders, StopReason, WalkedEntries, first_mismatch, walk_entries
 from headgate.message import EncodedMessages
+from headgate.scan.layout import ChunkBlock
 from headgate.scan.offset_range import OffsetRange
 from headgate.scan.request import ScanRequest
 
@@ -20,7 +21,7 @@ Int64Array = NDArray[np.int64]
 
 KERNEL = "headgate.scan.kernel"
 
-_HEADER_FIELDS = ("data_length", "num_entries", "num_records", "chunk_id", "crc")
+_CHUNK_FIELDS = ChunkBlock._fields
 _NOTHING = np.empty(0, dtype=np.int64)
 
 
@@ -36,7 +37,7 @@ class Obstacle(enum.IntEnum):
 
 @dataclass(slots=True)
 class ChunksInMemory:
-    """Chunks in a buffer: `words` is `(chunks, 6)` int64, a column for each of the properties below, in their order."""
+    """Chunks in a buffer: `words` has a row for each, a `ChunkBlock`."""
 
     data: NDArray[np.uint8]
     words: Int64Array
@@ -45,9 +46,9 @@ class ChunksInMemory:
     def of(headers: ChunkHeaders, data_starts: Int64Array) -> ChunksInMemory:
         """Chunks with these headers; their data parts start at `data_starts` in the buffer of the headers."""
         records = headers.records
-        words = np.empty((len(records), 1 + len(_HEADER_FIELDS)), dtype=np.int64)
+        words = np.empty((len(records), len(_CHUNK_FIELDS)), dtype=np.int64)
         words[:, 0] = data_starts
-        for column, name in enumerate(_HEADER_FIELDS, 1):
+        for column, name in enumerate(_CHUNK_FIELDS[1:], 1):
             words[:, column] = records[name]
         return ChunksInMemory(headers.data, words)
 
@@ -57,32 +58,32 @@ class ChunksInMemory:
     @property
     def data_starts(self) -> Int64Array:
         """Where the data part of each chunk starts."""
-        return self.words[:, 0]
+        return self.words[:, _CHUNK_FIELDS.index("data_start")]
 
     @property
     def data_lengths(self) -> Int64Array:
         """Bytes of the data part."""
-        return self.words[:, 1]
+        return self.words[:, _CHUNK_FIELDS.index("data_length")]
 
     @property
     def entry_counts(self) -> Int64Array:
         """Entries of each chunk, a sub-batch counted as one."""
-        return self.words[:, 2]
+        return self.words[:, _CHUNK_FIELDS.index("num_entries")]
 
     @property
     def record_counts(self) -> Int64Array:
         """Messages of each chunk."""
-        return self.words[:, 3]
+        return self.words[:, _CHUNK_FIELDS.index("num_records")]
 
     @property
     def chunk_ids(self) -> Int64Array:
         """Offset of the first message."""
-        return self.words[:, 4]
+        return self.words[:, _CHUNK_FIELDS.index("chunk_id")]
 
     @property
     def crcs(self) -> Int64Array:
         """CRC-32 of the data part."""
-        return self.words[:, 5]
+        return self.words[:, _CHUNK_FIELDS.index("crc")]
 
 
 @dataclass(slots=True)
@@ -176,7 +177,7 @@ class Decider:
         buffers, within = self.buffers, self.within
         words = chunks.words
         # An entry has at least the four bytes of its length.
-        buffers.reserve(total(np.minimum(words[first_chunk:, 2], words[first_chunk:, 1] >> 2)))
+        buffers.reserve(total(np.minimum(chunks.entry_counts[first_chunk:], chunks.data_lengths[first_chunk:] >> 2)))
         buffers.counts[:] = 0
         address = kernels.address_of
         code = layout.CODE_EXACT if self.request.exact else layout.CODE_SELECT

@@ -349,10 +349,19 @@ class _Surveyor:
         return None
 
     def _ids_said(self, place: int) -> list[int]:
-        """The ids that header and index record say of a chunk at a place; one if they agree."""
+        """The ids that header and index record say of a chunk at a place; one if they agree.
+
+        A header says an id also where its other bytes are damaged, unless that is zero.
+        """
+        raw = os.pread(self._descriptor, f.CHUNK_HEADER_BYTES, place)
+        header = header_at(self._descriptor, place)
+        said = [int.from_bytes(raw[24:32], "big")] if header is None else [header.chunk_id]
+        if header is None and not said[0]:
+            said.clear()
         row = self._rows.get(place)
-        said = (header_at(self._descriptor, place), None if row is None else self._records[row])
-        return list(dict.fromkeys(each.chunk_id for each in said if each is not None))
+        if row is not None:
+            said.append(self._records[row].chunk_id)
+        return list(dict.fromkeys(said))
 
     def _id_at(self, place: int) -> int | None:
         """The id of a whole chunk at a place, by its header or its index record; None where there is none.
@@ -361,16 +370,19 @@ class _Surveyor:
         damaged.
         """
         said = self._ids_said(place)
-        ids = [each for each in said if self._whole(place, each) is not None]
-        header = header_at(self._descriptor, place)
-        if len(said) < 2 or header is None:
-            return ids[0] if ids else None
+        found = {each: whole[0] for each in said if (whole := self._whole(place, each)) is not None}
+        if len(said) < 2:
+            return next(iter(found), None)
+        confirmed = [each for each, header in found.items() if self._is_confirmed(place, each, header)]
+        return confirmed[0] if len(confirmed) == 1 else None
+
+    def _is_confirmed(self, place: int, chunk_id: int, header: f.ChunkHeader) -> bool:
+        """Whether what lies behind a chunk goes on with the id behind its own."""
         stop = place + header.size_bytes
         next_ids = self._ids_said(stop)
         if stop == self._size and self._segment.stop_offset is not None:
             next_ids.append(self._segment.stop_offset)
-        confirmed = [each for each in ids if each + header.num_records in next_ids]
-        return confirmed[0] if len(confirmed) == 1 else None
+        return chunk_id + header.num_records in next_ids
 
     def _reason(self, position: int, expected: int) -> str:
         raw = os.pread(self._descriptor, f.CHUNK_HEADER_BYTES, position)

@@ -108,7 +108,7 @@ def _leaves(schema: pa.Schema) -> list[str]:
 
 
 def _flat(arrays: Iterable[pa.Array]) -> list[pa.Array]:
-    """The arrays that become columns of a file: those inside of nested ones."""
+    """The leaf arrays, each of which becomes a column of a file; a nested array gives its inner arrays."""
     import pyarrow as pa
 
     found: list[pa.Array] = []

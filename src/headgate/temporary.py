@@ -19,7 +19,7 @@ from pathlib import Path
 
 
 class Purpose(StrEnum):
-    """What a folder is for."""
+    """The purpose of a temporary folder."""
 
     SERVER = "server"
     """The root of a server in memory."""

@@ -271,7 +271,7 @@ class _File:
         return sum(1 << bit for bit, (_, each) in enumerate(self.file.columns) if each.name in names)
 
     def _bits_of_numbers(self, asked: _Asked) -> int:
-        """The bits of all columns that may have NaN and −0.0, if one of them is requested: such rows are inexact."""
+        """The bits of all float columns if one is requested: NaN or −0.0 may be in them, so their rows are inexact."""
         if not any(isinstance(each, DeclaredColumn) and each.kind in _FLOATS for each in asked.columns):
             return 0
         return sum(1 << bit for bit, (_, each) in enumerate(self.file.columns) if each.kind in _FLOATS)

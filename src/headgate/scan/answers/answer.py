@@ -1,4 +1,4 @@
-"""An answer: what is known of some chunks of a segment for the filter of one request; and the sources of answers.
+"""Answers: facts about some chunks of a segment for the filter of one request; and the sources of answers.
 
 A reader is handed kinds of sources in its request (`SourceKind`), and knows no more of them than these protocols.
 """

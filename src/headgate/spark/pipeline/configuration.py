@@ -79,7 +79,7 @@ class Source(ReadStream, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The file or folder to read, for formats other than `headgate`."""
     stream: str | list[str] | None = None
     options: dict[str, OptionValue] = {}
-    """Options of the format, by the names that Spark knows; of a stream, those that are no keys here."""
+    """Options of the format, by their Spark names; for a stream, only options that have no key of their own here."""
     watermark: Watermark | None = None
 
 
@@ -109,7 +109,7 @@ class Sink(WrittenStream, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """The folder to write, for formats other than `headgate`."""
     stream: str | None = None
     options: dict[str, OptionValue] = {}  # noqa: RUF012 - a structure copies it
-    """Options of the format, by the names that Spark knows; of a stream, those that are no keys here."""
+    """Options of the format, by their Spark names; for a stream, only options that have no key of their own here."""
     mode: Mode = Mode.APPEND
     """`append`: new rows only; each run continues where the last one stopped. `complete`: each run computes the output
     from all rows of the inputs and replaces it; not for streams."""

@@ -181,7 +181,7 @@ class LogError(HeadgateError):
 
     @property
     def place(self) -> str:
-        """Where it was found, and what."""
+        """The place of the damage, and the reason."""
         at = "" if self.position is None else f", byte {self.position}"
         return f"{self.path}{at}: {self.reason}"
 
@@ -264,7 +264,7 @@ class RuleNotFoundError(RuleError):
 
 
 class TargetNotFoundError(RuleNotFoundError):
-    """What a subscription is to forward to, `target`, is not there."""
+    """The `target` to which a subscription is to forward does not exist."""
 
     def __init__(self, reason: str, *, topic: str, subscription: str, target: str) -> None:
         super().__init__(reason, topic=topic, subscription=subscription)
@@ -328,7 +328,7 @@ class AccessRefusedError(BrokerError):
 
 
 class AuthenticationError(BrokerError):
-    """No such user, a wrong password, or a user that may not come from this address; says no secret."""
+    """An unknown user, a wrong password, or a user that may not connect from this address; the text holds no secret."""
 
 
 class LoopbackOnlyError(AuthenticationError):

@@ -1,4 +1,4 @@
-"""What a broker opens after its start, some of it a tick: timed work beside streams goes on without a client."""
+"""Opening after a start, a few parts each tick: timed work beside streams goes on without a client."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ logger = logging.getLogger("headgate.broker")
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How streams and ledgers are written: the durability of a confirm, and what opens files (tests replace it)."""
+    """How streams and ledgers are written: durability of a confirm, and how files are opened (tests replace it)."""
 
     durability: Durability = Durability.PROCESS
     open_file: OpenFile = DiskFile

@@ -52,7 +52,7 @@ class StreamWrites:
         self.turns: Turns[BrokerStream] = Turns(wake)
         """The streams with published messages that are not written."""
         self._jobs: dict[BrokerStream, tuple[WriterJob, threading.Event]] = {}
-        """Jobs that a worker has, each with what is set when its `run` is over."""
+        """Jobs that a worker has, each with the event that is set when its `run` is over."""
 
     @property
     def has_jobs(self) -> bool:

@@ -1,5 +1,6 @@
-"""The hash by which kernels find a text among many, for texts that Python holds; for those in memory, and other values:
-`values/kernel.py`.
+"""The hash by which kernels find a text in a table, computed for texts of Python.
+
+`values/kernel.py` computes it for texts in memory, and for other values.
 """
 
 from __future__ import annotations

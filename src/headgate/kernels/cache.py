@@ -39,7 +39,7 @@ class CompiledKernels:
 
     names: tuple[str, ...]
     constants: dict[str, int]
-    """Whole numbers of the module, truth values among them, that those who call its kernels may want."""
+    """The integer constants of the module, truth values included, for callers of its kernels."""
     code: bytes
     """An object file; the function that Python calls for a kernel is `python.NAME`."""
 

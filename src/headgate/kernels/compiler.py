@@ -84,7 +84,7 @@ declare i32 @PyErr_BadArgument()
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 """
-"""Of Python: what a function that it calls needs (`METH_FASTCALL`)."""
+"""The functions of Python's C API that a function called by Python needs (`METH_FASTCALL`)."""
 
 
 def _called_by_python(symbol: str, native: str, count: int, *, has_result: bool) -> str:

@@ -97,7 +97,7 @@ class LastPair:
         self.segment_size, self.num_chunks = FILE_HEAD_BYTES, 0
 
     def adopt(self, path: Path, first_chunk_id: int, records: bytes, size_bytes: int) -> bool:
-        """Continue with a complete segment of so many bytes, now at `path`; False if that is another file system.
+        """Continue with a complete segment of `size_bytes`, now at `path`; False if that is another file system.
 
         `records` are those of all its chunks. Readers see the chunks when the call returns. A crash before that leaves
         an index without records, which recovery deletes, or a segment whose chunks recovery gives their records.

@@ -691,7 +691,7 @@ class Writer:
             sweep_folder(self._folder / DERIVED_FOLDER, self._folder, now_ms=now_ms)
 
     def _has_begun(self, first_chunk_id: int, size_before: int) -> None:
-        """Take note of a new segment behind one of so many bytes, which is sealed."""
+        """Take note of a new segment, and seal the one before it, of `size_before` bytes."""
         self._full_at -= size_before
         self._first_chunk_ids.append(first_chunk_id)
         self._seal()

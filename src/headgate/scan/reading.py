@@ -24,10 +24,10 @@ from headgate.scan.stage_two import ChunksInMemory, Decider, Obstacle, Tally, se
 
 WINDOW_BYTES = 4 << 20
 _MAPPED_WINDOW_BYTES = 16 << 20
-"""Mapped chunks are not copied, so a window may have more bytes of them …"""
+"""Limit of a window of mapped chunks: larger, because they are not copied."""
 
 _MAPPED_WINDOW_OFFSETS = 131_072
-"""… as long as the kept columns stay small: some 64 bytes a message."""
+"""Limit of messages in a window of mapped chunks: the columns kept of each take some 64 bytes."""
 
 _REASONS = {
     Obstacle.MALFORMED: "the entries of chunk {} do not fill its data, or are not as many as its records",

@@ -33,7 +33,7 @@ class HeadgateServer:
     ports: Mapping[str, int]
     """By listener, as in the configuration: `amqp`, `stream`, `http`, `servicebus`, `rocketmq` and so on."""
     authority: Path
-    """The certificate that clients believe who use TLS, as those of the administration for Python and JavaScript do."""
+    """The certificate that clients with TLS must trust, as the administration clients for Python and JavaScript do."""
 
     host: str = _HOST
     user: str = "guest"

@@ -57,7 +57,7 @@ class ViewCounters(LeaseCounters):
 
 
 class Settler(Leases[Receiver]):
-    """The claimed copies of a subscription as clients settle them, those of any receiver."""
+    """Settlement of the claimed copies of a subscription by clients, whichever receiver claimed them."""
 
     def __init__(
         self,

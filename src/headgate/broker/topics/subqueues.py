@@ -38,7 +38,7 @@ class Subqueues:
         self._queues: dict[tuple[TargetKind, int], Subqueue] = {}
         self._open: dict[Subqueue, None] = {}
         self.touched: dict[Subqueue, None] = {}
-        """Those with work for the next turn."""
+        """Subqueues with work for the next turn."""
         self._uncounted: list[Subqueue] = []
 
     def find(self, subscription: BrokerSubscription) -> None:

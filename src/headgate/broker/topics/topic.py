@@ -581,7 +581,7 @@ class BrokerTopic:
             self._answer_changes()
 
     def _follow_decider(self) -> None:
-        """Note in the ledger what follows from rules and messages; while it takes nothing, later."""
+        """Write the consequences of rules and new messages into the ledger; later, while the ledger takes nothing."""
         if self.consumption.trouble is None:
             history = self._topic_decider.decider.postings.history
             if history is not self._subscriptions.history:

@@ -389,7 +389,7 @@ def _read_body(position: int, stop: int, scratch: int) -> int:
 
 @helper
 def read_message(position: int, stop: int, widths: int, scratch: int, names: int, slots: int, prefix: int) -> int:
-    """What lies where in a stored message, into scratch; a failure where Python looks."""
+    """Write the places of the parts of a stored message into scratch; a failure for messages that Python decodes."""
     for index in range(11):
         store_i64(scratch + (index << 3), 0)
     store_i64(scratch + FREE, scratch + DIGITS)

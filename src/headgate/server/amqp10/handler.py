@@ -125,7 +125,7 @@ class Amqp10Handler:
     # What the event loop calls
 
     def received(self, data: memoryview) -> None:
-        """Bytes from the peer, none to go on with those that it sent before; `data` is valid only during the call."""
+        """Handle bytes from the peer; without any, go on with earlier ones. `data` is valid during the call only."""
         self._flow.heard()
         try:
             for event in self._connection.receive(data):

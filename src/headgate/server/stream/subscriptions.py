@@ -35,8 +35,8 @@ DIALECT = "x-headgate-dialect"
 """Properties of a subscription that RabbitMQ does not have: a filter for each message, and its language."""
 
 END = "x-headgate-end"
-"""Another such property: an offset. When everything before it was examined, an empty chunk with that id reports it,
-without credit: with a filter a client could not know otherwise that no more messages will come."""
+"""The property with the offset at which a client stops, also of Headgate alone. When all messages before it were
+examined, an empty chunk with that id is sent, without credit: behind a filter a client cannot know it otherwise."""
 
 _FILTER_PREFIX = "filter."
 _MOST_DIGITS = 18

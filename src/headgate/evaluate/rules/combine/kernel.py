@@ -128,7 +128,7 @@ def _copy_triple(target: int, source: int) -> None:
 
 @helper
 def _follow(decided: int, going_on: int, other: int, decides: int, goes_on: int, fails: int) -> None:
-    """An operand behind what was found so far: what is decided or failed stays, then the operand counts."""
+    """Combine the result so far with the next operand: rows that are decided or failed stay as they are."""
     for word in range(0, BITMAP_BYTES, 8):
         before = load_i64(decided + word)
         failed = load_i64(other + word)

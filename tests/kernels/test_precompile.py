@@ -62,25 +62,35 @@ def child_that(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 COMPILES_ALL = "import sys\nfor module in sys.argv[1:]: print(module, flush=True)\n"
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 64])
-def test_modules_are_shared_out_once_and_those_with_common_kernels_stay_together(count: int) -> None:
+@pytest.mark.usefixtures("nothing_compiled")
+def test_a_module_is_missing_with_those_whose_shared_functions_it_calls() -> None:
+    assert set(precompile.missing([KERNEL_MODULE])) == {
+        KERNEL_MODULE,
+        "headgate.evaluate.operations.kernel",
+        *(f"headgate.evaluate.values.{family}.kernel" for family in ("amqp", "rocketmq", "servicebus")),
+    }
+    assert precompile.missing([CHECKSUM]) == [CHECKSUM]
+
+
+def test_a_module_has_kernels_or_shared_functions() -> None:
+    for module in kernels.kernel_modules():
+        text = precompile.source_of(module).read_text(encoding="utf-8")
+        assert ("\n@kernel(" in text) != ("\n@shared\n" in text), f"{module}: shared code would be linked twice"
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+def test_each_core_has_a_child_that_gets_all_modules_the_longest_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(precompile, "_cores", lambda: 3)
+    child_that(monkeypatch, f"import os, sys; open(f'{tmp_path}/{{os.getpid()}}', 'w').write(' '.join(sys.argv[1:]))")
     modules = kernels.kernel_modules()
-    shares = precompile.shares(modules, count)
-    assert len(shares) <= count and all(shares)
-    assert sorted(module for share in shares for module in share) == sorted(modules)
-    by_module = {module: number for number, share in enumerate(shares) for module in share}
-    assert by_module["headgate.scan.kernel"] == by_module["headgate.evaluate.rules.kernel"] == by_module[KERNEL_MODULE]
-    assert (
-        by_module["headgate.message.arrow.decode.variants.kernel"] == by_module["headgate.message.arrow.decode.kernel"]
-    )
-
-
-def test_two_cores_take_half_of_the_work_each() -> None:
-    one, other = precompile.shares(kernels.kernel_modules(), 2)
-    evaluating, rest = (one, other) if KERNEL_MODULE in one else (other, one)
-    # What takes longest: deciding, and making columns.
-    assert "headgate.evaluate.rules.kernel" in evaluating
-    assert {"headgate.message.arrow.decode.kernel", "headgate.message.arrow.encode.kernel"} <= set(rest)
+    kernels.compile_missing(modules)
+    first, *others = (given.read_text(encoding="utf-8") for given in tmp_path.iterdir())
+    assert others == [first, first]
+    assert sorted(first.split()) == sorted(modules)
+    # It is the longest by far, measured.
+    assert first.split()[0] == "headgate.evaluate.rules.kernel"
 
 
 @pytest.mark.usefixtures("nothing_compiled")
@@ -117,6 +127,7 @@ def test_while_a_child_compiles_the_reference_decides_and_then_the_kernel(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "go")
+    monkeypatch.setattr(precompile, "_cores", lambda: 1)
     child_that(monkeypatch, f"open({str(tmp_path / 'go')!r}).read()\n{COMPILES_ALL}")
     batch = EncodedMessages.of([N_IS_5] * 3)
     by_reference: list[bytes] = []
@@ -151,8 +162,8 @@ def test_a_child_goes_on_when_nobody_reads_what_it_writes(monkeypatch: pytest.Mo
 
     compiled: list[str] = []
     monkeypatch.setattr(cache, "cache_folder", lambda _source: tmp_path)
-    monkeypatch.setattr(child, "missing", lambda modules: [module for module in modules if module not in compiled])
-    monkeypatch.setattr(child, "load", compiled.append)
+    monkeypatch.setattr(child, "is_missing", lambda module: module not in compiled)
+    monkeypatch.setattr(child, "compile_into_cache", compiled.append)
     monkeypatch.setattr(os, "nice", lambda _increment: 0)
     monkeypatch.setattr(sys, "stdout", Unread())
     child.main(["one", "two"])
@@ -170,8 +181,8 @@ def test_a_module_is_compiled_by_one_child_at_a_time(
         compiled.append(module)
 
     monkeypatch.setattr(cache, "cache_folder", lambda _source: tmp_path)
-    monkeypatch.setattr(child, "missing", lambda modules: [module for module in modules if module not in compiled])
-    monkeypatch.setattr(child, "load", compile_alone)
+    monkeypatch.setattr(child, "is_missing", lambda module: module not in compiled)
+    monkeypatch.setattr(child, "compile_into_cache", compile_alone)
     monkeypatch.setattr(os, "nice", lambda _increment: 0)
     child.main(["one"])
     assert compiled == ["one"]
@@ -179,6 +190,31 @@ def test_a_module_is_compiled_by_one_child_at_a_time(
     child.main(["one"])
     assert compiled == ["one"]
     assert capsys.readouterr().out == "one\none\n"
+
+
+def test_a_child_takes_other_modules_before_it_waits_for_another_child(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled: list[str] = []
+    for module in ("one", "two"):
+        (tmp_path / module).mkdir()
+    monkeypatch.setattr(child, "source_of", tmp_path.joinpath)
+    monkeypatch.setattr(cache, "cache_folder", lambda folder: folder)
+    monkeypatch.setattr(child, "is_missing", lambda module: module not in compiled)
+    monkeypatch.setattr(os, "nice", lambda _increment: 0)
+    with (tmp_path / "one" / "lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        def compile_while_another_ends(module: str) -> None:
+            compiled.append(module)
+            # The other child is done with its module.
+            compiled.append("one")
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(child, "compile_into_cache", compile_while_another_ends)
+        child.main(["one", "two"])
+    assert compiled == ["two", "one"]
+    assert capsys.readouterr().out == "two\none\n"
 
 
 def test_with_the_cache_only_kernels_are_used_from_when_another_process_compiled_them(tmp_path: Path) -> None:
@@ -253,3 +289,20 @@ def test_a_helper_is_compiled_once_for_all_integers_and_once_for_each_truth(
     linked = linker.link("made", compiler.compile_kernels("made"))
     assert linked.run(10) == 11 + 12 + 7 + 10 + 20 - 10 + 1
     assert [len(made.__dict__[name].overloads) for name in ("add", "double", "signed")] == [1, 1, 2]
+
+
+def test_a_shared_function_is_compiled_by_itself_and_linked_to_its_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = {
+        "giver": "@shared\ndef add(a: int, b: int) -> int:\n    return a + b\n"
+        "@shared\ndef nothing(a: int) -> None:\n    a += 1\n",
+        "taker": "@kernel('int64(int64)')\ndef run(x):\n    nothing(x)\n    return add(x, 1) * 2\n",
+    }
+    made = {name: ModuleType(name) for name in sources}
+    for name, module in made.items():
+        monkeypatch.setitem(sys.modules, name, module)
+        module.__dict__.update(kernel=compiler.kernel, shared=compiler.shared)
+        if name == "taker":
+            module.__dict__.update(add=made["giver"].__dict__["add"], nothing=made["giver"].__dict__["nothing"])
+        exec(compile(sources[name], __file__, "exec"), module.__dict__)
+    taker = compiler.compile_kernels("taker")
+    assert linker.link("taker", taker, [("giver", compiler.compile_kernels("giver"))]).run(20) == 42

@@ -28,7 +28,8 @@ CACHE_VARIABLE = "HEADGATE_CACHE"
 
 _PACKAGE = Path(__file__).parent.parent
 _IMPORTS = re.compile(r"^from headgate\.([a-z_0-9.]+) import (\w*)", re.MULTILINE)
-_KERNELS = re.compile(r"^@kernel\(", re.MULTILINE)
+_KERNELS = re.compile(r"^@(?:kernel\(|shared$)", re.MULTILINE)
+_SHARED = re.compile(r"^@shared$", re.MULTILINE)
 _DIGEST_BYTES = 32
 _LENGTH_BYTES = 8
 
@@ -132,7 +133,7 @@ def _processor() -> str:
 
 @functools.cache
 def kernel_count(source: Path) -> int:
-    """How many kernels a module declares."""
+    """How many kernels and shared functions a module declares."""
     return len(_KERNELS.findall(source.read_text(encoding="utf-8")))
 
 
@@ -140,6 +141,13 @@ def is_missing(source: Path) -> bool:
     """Whether kernels of a module are not in the cache, although they could be kept there."""
     folder = cache_folder(source) if kernel_count(source) else None
     return folder is not None and not (folder / "code").exists()
+
+
+@functools.cache
+def linked_together(source: Path) -> tuple[Path, ...]:
+    """The modules whose shared functions the kernels of a module may call, then the module itself."""
+    others = sorted(compiled_together(source) - {source})
+    return (*(other for other in others if _SHARED.search(other.read_text(encoding="utf-8"))), source)
 
 
 @functools.cache

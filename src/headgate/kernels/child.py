@@ -1,7 +1,8 @@
 """A process that compiles kernels for another: `python -m headgate.kernels.child MODULE…`.
 
-Prints the name of each module when its kernels are in the cache. It continues after the process that started it has
-ended: the next process finds the kernels. If another process is compiling a module, it waits.
+All children of a process get the same modules, and each takes the next one that no other is at: there is a lock per
+module. Prints the name of each module when its kernels are in the cache. It continues after the process that started
+it has ended: the next process finds the kernels.
 """
 
 from __future__ import annotations
@@ -11,33 +12,48 @@ import fcntl
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
 
-from headgate.kernels.loader import load
-from headgate.kernels.precompile import missing, source_of
+from headgate.kernels.loader import compile_into_cache
+from headgate.kernels.precompile import is_missing, source_of
 
 _NICENESS = 10
 
 
 def main(modules: Sequence[str]) -> None:
-    """Compile the modules, in order."""
+    """Compile those modules, in order, that nobody else is compiling; then wait for the others."""
     os.nice(_NICENESS)
-    for module in modules:
-        with _alone_with(module):
-            if missing([module]):
-                load(module)
-        if not missing([module]):
-            with contextlib.suppress(BrokenPipeError):
-                print(module, flush=True)
+    left = [module for module in modules if not _compiled_alone(module)]
+    for module in left:
+        with _lock_of(module) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        _tell(module)
 
 
-@contextlib.contextmanager
-def _alone_with(module: str) -> Iterator[None]:
-    """Keep other compiling processes from the same module; a lock of the system, which ends with the process."""
-    folder = importlib.import_module("headgate.kernels.cache").cache_folder(source_of(module))
-    with (folder / "lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _compiled_alone(module: str) -> bool:
+    """Compile a module that is missing; False if another process is at it. The lock ends with its process."""
+    with _lock_of(module) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        if is_missing(module):
+            compile_into_cache(module)
+    _tell(module)
+    return True
+
+
+def _lock_of(module: str) -> BinaryIO:
+    folder: Path = importlib.import_module("headgate.kernels.cache").cache_folder(source_of(module))
+    return (folder / "lock").open("wb")
+
+
+def _tell(module: str) -> None:
+    if not is_missing(module):
+        with contextlib.suppress(BrokenPipeError):
+            print(module, flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import numba
 
 from headgate.errors import HeadgateError
 from headgate.kernels.cache import CompiledKernels
-from headgate.kernels.linker import symbol_of, target_machine
+from headgate.kernels.linker import shared_symbol_of, symbol_of, target_machine
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +32,9 @@ _UNWRAPPED = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 _declared: dict[str, dict[str, tuple[Any, str]]] = {}
 """By the name of a module: its kernels as numba sees them, each with its signature."""
+
+_shared: dict[str, dict[str, tuple[Any, str]]] = {}
+"""The same for its shared functions."""
 
 
 def kernel(signature: str) -> Callable[[F], F]:
@@ -54,23 +57,43 @@ def kernel(signature: str) -> Callable[[F], F]:
     return declare
 
 
+def shared(function: F) -> F:
+    """A function that kernels of any module call, from integers to an integer or None: compiled once, then linked.
+
+    Its callers see only its name, so they are compiled without it, and it is never pasted into them.
+    """
+    count = function.__code__.co_argcount
+    result = "void" if function.__annotations__["return"] == "None" else "int64"
+    symbol = shared_symbol_of(function.__module__, function.__name__)
+    made = _njit(**_OPTIONS, **_UNWRAPPED)(function)
+    signature = f"{result}({', '.join(['int64'] * count)})"
+    _shared.setdefault(function.__module__, {})[function.__name__] = made, signature
+    # numba links what it compiles, although nothing is run: any address will do.
+    llvmlite.binding.add_symbol(symbol, id(function))
+    return numba.types.ExternalFunction(symbol, numba.int64(*[numba.int64] * count))  # type: ignore[return-value]
+
+
 def compile_kernels(module: str) -> CompiledKernels:
     """Compile the kernels of a module, which is imported. Cost: seconds of CPU; raises what numba raises."""
     imported = importlib.import_module(module)
-    declared = _declared[module]
+    declared = _declared.get(module, {})
     machine = target_machine()
     together = llvmlite.binding.parse_assembly(
         f'target triple = "{machine.triple}"\ntarget datalayout = "{machine.target_data}"\n{_DECLARATIONS}'
     )
-    for name, (dispatcher, signature) in declared.items():
-        dispatcher.compile(signature)
-        ((arguments, result),) = dispatcher.overloads.items()
-        native = result.fndesc.llvm_func_name
-        for part in (
-            dispatcher.inspect_llvm(arguments),
-            _called_by_python(symbol_of(module, name), native, len(arguments), has_result=signature[:4] != "void"),
-        ):
-            together.link_in(llvmlite.binding.parse_assembly(part))
+    for functions, symbol_for, called in (
+        (declared, symbol_of, _called_by_python),
+        (_shared.get(module, {}), shared_symbol_of, _called_by_kernels),
+    ):
+        for name, (dispatcher, signature) in functions.items():
+            dispatcher.compile(signature)
+            ((arguments, result),) = dispatcher.overloads.items()
+            native = result.fndesc.llvm_func_name
+            for part in (
+                dispatcher.inspect_llvm(arguments),
+                called(symbol_for(module, name), native, len(arguments), has_result=signature[:4] != "void"),
+            ):
+                together.link_in(llvmlite.binding.parse_assembly(part))
     constants = {name: int(value) for name, value in vars(imported).items() if isinstance(value, int)}
     return CompiledKernels(tuple(declared), constants, machine.emit_object(together))
 
@@ -133,6 +156,22 @@ refuse:
   br label %fail
 fail:
   ret ptr null
+}}
+"""
+
+
+def _called_by_kernels(symbol: str, native: str, count: int, *, has_result: bool) -> str:
+    """The function that takes the integers of another kernel to a shared one, and its result back."""
+    parameters = "".join(", i64" for _ in range(count))
+    return f"""
+declare i32 @{native}(ptr, ptr{parameters})
+define i64 @"{symbol}"({", ".join(f"i64 %a{n}" for n in range(count))}) {{
+  %space = alloca i64
+  %exception = alloca ptr
+  store i64 0, ptr %space
+  %status = call i32 @{native}(ptr %space, ptr %exception{"".join(f", i64 %a{n}" for n in range(count))})
+  %number = load i64, ptr %space
+  ret i64 {"%number" if has_result else "0"}
 }}
 """
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import functools
+import threading
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -55,11 +57,24 @@ def _keep_for_ever(thing: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
-def link(module: str, compiled: CompiledKernels) -> ModuleType:
-    """A module of that name with the kernels, which run without the interpreter lock, and the constants."""
+_lock = threading.Lock()
+_shared: set[str] = set()
+"""The modules whose shared functions are linked already."""
+
+
+def link(module: str, compiled: CompiledKernels, shared: Iterable[tuple[str, CompiledKernels]] = ()) -> ModuleType:
+    """A module of that name with the kernels, which run without the interpreter lock, and the constants.
+
+    `shared` names the modules whose shared functions the kernels may call; each is linked once per process.
+    """
     engine = _engine()
-    engine.add_object_file(llvmlite.binding.ObjectFileRef.from_data(compiled.code))
-    engine.finalize_object()
+    with _lock:
+        for name, part in shared:
+            if name not in _shared:
+                _shared.add(name)
+                engine.add_object_file(llvmlite.binding.ObjectFileRef.from_data(part.code))
+        engine.add_object_file(llvmlite.binding.ObjectFileRef.from_data(compiled.code))
+        engine.finalize_object()
     made = ModuleType(module)
     made.__dict__.update(compiled.constants)
     for name in compiled.names:
@@ -73,6 +88,11 @@ def link(module: str, compiled: CompiledKernels) -> ModuleType:
 def symbol_of(module: str, name: str) -> str:
     """The name in the object code of the function that Python calls; all modules share one table of symbols."""
     return f"python.{module}.{name}"
+
+
+def shared_symbol_of(module: str, name: str) -> str:
+    """The name in the object code of a function that kernels of all modules call."""
+    return f"shared.{module}.{name}"
 
 
 def target_machine() -> Any:

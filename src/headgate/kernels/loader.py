@@ -120,16 +120,37 @@ def _linked(module: str, tell: Callable[[int, int], None]) -> ModuleType:
     # Importing LLVM and numba costs memory and time where kernels are switched off, and may fail.
     cache = importlib.import_module("headgate.kernels.cache")
     linking = importlib.import_module("headgate.kernels.linker")
-    source = precompile.source_of(module)
-    compiled = cache.read(source)
-    if compiled is None:
-        count = cache.kernel_count(source)
-        tell(0, count)
-        compiled = importlib.import_module("headgate.kernels.compiler").compile_kernels(module)
-        cache.keep(source, compiled)
-        tell(count, count)
-    made: ModuleType = linking.link(module, compiled)
+    sources = cache.linked_together(precompile.source_of(module))
+    parts = {precompile.module_of(source): cache.read(source) for source in sources}
+    counts = {
+        name: cache.kernel_count(source) for (name, part), source in zip(parts.items(), sources, strict=True) if not part
+    }
+    if counts:
+        done = 0
+        tell(0, sum(counts.values()))
+        for name, count in counts.items():
+            parts[name] = _compiled(name)
+            done += count
+            tell(done, sum(counts.values()))
+    compiled = parts.pop(module)
+    made: ModuleType = linking.link(module, compiled, parts.items())
     return made
+
+
+def _compiled(module: str) -> Any:
+    """The kernels of a module, compiled now and kept in the cache."""
+    compiled = importlib.import_module("headgate.kernels.compiler").compile_kernels(module)
+    importlib.import_module("headgate.kernels.cache").keep(precompile.source_of(module), compiled)
+    return compiled
+
+
+def compile_into_cache(module: str) -> None:
+    """Compile the kernels of a module and keep them, without linking them; where that fails, warn."""
+    try:
+        _self_test()
+        _compiled(module)
+    except Exception as error:  # as for `_load`
+        _warn(f"{type(error).__name__}: {error}")
 
 
 @functools.cache

@@ -32,10 +32,6 @@ READ = ("headgate.kernels.checksum", "headgate.log.kernel")
 FILTER = (*READ, "headgate.evaluate.kernel", "headgate.scan.kernel", "headgate.scan.answers.kernel")
 """The modules for reading a stream with a filter."""
 
-_FIRST = (*FILTER, "headgate.message.arrow.encode.kernel", "headgate.message.arrow.decode.kernel")
-_LAST = ("headgate.protocols.",)
-"""Compiled last: only servers use them, and they cost a fifth of all."""
-
 _NOT_SERVED = ("headgate.message.arrow.", "headgate.derived.columns.", "headgate.derived.lookup.")
 """Modules that only other processes use: Spark's, commands, and the builder of derived files."""
 
@@ -48,14 +44,10 @@ logger = logging.getLogger("headgate.kernels")
 
 
 def kernel_modules() -> list[str]:
-    """The dotted names of all modules with kernels in this package; modules that most processes wait for come first."""
+    """The dotted names of all modules with kernels or shared functions in this package."""
     sources = [_PACKAGE / "kernels" / "checksum.py", *sorted(_PACKAGE.rglob("kernel.py"))]
-    found = [
-        ".".join(("headgate", *source.relative_to(_PACKAGE).with_suffix("").parts))
-        for source in sources
-        if "@kernel(" in source.read_text(encoding="utf-8")
-    ]
-    return sorted(found, key=lambda module: (module not in _FIRST, module.startswith(_LAST)))
+    texts = {module_of(source): source.read_text(encoding="utf-8") for source in sources}
+    return [module for module, text in texts.items() if "\n@kernel(" in text or "\n@shared\n" in text]
 
 
 def served_modules() -> list[str]:
@@ -64,14 +56,21 @@ def served_modules() -> list[str]:
 
 
 def missing(modules: Iterable[str]) -> list[str]:
-    """The modules with kernels that are not in the cache and could be kept there.
+    """The modules that are not in the cache and could be kept there: these, and those whose shared functions they call.
 
     Empty where kernels are switched off or cannot be used. Cost: imports LLVM, a twentieth of a second.
     """
     cache = _cache()
     if cache is None:
         return []
-    return [module for module in modules if cache.is_missing(source_of(module))]
+    linked = {source: None for module in modules for source in cache.linked_together(source_of(module))}
+    return [module_of(source) for source in linked if cache.is_missing(source)]
+
+
+def is_missing(module: str) -> bool:
+    """Whether the module's own code is not in the cache, where kernels can be used."""
+    cache = _cache()
+    return cache is not None and bool(cache.is_missing(source_of(module)))
 
 
 class CacheEntry(NamedTuple):
@@ -119,16 +118,19 @@ def compile_missing(modules: Iterable[str]) -> None:
             assert child.stdout is not None
             for line in child.stdout:
                 with lock:
-                    left.pop(line.strip(), None)
-                    tell_progress(total - sum(left.values()), total)
+                    # Each child tells of all modules.
+                    if left.pop(line.strip(), None):
+                        tell_progress(total - sum(left.values()), total)
 
     tell_progress(0, total)
     # A child is free to compile, whatever this process was told.
     environment = {name: value for name, value in os.environ.items() if name != SWITCH}
     followers = []
-    for share in shares(modules, _cores()):
+    # What takes longest comes first, so that all end at about the same time.
+    longest_first = sorted(modules, key=lambda module: _size(cache, source_of(module)), reverse=True)
+    for _ in range(min(_cores(), len(modules))):
         child = subprocess.Popen(
-            [*CHILD, *share],
+            [*CHILD, *longest_first],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -141,43 +143,21 @@ def compile_missing(modules: Iterable[str]) -> None:
         follower.join()
 
 
+def _size(cache: ModuleType, source: Path) -> int:
+    """About how long a module takes: the bytes of the sources that are compiled into it."""
+    linked = set(cache.linked_together(source)) - {source}
+    return sum(part.stat().st_size for part in cache.compiled_together(source) - linked)
+
+
 def tell_progress(done: int, total: int) -> None:
     """Log the progress: `done` of `total` kernels are compiled."""
     level = logging.INFO if done in (0, total) else logging.DEBUG
     logger.log(level, "compiling filter kernels, once per version: %d of %d", done, total)
 
 
-class _Group(NamedTuple):
-    modules: list[str]
-    sources: frozenset[Path]
-
-    @property
-    def weight(self) -> int:
-        return sum(source.stat().st_size for source in self.sources)
-
-
-def shares(modules: Iterable[str], count: int) -> list[list[str]]:
-    """The modules in at most `count` lists of about the same work, none empty.
-
-    Importing a module compiles the kernels of the modules that it imports, and helpers are compiled once per process:
-    modules that import the same kernels stay together.
-    """
-    cache = importlib.import_module("headgate.kernels.cache")
-    order = list(modules)
-    groups: list[_Group] = []
-    for module in order:
-        group = _Group([module], cache.compiled_together(source_of(module)))
-        for other in list(groups):
-            if any(map(cache.kernel_count, other.sources & group.sources)):
-                groups.remove(other)
-                group = _Group(other.modules + group.modules, other.sources | group.sources)
-        groups.append(group)
-    made: list[tuple[int, list[str]]] = [(0, []) for _ in range(min(count, len(groups)))]
-    for group in sorted(groups, key=lambda group: group.weight, reverse=True):
-        made.sort(key=lambda share: share[0])
-        weight, held = made[0]
-        made[0] = (weight + group.weight, held + group.modules)
-    return [sorted(held, key=order.index) for _, held in made]
+def module_of(source: Path) -> str:
+    """The dotted name of a file of this package."""
+    return ".".join(("headgate", *source.relative_to(_PACKAGE).with_suffix("").parts))
 
 
 def source_of(module: str) -> Path:

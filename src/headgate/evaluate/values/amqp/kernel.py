@@ -18,7 +18,7 @@ from headgate.evaluate.values.kernel import (
     text_state,
 )
 from headgate.evaluate.walk.values.kernel import decode, skip_rare
-from headgate.kernels.compiler import helper, inlined
+from headgate.kernels.compiler import helper, inlined, shared
 from headgate.kernels.memory import (
     copy_bytes,
     float_of_bits,
@@ -45,7 +45,7 @@ EPOCH_DAY = 719_468
 # -- INF and NAN -------------------------------------------------------------------------------------------------------
 
 
-@helper
+@shared
 def amqp_predicate(at: int, register: int) -> int:
     """Truth of COMPARE_SPECIAL, the only predicate of this family."""
     kept_apart()
@@ -438,7 +438,7 @@ def _date(text: int, length: int, result: int) -> None:
 # -- value operations --------------------------------------------------------------------------------------------------
 
 
-@helper
+@shared
 def amqp_value(operation: int, at: int, program: int, registers: int, pool: int) -> int:
     """A value operation of this family: TRUE when done, UNDECIDED if only the reference can say."""
     kept_apart()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from headgate.evaluate import layout
 from headgate.evaluate.values.kernel import equal_text, order_of, same_text, set_register
-from headgate.kernels.compiler import helper, inlined
+from headgate.kernels.compiler import helper, inlined, shared
 from headgate.kernels.memory import (
     add_overflows,
     bits_of_float,
@@ -317,7 +317,7 @@ def _text_test(operation: int, register: int, wanted: int, size: int, negated: i
 # -- what the kernel calls ---------------------------------------------------------------------------------------------
 
 
-@helper
+@shared
 def rocketmq_predicate(operation: int, at: int, register: int, registers: int, pool: int) -> int:
     """Truth of a predicate by RocketMQ's rules."""
     kept_apart()
@@ -349,7 +349,7 @@ def rocketmq_predicate(operation: int, at: int, register: int, registers: int, p
     return _text_test(operation, register, pool + b, c, load_i64(at + layout.D))
 
 
-@helper
+@shared
 def rocketmq_negate(operand: int, result: int) -> int:
     """Unary minus in the operand's type; NULL for what is no number. TRUE when done, else UNDECIDED."""
     kind = load_i64(operand)

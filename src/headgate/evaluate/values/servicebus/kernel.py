@@ -21,7 +21,7 @@ from headgate.evaluate.values.kernel import (
     set_register,
     text_state,
 )
-from headgate.kernels.compiler import helper, inlined
+from headgate.kernels.compiler import helper, inlined, shared
 from headgate.kernels.memory import (
     copy_bytes,
     kept_apart,
@@ -263,7 +263,7 @@ def _write_guid(out: int, octets: int) -> int:
     return out
 
 
-@helper
+@shared
 def write_text(out: int, room: int, value: int) -> int:
     """Write the text that a register becomes beside a string; the address behind it.
 
@@ -310,7 +310,7 @@ def _join(left: int, right: int, result: int, scratch: int) -> int:
 # -- what the kernel calls ---------------------------------------------------------------------------------------------
 
 
-@helper
+@shared
 def servicebus_predicate(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
     """Truth of a predicate by the rules of SQL filters."""
     kept_apart()
@@ -343,7 +343,7 @@ def servicebus_predicate(operation: int, at: int, register: int, program: int, r
     return like_bytes(operation, at, payload, length, pool)
 
 
-@helper
+@shared
 def correlation_predicate(operation: int, at: int, register: int, registers: int, pool: int) -> int:
     """Truth of an equality by the rules of correlation filters."""
     kept_apart()
@@ -365,7 +365,7 @@ def correlation_predicate(operation: int, at: int, register: int, registers: int
     return _equal_by_value(kind, payload, length, load_i64(other), load_i64(other + 8), load_i64(other + 16))
 
 
-@helper
+@shared
 def servicebus_arithmetic(operation: int, left: int, right: int, result: int, scratch: int) -> int:
     """Binary arithmetic of two registers into a third: TRUE when done, ERROR or UNDECIDED.
 
@@ -392,7 +392,7 @@ def servicebus_arithmetic(operation: int, left: int, right: int, result: int, sc
     return _integer_arithmetic(operation, first, second, result)
 
 
-@helper
+@shared
 def servicebus_signed(operation: int, operand: int, result: int) -> int:
     """Unary plus or minus: TRUE when done, ERROR or UNDECIDED."""
     kind = load_i64(operand)

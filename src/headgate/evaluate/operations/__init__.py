@@ -1,0 +1,1 @@
+"""Operations that the interpreter leaves to a call (`kernel.py`); imported by kernels only."""

@@ -123,7 +123,9 @@ def _linked(module: str, tell: Callable[[int, int], None]) -> ModuleType:
     sources = cache.linked_together(precompile.source_of(module))
     parts = {precompile.module_of(source): cache.read(source) for source in sources}
     counts = {
-        name: cache.kernel_count(source) for (name, part), source in zip(parts.items(), sources, strict=True) if not part
+        name: cache.kernel_count(source)
+        for (name, part), source in zip(parts.items(), sources, strict=True)
+        if not part
     }
     if counts:
         done = 0

@@ -1,4 +1,4 @@
-"""The operations of a program that the interpreter has no short way for: compiled once, and linked to all who interpret.
+"""The operations that the interpreter has no short way for: compiled once, and linked to all who interpret programs.
 
 What is common to all languages is here; the rest goes to a family of values (`values/amqp`, `values/rocketmq`,
 `values/servicebus`).
@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from headgate.evaluate import layout
 from headgate.evaluate.values.amqp.kernel import amqp_predicate, amqp_value
-from headgate.evaluate.values.kernel import among, arithmetic, compare, like_bytes, like_general, logic, signed, truth_of
+from headgate.evaluate.values.kernel import (
+    among,
+    arithmetic,
+    compare,
+    like_bytes,
+    like_general,
+    logic,
+    signed,
+    truth_of,
+)
 from headgate.evaluate.values.rocketmq.kernel import rocketmq_negate, rocketmq_predicate
 from headgate.evaluate.values.servicebus.kernel import (
     correlation_predicate,

@@ -71,8 +71,8 @@ def link(module: str, compiled: CompiledKernels, shared: Iterable[tuple[str, Com
     with _lock:
         for name, part in shared:
             if name not in _shared:
-                _shared.add(name)
                 engine.add_object_file(llvmlite.binding.ObjectFileRef.from_data(part.code))
+                _shared.add(name)
         engine.add_object_file(llvmlite.binding.ObjectFileRef.from_data(compiled.code))
         engine.finalize_object()
     made = ModuleType(module)

@@ -132,6 +132,8 @@ class LastPair:
             if self._is_durable:
                 index.sync()
         except OSError as error:
+            if self._files is None:
+                index.close()
             raise storage_error(error, segment_path) from error
         self.is_open, self.is_broken = True, False
         self.segment_size, self.num_chunks = size_bytes, len(records) // INDEX_RECORD_BYTES

@@ -18,12 +18,13 @@ from headgate.kernels import address_of, load
 from headgate.message.arrow.decode.conversions import converted
 from headgate.message.arrow.decode.fields import (
     BEYOND_RANGE,
-    WORDS,
+    COLUMN_SECTIONS,
     AskedField,
     FieldColumns,
     bitmap,
     check_size,
 )
+from headgate.message.arrow.decode.layout import SectionsBlock
 from headgate.message.arrow.decode.reference import column_values, field_value
 from headgate.message.arrow.scalars.sizes import size_table
 from headgate.message.arrow.schema import (
@@ -39,13 +40,6 @@ from headgate.message.batch import EncodedMessages
 from headgate.message.codec import decode_value
 from headgate.message.fields import Section
 from headgate.message.framing import skip_value
-
-_SECTIONS = {
-    "header": Section.HEADER,
-    "message_annotations": Section.MESSAGE_ANNOTATIONS,
-    "properties": Section.PROPERTIES,
-    "application_properties": Section.APPLICATION_PROPERTIES,
-}
 
 
 def decode_columns(
@@ -149,7 +143,7 @@ class _Reader:
             return pa.array([], type=kind)
         if column == "message":
             return self._messages()
-        if any(each.section is _SECTIONS.get(column) for each in self._asked):
+        if any(each.section is COLUMN_SECTIONS.get(column) for each in self._asked):
             return self._struct(column, kind)
         undecided = np.zeros(self._rows, dtype=np.uint8)
         array = self._bodies(undecided) if column == "body" else self._variants(column, kind, undecided)
@@ -170,7 +164,7 @@ class _Reader:
 
     def _table(self) -> int:
         if self._sections is None:
-            self._sections = np.empty(self._rows * self._kernel.SECTION_WORDS, dtype=np.int64)
+            self._sections = np.empty(self._rows * len(SectionsBlock._fields), dtype=np.int64)
             self._kernel.walk(
                 address_of(self._batch.data),
                 address_of(self._starts),
@@ -204,7 +198,7 @@ class _Reader:
 
     def _struct(self, column: str, kind: pa.DataType) -> pa.Array:
         """A header or properties section, or declared application properties."""
-        section = _SECTIONS[column]
+        section = COLUMN_SECTIONS[column]
         fields = self._fields()
         numbers = [number for number, each in enumerate(self._asked) if each.section is section]
         children = [fields.column(number) for number in numbers]
@@ -270,7 +264,12 @@ class _Reader:
             output[0:2] = [address_of(value), len(value)]
             output[3:5] = [address_of(metadata), len(metadata)]
             row = kernel.variants(
-                self._table(), row, self._rows, WORDS[_SECTIONS[column]], address_of(output), address_of(scratch)
+                self._table(),
+                row,
+                self._rows,
+                SectionsBlock._fields.index(column),
+                address_of(output),
+                address_of(scratch),
             )
             value_used, metadata_used = int(output[2]), int(output[5])
             check_size(column, max(value_used, metadata_used))
@@ -294,7 +293,7 @@ def _members(column: str, kind: pa.DataType, properties: tuple[DeclaredProperty,
     elif column == "application_properties" and properties is not None:
         kinds = {each.name: each.kind for each in properties}
     for name, of_field in kinds.items():
-        yield AskedField(_SECTIONS[column], name, of_field, kind.field(name).type)
+        yield AskedField(COLUMN_SECTIONS[column], name, of_field, kind.field(name).type)
 
 
 def _replaced(column: pa.Array, rows: NDArray[np.intp], values: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Single fields of messages as Arrow arrays, all in one walk of the kernel (layout: the head of `kernel.py`)."""
+"""Single fields of messages as Arrow arrays, all in one walk of the kernel (blocks of words: `layout.py`)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import ConfigError
 from headgate.kernels import address_of
+from headgate.message.arrow.decode.layout import AskedBlock, FieldBlock
 from headgate.message.arrow.scalars.sizes import size_table
 from headgate.message.arrow.schema import HEADER_TYPES, PROPERTIES_TYPES, SparkType
 from headgate.message.batch import EncodedMessages
@@ -21,13 +22,16 @@ from headgate.message.fields import Section
 BEYOND_RANGE = 1
 """In place of an address: an integer that no conversion makes fit."""
 
-WORDS = {
-    Section.HEADER: 0,
-    Section.MESSAGE_ANNOTATIONS: 1,
-    Section.PROPERTIES: 2,
-    Section.APPLICATION_PROPERTIES: 3,
+COLUMN_SECTIONS = {
+    "header": Section.HEADER,
+    "message_annotations": Section.MESSAGE_ANNOTATIONS,
+    "properties": Section.PROPERTIES,
+    "application_properties": Section.APPLICATION_PROPERTIES,
 }
-"""The word of each section in the kernel's table."""
+"""The section of each column that is one."""
+
+_FIELD = FieldBlock(*range(len(FieldBlock._fields)))
+"""The position of each word of a descriptor."""
 
 _SECTIONS = Section.APPLICATION_PROPERTIES - Section.HEADER + 1
 """How many sections a message has before its body."""
@@ -61,7 +65,9 @@ class FieldColumns:
         self.undecided = np.zeros(rows, dtype=np.uint8)
         """`(rows,)`: which ones the reference decides."""
         self._buffers = [_FieldBuffers(kernel, each, rows) for each in asked]
-        self._sections = {section: _OfSection(kernel, section, self._of(section), rows) for section in WORDS}
+        self._sections = {
+            section: _OfSection(kernel, section, self._of(section), rows) for section in COLUMN_SECTIONS.values()
+        }
         self._walk(batch)
 
     def _of(self, section: Section) -> list[_FieldBuffers]:
@@ -71,7 +77,7 @@ class FieldColumns:
         kernel, rows = self._kernel, self._rows
         starts = np.ascontiguousarray(batch.starts, dtype=np.int64)
         lengths = np.ascontiguousarray(batch.lengths, dtype=np.int64)
-        table = np.zeros((_SECTIONS, kernel.ASKED_WORDS), dtype=np.int64)
+        table = np.zeros((_SECTIONS, len(AskedBlock._fields)), dtype=np.int64)
         for section, of_section in self._sections.items():
             table[section - Section.HEADER] = of_section.words()
         texts = [place for place in self._buffers if place.is_text]
@@ -130,14 +136,23 @@ class _FieldBuffers:
     def take_descriptor(self, words: NDArray[np.int64]) -> None:
         """It is that row of the table of its section."""
         self.words = words
-        words[:3] = self._target, address_of(self._offsets if self.is_text else self._values), address_of(self._valid)
+        values = address_of(self._offsets if self.is_text else self._values)
+        block = FieldBlock(self._target, values, address_of(self._valid))
         if self.asked.section not in _LISTS:
             key = self.asked.name.encode()
             prefix, mask = (
                 int.from_bytes(octets.ljust(8, b"\0"), "little", signed=True)
                 for octets in (key[:8], b"\xff" * min(len(key), 8))
             )
-            words[4:11] = address_of(self._key), len(key), prefix, mask, 0, -1, address_of(self.mismatched)
+            block = block._replace(
+                key=address_of(self._key),
+                key_length=len(key),
+                key_prefix=prefix,
+                key_mask=mask,
+                last_row=-1,
+                mismatched=address_of(self.mismatched),
+            )
+        words[:] = block
 
     @property
     def address(self) -> int:
@@ -146,7 +161,7 @@ class _FieldBuffers:
 
     def make_room(self, needed: int, row: int) -> None:
         """Make room for the texts of the next rows: at least `needed` bytes."""
-        used = int(self.words[3])
+        used = int(self.words[_FIELD.used])
         if used > 0x7FFFFFFF - needed:
             raise _too_large(self.asked.name)
         if len(self._data) - used < needed:
@@ -154,12 +169,13 @@ class _FieldBuffers:
             larger = np.empty(used + (self._rows - row) * each * 5 // 4 + 2 * needed, dtype=np.uint8)
             larger[:used] = self._data[:used]
             self._data = larger
-            self.words[11:13] = address_of(larger), len(larger)
+            self.words[_FIELD.text] = address_of(larger)
+            self.words[_FIELD.text_capacity] = len(larger)
 
     def column(self) -> pa.Array:
         kind, values, valid = self.asked.type, self._values, self._valid
         if self.is_text:
-            data = pa.py_buffer(self._data[: int(self.words[3])])
+            data = pa.py_buffer(self._data[: int(self.words[_FIELD.used])])
             return pa.Array.from_buffers(kind, self._rows, [bitmap(valid), pa.py_buffer(self._offsets), data])
         if pa.types.is_decimal(kind):
             return _decimals(kind, values, valid, self.mismatched)
@@ -190,21 +206,23 @@ class _OfSection:
             return
         names = list(_LISTS.get(section, {}))
         self._count = len(names) or len(places)
-        self._descriptors = np.zeros((self._count, kernel.FIELD_WORDS), dtype=np.int64)
-        self._descriptors[:, 0] = kernel.T_NOT_ASKED
+        self._descriptors = np.zeros((self._count, len(FieldBlock._fields)), dtype=np.int64)
+        self._descriptors[:, _FIELD.target] = kernel.T_NOT_ASKED
         self._by_length = np.zeros(256, dtype=np.int32)
         for number, place in enumerate(places):
             descriptor = self._descriptors[names.index(place.asked.name) if names else number]
             place.take_descriptor(descriptor)
             if not names:
                 length = min(len(place.asked.name.encode()), 255)
-                descriptor[8], self._by_length[length] = self._by_length[length], number + 1
+                descriptor[_FIELD.next], self._by_length[length] = self._by_length[length], number + 1
 
-    def words(self) -> list[int]:
+    def words(self) -> AskedBlock:
         """The section's words for the kernel."""
         if not self._count:
-            return [0, 0, 0, 0]
-        return [address_of(self._descriptors), self._count, address_of(self.there), address_of(self._by_length)]
+            return AskedBlock(0, 0, 0, 0)
+        return AskedBlock(
+            address_of(self._descriptors), self._count, address_of(self.there), address_of(self._by_length)
+        )
 
 
 def _target(kernel: ModuleType, asked: AskedField) -> int:

@@ -2,38 +2,7 @@
 
 Each kernel is strict: anything it cannot read with certainty (a rare encoding, a nested value, bytes that fail a check)
 makes the row *undecided* (`undecided[row] = 1`, column value null), and the reference decides it. Nothing outside a
-message is used; eight-byte loads may touch `SLACK_BYTES` behind it.
-
-The table of sections has `SECTION_WORDS` int64 per row, written by `walk` and read by the others:
-
-    word 0..3   address of the constructor of the header, message annotations, properties, application properties
-                (list or map); 0 = the message has none
-    word 4      address of the body's bytes; 0 = null body
-    word 5      length of the body's bytes
-    word 6      end of the message
-    word 7      1 = all words hold; 0 = the row is undecided
-
-`fields` reads single fields in one walk. The request to each section before the body, by its code, has `ASKED_WORDS`
-int64:
-
-    word 0      address of field descriptors: by position of header and properties, by key of maps; 0 = nothing is asked
-    word 1      their number
-    word 2      address of one byte per row, zero before: 1 = the message has the section
-    word 3      address of 256 int32 (maps only): one more than the number of the first descriptor whose key has that
-                length, 255 for all from there on; 0 = none
-
-A field descriptor has `FIELD_WORDS` int64:
-
-    word 0      target (one of the `T_` numbers)
-    word 1      address of one int64 per row, zero before: the number (the bits of a double for T_FLOAT, T_DOUBLE); of
-                texts one int32 per row and one, the offsets, the first zero
-    word 2      address of one validity byte per row, zero before
-    word 3      texts: how many bytes are used
-    word 4..7   key: address, length, first eight bytes in native order, and the mask of those that it has (maps only)
-    word 8      one more than the number of the next descriptor with a key of that length, 0 = none (maps only)
-    word 9      the last row that has the key, -1 before (maps only)
-    word 10     address of one int64 per row, zero before: address of a value that the column does not take (maps only)
-    word 11, 12 texts: address of the bytes, and room for so many
+message is used; eight-byte loads may touch `SLACK_BYTES` behind it. The blocks of words are declared in `layout.py`.
 """
 
 from __future__ import annotations
@@ -57,6 +26,7 @@ from headgate.kernels.memory import (
     store_i64,
     store_u8,
 )
+from headgate.message.arrow.decode.layout import ASKED, ASKED_BYTES, FIELD, FIELD_BYTES, SECTIONS, SECTIONS_BYTES
 from headgate.message.arrow.scalars.kernel import (
     checked_size,
     common_size,
@@ -69,10 +39,6 @@ from headgate.message.arrow.scalars.kernel import (
     write_hex,
     write_uuid,
 )
-
-SECTION_WORDS = 8
-FIELD_WORDS = 13
-ASKED_WORDS = 4
 
 ROOM_BYTES = 40
 AHEAD_BYTES = 1024
@@ -179,9 +145,9 @@ def check_elements(position: int, end: int, is_map: int, sizes: int) -> int:
 def walk_message(start: int, length: int, words: int, sizes: int) -> int:
     """Fill the section words of one message; 0 when undecided."""
     end = start + length
-    for word in range(SECTION_WORDS):
+    for word in range(len(SECTIONS)):
         store_i64(words + 8 * word, 0)
-    store_i64(words + 48, end)
+    store_i64(words + SECTIONS.end, end)
     position = start
     previous = 0
     while position < end:
@@ -201,8 +167,8 @@ def walk_message(start: int, length: int, words: int, sizes: int) -> int:
                 return 0
             if constructor >= 0xA0 and constructor != 0xA3 and constructor != 0xB3:
                 content = content_of(position)
-                store_i64(words + 32, content)
-                store_i64(words + 40, position + size - content)
+                store_i64(words + SECTIONS.body, content)
+                store_i64(words + SECTIONS.body_length, position + size - content)
             elif constructor >= 0xA0:
                 return 0
         else:
@@ -213,28 +179,27 @@ def walk_message(start: int, length: int, words: int, sizes: int) -> int:
                 if constructor != 0xA0 and constructor != 0xB0:
                     return 0
                 content = content_of(position)
-                store_i64(words + 32, content)
-                store_i64(words + 40, position + size - content)
+                store_i64(words + SECTIONS.body, content)
+                store_i64(words + SECTIONS.body_length, position + size - content)
             elif code == 0x70 or code == 0x73:
                 if constructor != 0x45 and constructor != 0xC0 and constructor != 0xD0:
                     return 0
-                word = 0 if code == 0x70 else 2
                 if check_elements(position, position + size, 0, sizes) == 0:
                     return 0
-                store_i64(words + 8 * word, position)
+                store_i64(words + (SECTIONS.header if code == 0x70 else SECTIONS.properties), position)
             else:
                 if constructor != 0xC1 and constructor != 0xD1:
                     return 0
                 if code == 0x72:
-                    store_i64(words + 8, position)
+                    store_i64(words + SECTIONS.message_annotations, position)
                 elif code == 0x74:
                     if check_elements(position, position + size, 1, sizes) == 0:
                         return 0
-                    store_i64(words + 24, position)
+                    store_i64(words + SECTIONS.application_properties, position)
         position += size
     if previous == 0:
         return 0
-    store_i64(words + 56, 1)
+    store_i64(words + SECTIONS.is_decided, 1)
     return 1
 
 
@@ -243,7 +208,7 @@ def walk(data: int, starts: int, lengths: int, rows: int, sections: int, sizes: 
     """Fill the table of sections of all rows; `sizes` is the address of `size_table()`."""
     for row in range(rows):
         start = data + load_i64(starts + 8 * row)
-        walk_message(start, load_i64(lengths + 8 * row), sections + 8 * SECTION_WORDS * row, sizes)
+        walk_message(start, load_i64(lengths + 8 * row), sections + SECTIONS_BYTES * row, sizes)
 
 
 @kernel("int64(int64, int64, int64, int64, int64, int64)")
@@ -251,15 +216,15 @@ def bodies(sections: int, rows: int, offsets: int, valid: int, undecided: int, t
     """First pass (`target` 0): offsets, validity, undecided rows. Second: the bytes. Gives the bytes used."""
     used = 0
     for row in range(rows):
-        words = sections + 8 * SECTION_WORDS * row
+        words = sections + SECTIONS_BYTES * row
         present = 0
-        if load_i64(words + 56) == 0:
+        if load_i64(words + SECTIONS.is_decided) == 0:
             store_u8(undecided + row, 1)
-        elif load_i64(words + 32) != 0:
+        elif load_i64(words + SECTIONS.body) != 0:
             present = 1
-            length = load_i64(words + 40)
+            length = load_i64(words + SECTIONS.body_length)
             if target != 0:
-                copy_bytes(target + used, load_i64(words + 32), length)
+                copy_bytes(target + used, load_i64(words + SECTIONS.body), length)
             used += length
             if used > 0x7FFFFFFF:
                 return used
@@ -300,26 +265,26 @@ def write_text(target: int, place: int, position: int) -> int:
 @inlined
 def store_text(descriptor: int, row: int, position: int) -> None:
     """Put the text of an id, string, symbol, binary or character into its column; the caller has checked the room."""
-    used = load_i64(descriptor + 24)
-    place = load_i64(descriptor + 88) + used
+    used = load_i64(descriptor + FIELD.used)
+    place = load_i64(descriptor + FIELD.text) + used
     constructor = load_u8(position)
     length = load_u8(position + 1)
     if (constructor == 0xA1 or constructor == 0xA3) and length <= 32:
         # Eight bytes at a time, behind its end into the slack: a call for a few bytes costs more.
         for done in range(0, length, 8):
             store_i64(place + done, load_i64(position + 2 + done))
-        store_i64(descriptor + 24, used + length)
+        store_i64(descriptor + FIELD.used, used + length)
     else:
-        behind = write_text(load_i64(descriptor), place, position)
-        store_i64(descriptor + 24, used + behind - place)
-    store_u8(load_i64(descriptor + 16) + row, 1)
+        behind = write_text(load_i64(descriptor + FIELD.target), place, position)
+        store_i64(descriptor + FIELD.used, used + behind - place)
+    store_u8(load_i64(descriptor + FIELD.validity) + row, 1)
 
 
 @inlined
 def store_word(descriptor: int, row: int, value: int, validity: int) -> int:
     """Put a value of fixed width into its column."""
-    store_i64(load_i64(descriptor + 8) + 8 * row, value)
-    store_u8(load_i64(descriptor + 16) + row, validity)
+    store_i64(load_i64(descriptor + FIELD.values) + 8 * row, value)
+    store_u8(load_i64(descriptor + FIELD.validity) + row, validity)
     return 1
 
 
@@ -386,7 +351,7 @@ def is_id(position: int, constructor: int) -> int:
 @helper
 def store_field(descriptor: int, row: int, position: int) -> int:
     """Put one value of a list section into its column; 0 when the kernel does not know how (the row is undecided)."""
-    target = load_i64(descriptor)
+    target = load_i64(descriptor + FIELD.target)
     constructor = load_u8(position)
     if constructor == 0x40:
         return 1
@@ -432,7 +397,7 @@ def store_property(descriptor: int, row: int, position: int) -> int:
 
     0 = undecided.
     """
-    target = load_i64(descriptor)
+    target = load_i64(descriptor + FIELD.target)
     constructor = load_u8(position)
     fits = 0
     if constructor == 0x40:
@@ -462,7 +427,7 @@ def store_property(descriptor: int, row: int, position: int) -> int:
     else:
         fits = store_number(descriptor, row, position, constructor, target)
     if fits == 0:
-        store_i64(load_i64(descriptor + 80) + 8 * row, position)
+        store_i64(load_i64(descriptor + FIELD.mismatched) + 8 * row, position)
     return 1
 
 
@@ -485,12 +450,12 @@ def read_list(position: int, end: int, items: int, fields: int, count: int, row:
         nulls = null_run(position, items)
         position += nulls
         items -= nulls
-        descriptor += 8 * FIELD_WORDS * nulls
+        descriptor += FIELD_BYTES * nulls
         if items == 0:
             break
         if position >= end:
             return 0
-        if load_i64(descriptor) < 0:
+        if load_i64(descriptor + FIELD.target) < 0:
             size = plain_size(position, end, sizes)
         else:
             size = checked_size(position, end)
@@ -500,7 +465,7 @@ def read_list(position: int, end: int, items: int, fields: int, count: int, row:
             return 0
         position += size
         items -= 1
-        descriptor += 8 * FIELD_WORDS
+        descriptor += FIELD_BYTES
     return 1 if position == end else 0
 
 
@@ -541,19 +506,19 @@ def read_map(
             return 0
         candidate = load_i32(by_length + 4 * min(length, 255))
         while candidate != 0:
-            descriptor = fields + 8 * FIELD_WORDS * (candidate - 1)
+            descriptor = fields + FIELD_BYTES * (candidate - 1)
             if (
-                (load_i64(key) ^ load_i64(descriptor + 48)) & load_i64(descriptor + 56) == 0
-                and length == load_i64(descriptor + 40)
-                and (length <= 8 or same_bytes(load_i64(descriptor + 32), key, length))
+                (load_i64(key) ^ load_i64(descriptor + FIELD.key_prefix)) & load_i64(descriptor + FIELD.key_mask) == 0
+                and length == load_i64(descriptor + FIELD.key_length)
+                and (length <= 8 or same_bytes(load_i64(descriptor + FIELD.key), key, length))
             ):
                 # Of equal keys the first counts.
-                if load_i64(descriptor + 72) != row:
-                    store_i64(descriptor + 72, row)
+                if load_i64(descriptor + FIELD.last_row) != row:
+                    store_i64(descriptor + FIELD.last_row, row)
                     if checked_size(position, end) == 0 or store_property(descriptor, row, position) == 0:
                         return 0
                 break
-            candidate = load_i64(descriptor + 64)
+            candidate = load_i64(descriptor + FIELD.next)
         position += size
     return 1 if position == end else 0
 
@@ -588,17 +553,25 @@ def read_message(position: int, end: int, asked: int, row: int, sizes: int) -> i
             elements = position + 9
         elif is_list == 0 or constructor != 0x45:
             return 0
-        of_section = asked + 8 * ASKED_WORDS * (code - 0x70)
-        fields = load_i64(of_section)
+        of_section = asked + ASKED_BYTES * (code - 0x70)
+        fields = load_i64(of_section + ASKED.fields)
         position += size
         if fields != 0:
-            store_u8(load_i64(of_section + 16) + row, 1)
+            store_u8(load_i64(of_section + ASKED.present) + row, 1)
             if is_list:
-                if read_list(elements, position, items, fields, load_i64(of_section + 8), row, sizes) == 0:
+                if (
+                    read_list(elements, position, items, fields, load_i64(of_section + ASKED.fields_length), row, sizes)
+                    == 0
+                ):
                     return 0
             else:
                 key_kind = 0xA1 if code == 0x74 else 0xA3
-                if read_map(elements, position, items, fields, load_i64(of_section + 24), key_kind, row, sizes) == 0:
+                if (
+                    read_map(
+                        elements, position, items, fields, load_i64(of_section + ASKED.by_length), key_kind, row, sizes
+                    )
+                    == 0
+                ):
                     return 0
     return 1
 
@@ -630,7 +603,7 @@ def fields(
             room = 0x7FFFFFFFFFFFFFFF
             for number in range(text_count):
                 descriptor = load_i64(texts + 8 * number)
-                room = min(room, load_i64(descriptor + 96) - load_i64(descriptor + 24))
+                room = min(room, load_i64(descriptor + FIELD.text_capacity) - load_i64(descriptor + FIELD.used))
             if room < 2 * length + ROOM_BYTES:
                 return row
         prefetch(start + AHEAD_BYTES)
@@ -642,11 +615,11 @@ def fields(
             store_u8(undecided + row, 1)
         for number in range(text_count):
             descriptor = load_i64(texts + 8 * number)
-            offsets = load_i64(descriptor + 8)
+            offsets = load_i64(descriptor + FIELD.values)
             if decided == 0:
-                store_i64(descriptor + 24, load_i32(offsets + 4 * row))
-                store_u8(load_i64(descriptor + 16) + row, 0)
-            store_i32(offsets + 4 * row + 4, load_i64(descriptor + 24))
+                store_i64(descriptor + FIELD.used, load_i32(offsets + 4 * row))
+                store_u8(load_i64(descriptor + FIELD.validity) + row, 0)
+            store_i32(offsets + 4 * row + 4, load_i64(descriptor + FIELD.used))
         room -= 2 * length + ROOM_BYTES
         row += 1
     return row

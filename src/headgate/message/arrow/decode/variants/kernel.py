@@ -18,10 +18,8 @@ from headgate.kernels.memory import (
     store_i64,
     store_u8,
 )
-from headgate.message.arrow.decode.kernel import (
-    HIGHEST_MILLISECOND,
-    SECTION_WORDS,
-)
+from headgate.message.arrow.decode.kernel import HIGHEST_MILLISECOND
+from headgate.message.arrow.decode.layout import SECTIONS, SECTIONS_BYTES
 from headgate.message.arrow.scalars.kernel import (
     checked_size,
     content_of,
@@ -280,10 +278,10 @@ def variants(sections: int, first_row: int, rows: int, word: int, output: int, s
     previous = -1
     row = first_row
     while row < rows:
-        words = sections + 8 * SECTION_WORDS * row
+        words = sections + SECTIONS_BYTES * row
         position = load_i64(words + 8 * word)
         count = -1
-        if load_i64(words + 56) != 0 and position != 0:
+        if load_i64(words + SECTIONS.is_decided) != 0 and position != 0:
             count = gather_entries(position, scratch)
             if count >= 0 and sort_entries(scratch, order, count, 1 if count != previous else 0) == 0:
                 count = -1
@@ -292,7 +290,7 @@ def variants(sections: int, first_row: int, rows: int, word: int, output: int, s
                 previous = count
         if count < 0:
             store_u8(valid + row, 0)
-            store_u8(undecided + row, 0 if load_i64(words + 56) != 0 and position == 0 else 1)
+            store_u8(undecided + row, 0 if load_i64(words + SECTIONS.is_decided) != 0 and position == 0 else 1)
         else:
             data_size = 0
             key_size = 0
@@ -331,7 +329,7 @@ def variants(sections: int, first_row: int, rows: int, word: int, output: int, s
                 copy_bytes(key_data, load_i64(entry), length)
                 key_data += length
                 source = load_i64(entry + 24)
-                data = write_variant(data, source, source + value_size(source, load_i64(words + 48)))
+                data = write_variant(data, source, source + value_size(source, load_i64(words + SECTIONS.end)))
             store_little(target, data - begin, data_width)
             store_little(key_offsets, key_data - key_begin, key_width)
             value_used += value_size_now

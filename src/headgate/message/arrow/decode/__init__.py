@@ -26,6 +26,7 @@ from headgate.message.arrow.decode.fields import (
 )
 from headgate.message.arrow.decode.layout import SectionsBlock
 from headgate.message.arrow.decode.reference import column_values, field_value
+from headgate.message.arrow.decode.variants.layout import EntryBlock, OutputBlock
 from headgate.message.arrow.scalars.sizes import size_table
 from headgate.message.arrow.schema import (
     HEADER_TYPES,
@@ -256,13 +257,22 @@ class _Reader:
         value_offsets = np.zeros(self._rows + 1, dtype=np.int32)
         metadata_offsets = np.zeros(self._rows + 1, dtype=np.int32)
         valid = np.empty(self._rows, dtype=np.uint8)
-        scratch = np.empty(kernel.MAX_ENTRIES * (kernel.ENTRY_WORDS + 1), dtype=np.int64)
-        output = np.zeros(10, dtype=np.int64)
-        output[6:] = [address_of(value_offsets), address_of(metadata_offsets), address_of(valid), address_of(undecided)]
-        row = 0
+        scratch = np.empty(kernel.MAX_ENTRIES * (len(EntryBlock._fields) + 1), dtype=np.int64)
+        row = value_used = metadata_used = 0
         while True:
-            output[0:2] = [address_of(value), len(value)]
-            output[3:5] = [address_of(metadata), len(metadata)]
+            block = OutputBlock(
+                value=address_of(value),
+                value_capacity=len(value),
+                value_used=value_used,
+                metadata=address_of(metadata),
+                metadata_capacity=len(metadata),
+                metadata_used=metadata_used,
+                value_offsets=address_of(value_offsets),
+                metadata_offsets=address_of(metadata_offsets),
+                validity=address_of(valid),
+                undecided=address_of(undecided),
+            )
+            output = np.array(block, dtype=np.int64)
             row = kernel.variants(
                 self._table(),
                 row,
@@ -271,7 +281,8 @@ class _Reader:
                 address_of(output),
                 address_of(scratch),
             )
-            value_used, metadata_used = int(output[2]), int(output[5])
+            block = OutputBlock(*output.tolist())
+            value_used, metadata_used = block.value_used, block.metadata_used
             check_size(column, max(value_used, metadata_used))
             if row == self._rows:
                 break

@@ -20,6 +20,7 @@ from headgate.kernels.memory import (
 )
 from headgate.message.arrow.decode.kernel import HIGHEST_MILLISECOND
 from headgate.message.arrow.decode.layout import SECTIONS, SECTIONS_BYTES
+from headgate.message.arrow.decode.variants.layout import ENTRY, ENTRY_BYTES, OUTPUT
 from headgate.message.arrow.scalars.kernel import (
     checked_size,
     content_of,
@@ -33,9 +34,6 @@ from headgate.message.arrow.scalars.kernel import (
 )
 
 MAX_ENTRIES = 255
-ENTRY_WORDS = 5
-"""Key address, key length, first eight bytes of the key as a sortable word, address of the value, size as Variant."""
-
 MINIMUM_INTEGER = -9223372036854775808
 
 
@@ -51,14 +49,14 @@ def sort_word(address: int, length: int) -> int:
 @helper
 def compare_keys(left: int, right: int) -> int:
     """Sign of the order by bytes of two entries' keys."""
-    left_word = load_i64(left + 16)
-    right_word = load_i64(right + 16)
+    left_word = load_i64(left + ENTRY.key_word)
+    right_word = load_i64(right + ENTRY.key_word)
     if left_word != right_word:
         return -1 if left_word < right_word else 1
-    left_length = load_i64(left + 8)
-    right_length = load_i64(right + 8)
-    left_key = load_i64(left)
-    right_key = load_i64(right)
+    left_length = load_i64(left + ENTRY.key_length)
+    right_length = load_i64(right + ENTRY.key_length)
+    left_key = load_i64(left + ENTRY.key)
+    right_key = load_i64(right + ENTRY.key)
     shorter = min(left_length, right_length)
     for index in range(8, shorter):
         difference = load_u8(left_key + index) - load_u8(right_key + index)
@@ -207,7 +205,7 @@ def gather_entries(position: int, entries: int) -> int:
         return -1
     count = items >> 1
     for index in range(count):
-        entry = entries + 8 * ENTRY_WORDS * index
+        entry = entries + ENTRY_BYTES * index
         if position >= end:
             return -1
         constructor = load_u8(position)
@@ -218,16 +216,16 @@ def gather_entries(position: int, entries: int) -> int:
             return -1
         key = content_of(position)
         length = position + size - key
-        store_i64(entry, key)
-        store_i64(entry + 8, length)
-        store_i64(entry + 16, sort_word(key, length))
+        store_i64(entry + ENTRY.key, key)
+        store_i64(entry + ENTRY.key_length, length)
+        store_i64(entry + ENTRY.key_word, sort_word(key, length))
         position += size
         size = checked_size(position, end)
         if size == 0:
             return -1
-        store_i64(entry + 24, position)
-        store_i64(entry + 32, variant_size(position, size))
-        if load_i64(entry + 32) == 0:
+        store_i64(entry + ENTRY.value, position)
+        store_i64(entry + ENTRY.variant_size, variant_size(position, size))
+        if load_i64(entry + ENTRY.variant_size) == 0:
             return -1
         position += size
     return count if position == end else -1
@@ -241,7 +239,7 @@ def sort_entries(entries: int, order: int, count: int, fresh: int) -> int:
     """
     if fresh:
         for index in range(count):
-            store_i64(order + 8 * index, entries + 8 * ENTRY_WORDS * index)
+            store_i64(order + 8 * index, entries + ENTRY_BYTES * index)
     for index in range(1, count):
         moving = load_i64(order + 8 * index)
         place = index
@@ -261,20 +259,19 @@ def sort_entries(entries: int, order: int, count: int, fresh: int) -> int:
 def variants(sections: int, first_row: int, rows: int, word: int, output: int, scratch: int) -> int:
     """Variant objects of the map at `word` of each row, from `first_row` on; gives the first row that did not fit.
 
-    `output` addresses: value bytes, capacity, used; metadata bytes, capacity, used; value offsets, metadata offsets,
-    validity, undecided. `scratch` holds `MAX_ENTRIES` * (`ENTRY_WORDS` + 1) words.
+    `output` is the address of an `OutputBlock`, `scratch` has room for `MAX_ENTRIES` `EntryBlock`s and their addresses.
     """
-    value_target = load_i64(output)
-    value_capacity = load_i64(output + 8)
-    value_used = load_i64(output + 16)
-    metadata_target = load_i64(output + 24)
-    metadata_capacity = load_i64(output + 32)
-    metadata_used = load_i64(output + 40)
-    value_offsets = load_i64(output + 48)
-    metadata_offsets = load_i64(output + 56)
-    valid = load_i64(output + 64)
-    undecided = load_i64(output + 72)
-    order = scratch + 8 * ENTRY_WORDS * MAX_ENTRIES
+    value_target = load_i64(output + OUTPUT.value)
+    value_capacity = load_i64(output + OUTPUT.value_capacity)
+    value_used = load_i64(output + OUTPUT.value_used)
+    metadata_target = load_i64(output + OUTPUT.metadata)
+    metadata_capacity = load_i64(output + OUTPUT.metadata_capacity)
+    metadata_used = load_i64(output + OUTPUT.metadata_used)
+    value_offsets = load_i64(output + OUTPUT.value_offsets)
+    metadata_offsets = load_i64(output + OUTPUT.metadata_offsets)
+    valid = load_i64(output + OUTPUT.validity)
+    undecided = load_i64(output + OUTPUT.undecided)
+    order = scratch + ENTRY_BYTES * MAX_ENTRIES
     previous = -1
     row = first_row
     while row < rows:
@@ -296,8 +293,8 @@ def variants(sections: int, first_row: int, rows: int, word: int, output: int, s
             key_size = 0
             for index in range(count):
                 entry = load_i64(order + 8 * index)
-                data_size += load_i64(entry + 32)
-                key_size += load_i64(entry + 8)
+                data_size += load_i64(entry + ENTRY.variant_size)
+                key_size += load_i64(entry + ENTRY.key_length)
             data_width = offset_width(data_size)
             key_width = offset_width(max(key_size, count))
             value_size_now = 2 + count + (count + 1) * data_width + data_size
@@ -325,10 +322,10 @@ def variants(sections: int, first_row: int, rows: int, word: int, output: int, s
                 entry = load_i64(order + 8 * index)
                 target = store_little(target, data - begin, data_width)
                 key_offsets = store_little(key_offsets, key_data - key_begin, key_width)
-                length = load_i64(entry + 8)
-                copy_bytes(key_data, load_i64(entry), length)
+                length = load_i64(entry + ENTRY.key_length)
+                copy_bytes(key_data, load_i64(entry + ENTRY.key), length)
                 key_data += length
-                source = load_i64(entry + 24)
+                source = load_i64(entry + ENTRY.value)
                 data = write_variant(data, source, source + value_size(source, load_i64(words + SECTIONS.end)))
             store_little(target, data - begin, data_width)
             store_little(key_offsets, key_data - key_begin, key_width)
@@ -341,6 +338,6 @@ def variants(sections: int, first_row: int, rows: int, word: int, output: int, s
         row += 1
         if value_used > 0x7FFFFFFF or metadata_used > 0x7FFFFFFF:
             break
-    store_i64(output + 16, value_used)
-    store_i64(output + 40, metadata_used)
+    store_i64(output + OUTPUT.value_used, value_used)
+    store_i64(output + OUTPUT.metadata_used, metadata_used)
     return row

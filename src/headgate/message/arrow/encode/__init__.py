@@ -22,6 +22,7 @@ from headgate.message.arrow.encode.inputs import (
     check_types,
     inputs_of,
 )
+from headgate.message.arrow.encode.layout import LIST, MAP, STRUCT, VARIANT, SectionBlock, ValuesBlock
 from headgate.message.arrow.encode.reference import encoded_row
 from headgate.message.batch import SLACK_BYTES, EncodedMessages
 from headgate.message.fields import Section
@@ -50,7 +51,7 @@ def messages_of(record_batch: pa.RecordBatch, *, exact: Collection[str] = ()) ->
 
 
 class _Writer:
-    """The descriptors of one batch for the kernel (layout: the head of `kernel.py`) and the run itself."""
+    """The descriptors of one batch for the kernel (blocks of words: `layout.py`) and the run itself."""
 
     def __init__(self, kernel: ModuleType, inputs: MessageInputs) -> None:
         self._kernel = kernel
@@ -60,7 +61,7 @@ class _Writer:
 
     def run(self) -> EncodedMessages:
         inputs = self._inputs
-        sections = np.zeros((max(len(inputs.sections), 1), self._kernel.SECTION_WORDS), dtype=np.int64)
+        sections = np.zeros((max(len(inputs.sections), 1), len(SectionBlock._fields)), dtype=np.int64)
         for index, section in enumerate(inputs.sections):
             sections[index] = self._section(section)
         body = self._values([inputs.body])
@@ -93,45 +94,49 @@ class _Writer:
         lengths[rows] = rest.lengths
         return EncodedMessages(np.concatenate([data, rest.data]), starts, lengths)
 
-    def _section(self, section: SectionInput) -> list[int]:
+    def _section(self, section: SectionInput) -> SectionBlock:
         rows = self._inputs.rows
         self._size_bytes += rows * _SECTION_HEADS
         valid = 0 if section.valid is None else self._address(section.valid)
-        head = [int(section.section), valid]
+        code = int(section.section)
         if isinstance(section, FieldsInput):
             columns = self._values(section.fields)
-            return [0, *head, columns, len(section.fields), 0, 0, 0]
+            return SectionBlock(LIST, code, valid, columns, len(section.fields))
         if isinstance(section, StructInput):
             columns = self._values(section.fields, section.keys)
             self._size_bytes += rows * sum(len(key) for key in section.keys)
-            return [1, *head, columns, len(section.fields), 0, 0, 0]
+            return SectionBlock(STRUCT, code, valid, columns, len(section.fields))
         if isinstance(section, MapInput):
             columns = self._values([section.keys, section.items])
             entries = int(section.offsets[-1] - section.offsets[0])
             self._size_bytes += entries * (_WIDEST_HEAD + _WIDEST_NUMBER)
-            return [2, *head, columns, 2, self._address(section.offsets), 0, 0]
+            return SectionBlock(MAP, code, valid, columns, 2, offsets=self._address(section.offsets))
         assert isinstance(section, VariantInput)
         columns = self._values([section.value, section.metadata])
         own = section.value.size_bytes() + section.metadata.size_bytes()
         self._size_bytes += rows * self._kernel.VARIANT_BASE + own * self._kernel.VARIANT_SHARE
         short_key = 0xA1 if section.section is Section.APPLICATION_PROPERTIES else 0xA3
-        return [3, *head, columns, 2, 0, short_key, int(section.exact)]
+        return SectionBlock(VARIANT, code, valid, columns, 2, short_key=short_key, is_exact=int(section.exact))
 
     def _values(self, columns: list[Values] | list[Values | None], keys: list[bytes] | None = None) -> int:
-        words = np.zeros((max(len(columns), 1), self._kernel.VALUES_WORDS), dtype=np.int64)
+        words = np.zeros((max(len(columns), 1), len(ValuesBlock._fields)), dtype=np.int64)
         for index, values in enumerate(columns):
-            words[index, 0] = -1
             if values is None:
+                words[index] = ValuesBlock(form=-1)
                 self._size_bytes += self._inputs.rows
                 continue
             held = values.offsets if values.numbers is None else values.numbers
             assert held is not None
-            words[index, :3] = int(values.form), 0 if values.valid is None else self._address(values.valid), 0
-            words[index, 2] = self._address(held)
-            if values.octets is not None:
-                words[index, 3] = self._address(values.octets)
+            block = ValuesBlock(
+                form=int(values.form),
+                validity=0 if values.valid is None else self._address(values.valid),
+                values=self._address(held),
+                octets=0 if values.octets is None else self._address(values.octets),
+            )
             if keys is not None:
-                words[index, 4:6] = self._address(np.frombuffer(keys[index], dtype=np.uint8)), len(keys[index])
+                key = self._address(np.frombuffer(keys[index], dtype=np.uint8))
+                block = block._replace(key=key, key_length=len(keys[index]))
+            words[index] = block
             self._size_bytes += values.size_bytes() + self._inputs.rows * _WIDEST_NUMBER
         return self._address(words)
 

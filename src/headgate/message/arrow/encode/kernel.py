@@ -1,23 +1,7 @@
 """The kernel that writes messages from the buffers of columns, in the smallest encodings (as `encode_sections` does).
 
 Rows that it cannot write with certainty (a VARIANT with nested values, or one that fails a check) get length -1 and are
-left to the reference. All arrays come from `inputs`. A section has `SECTION_WORDS` int64, a column of values
-`VALUES_WORDS`:
-
-    section  word 0   kind: 0 list, 1 struct, 2 MAP, 3 VARIANT
-             word 1   code of the section
-             word 2   address of one validity byte per row, 0 = all valid
-             word 3   address of its columns of values
-             word 4   number of them (list: one per field of the standard; MAP: keys, items; VARIANT: value, metadata)
-             word 5   address of the int32 offsets of a MAP
-             word 6   constructor of short keys (0xa1 string, 0xa3 symbol), VARIANT only
-             word 7   1 = values that would be rounded are left to the reference, which refuses them, VARIANT only
-
-    values   word 0   form (`inputs.Form`), -1 = the column has no such field
-             word 1   address of one validity byte per row, 0 = all valid
-             word 2   address of the int64 numbers, or of the int32 offsets
-             word 3   address of the bytes
-             word 4   address of the encoded key, word 5 its length (struct only)
+left to the reference. All arrays come from `inputs`. The blocks of words are declared in `layout.py`.
 """
 
 from __future__ import annotations
@@ -38,10 +22,8 @@ from headgate.kernels.memory import (
     store_i64,
     store_u8,
 )
+from headgate.message.arrow.encode.layout import LIST, MAP, SECTION, SECTION_BYTES, STRUCT, VALUES, VALUES_BYTES
 from headgate.message.arrow.scalars.kernel import is_utf8
-
-SECTION_WORDS = 8
-VALUES_WORDS = 6
 
 F_BOOLEAN = 0
 F_UBYTE = 1
@@ -139,15 +121,15 @@ def write_number(target: int, form: int, value: int) -> int:
 @inlined
 def validity(values: int, row: int) -> int:
     """0 = null, 1 = there, 2 = a ulong above 2^63 - 1."""
-    address = load_i64(values + 8)
+    address = load_i64(values + VALUES.validity)
     return 1 if address == 0 else load_u8(address + row)
 
 
 @helper
 def write_value(target: int, values: int, row: int, valid: int) -> int:
     """A value that is not null; gives the place behind it."""
-    form = load_i64(values)
-    column = load_i64(values + 16)
+    form = load_i64(values + VALUES.form)
+    column = load_i64(values + VALUES.values)
     if form >= F_STRING:
         start = load_i32(column + 4 * row)
         short = 0xA1
@@ -155,7 +137,9 @@ def write_value(target: int, values: int, row: int, valid: int) -> int:
             short = 0xA3
         elif form == F_BINARY:
             short = 0xA0
-        return write_octets(target, short, load_i64(values + 24) + start, load_i32(column + 4 * row + 4) - start)
+        return write_octets(
+            target, short, load_i64(values + VALUES.octets) + start, load_i32(column + 4 * row + 4) - start
+        )
     if valid == 2:
         return write_wide(target, 0x80, load_i64(column + 8 * row))
     return write_number(target, form, load_i64(column + 8 * row))
@@ -189,12 +173,12 @@ def move_up(address: int, length: int, distance: int) -> None:
 @helper
 def write_list(target: int, section: int, row: int) -> int:
     """The fields up to the last that is not null."""
-    values = load_i64(section + 24)
+    values = load_i64(section + SECTION.columns)
     position = target + 3
     end = position
     count = 0
-    for field in range(load_i64(section + 32)):
-        valid = 0 if load_i64(values) < 0 else validity(values, row)
+    for field in range(load_i64(section + SECTION.columns_length)):
+        valid = 0 if load_i64(values + VALUES.form) < 0 else validity(values, row)
         if valid:
             position = write_value(position, values, row, valid)
             end = position
@@ -202,7 +186,7 @@ def write_list(target: int, section: int, row: int) -> int:
         else:
             store_u8(position, 0x40)
             position += 1
-        values += 8 * VALUES_WORDS
+        values += VALUES_BYTES
     if count == 0:
         store_u8(target, 0x45)
         return target + 1
@@ -212,26 +196,26 @@ def write_list(target: int, section: int, row: int) -> int:
 @helper
 def write_struct(target: int, section: int, row: int) -> int:
     """A map of the fields that are not null."""
-    values = load_i64(section + 24)
+    values = load_i64(section + SECTION.columns)
     position = target + 3
     count = 0
-    for _ in range(load_i64(section + 32)):
+    for _ in range(load_i64(section + SECTION.columns_length)):
         valid = validity(values, row)
         if valid:
-            length = load_i64(values + 40)
-            copy_bytes(position, load_i64(values + 32), length)
+            length = load_i64(values + VALUES.key_length)
+            copy_bytes(position, load_i64(values + VALUES.key), length)
             position = write_value(position + length, values, row, valid)
             count += 2
-        values += 8 * VALUES_WORDS
+        values += VALUES_BYTES
     return close_compound(target, target + 3, position, count, 0xC1)
 
 
 @helper
 def write_map(target: int, section: int, row: int) -> int:
     """The entries of a MAP; a null item is AMQP's null."""
-    keys = load_i64(section + 24)
-    items = keys + 8 * VALUES_WORDS
-    offsets = load_i64(section + 40)
+    keys = load_i64(section + SECTION.columns)
+    items = keys + VALUES_BYTES
+    offsets = load_i64(section + SECTION.offsets)
     position = target + 3
     start = load_i32(offsets + 4 * row)
     end = load_i32(offsets + 4 * row + 4)
@@ -327,14 +311,14 @@ def write_primitive(target: int, kind: int, position: int, end: int, exact: int)
 @helper
 def write_variant(target: int, section: int, row: int) -> int:
     """The map of a VARIANT that is a flat object of scalars; 0 = left to the reference."""
-    values = load_i64(section + 24)
-    offsets = load_i64(values + 16)
-    value = load_i64(values + 24) + load_i32(offsets + 4 * row)
-    value_end = load_i64(values + 24) + load_i32(offsets + 4 * row + 4)
-    values += 8 * VALUES_WORDS
-    offsets = load_i64(values + 16)
-    metadata = load_i64(values + 24) + load_i32(offsets + 4 * row)
-    metadata_end = load_i64(values + 24) + load_i32(offsets + 4 * row + 4)
+    values = load_i64(section + SECTION.columns)
+    offsets = load_i64(values + VALUES.values)
+    value = load_i64(values + VALUES.octets) + load_i32(offsets + 4 * row)
+    value_end = load_i64(values + VALUES.octets) + load_i32(offsets + 4 * row + 4)
+    values += VALUES_BYTES
+    offsets = load_i64(values + VALUES.values)
+    metadata = load_i64(values + VALUES.octets) + load_i32(offsets + 4 * row)
+    metadata_end = load_i64(values + VALUES.octets) + load_i32(offsets + 4 * row + 4)
     if value_end - value < 2 or metadata_end - metadata < 2:
         return 0
     limit = target + VARIANT_BASE + VARIANT_SHARE * (value_end - value + metadata_end - metadata)
@@ -368,8 +352,8 @@ def write_variant(target: int, section: int, row: int) -> int:
     data = value_offsets + (count + 1) * offset_width
     if data > value_end:
         return 0
-    short_key = load_i64(section + 48)
-    exact = load_i64(section + 56)
+    short_key = load_i64(section + SECTION.short_key)
+    exact = load_i64(section + SECTION.is_exact)
     position = target + 3
     for index in range(count):
         key = little(ids + index * id_width, id_width)
@@ -410,22 +394,22 @@ def write_descriptor(target: int, code: int) -> int:
 def write_row(target: int, sections: int, count: int, body: int, row: int) -> int:
     """One message; gives the place behind it, 0 = left to the reference."""
     for index in range(count):
-        section = sections + 8 * SECTION_WORDS * index
-        valid = load_i64(section + 16)
+        section = sections + SECTION_BYTES * index
+        valid = load_i64(section + SECTION.validity)
         if valid == 0 or load_u8(valid + row):
-            target = write_descriptor(target, load_i64(section + 8))
-            kind = load_i64(section)
-            if kind == 0:
+            target = write_descriptor(target, load_i64(section + SECTION.code))
+            kind = load_i64(section + SECTION.kind)
+            if kind == LIST:
                 target = write_list(target, section, row)
-            elif kind == 1:
+            elif kind == STRUCT:
                 target = write_struct(target, section, row)
-            elif kind == 2:
+            elif kind == MAP:
                 target = write_map(target, section, row)
             else:
                 target = write_variant(target, section, row)
             if target == 0:
                 return 0
-    valid = 0 if load_i64(body) < 0 else validity(body, row)
+    valid = 0 if load_i64(body + VALUES.form) < 0 else validity(body, row)
     if valid:
         return write_value(write_descriptor(target, 0x75), body, row, valid)
     target = write_descriptor(target, 0x77)
@@ -442,11 +426,11 @@ def encode(
     for row in range(rows):
         store_i64(starts + 8 * row, position - target)
         end = 0
-        if load_i64(message) >= 0 and validity(message, row):
-            offsets = load_i64(message + 16)
+        if load_i64(message + VALUES.form) >= 0 and validity(message, row):
+            offsets = load_i64(message + VALUES.values)
             start = load_i32(offsets + 4 * row)
             length = load_i32(offsets + 4 * row + 4) - start
-            copy_bytes(position, load_i64(message + 24) + start, length)
+            copy_bytes(position, load_i64(message + VALUES.octets) + start, length)
             end = position + length
         else:
             end = write_row(position, sections, count, body, row)

@@ -62,7 +62,7 @@ class Words:
 
     words: list[int]
     pool: bytes
-    registers: list[tuple[int, int, int]]
+    registers: list[layout.RegisterBlock]
     now_register: int
 
 
@@ -71,7 +71,7 @@ class Assembler:
 
     def __init__(self, rules: ValueRules) -> None:
         self.rules = rules
-        self.registers: list[tuple[int, int, int]] = []
+        self.registers: list[layout.RegisterBlock] = []
         self.slots: dict[FieldReference, int] = {}
         self.constants: dict[tuple[object, ...], int] = {}
         self.code: list[list[int]] = []
@@ -85,7 +85,7 @@ class Assembler:
 
     def register(self, kind: int, payload: int, length: int = 0) -> int:
         """A new register with these first values; its place in bytes."""
-        self.registers.append((kind, payload, length))
+        self.registers.append(layout.RegisterBlock(kind, payload, length))
         return (len(self.registers) - 1) * layout.REGISTER_BYTES
 
     def slot(self, reference: FieldReference) -> None:
@@ -114,7 +114,7 @@ class Assembler:
     def scratch(self, registers: int) -> int:
         """Room for the output of an operation, in this many registers; its place in bytes."""
         place = len(self.registers) * layout.REGISTER_BYTES
-        self.registers += [(layout.ABSENT, 0, 0)] * registers
+        self.registers += [layout.RegisterBlock(layout.ABSENT, 0, 0)] * registers
         return place
 
     def constant(self, value: Value) -> int:

@@ -293,7 +293,7 @@ class Compiler(Assembler):
             texts, bounds = in_buckets(texts)
             rows = list(bounds)
             for text in texts:
-                rows += (first_word(text), first_mask(text), len(text), self.text(text))
+                rows += layout.MemberBlock(first_word(text), first_mask(text), len(text), self.text(text))
             count = 1 - len(bounds) if bounds else len(texts)
             entry = self.emit(layout.AMONG_BYTES, *outcome, register, self.table(rows), count, family=family)
         else:
@@ -314,13 +314,13 @@ class Compiler(Assembler):
             for element in pattern.elements:
                 match element:
                     case t.LikeWildcard.ANY:
-                        rows += (layout.ANY_TEXT, 0)
+                        rows += layout.ElementBlock(layout.ANY_TEXT, 0)
                     case t.LikeWildcard.ONE:
-                        rows += (layout.ONE_CHARACTER, 0)
+                        rows += layout.ElementBlock(layout.ONE_CHARACTER, 0)
                     case _:
                         if not is_utf8(element):
                             raise NotCompiledError
-                        rows += (len(element), self.text(element))
+                        rows += layout.ElementBlock(len(element), self.text(element))
             operands = (register, self.table(rows), len(pattern.elements))
             entry = self.emit(layout.LIKE_GENERAL, *outcome, *operands, family=family)
         elif pattern.shape is t.LikeShape.EXACT:
@@ -394,7 +394,11 @@ class Compiler(Assembler):
         if reference.path:
             rows: list[int] = []
             for step in reference.path:
-                rows += (step, 0, 0) if isinstance(step, int) else (-1, len(step), self.text(step))
+                rows += (
+                    layout.StepBlock(step, 0, 0)
+                    if isinstance(step, int)
+                    else layout.StepBlock(-1, len(step), self.text(step))
+                )
             scratch = self.scratch(layout.FOLLOW_SCRATCH_REGISTERS)
             operands = (self.slots[self._stored(reference)], self.table(rows), len(reference.path), scratch)
             return self.emit(layout.FOLLOW, 0, then, register, *operands, family=layout.RULES_AMQP)

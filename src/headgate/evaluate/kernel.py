@@ -7,6 +7,7 @@ of it is compiled into the one entry point `evaluate`, except what `operations/k
 from __future__ import annotations
 
 from headgate.evaluate import layout
+from headgate.evaluate.layout import MEMBER, REGISTER
 from headgate.evaluate.operations.kernel import operate
 from headgate.evaluate.values.kernel import equal_after_eight, order_of, store_truth, text_hash
 from headgate.evaluate.walk.kernel import (
@@ -67,10 +68,10 @@ def interpret(program: int, position: int, registers: int, pool: int, late: int,
         if operation == layout.EQUAL_BYTES:
             if kind == layout.BYTES:
                 length = load_i64(at + layout.C)
-                text = load_i64(register + 8)
+                text = load_i64(register + REGISTER.payload)
                 # No branch on what cannot be predicted: length and first eight bytes in one.
                 different = (load_i64(text) ^ load_i64(at + layout.B)) & load_i64(at + layout.D)
-                truth = 1 if different | (load_i64(register + 16) ^ length) == 0 else 0
+                truth = 1 if different | (load_i64(register + REGISTER.length) ^ length) == 0 else 0
                 if (
                     length > 8
                     and truth == layout.TRUE
@@ -80,12 +81,12 @@ def interpret(program: int, position: int, registers: int, pool: int, late: int,
         elif operation == layout.AMONG_BYTES:
             if kind == layout.BYTES:
                 truth = layout.FALSE
-                text = load_i64(register + 8)
-                length = load_i64(register + 16)
+                text = load_i64(register + REGISTER.payload)
+                length = load_i64(register + REGISTER.length)
                 word = load_i64(text)
                 member = program + load_i64(at + layout.B)
                 count = load_i64(at + layout.C)
-                behind = member + 32 * count
+                behind = member + layout.MEMBER_BYTES * count
                 if count < 0:
                     bucket = member + ((text_hash(text, length) & (-1 - count)) << 3)
                     members = member + 8 - (count << 3)
@@ -93,23 +94,26 @@ def interpret(program: int, position: int, registers: int, pool: int, late: int,
                     behind = members + load_i64(bucket + 8)
                 while member < behind:
                     if (
-                        (word ^ load_i64(member)) & load_i64(member + 8) == 0
-                        and length == load_i64(member + 16)
-                        and (length <= 8 or equal_after_eight(text, pool + load_i64(member + 24), length))
+                        (word ^ load_i64(member + MEMBER.word)) & load_i64(member + MEMBER.mask) == 0
+                        and length == load_i64(member + MEMBER.length)
+                        and (length <= 8 or equal_after_eight(text, pool + load_i64(member + MEMBER.text), length))
                     ):
                         truth = layout.TRUE
                         break
-                    member += 32
+                    member += layout.MEMBER_BYTES
         elif operation == layout.COMPARE_INTEGER:
             if kind == layout.INTEGER:
-                truth = (load_i64(at + layout.C) >> (order_of(load_i64(register + 8), load_i64(at + layout.B)) + 1)) & 1
+                order = order_of(load_i64(register + REGISTER.payload), load_i64(at + layout.B))
+                truth = (load_i64(at + layout.C) >> (order + 1)) & 1
         elif operation == layout.COMPARE_FLOAT:
             if kind == layout.FLOAT:
-                order = order_of(float_of_bits(load_i64(register + 8)), float_of_bits(load_i64(at + layout.B)))
+                value = float_of_bits(load_i64(register + REGISTER.payload))
+                order = order_of(value, float_of_bits(load_i64(at + layout.B)))
                 truth = (load_i64(at + layout.C) >> (order + 1)) & 1
         elif operation == layout.EQUAL_BOOLEAN:
             if kind == layout.BOOLEAN:
-                truth = layout.TRUE if load_i64(register + 8) == load_i64(at + layout.B) else layout.FALSE
+                payload = load_i64(register + REGISTER.payload)
+                truth = layout.TRUE if payload == load_i64(at + layout.B) else layout.FALSE
         elif operation == layout.READ_APPLICATION_PROPERTIES:
             if late != 0 and not gather_late(late, end, program, registers, pool):
                 return layout.MALFORMED
@@ -142,9 +146,9 @@ def reset(program: int, registers: int) -> None:
     kind = load_i64(template)
     while kind >= 0:
         store_i64(registers, kind)
-        store_i64(registers + 8, load_i64(template + 8))
-        registers += 24
-        template += 24
+        store_i64(registers + REGISTER.payload, load_i64(template + REGISTER.payload))
+        registers += layout.REGISTER_BYTES
+        template += layout.REGISTER_BYTES
         kind = load_i64(template)
 
 

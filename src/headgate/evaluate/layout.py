@@ -5,8 +5,8 @@ A program is two blocks of memory and a register file.
     words (int64)     head | instructions | tables
     pool (bytes)      constructor widths (256 x 2 bytes) | kinds by constructor (256 bytes)
                       | 256-byte tables by key length | constant text | slack
-    registers         (kind, payload, length) as three int64 each: first the slots (fields of the message), then
-                      constants, the time, and temporary values
+    registers         `RegisterBlock`s: first the slots (fields of the message), then constants, the time, and
+                      temporary values
 
 An instruction is `INSTRUCTION_WORDS` words. A *predicate* finds a truth and goes on at `ON_WANTED` if it is the wanted
 one, else at `OTHERWISE`; so code answers one question, "is the filter true?" or "is it false?", and needs no truth
@@ -17,10 +17,63 @@ register. *Steps* say when the rest of a message is read or checked.
 Operations are tried on the kinds of values that they are made for, which all languages decide alike; what they do with
 anything else is the matter of the family in the word `RULES`.
 
-This module holds plain integers only: kernels freeze them when they are compiled.
+This module holds numbers and blocks of words only: kernels freeze them when they are compiled.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
+
+from headgate.kernels import places
+
+
+class RegisterBlock(NamedTuple):
+    """A value; the address of a register is that of its kind."""
+
+    kind: int
+    payload: int
+    length: int
+    """Of a text."""
+
+
+class MemberBlock(NamedTuple):
+    """A member of AMONG_BYTES."""
+
+    word: int
+    """Its first eight bytes."""
+    mask: int
+    length: int
+    text: int
+    """Position in the pool."""
+
+
+class ElementBlock(NamedTuple):
+    """An element of LIKE_GENERAL."""
+
+    length: int
+    """Below zero: a wildcard."""
+    text: int
+    """Position in the pool."""
+
+
+class StepBlock(NamedTuple):
+    """A step of FOLLOW: an index, or the key of a map."""
+
+    number: int
+    """-1: the key is a text."""
+    length: int
+    text: int
+    """Position in the pool."""
+
+
+REGISTER = places(RegisterBlock)
+MEMBER = places(MemberBlock)
+ELEMENT = places(ElementBlock)
+STEP = places(StepBlock)
+REGISTER_BYTES = 8 * len(REGISTER)
+MEMBER_BYTES = 8 * len(MEMBER)
+ELEMENT_BYTES = 8 * len(ELEMENT)
+STEP_BYTES = 8 * len(STEP)
 
 # Kinds of a register. Below FIRST_KNOWN: unknown. From ABSENT to OPEN: of equal keys a later one may still count.
 NULL = 0
@@ -40,8 +93,6 @@ TIMESTAMP = 12  # payload: milliseconds since the epoch
 UUID = 13  # payload: address; length: 16
 BINARY = 14  # payload: address, length
 TIME_SPAN = 15  # payload: ticks of 100 ns
-
-REGISTER_BYTES = 24
 
 # Truths, also the verdicts of the kernel.
 FALSE = 0
@@ -88,7 +139,7 @@ END_UNKNOWN = -3
 
 # Predicates. Registers are given as byte offsets in the register file.
 EQUAL_BYTES = 1  # A register, B first eight bytes, C length, D mask of B, E text in the pool
-AMONG_BYTES = 2  # A register, B table of members (first eight bytes, mask, length, text), C their number
+AMONG_BYTES = 2  # A register, B table of `MemberBlock`s, C their number
 # Of many members C is minus the number of buckets, a power of two, and so many words and one precede the members: where
 # the members of each bucket begin, in bytes.
 COMPARE_INTEGER = 3  # A register, B value, C accepted orders, D kind of the value
@@ -102,7 +153,7 @@ COMPARE = 9  # A, B registers, C accepted orders
 AMONG = 10  # A register, B table of registers, C their number
 LIKE_AFFIXES = 11  # A register, B prefix in the pool, C its length, D suffix in the pool, E its length
 LIKE_EXACT = 12  # A register, B text in the pool, C its length
-LIKE_GENERAL = 13  # A register, B table of elements (length, text), C their number
+LIKE_GENERAL = 13  # A register, B table of `ElementBlock`s, C their number
 CONTAINS = 32  # A register, B text in the pool, C its length, D 1 if negated
 STARTS_WITH = 33
 ENDS_WITH = 34
@@ -122,7 +173,7 @@ KEEP_NUMBER = 134  # A only: unary plus
 BOTH = 135  # three-valued conjunction of two values
 EITHER = 136  # three-valued disjunction
 OPPOSITE = 137  # A only: three-valued negation
-FOLLOW = 138  # A register of a slot, B table of steps (number or -1, length, text of a key), C their number, D scratch
+FOLLOW = 138  # A register of a slot, B table of `StepBlock`s, C their number, D scratch
 OR_DEFAULT = 139  # A register of a slot, B register of its default
 LOWER = 140  # A text, D scratch
 UPPER = 141
@@ -159,7 +210,7 @@ ONE_CHARACTER = -2
 HEAD_WORDS = 16
 CODE_SELECT = 0  # ends with TRUE for messages that match, and with anything else as soon as one cannot
 CODE_EXACT = 8  # ends with the exact verdict
-SLOT_TEMPLATE = 16  # position of the first (kind, payload, unused) of each slot, then -1
+SLOT_TEMPLATE = 16  # position of the first `RegisterBlock` of each slot, then -1
 WANTED_SECTIONS = 24  # four words for header, delivery annotations, message annotations, properties; 0: not wanted,
 # else the position of its table: fields for the lists, keys for the maps
 APPLICATION_KEYS = 56  # position of the keys of application properties; 0: none wanted
@@ -179,7 +230,7 @@ AS_IDENTIFIER = 3
 AS_TIME_SPAN = 4  # an integer of milliseconds
 AS_DATE_TIME = 5
 AS_INTEGER = 6
-OF_ITS_TYPE = 7  # a boolean if the third word of the register is A_BOOLEAN, else a uint; anything else is absent
+OF_ITS_TYPE = 7  # a boolean if the length of the register is A_BOOLEAN, else a uint; anything else is absent
 A_BOOLEAN = 1
 
 # A table of keys: number, position in the pool of 256 bytes by key length (0 or 1 + the first candidate), 1 if keys are

@@ -55,7 +55,7 @@ class Program:
         placed = self.registers.copy()
         object.__setattr__(self, "words_address", address_of(self.words))
         object.__setattr__(self, "pool_address", address_of(self.pool))
-        placed[self.in_pool, 1] += self.pool_address
+        placed[self.in_pool, layout.REGISTER.payload // 8] += self.pool_address
         object.__setattr__(self, "_placed", placed)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -107,7 +107,7 @@ class Program:
         """The registers that one run begins with and writes to; they point into `pool`."""
         registers = self._placed.copy()
         if self.now_register >= 0:
-            registers[self.now_register, 1] = now_ms
+            registers[self.now_register, layout.REGISTER.payload // 8] = now_ms
         return registers
 
 
@@ -145,11 +145,11 @@ def compile_predicates(trees: Sequence[Node]) -> Predicates | None:
 
 def program_of(words: Words) -> Program:
     """The words as a program that can be run."""
-    registers = np.array(words.registers, dtype=np.int64).reshape(-1, 3)
+    registers = np.array(words.registers, dtype=np.int64).reshape(-1, len(layout.REGISTER))
     return Program(
         np.array(words.words, dtype=np.int64),
         np.frombuffer(words.pool + bytes(SLACK_BYTES), dtype=np.uint8),
         registers,
         words.now_register,
-        np.flatnonzero(np.isin(registers[:, 0], (layout.BYTES, layout.UUID, layout.BINARY))),
+        np.flatnonzero(np.isin(registers[:, layout.REGISTER.kind // 8], (layout.BYTES, layout.UUID, layout.BINARY))),
     )

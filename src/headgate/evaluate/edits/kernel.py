@@ -25,6 +25,7 @@ from headgate.evaluate.layout import (
     NO_KEY,
     ODD,
     OPEN,
+    REGISTER,
     REGISTER_BYTES,
     SCRATCH_REGISTERS,
     TIME_SPAN,
@@ -107,7 +108,7 @@ def _encoded_value(slot: int, key_length: int, pool: int) -> int:
 
     The slot tells where the first of equal keys lies; it may hold the value of a later one that filters can use.
     """
-    address = load_i64(slot + REGISTER_BYTES + 8) + key_length
+    address = load_i64(slot + REGISTER_BYTES + REGISTER.payload) + key_length
     if load_i64(slot) == OPEN:
         return address
     constructor = load_u8(address)
@@ -126,7 +127,7 @@ def _prepare_system(edit: int, state: int, value: int, registers: int) -> int:
     kept_apart()
     how = load_i64(edit + layout.HOW)
     kind = load_i64(value)
-    payload = load_i64(value + 8)
+    payload = load_i64(value + REGISTER.payload)
     if kind < FIRST_KNOWN:
         store_i64(state, layout.UNSET)
         return 0
@@ -140,7 +141,7 @@ def _prepare_system(edit: int, state: int, value: int, registers: int) -> int:
             return -UNDECIDED
         set_register(state, layout.TYPE_TIMESTAMP, payload)
         return 0
-    length = load_i64(value + 16)
+    length = load_i64(value + REGISTER.length)
     if kind != BYTES:
         payload = registers + load_i64(edit + layout.SCRATCH)
         length = write_text(payload, SCRATCH_BYTES, value) - payload
@@ -169,7 +170,7 @@ def _prepare(edit: int, edits: int, registers: int, pool: int) -> int:
     else:
         slot += registers
         found = load_i64(slot + REGISTER_BYTES) != NO_KEY
-        set_text(state + KEY_STATE, 0, load_i64(slot + REGISTER_BYTES + 8), key_length if found else -1)
+        set_text(state + KEY_STATE, 0, load_i64(slot + REGISTER_BYTES + REGISTER.payload), key_length if found else -1)
         if found:
             address = _encoded_value(slot, key_length, pool)
             existing = layout.TYPE_OTHER
@@ -183,7 +184,7 @@ def _prepare(edit: int, edits: int, registers: int, pool: int) -> int:
     if how >= layout.FIRST_HOW_SYSTEM:
         return _prepare_system(edit, state, value, registers)
     kind = load_i64(value)
-    payload = load_i64(value + 8)
+    payload = load_i64(value + REGISTER.payload)
     if kind < FIRST_KNOWN:
         store_i64(state, layout.TYPE_NULL)
         return 0
@@ -205,7 +206,7 @@ def _prepare(edit: int, edits: int, registers: int, pool: int) -> int:
         payload = bits_of_float(as_float(kind, payload))
     elif becomes == layout.TYPE_FLOAT:
         payload = source + 1
-    length = load_i64(value + 16)
+    length = load_i64(value + REGISTER.length)
     set_text(state, becomes, payload, length)
     return length if becomes >= layout.TYPE_BINARY and becomes <= layout.TYPE_SYMBOL else 0
 
@@ -230,9 +231,9 @@ def _write_value(out: int, state: int, edits: int, pool: int) -> int:
     """The smallest encoding of a value."""
     kept_apart()
     kind = load_i64(state)
-    payload = load_i64(state + 8)
+    payload = load_i64(state + REGISTER.payload)
     if kind >= layout.TYPE_BINARY and kind <= layout.TYPE_SYMBOL:
-        length = load_i64(state + 16)
+        length = load_i64(state + REGISTER.length)
         constructor = 0xA0 if kind == layout.TYPE_BINARY else 0xA1 if kind == layout.TYPE_STRING else 0xA3
         if length <= 0xFF:
             store_u8(out, constructor)
@@ -375,7 +376,7 @@ def _edit_of(key: int, length: int, edit: int, left: int, registers: int) -> int
     """The edit that changes a key; 0 if none does."""
     while left > 0:
         state = registers + load_i64(edit + layout.STATE) + KEY_STATE
-        if length == load_i64(state + 16) and equal_text(key, load_i64(state + 8), length):
+        if length == load_i64(state + REGISTER.length) and equal_text(key, load_i64(state + REGISTER.payload), length):
             return edit
         edit += layout.EDIT_BYTES
         left -= 1

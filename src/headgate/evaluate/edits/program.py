@@ -192,7 +192,7 @@ def run_edits(
     return Changed(EncodedMessages(out, out_starts, out_lengths), statuses)
 
 
-_NO_REGISTERS = np.empty((0, 3), dtype=np.int64)
+_NO_REGISTERS = np.empty((0, len(kinds.REGISTER)), dtype=np.int64)
 
 
 def compile_edits(

@@ -7,6 +7,7 @@ What is common to all languages is here; the rest goes to a family of values (`v
 from __future__ import annotations
 
 from headgate.evaluate import layout
+from headgate.evaluate.layout import REGISTER
 from headgate.evaluate.values.amqp.kernel import amqp_predicate, amqp_value
 from headgate.evaluate.values.kernel import (
     among,
@@ -41,7 +42,13 @@ def _predicate(operation: int, at: int, register: int, program: int, registers: 
         return compare(register, layout.FLOAT, b, 0, c)
     if operation == layout.COMPARE:
         other = registers + b
-        return compare(register, load_i64(other), load_i64(other + 8), load_i64(other + 16), c)
+        return compare(
+            register,
+            load_i64(other),
+            load_i64(other + REGISTER.payload),
+            load_i64(other + REGISTER.length),
+            c,
+        )
     if operation == layout.AMONG:
         return among(register, program + b, c, registers)
     if operation == layout.TRUTH:
@@ -57,8 +64,8 @@ def _predicate(operation: int, at: int, register: int, program: int, registers: 
         return layout.UNKNOWN if kind < layout.FIRST_KNOWN else layout.FALSE
     if kind != layout.BYTES:
         return layout.UNKNOWN
-    text = load_i64(register + 8)
-    length = load_i64(register + 16)
+    text = load_i64(register + REGISTER.payload)
+    length = load_i64(register + REGISTER.length)
     if operation == layout.LIKE_GENERAL:
         return like_general(text, length, program + b, c, pool)
     return like_bytes(operation, at, text, length, pool)

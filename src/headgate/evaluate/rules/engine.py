@@ -169,12 +169,12 @@ class _Run:
         places = _power_of_two(2 * len(keys))
         self._set(layout.FIELDS, memory.address(index.fields))
         self._set(layout.FIELD_COUNT, len(index.fields))
-        self._set(layout.BUCKETS, memory.words(places * layout.BUCKET_WORDS))
+        self._set(layout.BUCKETS, memory.words(places * len(layout.BUCKET)))
         self._set(layout.BUCKET_MASK, places - 1)
         self._set(layout.KEYS, memory.address(keys))
         self._set(layout.POSTINGS, memory.address(index.postings))
         self._set(layout.CANDIDATES, memory.address(index.candidates))
-        self._set(layout.STORED, memory.words(64 * 3 * len(index.fields)))
+        self._set(layout.STORED, memory.words(64 * len(words_of_programs.REGISTER) * len(index.fields)))
         self._set(layout.HASHES, memory.words(64 * len(index.fields)))
         self._texts.fill_buckets(
             int(self._head[layout.BUCKETS // 8]),
@@ -201,7 +201,7 @@ class _Run:
         put(layout.ENTRIES, memory.address(column.entries))
         put(layout.CELLS, memory.words(column.cells))
         put(layout.CELL_COUNT, column.cells)
-        put(layout.MEMO, memory.words(places * (layout.MEMO_ROW + row_bytes) // 8))
+        put(layout.MEMO, memory.words(places * (layout.SEEN_BYTES + row_bytes) // 8))
         put(layout.MEMO_MASK, places - 1)
         put(layout.ROWS, memory.words(capacity * row_bytes // 8))
         put(layout.ROW_CAPACITY, capacity)
@@ -212,8 +212,8 @@ class _Run:
         if column.separable:
             places = _power_of_two(2 * len(column.texts) + 1)
             texts = column.texts.copy()
-            texts[:, 0] += self._text
-            put(layout.TEXTS, memory.words(places * layout.TEXT_WORDS))
+            texts[:, layout.SPAN.address // 8] += self._text
+            put(layout.TEXTS, memory.words(places * len(layout.TEXT)))
             put(layout.TEXT_MASK, places - 1)
             self._texts.fill_texts(int(words[layout.TEXTS // 8]), places - 1, memory.address(texts), len(texts))
             if words[layout.INTEGER_COUNT // 8] >= 0:

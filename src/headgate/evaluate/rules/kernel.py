@@ -46,9 +46,9 @@ def _ask_loose(head: int, row: int, program: int, registers: int, pool: int) -> 
     bits = load_i64(head + layout.BITS)
     others = 0
     for _ in range(load_i64(head + layout.LOOSE_COUNT)):
-        verdict = verdict_at(program, load_i64(at), registers, pool)
-        triple = bits + load_i64(at + 8) * layout.TRIPLE_BYTES
-        at += 16
+        verdict = verdict_at(program, load_i64(at + layout.LOOSE_PREDICATE.entry), registers, pool)
+        triple = bits + load_i64(at + layout.LOOSE_PREDICATE.predicate) * layout.TRIPLE_BYTES
+        at += layout.LOOSE_PREDICATE_BYTES
         if verdict == UNKNOWN:
             continue
         if verdict == TRUE:
@@ -71,8 +71,11 @@ def _begin_block(head: int) -> None:
     clear(load_i64(head + layout.UNSURE), BITMAP_BYTES)
     at = load_i64(head + layout.LOOSE)
     for _ in range(load_i64(head + layout.LOOSE_COUNT)):
-        clear(load_i64(head + layout.BITS) + load_i64(at + 8) * layout.TRIPLE_BYTES, layout.TRIPLE_BYTES)
-        at += 16
+        clear(
+            load_i64(head + layout.BITS) + load_i64(at + layout.LOOSE_PREDICATE.predicate) * layout.TRIPLE_BYTES,
+            layout.TRIPLE_BYTES,
+        )
+        at += layout.LOOSE_PREDICATE_BYTES
     for hit in range(load_i64(head + layout.HIT_COUNT)):
         number = load_i64(load_i64(head + layout.HIT_FILTERS) + 8 * hit)
         clear(load_i64(head + layout.HITS) + number * BITMAP_BYTES, BITMAP_BYTES)

@@ -7,10 +7,12 @@ field say about one class of its values:
 
     flags | true bits, one word per 64 predicates | false bits | other bits (error or undecided)
 
-This module holds plain integers only: kernels freeze them when they are compiled.
+This module holds numbers and blocks of words only: kernels freeze them when they are compiled.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from headgate.evaluate.layout import (
     ABSENT,
@@ -28,6 +30,7 @@ from headgate.evaluate.layout import (
     TIMESTAMP,
     UUID,
 )
+from headgate.kernels import places
 
 BLOCK = 1024
 
@@ -58,7 +61,7 @@ REGISTERS = 88
 POOL = 96
 COLUMNS = 104
 COLUMN_COUNT = 112
-LOOSE = 120  # address: entry and predicate of each that belongs to no column
+LOOSE = 120  # address: `LooseBlock`s
 LOOSE_COUNT = 128
 BITS = 136  # address of the bitmaps of the predicates
 STACK = 144
@@ -140,11 +143,6 @@ TEXT_CELLS = 19
 HAS_OTHERS = 1
 HAS_UNDECIDED = 2
 
-# A table of texts: hash, address, length, 1 + number (0: empty place).
-TEXT_WORDS = 4
-# A table of values seen: kind and length (0: empty place), hash, payload, unused, and then the class row. The payload
-# of a text of at most eight bytes is the text, that of a longer one the address of a copy.
-MEMO_ROW = 32
 MEMO_LENGTH_SHIFT = 8
 LONGEST_WORD = 8
 LONGEST_MEMO_TEXT = 256
@@ -188,10 +186,65 @@ KEY_LENGTH = 24
 KEY_POSTINGS = 32
 KEY_POSTING_COUNT = 40
 KEY_WORDS = 6
-BUCKET_WORDS = 2  # hash, 1 + key (0: empty place)
 
 # A candidate: number of the filter, 1 + its residual filter behind FILTER_COUNT (0: none), number of checks, keys.
 CANDIDATE_NUMBER = 0
 CANDIDATE_RESIDUAL = 8
 CANDIDATE_CHECKS = 16
 CANDIDATE_FIRST = 24
+
+
+class LooseBlock(NamedTuple):
+    """A predicate that belongs to no column."""
+
+    entry: int
+    """Where its code begins, -1 for the reference."""
+    predicate: int
+
+
+class SpanBlock(NamedTuple):
+    """A text that a column tells apart."""
+
+    address: int
+    length: int
+
+
+class TextBlock(NamedTuple):
+    """A place in a table of texts."""
+
+    hash: int
+    address: int
+    length: int
+    number: int
+    """1 + that of the text; 0: empty place."""
+
+
+class SeenBlock(NamedTuple):
+    """A place in a table of values seen; its class row follows."""
+
+    what: int
+    """Kind and length; 0: empty place."""
+    hash: int
+    payload: int
+    """Of a text of at most eight bytes the text, of a longer one the address of a copy."""
+    unused: int
+
+
+class BucketBlock(NamedTuple):
+    """A place in the hash index."""
+
+    hash: int
+    key: int
+    """1 + number of the key; 0: empty place."""
+
+
+LOOSE_PREDICATE = places(LooseBlock)
+SPAN = places(SpanBlock)
+TEXT = places(TextBlock)
+SEEN = places(SeenBlock)
+BUCKET = places(BucketBlock)
+LOOSE_PREDICATE_BYTES = 8 * len(LOOSE_PREDICATE)
+SPAN_BYTES = 8 * len(SPAN)
+TEXT_BYTES = 8 * len(TEXT)
+SEEN_BYTES = 8 * len(SEEN)
+BUCKET_BYTES = 8 * len(BUCKET)

@@ -44,7 +44,7 @@ Words: TypeAlias = NDArray[np.int64]
 
 @dataclass(slots=True, frozen=True)
 class ColumnPlan:
-    """One column: its words, and the arrays they use. `texts` is `(n, 2)`, position in the plan's text and length."""
+    """One column: its words, and the arrays they use. `texts` are `SpanBlock`s, addresses from the plan's text."""
 
     words: Words
     entries: Words
@@ -170,11 +170,13 @@ class _Planner:
         for column in self.predicates.columns:
             columns.append(self._column(column, first, compiled, _group(len(columns))))
             first += len(column.predicates)
-        loose = [(entry, first + place) for place, entry in enumerate(compiled.entries[first : len(order)])]
+        loose = [
+            layout.LooseBlock(entry, first + place) for place, entry in enumerate(compiled.entries[first : len(order)])
+        ]
         return Plan(
             compiled.program,
             columns,
-            _words(loose, 2),
+            _words(loose, len(layout.LOOSE_PREDICATE)),
             len(order),
             _words(self.code, 1),
             _words(filters, layout.FILTER_WORDS),
@@ -209,7 +211,7 @@ class _Planner:
     def _column(self, column: Column, first: int, compiled: programs.Predicates, group: int) -> ColumnPlan:
         count = len(column.predicates)
         entries = compiled.entries[first : first + count]
-        texts = [(self._text(text), len(text)) for text in column.texts] if column.separable else []
+        texts = [layout.SpanBlock(self._text(text), len(text)) for text in column.texts] if column.separable else []
         ordered = column.separable and column.orders_numbers
         integers = integer_bounds(column.numbers) if ordered else []
         floats = float_bounds(column.numbers) if ordered else []
@@ -233,7 +235,7 @@ class _Planner:
         return ColumnPlan(
             words,
             _words(entries, 1),
-            _words(texts, 2),
+            _words(texts, len(layout.SPAN)),
             _words(integers, 1),
             np.array(floats, dtype=np.float64).view(np.int64),
             float_cells + len(floats) + 1,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from headgate.evaluate import layout
 from headgate.evaluate.hashing import FIRST_FACTOR, SECOND_FACTOR, SPREAD
+from headgate.evaluate.layout import ELEMENT, REGISTER
 from headgate.kernels.compiler import helper, inlined
 from headgate.kernels.memory import (
     add_overflows,
@@ -129,7 +130,7 @@ def same_text(left: int, left_length: int, right: int, right_length: int) -> int
 def set_register(register: int, kind: int, payload: int) -> None:
     """Write kind and payload."""
     store_i64(register, kind)
-    store_i64(register + 8, payload)
+    store_i64(register + REGISTER.payload, payload)
 
 
 @inlined
@@ -145,7 +146,7 @@ def set_float(register: int, value: float, otherwise: int) -> None:
 def set_text(register: int, kind: int, address: int, length: int) -> None:
     """Write a value of bytes, which stay where they are."""
     set_register(register, kind, address)
-    store_i64(register + 16, length)
+    store_i64(register + REGISTER.length, length)
 
 
 @inlined
@@ -229,7 +230,7 @@ def compare(left: int, right_kind: int, right_payload: int, right_length: int, a
     kind = load_i64(left)
     if kind < layout.FIRST_KNOWN or right_kind < layout.FIRST_KNOWN:
         return layout.UNKNOWN
-    payload = load_i64(left + 8)
+    payload = load_i64(left + REGISTER.payload)
     if _is_number(kind):
         if not _is_number(right_kind):
             return layout.FALSE
@@ -237,7 +238,7 @@ def compare(left: int, right_kind: int, right_payload: int, right_length: int, a
             if kind == right_kind:
                 return layout.UNDECIDED
             if kind == layout.BEYOND:
-                order = -_order_beyond(right_kind, right_payload, payload, load_i64(left + 16))
+                order = -_order_beyond(right_kind, right_payload, payload, load_i64(left + REGISTER.length))
             else:
                 order = _order_beyond(kind, payload, right_payload, right_length)
             return (accepted >> (order + 1)) & 1
@@ -245,7 +246,7 @@ def compare(left: int, right_kind: int, right_payload: int, right_length: int, a
     if kind != right_kind:
         return layout.FALSE
     if kind == layout.BYTES:
-        length = load_i64(left + 16)
+        length = load_i64(left + REGISTER.length)
         if accepted == layout.EQUAL:
             return same_text(payload, length, right_payload, right_length)
         return (accepted >> (_text_order(payload, length, right_payload, right_length) + 1)) & 1
@@ -260,7 +261,13 @@ def among(subject: int, others: int, count: int, registers: int) -> int:
     result = layout.FALSE
     while count > 0:
         other = registers + load_i64(others)
-        truth = compare(subject, load_i64(other), load_i64(other + 8), load_i64(other + 16), layout.EQUAL)
+        truth = compare(
+            subject,
+            load_i64(other),
+            load_i64(other + REGISTER.payload),
+            load_i64(other + REGISTER.length),
+            layout.EQUAL,
+        )
         if truth == layout.TRUE:
             return layout.TRUE
         if truth == layout.UNDECIDED:
@@ -312,8 +319,8 @@ def arithmetic(operation: int, left: int, right: int, result: int) -> bool:
         return True
     if left_kind == layout.BEYOND or right_kind == layout.BEYOND:
         return False
-    first = load_i64(left + 8)
-    second = load_i64(right + 8)
+    first = load_i64(left + REGISTER.payload)
+    second = load_i64(right + REGISTER.payload)
     if left_kind != layout.FLOAT and right_kind != layout.FLOAT and operation != layout.DIVIDE:
         if left_kind == layout.LARGE or right_kind == layout.LARGE:
             return False
@@ -340,7 +347,7 @@ def arithmetic(operation: int, left: int, right: int, result: int) -> bool:
 def signed(operation: int, operand: int, result: int) -> bool:
     """Unary plus or minus; False if only unbounded integers can say."""
     kind = load_i64(operand)
-    payload = load_i64(operand + 8)
+    payload = load_i64(operand + REGISTER.payload)
     if kind == layout.FLOAT:
         set_register(result, layout.FLOAT, payload ^ SIGN_BIT if operation == layout.NEGATE else payload)
     elif kind == layout.INTEGER and (operation == layout.KEEP_NUMBER or payload != SIGN_BIT):
@@ -355,7 +362,7 @@ def signed(operation: int, operand: int, result: int) -> bool:
 @inlined
 def truth_of(register: int) -> int:
     """Truth of a value: anything but a boolean is unknown."""
-    return load_i64(register + 8) if load_i64(register) == layout.BOOLEAN else layout.UNKNOWN
+    return load_i64(register + REGISTER.payload) if load_i64(register) == layout.BOOLEAN else layout.UNKNOWN
 
 
 @inlined
@@ -463,7 +470,8 @@ def like_any(subject: int, end: int, elements: int, count: int, pool: int) -> in
     resume = position
     while True:
         if element < count:
-            size = load_i64(elements + 16 * element)
+            at = elements + layout.ELEMENT_BYTES * element
+            size = load_i64(at + ELEMENT.length)
             if size == layout.ANY_TEXT:
                 element += 1
                 if element == count:
@@ -476,7 +484,7 @@ def like_any(subject: int, end: int, elements: int, count: int, pool: int) -> in
                     position = _behind_character(position, end)
                     element += 1
                     continue
-            elif position + size <= end and equal_text(position, pool + load_i64(elements + 16 * element + 8), size):
+            elif position + size <= end and equal_text(position, pool + load_i64(at + ELEMENT.text), size):
                 position += size
                 element += 1
                 continue

@@ -10,6 +10,7 @@ Functions that walk return an address to go on at; an address above the given `s
 from __future__ import annotations
 
 from headgate.evaluate import layout
+from headgate.evaluate.layout import REGISTER
 from headgate.evaluate.values.kernel import (
     equal_after_eight,
     equal_text,
@@ -55,7 +56,7 @@ def _settle(value: int, register: int, pool: int, by_use: bool) -> int:
     With `by_use` the first value that filters can use counts, or the first if there is none; otherwise the first.
     """
     known = load_i64(register)
-    address = load_i64(register + 8)
+    address = load_i64(register + REGISTER.payload)
     decode_text_first(value, register, pool)
     if by_use:
         found = load_i64(register)
@@ -225,7 +226,7 @@ def _read_map_in_any_case(position: int, stop: int, pairs: int, keys: int, regis
                         store_i64(register, layout.ABSENT)
                 elif taken == layout.NO_KEY:
                     set_register(spelling, layout.OTHER_CASE, key)
-                elif taken == layout.SAME_CASE or not equal_text(key, load_i64(spelling + 8), length):
+                elif taken == layout.SAME_CASE or not equal_text(key, load_i64(spelling + REGISTER.payload), length):
                     continue
                 if not _is_settled(register, True):
                     settled = _settle(value, register, pool, True)

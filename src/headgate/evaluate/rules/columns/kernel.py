@@ -7,7 +7,18 @@ value itself, kept in a table. A class row is filled by the interpreter, so noth
 from __future__ import annotations
 
 from headgate.evaluate.kernel import interpret
-from headgate.evaluate.layout import BOOLEAN, BYTES, FALSE, FLOAT, INTEGER, TRUE, UNDECIDED, UNKNOWN, VALUELESS
+from headgate.evaluate.layout import (
+    BOOLEAN,
+    BYTES,
+    FALSE,
+    FLOAT,
+    INTEGER,
+    REGISTER,
+    TRUE,
+    UNDECIDED,
+    UNKNOWN,
+    VALUELESS,
+)
 from headgate.evaluate.rules import layout
 from headgate.evaluate.rules.texts.kernel import clear, text_number, value_hash
 from headgate.evaluate.values.kernel import equal_text, first_word
@@ -59,24 +70,27 @@ def _cell(column: int, register: int) -> int:
     if kind == BYTES:
         texts = load_i64(column + layout.TEXTS)
         if texts != 0:
-            payload = load_i64(register + 8)
-            number = text_number(texts, load_i64(column + layout.TEXT_MASK), payload, load_i64(register + 16))
+            payload = load_i64(register + REGISTER.payload)
+            mask = load_i64(column + layout.TEXT_MASK)
+            number = text_number(texts, mask, payload, load_i64(register + REGISTER.length))
             return layout.OTHER_TEXT_CELL + 1 + number
         return -1
     if kind == INTEGER:
         bounds = load_i64(column + layout.INTEGER_BOUNDS)
         if bounds != 0:
-            below = _integers_below(bounds, load_i64(column + layout.INTEGER_COUNT), load_i64(register + 8))
+            count = load_i64(column + layout.INTEGER_COUNT)
+            below = _integers_below(bounds, count, load_i64(register + REGISTER.payload))
             return load_i64(column + layout.INTEGER_CELLS) + below
         return -1
     if kind == FLOAT:
         bounds = load_i64(column + layout.FLOAT_BOUNDS)
         if bounds != 0:
-            below = _floats_below(bounds, load_i64(column + layout.FLOAT_COUNT), float_of_bits(load_i64(register + 8)))
+            count = load_i64(column + layout.FLOAT_COUNT)
+            below = _floats_below(bounds, count, float_of_bits(load_i64(register + REGISTER.payload)))
             return load_i64(column + layout.FLOAT_CELLS) + below
         return -1
     if kind == BOOLEAN:
-        return layout.FALSE_CELL + (load_i64(register + 8) & 1)
+        return layout.FALSE_CELL + (load_i64(register + REGISTER.payload) & 1)
     if kind == VALUELESS:
         # Only predicates that tell apart nothing but kinds do not look at what lies there.
         return kind if load_i64(column + layout.TEXTS) != 0 else -1
@@ -134,7 +148,7 @@ def expect(column: int, registers: int) -> None:
 @inlined
 def _place(column: int, found: int) -> int:
     place = found & load_i64(column + layout.MEMO_MASK)
-    return load_i64(column + layout.MEMO) + place * (layout.MEMO_ROW + 8 + 24 * load_i64(column + layout.ROW_WORDS))
+    return load_i64(column + layout.MEMO) + place * (layout.SEEN_BYTES + 8 + 24 * load_i64(column + layout.ROW_WORDS))
 
 
 @helper
@@ -145,8 +159,8 @@ def _remembered_row(column: int, register: int, program: int, registers: int, po
     if not _is_remembered(kind):
         return _new_row(column, program, registers, pool)
     is_text = (layout.KINDS_BY_TEXT >> kind) & 1 != 0
-    payload = load_i64(register + 8)
-    length = load_i64(register + 16) if is_text else 0
+    payload = load_i64(register + REGISTER.payload)
+    length = load_i64(register + REGISTER.length) if is_text else 0
     # Columns that tell texts apart by a table meet other values here so seldom that nothing was asked for.
     found = load_i64(column + layout.HASH) if load_i64(column + layout.TEXTS) == 0 else value_hash(register)
     if is_text and length <= layout.LONGEST_WORD:
@@ -155,11 +169,11 @@ def _remembered_row(column: int, register: int, program: int, registers: int, po
     what = kind | length << layout.MEMO_LENGTH_SHIFT
     place = found
     entry = _place(column, place)
-    while load_i64(entry) != 0:
-        if load_i64(entry) == what and load_i64(entry + 8) == found:
-            known = load_i64(entry + 16)
+    while load_i64(entry + layout.SEEN.what) != 0:
+        if load_i64(entry + layout.SEEN.what) == what and load_i64(entry + layout.SEEN.hash) == found:
+            known = load_i64(entry + layout.SEEN.payload)
             if equal_text(payload, known, length) if is_text else payload == known:
-                return entry + layout.MEMO_ROW
+                return entry + layout.SEEN_BYTES
         place += 1
         entry = _place(column, place)
     used = load_i64(column + layout.ARENA_USED)
@@ -170,11 +184,11 @@ def _remembered_row(column: int, register: int, program: int, registers: int, po
         payload = load_i64(column + layout.ARENA) + used
         store_i64(column + layout.ARENA_USED, used + length)
     store_i64(column + layout.MEMO_USED, load_i64(column + layout.MEMO_USED) + 1)
-    store_i64(entry, what)
-    store_i64(entry + 8, found)
-    store_i64(entry + 16, payload)
-    _fill_row(entry + layout.MEMO_ROW, column, program, registers, pool)
-    return entry + layout.MEMO_ROW
+    store_i64(entry + layout.SEEN.what, what)
+    store_i64(entry + layout.SEEN.hash, found)
+    store_i64(entry + layout.SEEN.payload, payload)
+    _fill_row(entry + layout.SEEN_BYTES, column, program, registers, pool)
+    return entry + layout.SEEN_BYTES
 
 
 @inlined
@@ -208,7 +222,7 @@ def make_room(column: int) -> None:
     store_i64(column + layout.ARENA_USED, 0)
     clear(load_i64(column + layout.CELLS), 8 * load_i64(column + layout.CELL_COUNT))
     for place in range(places):
-        store_i64(_place(column, place), 0)
+        store_i64(_place(column, place) + layout.SEEN.what, 0)
 
 
 @helper

@@ -6,7 +6,7 @@ meanwhile. Whatever a hash suggests is compared byte for byte.
 
 from __future__ import annotations
 
-from headgate.evaluate.layout import BOOLEAN, BYTES, FLOAT, INTEGER, UNDECIDED
+from headgate.evaluate.layout import BOOLEAN, BYTES, FLOAT, INTEGER, REGISTER, REGISTER_BYTES, UNDECIDED
 from headgate.evaluate.rules import layout
 from headgate.evaluate.rules.texts.kernel import in_field, mark, value_hash
 from headgate.evaluate.values.kernel import equal_text
@@ -25,7 +25,7 @@ def keep(head: int, row: int, registers: int) -> int:
     count = load_i64(head + layout.FIELD_COUNT)
     mask = load_i64(head + layout.BUCKET_MASK)
     buckets = load_i64(head + layout.BUCKETS)
-    stored = load_i64(head + layout.STORED) + (row & (GROUP - 1)) * count * 24
+    stored = load_i64(head + layout.STORED) + (row & (GROUP - 1)) * count * REGISTER_BYTES
     hashes = load_i64(head + layout.HASHES) + (row & (GROUP - 1)) * count * 8
     for number in range(count):
         field = fields + number * (8 * layout.FIELD_WORDS)
@@ -33,7 +33,7 @@ def keep(head: int, row: int, registers: int) -> int:
         kind = load_i64(register)
         if (load_i64(field + layout.FIELD_OPEN_KINDS) >> kind) & 1 != 0:
             return UNDECIDED
-        payload = load_i64(register + 8)
+        payload = load_i64(register + REGISTER.payload)
         if kind == FLOAT:
             value = float_of_bits(payload)
             if -9223372036854775808.0 <= value < 9223372036854775808.0:
@@ -42,13 +42,13 @@ def keep(head: int, row: int, registers: int) -> int:
                     kind = INTEGER
                     payload = whole
         store_i64(stored, kind)
-        store_i64(stored + 8, payload)
-        store_i64(stored + 16, load_i64(register + 16))
+        store_i64(stored + REGISTER.payload, payload)
+        store_i64(stored + REGISTER.length, load_i64(register + REGISTER.length))
         if load_i64(field + layout.FIELD_IS_ACCESS) != 0 and (KEYED_KINDS >> kind) & 1 != 0:
             found = in_field(value_hash(stored), number)
             store_i64(hashes, found)
-            prefetch(buckets + (found & mask) * (8 * layout.BUCKET_WORDS))
-        stored += 24
+            prefetch(buckets + (found & mask) * layout.BUCKET_BYTES)
+        stored += REGISTER_BYTES
         hashes += 8
     return layout.DECIDED
 
@@ -60,9 +60,11 @@ def _has_key(stored: int, key: int) -> bool:
         return False
     payload = load_i64(key + layout.KEY_PAYLOAD)
     if kind != BYTES:
-        return load_i64(stored + 8) == payload
+        return load_i64(stored + REGISTER.payload) == payload
     length = load_i64(key + layout.KEY_LENGTH)
-    return load_i64(stored + 16) == length and equal_text(load_i64(stored + 8), payload, length)
+    return load_i64(stored + REGISTER.length) == length and equal_text(
+        load_i64(stored + REGISTER.payload), payload, length
+    )
 
 
 @helper
@@ -78,26 +80,26 @@ def look_up(head: int, first: int, row: int, behind: int) -> bool:
     states = load_i64(head + layout.STATES) + first
     while row < behind:
         if load_u8(states + row) == layout.DECIDED:
-            stored = load_i64(head + layout.STORED) + (row & (GROUP - 1)) * count * 24
+            stored = load_i64(head + layout.STORED) + (row & (GROUP - 1)) * count * REGISTER_BYTES
             hashes = load_i64(head + layout.HASHES) + (row & (GROUP - 1)) * count * 8
             for number in range(count):
-                value = stored + 24 * number
+                value = stored + REGISTER_BYTES * number
                 if (
                     load_i64(fields + number * (8 * layout.FIELD_WORDS) + layout.FIELD_IS_ACCESS) != 0
                     and (KEYED_KINDS >> load_i64(value)) & 1 != 0
                 ):
                     found = load_i64(hashes + 8 * number)
                     place = found & mask
-                    entry = load_i64(buckets + place * (8 * layout.BUCKET_WORDS) + 8)
+                    entry = load_i64(buckets + place * layout.BUCKET_BYTES + layout.BUCKET.key)
                     while entry != 0:
-                        if load_i64(buckets + place * (8 * layout.BUCKET_WORDS)) == found:
+                        if load_i64(buckets + place * layout.BUCKET_BYTES + layout.BUCKET.hash) == found:
                             key = load_i64(head + layout.KEYS) + (entry - 1) * (8 * layout.KEY_WORDS)
                             if load_i64(key + layout.KEY_FIELD) == number and _has_key(value, key):
                                 if not _follow_postings(head, key, stored, first, row):
                                     return False
                                 break
                         place = (place + 1) & mask
-                        entry = load_i64(buckets + place * (8 * layout.BUCKET_WORDS) + 8)
+                        entry = load_i64(buckets + place * layout.BUCKET_BYTES + layout.BUCKET.key)
         row += 1
     return True
 
@@ -106,7 +108,7 @@ def look_up(head: int, first: int, row: int, behind: int) -> bool:
 def _checked(candidate: int, keys: int, stored: int) -> bool:
     for check in range(load_i64(candidate + layout.CANDIDATE_CHECKS)):
         key = keys + load_i64(candidate + layout.CANDIDATE_FIRST + 8 * check) * (8 * layout.KEY_WORDS)
-        if not _has_key(stored + 24 * load_i64(key + layout.KEY_FIELD), key):
+        if not _has_key(stored + REGISTER_BYTES * load_i64(key + layout.KEY_FIELD), key):
             return False
     return True
 

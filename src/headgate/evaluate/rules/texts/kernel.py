@@ -6,7 +6,18 @@ Tables use open addressing: the next place if one is taken; where hashes are equ
 from __future__ import annotations
 
 from headgate.evaluate.hashing import FIRST_FACTOR, SECOND_FACTOR
-from headgate.evaluate.rules.layout import BUCKET_WORDS, KINDS_BY_TEXT, TEXT_WORDS
+from headgate.evaluate.layout import REGISTER
+from headgate.evaluate.rules.layout import (
+    BUCKET,
+    BUCKET_BYTES,
+    KEY_FIELD,
+    KEY_KIND,
+    KINDS_BY_TEXT,
+    SPAN,
+    SPAN_BYTES,
+    TEXT,
+    TEXT_BYTES,
+)
 from headgate.evaluate.values.kernel import equal_text, mixed, text_hash
 from headgate.kernels.compiler import helper, inlined, kernel
 from headgate.kernels.memory import load_i64, store_i64
@@ -30,9 +41,9 @@ def mark(bitmap: int, row: int) -> None:
 def value_hash(register: int) -> int:
     """The hash of a value that is known by its text or by its payload."""
     kind = load_i64(register)
-    payload = load_i64(register + 8)
+    payload = load_i64(register + REGISTER.payload)
     if (KINDS_BY_TEXT >> kind) & 1 != 0:
-        return text_hash(payload, load_i64(register + 16)) + kind
+        return text_hash(payload, load_i64(register + REGISTER.length)) + kind
     return mixed(mixed(payload, FIRST_FACTOR) + kind, SECOND_FACTOR)
 
 
@@ -48,14 +59,14 @@ def text_number(table: int, mask: int, address: int, length: int) -> int:
     found = text_hash(address, length)
     place = found & mask
     while True:
-        entry = table + place * (8 * TEXT_WORDS)
-        number = load_i64(entry + 24)
+        entry = table + place * TEXT_BYTES
+        number = load_i64(entry + TEXT.number)
         if number == 0:
             return -1
         if (
-            load_i64(entry) == found
-            and load_i64(entry + 16) == length
-            and equal_text(address, load_i64(entry + 8), length)
+            load_i64(entry + TEXT.hash) == found
+            and load_i64(entry + TEXT.length) == length
+            and equal_text(address, load_i64(entry + TEXT.address), length)
         ):
             return number - 1
         place = (place + 1) & mask
@@ -63,19 +74,20 @@ def text_number(table: int, mask: int, address: int, length: int) -> int:
 
 @kernel("void(int64, int64, int64, int64)")
 def fill_texts(table: int, mask: int, texts: int, count: int) -> None:
-    """Put texts (address, length: two words each, all different) into an empty table under the numbers 0, 1, 2 …"""
+    """Put texts (`SpanBlock`s, all different) into an empty table under the numbers 0, 1, 2 …"""
     for number in range(count):
-        address = load_i64(texts + 16 * number)
-        length = load_i64(texts + 16 * number + 8)
+        span = texts + number * SPAN_BYTES
+        address = load_i64(span + SPAN.address)
+        length = load_i64(span + SPAN.length)
         found = text_hash(address, length)
         place = found & mask
-        while load_i64(table + place * (8 * TEXT_WORDS) + 24) != 0:
+        while load_i64(table + place * TEXT_BYTES + TEXT.number) != 0:
             place = (place + 1) & mask
-        entry = table + place * (8 * TEXT_WORDS)
-        store_i64(entry, found)
-        store_i64(entry + 8, address)
-        store_i64(entry + 16, length)
-        store_i64(entry + 24, number + 1)
+        entry = table + place * TEXT_BYTES
+        store_i64(entry + TEXT.hash, found)
+        store_i64(entry + TEXT.address, address)
+        store_i64(entry + TEXT.length, length)
+        store_i64(entry + TEXT.number, number + 1)
 
 
 @kernel("void(int64, int64, int64, int64, int64)")
@@ -83,9 +95,9 @@ def fill_buckets(buckets: int, mask: int, keys: int, key_bytes: int, count: int)
     """Put keys, as the index lays them out, into empty buckets; texts are addresses already."""
     for number in range(count):
         key = keys + number * key_bytes
-        found = in_field(value_hash(key + 8), load_i64(key))
+        found = in_field(value_hash(key + KEY_KIND), load_i64(key + KEY_FIELD))
         place = found & mask
-        while load_i64(buckets + place * (8 * BUCKET_WORDS) + 8) != 0:
+        while load_i64(buckets + place * BUCKET_BYTES + BUCKET.key) != 0:
             place = (place + 1) & mask
-        store_i64(buckets + place * (8 * BUCKET_WORDS), found)
-        store_i64(buckets + place * (8 * BUCKET_WORDS) + 8, number + 1)
+        store_i64(buckets + place * BUCKET_BYTES + BUCKET.hash, found)
+        store_i64(buckets + place * BUCKET_BYTES + BUCKET.key, number + 1)

@@ -8,6 +8,7 @@ Source: amqp_extensions, sections 3 and 5 to 7.
 from __future__ import annotations
 
 from headgate.evaluate import layout
+from headgate.evaluate.layout import REGISTER, STEP
 from headgate.evaluate.values.kernel import (
     HIGH_BITS,
     NOT_TEXT,
@@ -53,7 +54,7 @@ def amqp_predicate(at: int, register: int) -> int:
     accepted = load_i64(at + layout.C)
     kind = load_i64(register)
     if kind == layout.VALUELESS:
-        return _compare_not_finite(load_i64(register + 8), number, accepted)
+        return _compare_not_finite(load_i64(register + REGISTER.payload), number, accepted)
     if kind < layout.FIRST_KNOWN:
         return layout.UNKNOWN
     if kind not in (layout.INTEGER, layout.FLOAT, layout.LARGE) or number == layout.NAN:
@@ -89,7 +90,7 @@ def _compare_not_finite(position: int, number: int, accepted: int) -> int:
 def _is_key(position: int, stop: int, steps: int, scratch: int, pool: int) -> bool:
     """Whether the key from `position` to `stop` is the one that a step asks for; decodes into the `scratch`."""
     constructor = load_u8(position)
-    number = load_i64(steps)
+    number = load_i64(steps + STEP.number)
     if number < 0:
         if constructor == 0xA1 or constructor == 0xA3:
             text = position + 2
@@ -97,13 +98,13 @@ def _is_key(position: int, stop: int, steps: int, scratch: int, pool: int) -> bo
             text = position + 5
         else:
             return False
-        length = load_i64(steps + 8)
-        return stop - text == length and equal_text(text, pool + load_i64(steps + 16), length)
+        length = load_i64(steps + STEP.length)
+        return stop - text == length and equal_text(text, pool + load_i64(steps + STEP.text), length)
     if constructor == 0x73 or constructor == 0x83:
         # A char and a timestamp are integers to filters, but no numbers of a step.
         return False
     decode(position, scratch, pool)
-    return load_i64(scratch) == layout.INTEGER and load_i64(scratch + 8) == number
+    return load_i64(scratch) == layout.INTEGER and load_i64(scratch + REGISTER.payload) == number
 
 
 @helper
@@ -165,7 +166,7 @@ def _follow(base: int, steps: int, count: int, result: int, scratch: int, pool: 
     set_register(result, layout.ABSENT, 0)
     if load_i64(base) != layout.VALUELESS:
         return
-    position = load_i64(base + 8)
+    position = load_i64(base + REGISTER.payload)
     constructor = load_u8(position)
     content = position + 1
     behind = 0
@@ -184,7 +185,7 @@ def _follow(base: int, steps: int, count: int, result: int, scratch: int, pool: 
             return
         if elements > stop:
             return
-        number = load_i64(steps)
+        number = load_i64(steps + STEP.number)
         behind = 0
         if constructor == 0xC1 or constructor == 0xD1:
             position = _entry(elements, stop, held >> 1, steps, scratch, pool)
@@ -208,7 +209,7 @@ def _follow(base: int, steps: int, count: int, result: int, scratch: int, pool: 
         if behind == 0:
             constructor = load_u8(position)
             content = position + 1
-        steps += 24
+        steps += layout.STEP_BYTES
         count -= 1
     if behind == 0:
         decode(position, result, pool)
@@ -267,14 +268,14 @@ def _change_case(operation: int, text: int, length: int, scratch: int, result: i
 def _concatenate(first: int, second: int, scratch: int, result: int) -> int:
     if load_i64(first) != layout.BYTES or load_i64(second) != layout.BYTES:
         return layout.TRUE
-    length = load_i64(first + 16)
-    other = load_i64(second + 16)
+    length = load_i64(first + REGISTER.length)
+    other = load_i64(second + REGISTER.length)
     if length + other > MAX_CONCATENATED_BYTES:
         return layout.TRUE
     if length + other > SCRATCH_BYTES:
         return layout.UNDECIDED
-    copy_bytes(scratch, load_i64(first + 8), length)
-    copy_bytes(scratch + length, load_i64(second + 8), other)
+    copy_bytes(scratch, load_i64(first + REGISTER.payload), length)
+    copy_bytes(scratch + length, load_i64(second + REGISTER.payload), other)
     set_bytes(result, scratch, length + other)
     return layout.TRUE
 
@@ -329,16 +330,16 @@ def _part_of_register(operation: int, at: int, first: int, second: int, register
     count = 0
     count_kind = layout.INTEGER
     if has_count:
-        count = load_i64(registers + count_at + 8)
+        count = load_i64(registers + count_at + REGISTER.payload)
         count_kind = load_i64(registers + count_at)
     if kind in (layout.LARGE, layout.BEYOND) or count_kind in (layout.LARGE, layout.BEYOND):
         return layout.UNDECIDED
     if load_i64(first) != layout.BYTES or kind != layout.INTEGER or count_kind != layout.INTEGER:
         return layout.TRUE
-    text = load_i64(first + 8)
-    end = text + load_i64(first + 16)
+    text = load_i64(first + REGISTER.payload)
+    end = text + load_i64(first + REGISTER.length)
     if text_state(text, end) != NOT_TEXT:
-        _part(operation, text, end, load_i64(second + 8), has_count, count, result)
+        _part(operation, text, end, load_i64(second + REGISTER.payload), has_count, count, result)
     return layout.TRUE
 
 
@@ -451,7 +452,7 @@ def amqp_value(operation: int, at: int, program: int, registers: int, pool: int)
     second = registers + load_i64(at + layout.B)
     if operation == layout.OR_DEFAULT:
         source = second if load_i64(first) == layout.ABSENT else first
-        set_register(result, load_i64(source), load_i64(source + 8))
+        set_register(result, load_i64(source), load_i64(source + REGISTER.payload))
         return layout.TRUE
     set_register(result, layout.VALUELESS, 0)
     if operation == layout.CONCATENATE:
@@ -460,8 +461,8 @@ def amqp_value(operation: int, at: int, program: int, registers: int, pool: int)
         return _part_of_register(operation, at, first, second, registers, result)
     if load_i64(first) != layout.BYTES:
         return layout.TRUE
-    text = load_i64(first + 8)
-    length = load_i64(first + 16)
+    text = load_i64(first + REGISTER.payload)
+    length = load_i64(first + REGISTER.length)
     if operation == layout.DATE:
         _date(text, length, result)
         return layout.TRUE

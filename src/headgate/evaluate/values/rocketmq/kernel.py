@@ -8,6 +8,7 @@ texts that lie within a hair of what they are compared with. Source: rocketmq_fi
 from __future__ import annotations
 
 from headgate.evaluate import layout
+from headgate.evaluate.layout import REGISTER
 from headgate.evaluate.values.kernel import equal_text, order_of, same_text, set_register
 from headgate.kernels.compiler import helper, inlined, shared
 from headgate.kernels.memory import (
@@ -303,8 +304,8 @@ def _text_test(operation: int, register: int, wanted: int, size: int, negated: i
     """Truth of CONTAINS, STARTSWITH, ENDSWITH and their negations: FALSE for no text and for nothing to look for."""
     if load_i64(register) != layout.BYTES or size == 0:
         return layout.FALSE
-    text = load_i64(register + 8)
-    length = load_i64(register + 16)
+    text = load_i64(register + REGISTER.payload)
+    length = load_i64(register + REGISTER.length)
     if operation == layout.CONTAINS:
         found = _contains(text, length, wanted, size)
     elif operation == layout.STARTS_WITH:
@@ -322,8 +323,8 @@ def rocketmq_predicate(operation: int, at: int, register: int, registers: int, p
     """Truth of a predicate by RocketMQ's rules."""
     kept_apart()
     kind = load_i64(register)
-    payload = load_i64(register + 8)
-    length = load_i64(register + 16)
+    payload = load_i64(register + REGISTER.payload)
+    length = load_i64(register + REGISTER.length)
     b = load_i64(at + layout.B)
     c = load_i64(at + layout.C)
     if operation == layout.COMPARE_INTEGER:
@@ -341,7 +342,15 @@ def rocketmq_predicate(operation: int, at: int, register: int, registers: int, p
         return _compare(kind, payload, length, layout.BOOLEAN, b, 0, layout.EQUAL)
     if operation == layout.COMPARE:
         other = registers + b
-        return _compare(kind, payload, length, load_i64(other), load_i64(other + 8), load_i64(other + 16), c)
+        return _compare(
+            kind,
+            payload,
+            length,
+            load_i64(other),
+            load_i64(other + REGISTER.payload),
+            load_i64(other + REGISTER.length),
+            c,
+        )
     if operation == layout.AMONG_BYTES:
         return layout.UNKNOWN
     if operation == layout.CAST_BOOLEAN:
@@ -353,7 +362,7 @@ def rocketmq_predicate(operation: int, at: int, register: int, registers: int, p
 def rocketmq_negate(operand: int, result: int) -> int:
     """Unary minus in the operand's type; NULL for what is no number. TRUE when done, else UNDECIDED."""
     kind = load_i64(operand)
-    payload = load_i64(operand + 8)
+    payload = load_i64(operand + REGISTER.payload)
     if kind == layout.FLOAT:
         set_register(result, layout.FLOAT, payload ^ SIGN_BIT)
     elif kind == layout.INTEGER:

@@ -7,6 +7,7 @@ OPEN are left to the reference. Source: servicebus_filters, sections 3 and 4.
 from __future__ import annotations
 
 from headgate.evaluate import layout
+from headgate.evaluate.layout import REGISTER
 from headgate.evaluate.values.kernel import (
     NOT_TEXT,
     as_float,
@@ -135,11 +136,11 @@ def _among(subject: int, others: int, count: int, registers: int) -> int:
         other = registers + load_i64(others)
         truth = _compare(
             load_i64(subject),
-            load_i64(subject + 8),
-            load_i64(subject + 16),
+            load_i64(subject + REGISTER.payload),
+            load_i64(subject + REGISTER.length),
             load_i64(other),
-            load_i64(other + 8),
-            load_i64(other + 16),
+            load_i64(other + REGISTER.payload),
+            load_i64(other + REGISTER.length),
             layout.EQUAL,
         )
         if truth == layout.UNKNOWN:
@@ -271,9 +272,9 @@ def write_text(out: int, room: int, value: int) -> int:
     """
     kept_apart()
     kind = load_i64(value)
-    payload = load_i64(value + 8)
+    payload = load_i64(value + REGISTER.payload)
     if kind == layout.BYTES:
-        length = load_i64(value + 16)
+        length = load_i64(value + REGISTER.length)
         if length > room:
             return 0
         copy_bytes(out, payload, length)
@@ -315,8 +316,8 @@ def servicebus_predicate(operation: int, at: int, register: int, program: int, r
     """Truth of a predicate by the rules of SQL filters."""
     kept_apart()
     kind = load_i64(register)
-    payload = load_i64(register + 8)
-    length = load_i64(register + 16)
+    payload = load_i64(register + REGISTER.payload)
+    length = load_i64(register + REGISTER.length)
     b = load_i64(at + layout.B)
     c = load_i64(at + layout.C)
     if operation == layout.COMPARE_INTEGER:
@@ -329,7 +330,15 @@ def servicebus_predicate(operation: int, at: int, register: int, program: int, r
         return _compare(kind, payload, length, layout.BOOLEAN, b, 0, layout.EQUAL)
     if operation == layout.COMPARE:
         other = registers + b
-        return _compare(kind, payload, length, load_i64(other), load_i64(other + 8), load_i64(other + 16), c)
+        return _compare(
+            kind,
+            payload,
+            length,
+            load_i64(other),
+            load_i64(other + REGISTER.payload),
+            load_i64(other + REGISTER.length),
+            c,
+        )
     if kind < layout.FIRST_KNOWN:
         return layout.UNKNOWN
     if kind <= layout.ODD:
@@ -348,8 +357,8 @@ def correlation_predicate(operation: int, at: int, register: int, registers: int
     """Truth of an equality by the rules of correlation filters."""
     kept_apart()
     kind = load_i64(register)
-    payload = load_i64(register + 8)
-    length = load_i64(register + 16)
+    payload = load_i64(register + REGISTER.payload)
+    length = load_i64(register + REGISTER.length)
     b = load_i64(at + layout.B)
     if operation == layout.COMPARE_INTEGER:
         return _equal_by_value(kind, payload, length, layout.INTEGER, b, 0)
@@ -362,7 +371,14 @@ def correlation_predicate(operation: int, at: int, register: int, registers: int
     if operation == layout.EQUAL_BOOLEAN:
         return _equal_by_value(kind, payload, length, layout.BOOLEAN, b, 0)
     other = registers + b
-    return _equal_by_value(kind, payload, length, load_i64(other), load_i64(other + 8), load_i64(other + 16))
+    return _equal_by_value(
+        kind,
+        payload,
+        length,
+        load_i64(other),
+        load_i64(other + REGISTER.payload),
+        load_i64(other + REGISTER.length),
+    )
 
 
 @shared
@@ -374,8 +390,8 @@ def servicebus_arithmetic(operation: int, left: int, right: int, result: int, sc
     kept_apart()
     left_kind = load_i64(left)
     right_kind = load_i64(right)
-    first = load_i64(left + 8)
-    second = load_i64(right + 8)
+    first = load_i64(left + REGISTER.payload)
+    second = load_i64(right + REGISTER.payload)
     if left_kind < layout.FIRST_KNOWN or right_kind < layout.FIRST_KNOWN:
         store_i64(result, layout.VALUELESS)
         return layout.TRUE
@@ -396,7 +412,7 @@ def servicebus_arithmetic(operation: int, left: int, right: int, result: int, sc
 def servicebus_signed(operation: int, operand: int, result: int) -> int:
     """Unary plus or minus: TRUE when done, ERROR or UNDECIDED."""
     kind = load_i64(operand)
-    payload = load_i64(operand + 8)
+    payload = load_i64(operand + REGISTER.payload)
     if kind < layout.FIRST_KNOWN:
         store_i64(result, layout.VALUELESS)
     elif kind == layout.FLOAT:

@@ -6,6 +6,7 @@ The rules of `headgate.evaluate.walk.kernel` hold: what is read here has had its
 from __future__ import annotations
 
 from headgate.evaluate import layout
+from headgate.evaluate.layout import REGISTER
 from headgate.evaluate.values.kernel import (
     set_bytes,
     set_float,
@@ -123,7 +124,7 @@ def decode(position: int, register: int, pool: int) -> None:
     elif constructor == 0x71:
         set_register(register, kind, load_be_i32(position + 1))
     elif constructor == 0x72:
-        store_i64(register + 8, position)
+        store_i64(register + REGISTER.payload, position)
         set_float(register, load_be_f32(position + 1), load_u8(pool + layout.KINDS + layout.KIND_OF_NOT_FINITE))
     elif constructor == 0x80:
         value = load_be_i64(position + 1)
@@ -131,7 +132,7 @@ def decode(position: int, register: int, pool: int) -> None:
     elif constructor == 0x81 or constructor == 0x83:
         set_register(register, kind, load_be_i64(position + 1))
     elif constructor == 0x82:
-        store_i64(register + 8, position)
+        store_i64(register + REGISTER.payload, position)
         set_float(
             register, float_of_bits(load_be_i64(position + 1)), load_u8(pool + layout.KINDS + layout.KIND_OF_NOT_FINITE)
         )
@@ -190,7 +191,7 @@ def read_as(reading: int, position: int, register: int) -> None:
             store_i64(register, layout.ODD)
             return
     if reading == layout.AS_TIME_SPAN and is_integer:
-        milliseconds = load_i64(register + 8)
+        milliseconds = load_i64(register + REGISTER.payload)
         if kind == layout.LARGE or multiply_overflows(milliseconds, TICKS_PER_MS) != 0:
             store_i64(register, layout.NULL)
         else:
@@ -218,7 +219,7 @@ def decode_as(reading: int, position: int, register: int, pool: int) -> None:
     elif reading != layout.OF_ITS_TYPE:
         decode(position, register, pool)
         read_as(reading, position, register)
-    elif load_i64(register + 16) == layout.A_BOOLEAN:
+    elif load_i64(register + REGISTER.length) == layout.A_BOOLEAN:
         if constructor == 0x41 or constructor == 0x42 or constructor == 0x56:
             decode(position, register, pool)
     elif constructor == 0x43 or constructor == 0x52 or constructor == 0x70:

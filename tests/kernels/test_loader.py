@@ -113,7 +113,7 @@ def test_constants_come_with_the_kernels_that_callers_use_them_for() -> None:
 
     linked = load("headgate.log.kernel")
     assert linked is not None and linked is not source
-    assert (linked.CACHE_SLOTS, linked.CACHE_WORDS) == (source.CACHE_SLOTS, source.CACHE_WORDS)
+    assert (linked.CACHE_SLOTS, linked.SUB_BATCH) == (source.CACHE_SLOTS, source.SUB_BATCH)
 
 
 @needs_kernels

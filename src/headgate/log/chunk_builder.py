@@ -21,6 +21,7 @@ from headgate.errors import ConfigError
 from headgate.log import format as f
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES, bloom_bytes, check_filter_size
 from headgate.log.compression import EXPANSION_LIMIT_BYTES, compress
+from headgate.log.layout import HASHED
 from headgate.log.tracking_records import TrackingKind, TrackingRecord, check_reference
 
 MAX_MESSAGES = 4096
@@ -324,7 +325,7 @@ def fill_chunks(
     assert kernel is not None and checksum is not None
     address = kernels.address_of
     trailer = np.frombuffer(limits.trailer or b"\0", dtype=np.uint8)
-    cache = np.full(kernel.CACHE_SLOTS * kernel.CACHE_WORDS, -1, dtype=np.int64)
+    cache = np.full(kernel.CACHE_SLOTS * len(HASHED), -1, dtype=np.int64)
     table = address(kernels.byte_table()) if checksum.HAS_CARRYLESS_MULTIPLY else 0
     written: int = kernel.build_chunks(
         data,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate import kernels
+from headgate.log.layout import STOP, StopBlock
 
 Int64Array = NDArray[np.int64]
 
@@ -77,7 +78,7 @@ def walk_entries(
     if kernel is None:
         return _walk_in_python(data, begins, sizes, counts, identifiers, first_chunk)
     starts, lengths, offsets = (np.empty(capacity, dtype=np.int64) for _ in range(3))
-    stop = np.zeros(3, dtype=np.int64)
+    stop = np.zeros(len(STOP), dtype=np.int64)
     address = kernels.address_of
     total = kernel.walk_entries(
         address(data),
@@ -86,7 +87,7 @@ def walk_entries(
         len(begins),
         *(address(column) for column in (starts, lengths, offsets, stop)),
     )
-    reason, chunk, position = stop.tolist()
+    reason, chunk, position = StopBlock(*stop.tolist())
     stopped = WalkStop(StopReason(reason), chunk, position) if reason else None
     return WalkedEntries(starts[:total], lengths[:total], offsets[:total], stopped)
 

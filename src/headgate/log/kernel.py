@@ -21,13 +21,13 @@ from headgate.kernels.memory import (
     store_i64,
     store_u8,
 )
+from headgate.log.layout import HASHED, HASHED_BYTES, STOP
 
 WALKED, MALFORMED, SUB_BATCH = 0, 1, 2
 """Why `walk_entries` ended: every chunk done, an entry that does not fit its chunk, a sub-batch."""
 
 CACHE_SLOTS = 256
-CACHE_WORDS = 3
-"""The cache of hashed filter values: slots of (address, length, bits), length −1 for a free slot."""
+"""Of the cache of hashed filter values: a `HashedBlock` each."""
 
 _HEADER_BYTES = 48
 _AHEAD_FROM = 2048
@@ -58,8 +58,8 @@ def walk_entries(
 ) -> int:
     """Write start, length and offset of every simple entry from chunk `first_chunk` on; gives their number.
 
-    At a chunk with a sub-batch or a malformed entry the walk ends before that chunk: `stop` (three words) gets the
-    reason, the chunk and the byte where it was seen. Nothing outside `data_starts[i] … + data_lengths[i]` is read.
+    At a chunk with a sub-batch or a malformed entry the walk ends before that chunk; `stop` is the address of
+    a `StopBlock`. Nothing outside `data_starts[i] … + data_lengths[i]` is read.
     """
     total = 0
     for chunk in range(first_chunk, chunk_count):
@@ -93,14 +93,14 @@ def walk_entries(
         if reason == WALKED and position != end:
             reason = MALFORMED
         if reason != WALKED:
-            store_i64(stop, reason)
-            store_i64(stop + 8, chunk)
-            store_i64(stop + 16, position)
+            store_i64(stop + STOP.reason, reason)
+            store_i64(stop + STOP.chunk, chunk)
+            store_i64(stop + STOP.position, position)
             return total
         total = written
-    store_i64(stop, WALKED)
-    store_i64(stop + 8, chunk_count)
-    store_i64(stop + 16, 0)
+    store_i64(stop + STOP.reason, WALKED)
+    store_i64(stop + STOP.chunk, chunk_count)
+    store_i64(stop + STOP.position, 0)
     return total
 
 
@@ -179,16 +179,16 @@ def _bits_of(address: int, length: int, bit_count: int, cache: int) -> int:
         word = 0
         for position in range(length):
             word = (word << 8) | load_u8(address + position)
-    slot = cache + (((word * _SPREAD + length) >> 56) & (CACHE_SLOTS - 1)) * (8 * CACHE_WORDS)
-    if load_i64(slot + 8) == length and _same_bytes(load_i64(slot), address, length):
-        return load_i64(slot + 16)
+    slot = cache + (((word * _SPREAD + length) >> 56) & (CACHE_SLOTS - 1)) * HASHED_BYTES
+    if load_i64(slot + HASHED.length) == length and _same_bytes(load_i64(slot + HASHED.address), address, length):
+        return load_i64(slot + HASHED.bits)
     binary_hash = _hash_of_binary(address, length)
     low = binary_hash % (bit_count - 1) + 1
     high = _hash_of_list(binary_hash) % (bit_count - 1) + 1
     bits = low | (high << 32)
-    store_i64(slot, address)
-    store_i64(slot + 8, length)
-    store_i64(slot + 16, bits)
+    store_i64(slot + HASHED.address, address)
+    store_i64(slot + HASHED.length, length)
+    store_i64(slot + HASHED.bits, bits)
     return bits
 
 

@@ -22,6 +22,7 @@ from headgate.kernels.memory import (
     store_i64,
     store_u8,
 )
+from headgate.protocols.stream.layout import FRAME, FRAME_BYTES, MEASURED, PARSED
 
 _PUBLISH = 2
 _DELIVER = 8
@@ -31,11 +32,11 @@ _LAST_COMPRESSION = 4
 
 
 @kernel("int64(int64, int64, int64, int64, int64)")
-def measure_publish(data: int, position: int, size: int, frame_max: int, result: int) -> int:
+def measure_publish(data: int, position: int, size: int, frame_max: int, measured: int) -> int:
     """How many complete Publish frames follow each other from `position` on; gives their number.
 
-    `result` (three words): entries that they announce, the place behind the last one, whether one is of version 2. The
-    run ends before a frame of another kind, one above `frame_max`, and one too short for the entries it announces.
+    `measured` is the address of a `MeasuredBlock`. The run ends before a frame of another kind, one above `frame_max`,
+    and one too short for the entries it announces.
     """
     frames = 0
     entries = 0
@@ -55,9 +56,9 @@ def measure_publish(data: int, position: int, size: int, frame_max: int, result:
         entries += count
         frames += 1
         position += 4 + length
-    store_i64(result, entries)
-    store_i64(result + 8, position)
-    store_i64(result + 16, has_values)
+    store_i64(measured + MEASURED.entries, entries)
+    store_i64(measured + MEASURED.stop, position)
+    store_i64(measured + MEASURED.has_values, has_values)
     return frames
 
 
@@ -74,14 +75,14 @@ def parse_publish(
     value_starts: int,
     value_lengths: int,
     frames: int,
-    result: int,
+    parsed: int,
 ) -> int:
     """Read the frames that `measure_publish` found from `origin` on; gives how many of them are well formed.
 
     Per entry: publishing id, start and length (a sub-batch with its head), messages of a sub-batch or 0, and where
-    `value_starts` is not 0 start and length of the filter value, length −1 for none. Starts count from `origin`. Per
-    frame four words: publisher id, first entry, entries before the first that is refused, entries. `result` (two
-    words): entries, whether there is a sub-batch. At a malformed frame reading ends before it.
+    `value_starts` is not 0 start and length of the filter value, length −1 for none. Starts count from `origin`.
+    `frames` gets a `FrameBlock` each, `parsed` is the address of a `ParsedBlock`. At a malformed frame reading ends
+    before it.
     """
     position = origin
     total = 0
@@ -154,17 +155,18 @@ def parse_publish(
             at += length
             row += 8
         if is_malformed or at != end:
-            store_i64(result, total)
-            store_i64(result + 8, has_sub_batch)
+            store_i64(parsed + PARSED.entries, total)
+            store_i64(parsed + PARSED.has_sub_batch, has_sub_batch)
             return frame
-        store_i64(frames + 32 * frame, publisher)
-        store_i64(frames + 32 * frame + 8, total)
-        store_i64(frames + 32 * frame + 16, accepted)
-        store_i64(frames + 32 * frame + 24, count)
+        row = frames + FRAME_BYTES * frame
+        store_i64(row + FRAME.publisher, publisher)
+        store_i64(row + FRAME.first, total)
+        store_i64(row + FRAME.accepted, accepted)
+        store_i64(row + FRAME.entries, count)
         total += count
         position = end
-    store_i64(result, total)
-    store_i64(result + 8, has_sub_batch)
+    store_i64(parsed + PARSED.entries, total)
+    store_i64(parsed + PARSED.has_sub_batch, has_sub_batch)
     return frame_count
 
 

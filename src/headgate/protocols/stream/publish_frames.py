@@ -26,6 +26,7 @@ from headgate.log import Entries, FilterValues
 from headgate.log.format import SLACK_BYTES, SUB_BATCH_HEAD_BYTES, Compression
 from headgate.protocols.stream.codec import FRAME_HEAD
 from headgate.protocols.stream.codes import Command
+from headgate.protocols.stream.layout import FRAME, MEASURED, PARSED, MeasuredBlock, ParsedBlock
 from headgate.protocols.stream.wire import Reader, malformed
 
 Int64Array = NDArray[np.int64]
@@ -98,7 +99,7 @@ class PublishError:
 
 @dataclass(slots=True)
 class _Columns:
-    """The entries of a run of frames; `frames` `(frames, 4)`: publisher id, first entry, accepted entries, entries."""
+    """The entries of a run of frames; `frames`: a `FrameBlock` each."""
 
     ids: Int64Array
     starts: Int64Array
@@ -142,14 +143,15 @@ def _parse_in_kernel(
 ) -> tuple[list[Publish], int]:
     source = np.frombuffer(data, dtype=np.uint8)
     address = address_of(source)
-    result = np.empty(3, dtype=np.int64)
-    frame_count = kernel.measure_publish(address, position, len(source), frame_max, address_of(result))
+    measured = np.empty(len(MEASURED), dtype=np.int64)
+    frame_count = kernel.measure_publish(address, position, len(source), frame_max, address_of(measured))
     if frame_count == 0:
         return [], position
-    entries, end, has_values = result.tolist()
+    entries, end, has_values = MeasuredBlock(*measured.tolist())
     words = np.empty((6 if has_values else 4, entries), dtype=np.int64)
     base, width = address_of(words), 8 * entries
-    frames = np.empty((frame_count, 4), dtype=np.int64)
+    frames = np.empty((frame_count, len(FRAME)), dtype=np.int64)
+    result = np.empty(len(PARSED), dtype=np.int64)
     parsed = kernel.parse_publish(
         address,
         position,
@@ -164,11 +166,12 @@ def _parse_in_kernel(
         address_of(frames),
         address_of(result),
     )
+    found = ParsedBlock(*result.tolist())
     if parsed < frame_count:
         if parsed == 0:
             return [], position
         frames = frames[:parsed]
-        entries = int(result[0])
+        entries = found.entries
         words = words[:, :entries]
         end = _place_behind(data, position, parsed)
     columns = _Columns(
@@ -179,7 +182,7 @@ def _parse_in_kernel(
         words[4] if has_values else None,
         words[5] if has_values else None,
         frames,
-        bool(result[1]),
+        bool(found.has_sub_batch),
     )
     published = _by_publisher(columns, _owned(data, position, end))
     return [publish for publish in published if len(publish.publishing_ids) or len(publish.refused_ids)], end
@@ -197,15 +200,18 @@ def _place_behind(data: memoryview, position: int, frame_count: int) -> int:
 
 
 def _by_publisher(columns: _Columns, data: Bytes) -> Iterator[Publish]:
-    publishers = columns.frames[:, 0]
+    publishers, firsts = columns.frames[:, FRAME.publisher // 8], columns.frames[:, FRAME.first // 8]
+    accepted, counts = columns.frames[:, FRAME.accepted // 8], columns.frames[:, FRAME.entries // 8]
     first = int(publishers[0])
-    if (publishers == first).all() and (columns.frames[:, 2] == columns.frames[:, 3]).all():
+    if (publishers == first).all() and (accepted == counts).all():
         yield _publish(first, columns, data, _NONE)
         return
     for number in dict.fromkeys(publishers.tolist()):
-        own = columns.frames[publishers == number]
-        refused = _ranges(own[:, 1] + own[:, 2], own[:, 3] - own[:, 2])
-        yield _publish(number, columns.take(_ranges(own[:, 1], own[:, 2])), data, columns.ids[refused].view(np.uint64))
+        own = publishers == number
+        refused = _ranges((firsts + accepted)[own], (counts - accepted)[own])
+        yield _publish(
+            number, columns.take(_ranges(firsts[own], accepted[own])), data, columns.ids[refused].view(np.uint64)
+        )
 
 
 def _ranges(firsts: Int64Array, counts: Int64Array) -> Int64Array:

@@ -40,6 +40,7 @@ EXCEPTIONS = {
     "headgate.protocols.amqp091.events": "table: what a peer of AMQP 0.9.1 did, one class each",
     "headgate.protocols.amqp091.methods": "table: the methods of AMQP 0.9.1, one class each",
     "headgate.protocols.amqp10.events": "table: what a peer of AMQP 1.0 did, one class each",
+    "headgate.protocols.amqp10.layout": "table: where the parts of a message lie, as kernels know it",
     "headgate.protocols.amqp10.performatives": "table: the performatives of AMQP 1.0, one class each",
     "headgate.protocols.rocketmq.grpc.messages": "table: the messages of RocketMQ's gRPC service, one class each",
     "headgate.protocols.rocketmq.remoting.bodies": "table: bodies of RocketMQ's classic protocol, one class each",

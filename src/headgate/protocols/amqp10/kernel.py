@@ -21,7 +21,7 @@ from headgate.kernels.memory import (
     store_u8,
 )
 from headgate.message.lookup.elements.kernel import behind_element
-from headgate.protocols.amqp10.layout import STORE, TAGGED, TRANSFER
+from headgate.protocols.amqp10.layout import FILTER_VALUE, RUN, SPANS, STORE, TAGGED, TRANSFER
 from headgate.protocols.amqp10.sections.kernel import (
     APPLICATION_PROPERTIES,
     FAIL,
@@ -172,13 +172,12 @@ def parse_transfers(
     skip_settled: int,
     rows: int,
     room: int,
-    state: int,
+    run: int,
 ) -> int:
     """Read frames from `first` on while each is a whole message on one link; gives their number.
 
-    Columns of `room` words in `rows`: start and length of the message, delivery id, settled. `state`: the byte behind
-    the last frame read, the handle, and the dispositions that were passed over: with `skip_settled` those that only say
-    that a receiver settled.
+    Columns of `room` words in `rows`: start and length of the message, delivery id, settled. `run` is the address
+    of a `RunBlock`. With `skip_settled` dispositions that only say that a receiver settled are passed over.
     """
     count = 0
     passed = 0
@@ -213,9 +212,9 @@ def parse_transfers(
             handle = found
             count += 1
         position = frame_stop
-    store_i64(state, position - data)
-    store_i64(state + 8, handle)
-    store_i64(state + 16, passed)
+    store_i64(run + RUN.stop, position - data)
+    store_i64(run + RUN.handle, handle)
+    store_i64(run + RUN.passed, passed)
     return count
 
 
@@ -244,7 +243,7 @@ def store_messages(block: int) -> int:
     value_lengths: int = load_i64(block + STORE.value_lengths)
     status: int = load_i64(block + STORE.status)
     spans: int = load_i64(block + STORE.spans)
-    value = spans + 48
+    value = spans + SPANS.value
     written = 0
     for row in range(count):
         at = row << 3
@@ -258,9 +257,9 @@ def store_messages(block: int) -> int:
         position = before_bare(position, stop, widths, names, name_count, spans, value)
         if position == FAIL:
             continue
-        content: int = load_i64(spans + 72)
-        content_bytes: int = load_i64(spans + 80)
-        elements: int = load_i64(spans + 88)
+        content: int = load_i64(spans + SPANS.annotations)
+        content_bytes: int = load_i64(spans + SPANS.annotations_bytes)
+        elements: int = load_i64(spans + SPANS.annotations_elements)
         code: int = descriptor(position, stop)
         bare = position
         if code == PROPERTIES:
@@ -279,9 +278,9 @@ def store_messages(block: int) -> int:
             continue
         place: int = write_header(target + written, spans, 0x41)
         place = write_annotations_head(place, content_bytes + routing_bytes, elements + routing_elements)
-        if load_i64(value + 8) >= 0:
-            store_i64(value_starts + at, place + load_i64(value) - content - target)
-            store_i64(value_lengths + at, load_i64(value + 8))
+        if load_i64(value + FILTER_VALUE.length) >= 0:
+            store_i64(value_starts + at, place + load_i64(value + FILTER_VALUE.address) - content - target)
+            store_i64(value_lengths + at, load_i64(value + FILTER_VALUE.length))
         copy_bytes(place, content, content_bytes)
         place += content_bytes
         copy_bytes(place, routing, routing_bytes)
@@ -376,10 +375,10 @@ def frame_messages(block: int) -> int:
         position = before_bare(position, stop, widths, name, 1, spans, 0)
         if position == FAIL:
             break
-        absent = 0x40 if load_i64(spans + 64) else 0x41
-        content: int = load_i64(spans + 72)
-        content_bytes: int = load_i64(spans + 80)
-        elements: int = load_i64(spans + 88)
+        absent = 0x40 if load_i64(spans + SPANS.has_header) else 0x41
+        content: int = load_i64(spans + SPANS.annotations)
+        content_bytes: int = load_i64(spans + SPANS.annotations_bytes)
+        elements: int = load_i64(spans + SPANS.annotations_elements)
         code: int = descriptor(position, stop)
         if code < PROPERTIES or code > FOOTER:
             break

@@ -34,7 +34,7 @@ class StoreBlock(NamedTuple):
     """Of filter values; -1 where there is none."""
     status: int
     spans: int
-    """Scratch of `SCRATCH_WORDS`."""
+    """Scratch: a `SpansBlock`."""
 
 
 class TaggedBlock(NamedTuple):
@@ -81,13 +81,52 @@ class TransferBlock(NamedTuple):
     """The same in encoded form, 17 bytes."""
     target: int
     spans: int
-    """Scratch of `SCRATCH_WORDS`."""
+    """Scratch: a `SpansBlock`."""
     written: int = 0
     """The kernel puts the bytes that it wrote here."""
+
+
+class SpansBlock(NamedTuple):
+    """Where parts of a message lie, as `before_bare` finds them: addresses and lengths."""
+
+    durable: int
+    priority: int
+    ttl: int
+    durable_bytes: int
+    """0: the header has none; so of the next two."""
+    priority_bytes: int
+    ttl_bytes: int
+    value: int
+    """Filter value: a `ValueBlock`."""
+    value_bytes: int
+    has_header: int
+    annotations: int
+    """Content of the message annotations."""
+    annotations_bytes: int
+    annotations_elements: int
+
+
+class ValueBlock(NamedTuple):
+    """Where a filter value lies."""
+
+    address: int
+    length: int
+    """-1: there is none."""
+
+
+class RunBlock(NamedTuple):
+    """Results of `parse_transfers`, beside its rows."""
+
+    stop: int
+    """The byte behind the last frame read."""
+    handle: int
+    passed: int
+    """Dispositions that were passed over."""
 
 
 STORE = places(StoreBlock)
 TAGGED = places(TaggedBlock)
 TRANSFER = places(TransferBlock)
-
-SCRATCH_WORDS = 12
+SPANS = places(SpansBlock)
+FILTER_VALUE = places(ValueBlock)
+RUN = places(RunBlock)

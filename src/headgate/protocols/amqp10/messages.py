@@ -41,7 +41,7 @@ from headgate.message import (
     skip_value,
     value_bounds,
 )
-from headgate.protocols.amqp10.layout import SCRATCH_WORDS, StoreBlock
+from headgate.protocols.amqp10.layout import SPANS, StoreBlock
 
 KERNEL = "headgate.protocols.amqp10.kernel"
 
@@ -398,7 +398,7 @@ def store_messages(
     destination = _destination(routing, user, tuple(left_out))
     capacity = total(messages.lengths) + count * (64 + destination.routing_bytes) + SLACK_BYTES
     # One array for the rows, for what the kernel is told and for the messages: each array costs as much as a message.
-    rows_at = _BLOCK_WORDS + SCRATCH_WORDS
+    rows_at = _BLOCK_WORDS + len(SPANS)
     target_at = rows_at + 7 * count
     words = np.empty(target_at + (capacity + 7) // 8, dtype=np.int64)
     words[rows_at : rows_at + count], words[rows_at + count : rows_at + 2 * count] = messages.starts, messages.lengths

@@ -17,7 +17,7 @@ from headgate import kernels
 from headgate.arrays import total
 from headgate.message import EncodedMessages
 from headgate.protocols.amqp10.frames import FRAME_HEAD_BYTES, encode_frame
-from headgate.protocols.amqp10.layout import SCRATCH_WORDS, TaggedBlock, TransferBlock
+from headgate.protocols.amqp10.layout import RUN, SPANS, TaggedBlock, TransferBlock
 from headgate.protocols.amqp10.messages import KERNEL, OFFSET, delivered_message, names, symbol, widths
 from headgate.protocols.amqp10.performatives import Transfer
 
@@ -29,7 +29,6 @@ _SIZE = struct.Struct(">I")
 _ROOM_PER_MESSAGE = 96
 _SMALLEST_FRAME_BYTES = 24
 _MAX_RUN = 16_384
-_STATE_WORDS = 3
 _BLOCK_WORDS = len(TransferBlock._fields)
 _TAGGED_WORDS = len(TaggedBlock._fields)
 _BLOCK = struct.Struct(f"={_BLOCK_WORDS}q")
@@ -71,8 +70,8 @@ def parse_run(
     if kernel is None:
         return None, position
     room = min(_MAX_RUN, (len(data) - position) // _SMALLEST_FRAME_BYTES + 1)
-    words = np.empty(_STATE_WORDS + 4 * room, dtype=np.int64)
-    state = kernels.address_of(words)
+    words = np.empty(len(RUN) + 4 * room, dtype=np.int64)
+    run = kernels.address_of(words)
     count = kernel.parse_transfers(
         kernels.address_of(data),
         position,
@@ -80,19 +79,19 @@ def parse_run(
         max_frame_size,
         channel,
         int(skip_settled),
-        state + 8 * _STATE_WORDS,
+        run + 8 * len(RUN),
         room,
-        state,
+        run,
     )
-    behind = words.item(0)
+    behind = words.item(RUN.stop // 8)
     if count == 0:
         return None, behind
     # Slices one by one cost half of what rows of a matrix do.
-    start = _STATE_WORDS
+    start = len(RUN)
     starts, lengths = words[start : start + count], words[start + room : start + room + count]
     start += 2 * room
     ids, settled = words[start : start + count], words[start + room : start + room + count]
-    return TransferRun(words.item(1), data, starts, lengths, ids, settled), behind
+    return TransferRun(words.item(RUN.handle // 8), data, starts, lengths, ids, settled), behind
 
 
 @dataclass(slots=True)
@@ -117,7 +116,7 @@ def frame_messages(messages: EncodedMessages, offsets: Int64Array, room: Transfe
             parts += _framed(messages, offsets, row, room)
         return memoryview(b"".join(parts)), len(parts)
     # One array for what the kernel is told, its scratch and the frames: each array costs as much as a message.
-    target_at = _BLOCK_WORDS + SCRATCH_WORDS
+    target_at = _BLOCK_WORDS + len(SPANS)
     capacity = total(messages.lengths) + count * _ROOM_PER_MESSAGE
     words = np.empty(target_at + (capacity + 7) // 8, dtype=np.int64)
     # A memoryview is cut in a fifth of the time that an array takes.

@@ -19,6 +19,7 @@ from headgate.kernels.memory import (
     store_u8,
 )
 from headgate.message.lookup.elements.kernel import behind_element
+from headgate.protocols.amqp10.layout import SPANS
 from headgate.protocols.amqp10.sections.kernel import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -332,10 +333,10 @@ def _write_delivery_count(header: int, behind: int, count: int) -> int:
 @helper
 def _said_lifetime(spans: int) -> int:
     """The time to live that a header says, in milliseconds; 0 for none."""
-    length: int = load_i64(spans + 40)
+    length: int = load_i64(spans + SPANS.ttl_bytes)
     if length == 0:
         return 0
-    position: int = load_i64(spans + 16)
+    position: int = load_i64(spans + SPANS.ttl)
     if load_u8(position) == 0x52 and length == 2:
         return load_u8(position + 1)
     if load_u8(position) == 0x70 and length == 5:
@@ -397,8 +398,8 @@ def deliver(block: int) -> int:
         code: int = descriptor(bare, stop)
         if code < PROPERTIES or code > FOOTER:
             continue
-        content: int = load_i64(spans + 72)
-        content_stop: int = content + load_i64(spans + 80)
+        content: int = load_i64(spans + SPANS.annotations)
+        content_stop: int = content + load_i64(spans + SPANS.annotations_bytes)
         kept: int = _kept_annotations(0, content, content_stop, widths, names, name_count)
         if kept == FAIL:
             continue
@@ -418,12 +419,12 @@ def deliver(block: int) -> int:
                 # How long it lives here: clients count with that.
                 store_u8(identity + ID_BYTES, 0x70)
                 store_be_u32(identity + ID_BYTES + 1, said_ms)
-                store_i64(spans + 16, identity + ID_BYTES)
-                store_i64(spans + 40, 5)
+                store_i64(spans + SPANS.ttl, identity + ID_BYTES)
+                store_i64(spans + SPANS.ttl_bytes, 5)
             expires_ms = arrived_ms + said_ms
             if expires_ms > latest_ms or expires_ms < 0:
                 expires_ms = latest_ms
-        absent = 0x40 if load_i64(spans + 64) else 0x41
+        absent = 0x40 if load_i64(spans + SPANS.has_header) else 0x41
         place: int = write_header(begin, spans, absent)
         place = _write_delivery_count(begin, place, load_i64(delivery_counts + at))
         place = write_annotations_head(place, (kept >> 32) + told_bytes, 2 * ((kept & 0xFFFFFFFF) + told_pairs))

@@ -23,7 +23,7 @@ class IdsBlock(NamedTuple):
     out_lengths: int
     status: int
     spans: int
-    """Scratch of 12 words."""
+    """Scratch: a `SpansBlock` of AMQP 1.0."""
 
 
 class DeliveryBlock(NamedTuple):
@@ -51,7 +51,7 @@ class DeliveryBlock(NamedTuple):
     out_lengths: int
     status: int
     spans: int
-    """Scratch of 12 words."""
+    """Scratch: a `SpansBlock` of AMQP 1.0."""
     identity: int
     """Scratch of 4 words for an id, and of one for a time to live."""
 

@@ -38,6 +38,7 @@ from headgate.message import (
 )
 from headgate.message.lookup import locate_each
 from headgate.protocols.amqp10 import BROKER_ANNOTATIONS, StoredMessages, annotated_message, store_messages
+from headgate.protocols.amqp10.layout import SPANS
 from headgate.protocols.servicebus.batches import ID_BYTES, KERNEL, widths
 from headgate.protocols.servicebus.layout import DeliveryBlock, IdsBlock
 
@@ -72,8 +73,8 @@ _MAX_TIME_MS = 253_402_300_799_999
 
 _ROOM_OF_ID = 96
 _ROOM_OF_DELIVERY = 384
-_BLOCK_WORDS, _SCRATCH_WORDS = len(DeliveryBlock._fields), 17
-_ID_WORD = 12
+_BLOCK_WORDS, _SCRATCH_WORDS = len(DeliveryBlock._fields), len(SPANS) + 5
+_ID_WORD = len(SPANS)
 """Where the scratch has room for an id, and a time to live."""
 
 

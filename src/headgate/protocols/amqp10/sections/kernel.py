@@ -18,6 +18,7 @@ from headgate.kernels.memory import (
     store_u8,
 )
 from headgate.message.lookup.elements.kernel import behind_element
+from headgate.protocols.amqp10.layout import FILTER_VALUE, SPANS
 
 FAIL = -1
 """What stands for a place, a code or a number that is not there or not understood."""
@@ -79,7 +80,7 @@ def compound_count(position: int, head: int) -> int:
 
 @helper
 def _header_fields(position: int, stop: int, widths: int, spans: int) -> int:
-    """Store where durable, priority and ttl of a header lie (3 addresses, 3 lengths); gives the byte behind it."""
+    """Store where durable, priority and ttl of a header lie; gives the byte behind it."""
     for index in range(6):
         store_i64(spans + (index << 3), 0)
     if position < stop and load_u8(position) == 0x45:
@@ -99,8 +100,8 @@ def _header_fields(position: int, stop: int, widths: int, spans: int) -> int:
         if index < 3:
             if behind - position > 5:
                 return FAIL
-            store_i64(spans + (index << 3), position)
-            store_i64(spans + 24 + (index << 3), behind - position)
+            store_i64(spans + SPANS.durable + (index << 3), position)
+            store_i64(spans + SPANS.durable_bytes + (index << 3), behind - position)
         position = behind
     return end if position == end else FAIL
 
@@ -115,12 +116,12 @@ def write_header(target: int, spans: int, absent: int) -> int:
     store_u8(target + 5, 5)
     position = target + 6
     for index in range(3):
-        length: int = load_i64(spans + 24 + (index << 3))
+        length: int = load_i64(spans + SPANS.durable_bytes + (index << 3))
         if length == 0:
             store_u8(position, absent if index == 0 else 0x40)
             position += 1
         else:
-            source: int = load_i64(spans + (index << 3))
+            source: int = load_i64(spans + SPANS.durable + (index << 3))
             for byte in range(length):
                 store_u8(position + byte, load_u8(source + byte))
             if index == 0 and length == 1 and load_u8(source) == 0x40:
@@ -178,7 +179,7 @@ def skip_map(position: int, stop: int) -> int:
 def _annotations_value(position: int, stop: int, widths: int, names: int, count: int, value: int) -> int:
     """Look for names among the keys of the map at `position`; 0 if it is one and nothing stands against it.
 
-    The first of the names may stand there with a string: its address and length go to `value` (two words). Any of the
+    The first of the names may stand there with a string: where it lies goes to `value` (`ValueBlock`). Any of the
     others, a key of another form or a value of another type is a failure.
     """
     head: int = compound_head(position, stop, 0xC1, 0xD1)
@@ -200,14 +201,14 @@ def _annotations_value(position: int, stop: int, widths: int, names: int, count:
         if name > 0:
             return FAIL
         if name == 0:
-            if value == 0 or load_i64(value + 8) != FAIL:
+            if value == 0 or load_i64(value + FILTER_VALUE.length) != FAIL:
                 return FAIL
             if load_u8(middle) == 0xA1:
-                store_i64(value, middle + 2)
-                store_i64(value + 8, behind - middle - 2)
+                store_i64(value + FILTER_VALUE.address, middle + 2)
+                store_i64(value + FILTER_VALUE.length, behind - middle - 2)
             elif load_u8(middle) == 0xB1:
-                store_i64(value, middle + 5)
-                store_i64(value + 8, behind - middle - 5)
+                store_i64(value + FILTER_VALUE.address, middle + 5)
+                store_i64(value + FILTER_VALUE.length, behind - middle - 5)
             else:
                 return FAIL
         position = behind
@@ -270,21 +271,20 @@ def body_fits(position: int, stop: int, widths: int) -> int:
 
 
 @helper
-def before_bare(position: int, stop: int, widths: int, names: int, count: int, scratch: int, value: int) -> int:
+def before_bare(position: int, stop: int, widths: int, names: int, count: int, spans: int, value: int) -> int:
     """Read the sections before the properties; gives where properties or the body begin, or a failure.
 
-    `scratch`: spans of the header (6 words), 2 words for a value, then whether there is a header, and of the message
-    annotations the address, the bytes and the elements. For `names`, `count` and `value` see `_annotations_value`.
+    `spans` is the address of a `SpansBlock`. For `names`, `count` and `value` see `_annotations_value`.
     """
-    for index in range(12):
-        store_i64(scratch + (index << 3), 0)
-    store_i64(scratch + 56, FAIL)
+    for index in range(len(SPANS)):
+        store_i64(spans + (index << 3), 0)
+    store_i64(spans + SPANS.value_bytes, FAIL)
     code: int = descriptor(position, stop)
     if code == HEADER:
-        position = _header_fields(behind_descriptor(position), stop, widths, scratch)
+        position = _header_fields(behind_descriptor(position), stop, widths, spans)
         if position == FAIL:
             return FAIL
-        store_i64(scratch + 64, 1)
+        store_i64(spans + SPANS.has_header, 1)
         code = descriptor(position, stop)
     if code == DELIVERY_ANNOTATIONS:
         position = skip_map(behind_descriptor(position), stop)
@@ -297,8 +297,8 @@ def before_bare(position: int, stop: int, widths: int, names: int, count: int, s
             return FAIL
         head: int = compound_head(position, stop, 0xC1, 0xD1)
         end: int = compound_stop(position, head)
-        store_i64(scratch + 72, position + head)
-        store_i64(scratch + 80, end - position - head)
-        store_i64(scratch + 88, compound_count(position, head))
+        store_i64(spans + SPANS.annotations, position + head)
+        store_i64(spans + SPANS.annotations_bytes, end - position - head)
+        store_i64(spans + SPANS.annotations_elements, compound_count(position, head))
         position = end
     return position

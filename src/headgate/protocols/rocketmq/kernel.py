@@ -4,7 +4,7 @@ What the kernel is not sure of it leaves open, and Python looks at that alone (`
 values of types that are written with more than digits, keys that come twice, texts with control characters or bytes
 that are not UTF-8, hosts that are no IPv4 address. Layouts: the heads of those modules.
 
-A message that was read is a block of scratch: `BODY` … `ID_LENGTH`, then `EntryBlock`s: system properties first,
+A message that was read is a block of scratch: a `MessageBlock`, then `EntryBlock`s: system properties first,
 those of users from `USER_ENTRIES` on. Texts of numbers are written behind them.
 """
 
@@ -41,15 +41,10 @@ from headgate.protocols.amqp10.sections.kernel import (
     compound_stop,
     descriptor,
 )
-from headgate.protocols.rocketmq.layout import ENTRY, STORED, TABLES
+from headgate.protocols.rocketmq.layout import ENTRY, MESSAGE, STORED, TABLES
 
 DONE, UNDECIDED = 0, 1
 """Status of a row: it is written, or Python has to look at it."""
-
-BODY, BODY_LENGTH, BORN, HAS_BORN, FLAG, HOST, HOST_LENGTH, ID, ID_LENGTH, SYSTEM, USERS, FREE = (
-    *(0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88),
-)
-"""Places in scratch, in bytes: what was read; SYSTEM and USERS are numbers of entries, FREE is where digits go next."""
 
 ENTRIES, USER_ENTRIES, DIGITS, SCRATCH_BYTES = 128, 2176, 10368, 18688
 """Places in scratch: 64 entries of 32 bytes, 256 entries, 320 numbers of at most 26 bytes."""
@@ -149,7 +144,7 @@ def _is_clean(position: int, length: int) -> int:
 @helper
 def _write_number(scratch: int, entry: int, value: int) -> None:
     """The decimal digits of a number above the smallest of 64 bits, as the value of an entry."""
-    place: int = load_i64(scratch + FREE)
+    place: int = load_i64(scratch + MESSAGE.free)
     end = place + 20
     first = end
     rest = value if value >= 0 else -value
@@ -165,12 +160,12 @@ def _write_number(scratch: int, entry: int, value: int) -> None:
         store_u8(first, 0x2D)
     store_i64(entry + ENTRY.value, first)
     store_i64(entry + ENTRY.value_length, end - first)
-    store_i64(scratch + FREE, end)
+    store_i64(scratch + MESSAGE.free, end)
 
 
 @helper
 def _write_word(scratch: int, entry: int, is_true: int) -> None:
-    place: int = load_i64(scratch + FREE)
+    place: int = load_i64(scratch + MESSAGE.free)
     if is_true == 1:
         store_be_u32(place, 0x74727565)
     else:
@@ -178,7 +173,7 @@ def _write_word(scratch: int, entry: int, is_true: int) -> None:
         store_u8(place + 4, 0x65)
     store_i64(entry + ENTRY.value, place)
     store_i64(entry + ENTRY.value_length, 5 - is_true)
-    store_i64(scratch + FREE, place + 5)
+    store_i64(scratch + MESSAGE.free, place + 5)
 
 
 @helper
@@ -256,21 +251,21 @@ def _read_annotation(
         return FAIL
     if row == _FLAG_ROW:
         if load_u8(value) == 0x71:
-            store_i64(scratch + FLAG, load_be_i32(value + 1))
+            store_i64(scratch + MESSAGE.flag, load_be_i32(value + 1))
         return bit
     if _is_text(load_u8(value)) == 0:
         return bit
-    count: int = load_i64(scratch + SYSTEM)
+    count: int = load_i64(scratch + MESSAGE.system)
     entry: int = scratch + ENTRIES + (count << 5)
     if _read_value(value, behind, scratch, entry) == FAIL:
         return FAIL
     if row == _HOST_ROW:
-        store_i64(scratch + HOST, load_i64(entry + ENTRY.value))
-        store_i64(scratch + HOST_LENGTH, load_i64(entry + ENTRY.value_length))
+        store_i64(scratch + MESSAGE.host, load_i64(entry + ENTRY.value))
+        store_i64(scratch + MESSAGE.host_length, load_i64(entry + ENTRY.value_length))
         return bit
     store_i64(entry + ENTRY.name, names + (row << 5) + 1)
     store_i64(entry + ENTRY.name_length, load_u8(names + (row << 5)))
-    store_i64(scratch + SYSTEM, count + 1)
+    store_i64(scratch + MESSAGE.system, count + 1)
     return bit
 
 
@@ -307,12 +302,12 @@ def _read_fields(position: int, end: int, count: int, widths: int, scratch: int)
         if behind == FAIL:
             return FAIL
         if index == 0:
-            if _read_value(position, behind, scratch, scratch + ID - ENTRY.value) == FAIL:
+            if _read_value(position, behind, scratch, scratch + MESSAGE.id - ENTRY.value) == FAIL:
                 return FAIL
         elif index == 9:
             if load_u8(position) == 0x83:
-                store_i64(scratch + BORN, load_be_i64(position + 1))
-                store_i64(scratch + HAS_BORN, 1)
+                store_i64(scratch + MESSAGE.born, load_be_i64(position + 1))
+                store_i64(scratch + MESSAGE.has_born, 1)
             return 0
         position = behind
     return 0
@@ -359,7 +354,7 @@ def _read_users(position: int, end: int, pairs: int, widths: int, scratch: int, 
                 store_i64(entry + ENTRY.name_length, length)
                 count += 1
         position = behind
-    store_i64(scratch + USERS, count)
+    store_i64(scratch + MESSAGE.users, count)
     return 0
 
 
@@ -367,8 +362,8 @@ def _read_users(position: int, end: int, pairs: int, widths: int, scratch: int, 
 def _read_body(position: int, stop: int, scratch: int) -> int:
     """The one data section that is the rest of the message, or nothing."""
     if position == stop:
-        store_i64(scratch + BODY, position)
-        store_i64(scratch + BODY_LENGTH, 0)
+        store_i64(scratch + MESSAGE.body, position)
+        store_i64(scratch + MESSAGE.body_length, 0)
         return 0
     position = behind_descriptor(position)
     length = 0
@@ -382,8 +377,8 @@ def _read_body(position: int, stop: int, scratch: int) -> int:
         return FAIL
     if length != stop - position:
         return FAIL
-    store_i64(scratch + BODY, position)
-    store_i64(scratch + BODY_LENGTH, length)
+    store_i64(scratch + MESSAGE.body, position)
+    store_i64(scratch + MESSAGE.body_length, length)
     return 0
 
 
@@ -392,7 +387,7 @@ def read_message(position: int, stop: int, widths: int, scratch: int, names: int
     """Write the places of the parts of a stored message into scratch; a failure for messages that Python decodes."""
     for index in range(11):
         store_i64(scratch + (index << 3), 0)
-    store_i64(scratch + FREE, scratch + DIGITS)
+    store_i64(scratch + MESSAGE.free, scratch + DIGITS)
     previous = 0
     while position < stop:
         code: int = descriptor(position, stop)
@@ -487,7 +482,7 @@ def _write_entries(place: int, limit: int, entry: int, count: int, names: int, s
 def _retries(scratch: int, names: int) -> int:
     """The number in the property RECONSUME_TIME; 0 for another text."""
     name: int = names + (RECONSUME_ROW << 5) + 1
-    for index in range(load_i64(scratch + SYSTEM)):
+    for index in range(load_i64(scratch + MESSAGE.system)):
         entry = scratch + ENTRIES + (index << 5)
         if load_i64(entry + ENTRY.name) == name:
             length: int = load_i64(entry + ENTRY.value_length)
@@ -513,22 +508,22 @@ def _write_hexadecimal(place: int, number: int) -> None:
 @helper
 def add_id(scratch: int, names: int, identity: int, offset: int) -> None:
     """Make the message's id a system property; one that has none is called by the stream's digits and its offset."""
-    count: int = load_i64(scratch + SYSTEM)
+    count: int = load_i64(scratch + MESSAGE.system)
     entry: int = scratch + ENTRIES + (count << 5)
     store_i64(entry + ENTRY.name, names + (ID_ROW << 5) + 1)
     store_i64(entry + ENTRY.name_length, load_u8(names + (ID_ROW << 5)))
-    length: int = load_i64(scratch + ID_LENGTH)
+    length: int = load_i64(scratch + MESSAGE.id_length)
     if length > 0:
-        store_i64(entry + ENTRY.value, load_i64(scratch + ID))
+        store_i64(entry + ENTRY.value, load_i64(scratch + MESSAGE.id))
         store_i64(entry + ENTRY.value_length, length)
     else:
-        place: int = load_i64(scratch + FREE)
+        place: int = load_i64(scratch + MESSAGE.free)
         copy_bytes(place, identity, 16)
         _write_hexadecimal(place + 16, offset)
-        store_i64(scratch + FREE, place + 32)
+        store_i64(scratch + MESSAGE.free, place + 32)
         store_i64(entry + ENTRY.value, place)
         store_i64(entry + ENTRY.value_length, 32)
-    store_i64(scratch + SYSTEM, count + 1)
+    store_i64(scratch + MESSAGE.system, count + 1)
 
 
 @helper
@@ -540,8 +535,8 @@ def _write_stored(place: int, end: int, scratch: int, block: int, offset: int, s
     topic_length: int = load_i64(block + STORED.topic_length)
     host: int = load_i64(block + STORED.host)
     host_length: int = load_i64(block + STORED.host_length)
-    body: int = load_i64(scratch + BODY)
-    body_length: int = load_i64(scratch + BODY_LENGTH)
+    body: int = load_i64(scratch + MESSAGE.body)
+    body_length: int = load_i64(scratch + MESSAGE.body_length)
     start = place
     if end - place < 128 + topic_length + body_length + load_i64(block + STORED.added_length):
         return FAIL
@@ -549,12 +544,13 @@ def _write_stored(place: int, end: int, scratch: int, block: int, offset: int, s
     store_be_u32(start + 4, 0xDAA320AB if is_long else 0xDAA320A7)
     store_be_u32(start + 8, crc32(body, body_length, load_i64(block + STORED.crc_table)) & 0x7FFFFFFF)
     store_be_u32(start + 12, queue)
-    store_be_u32(start + 16, load_i64(scratch + FLAG))
+    store_be_u32(start + 16, load_i64(scratch + MESSAGE.flag))
     store_be_i64(start + 20, offset)
     store_be_i64(start + 28, load_i64(block + STORED.first_place) + offset)
     store_be_u32(start + 36, 32 if host_length > 8 else 0)
-    store_be_i64(start + 40, load_i64(scratch + BORN) if load_i64(scratch + HAS_BORN) == 1 else stored_ms)
-    place = _write_host(start + 48, load_i64(scratch + HOST), load_i64(scratch + HOST_LENGTH))
+    has_born: int = load_i64(scratch + MESSAGE.has_born)
+    store_be_i64(start + 40, load_i64(scratch + MESSAGE.born) if has_born == 1 else stored_ms)
+    place = _write_host(start + 48, load_i64(scratch + MESSAGE.host), load_i64(scratch + MESSAGE.host_length))
     if place == FAIL:
         return FAIL
     store_be_i64(place, stored_ms)
@@ -578,13 +574,14 @@ def _write_stored(place: int, end: int, scratch: int, block: int, offset: int, s
     if limit > end:
         limit = end
     place = _write_entries(
-        text, limit, scratch + ENTRIES, load_i64(scratch + SYSTEM), names, load_i64(block + STORED.added_names)
+        text, limit, scratch + ENTRIES, load_i64(scratch + MESSAGE.system), names, load_i64(block + STORED.added_names)
     )
     added_length: int = load_i64(block + STORED.added_length)
     if place == FAIL or added_length > limit - place:
         return FAIL
     copy_bytes(place, load_i64(block + STORED.added), added_length)
-    place = _write_entries(place + added_length, limit, scratch + USER_ENTRIES, load_i64(scratch + USERS), names, 0)
+    users: int = load_i64(scratch + MESSAGE.users)
+    place = _write_entries(place + added_length, limit, scratch + USER_ENTRIES, users, names, 0)
     if place == FAIL:
         return FAIL
     store_be_u16(text - 2, place - text)
@@ -662,8 +659,8 @@ def _read_text(text: int, length: int, scratch: int, names: int, slots: int) -> 
                 return FAIL
             seen |= bit
             if row == ID_ROW:
-                store_i64(scratch + ID, middle + 1)
-                store_i64(scratch + ID_LENGTH, end - middle - 1)
+                store_i64(scratch + MESSAGE.id, middle + 1)
+                store_i64(scratch + MESSAGE.id_length, end - middle - 1)
                 continue
             entry = scratch + ENTRIES + (system << 5)
             store_i64(entry + ENTRY.name, row)
@@ -679,8 +676,8 @@ def _read_text(text: int, length: int, scratch: int, names: int, slots: int) -> 
         store_i64(entry + ENTRY.name_length, size)
         store_i64(entry + ENTRY.value, middle + 1)
         store_i64(entry + ENTRY.value_length, end - middle - 1)
-    store_i64(scratch + SYSTEM, system)
-    store_i64(scratch + USERS, users)
+    store_i64(scratch + MESSAGE.system, system)
+    store_i64(scratch + MESSAGE.users, users)
     return 0
 
 
@@ -725,7 +722,7 @@ def _write_annotations(
     """Write message annotations, if there are any; gives the byte behind."""
     start = place
     place += 12
-    count: int = load_i64(scratch + SYSTEM)
+    count: int = load_i64(scratch + MESSAGE.system)
     for index in range(count):
         entry = scratch + ENTRIES + (index << 5)
         row: int = load_i64(entry + ENTRY.name)
@@ -782,14 +779,14 @@ def compose(
     """
     names: int = load_i64(tables + TABLES.names)
     sharding: int = load_i64(tables + TABLES.sharding)
-    store_i64(scratch + ID_LENGTH, 0)
+    store_i64(scratch + MESSAGE.id_length, 0)
     if _read_text(text, length, scratch, names, load_i64(tables + TABLES.slots)) == FAIL:
         return FAIL
     place: int = _write_annotations(target, scratch, names, load_i64(tables + TABLES.prefix), host, host_length, flag)
     start = place
     place += 12
-    if load_i64(scratch + ID_LENGTH) > 0:
-        place = _write_sized(place, 0xA1, load_i64(scratch + ID), load_i64(scratch + ID_LENGTH))
+    if load_i64(scratch + MESSAGE.id_length) > 0:
+        place = _write_sized(place, 0xA1, load_i64(scratch + MESSAGE.id), load_i64(scratch + MESSAGE.id_length))
     else:
         store_u8(place, 0x40)
         place += 1
@@ -798,7 +795,7 @@ def compose(
     store_be_i64(place + 9, born_ms)
     place += 17
     fields = 10
-    users: int = load_i64(scratch + USERS)
+    users: int = load_i64(scratch + MESSAGE.users)
     for index in range(users):
         entry = scratch + USER_ENTRIES + (index << 5)
         if (

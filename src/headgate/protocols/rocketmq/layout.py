@@ -59,6 +59,26 @@ class TablesBlock(NamedTuple):
     """The name `__SHARDINGKEY`."""
 
 
+class MessageBlock(NamedTuple):
+    """A message that was read, at the beginning of scratch."""
+
+    body: int
+    body_length: int
+    born: int
+    """Milliseconds since the epoch, if `has_born` is 1."""
+    has_born: int
+    flag: int
+    host: int
+    host_length: int
+    id: int
+    id_length: int
+    system: int
+    """How many entries of the system there are."""
+    users: int
+    free: int
+    """Where digits go next."""
+
+
 class EntryBlock(NamedTuple):
     """A property in scratch; a value of length 0 is none."""
 
@@ -71,4 +91,5 @@ class EntryBlock(NamedTuple):
 
 STORED = places(StoredBlock)
 TABLES = places(TablesBlock)
+MESSAGE = places(MessageBlock)
 ENTRY = places(EntryBlock)

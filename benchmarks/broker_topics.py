@@ -163,7 +163,7 @@ def backlog(root: Path, batch: EncodedMessages) -> list[Measurement]:
     loop = Loop(root)
     topic = loop.broker.topics.get("backlog")
     loop.until(lambda: topic.is_decided)
-    count = topic.subscription("rare0").counts.active
+    count = topic.subscriptions.info("rare0").counts.active
     filtered = Measurement("backlog: a filtered consumer of the topic reads its 1 %", count, [])
     first = Measurement("backlog: first copy of the subscription after attach", 1, [])
     every = Measurement("backlog: all copies of the subscription", count, [])
@@ -329,7 +329,7 @@ def opening(root: Path, batch: EncodedMessages) -> list[Measurement]:
 
         timed(opened, open_it)
         topic = loops[0].broker.topics.get("large")
-        timed(counted, topic.subscriptions)
+        timed(counted, topic.subscriptions.infos)
         loops[0].close()
     assert stream_folder(root, "large") == stream.path
     return [opened, counted]

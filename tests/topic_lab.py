@@ -127,5 +127,5 @@ class Lab:
 
     def counts(self, name: str = "red") -> tuple[int, int, int, int]:
         """Active, locked, waiting, dead letters."""
-        info = self.broker.topics.get("orders").subscription(name)
+        info = self.broker.topics.get("orders").subscriptions.info(name)
         return info.counts.active, info.counts.locked, info.counts.waiting, info.dead_lettered

@@ -79,7 +79,7 @@ def test_a_copy_made_during_traffic_has_all_that_was_confirmed_before(
     assert confirmed <= set(map(number_of, stored(tmp_path / "copy", "orders")))
 
     def there(topic: Any, subscription: str, **more: bool) -> set[int]:
-        return {number_of(each.message) for each in topic.peek(subscription, 0, 10_000, **more)}
+        return {number_of(each.message) for each in topic.browser.peek(subscription, 0, 10_000, **more)}
 
     letters = there(orders, "red", dead_letters=True)
     assert confirmed <= traffic.completed | there(orders, "red") | letters

@@ -229,7 +229,7 @@ def test_copies_that_are_forwarded_are_looked_at_there(lab: Lab) -> None:
         lab.turn()
         lab.turn(after_ms=100)
     assert ids_of(lab.root) == ["1", "2"]
-    info = lab.broker.topics.get("source").subscriptions()
+    info = lab.broker.topics.get("source").subscriptions.infos()
     assert [(each.counts.active, each.dead_lettered, each.forwarding) for each in info] == [(0, 0, 0)] * 2
     lab.publish(message(2))
     assert ids_of(lab.root) == ["1", "2"]
@@ -282,7 +282,7 @@ def test_messages_for_later_are_looked_at_when_they_are_sent(lab: Lab, monkeypat
     assert scheduled(4) == []
     stream.is_writing = False
     lab.turn(after_ms=100)
-    assert topic.waiting_count == 1
+    assert topic.scheduled.count == 1
 
 
 def test_another_process_that_has_the_topic_changes_nothing(lab: Lab) -> None:

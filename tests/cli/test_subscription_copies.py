@@ -340,7 +340,7 @@ def test_a_served_root_is_asked_with_a_login_that_may(run: Run, real: RunningSer
     assert refused.status == 1
     assert f"http://127.0.0.1:{real.ports['http']}" in refused.err and "--user" in refused.err
     assert run("subscription", "create", "orders", "all", "--root", root).status == 0
-    assert real.context.broker.topics.get("orders").subscription("all").number == 1
+    assert real.context.broker.topics.get("orders").subscriptions.info("all").number == 1
 
 
 def test_a_root_that_something_else_holds_is_waited_for(run: Run, tmp_path: Path) -> None:

@@ -322,7 +322,7 @@ class RootLab(Lab):
         return served
 
     def _peeked(self, topic: str, name: str, *, dead_letters: bool) -> Answer:
-        copies = self._opened(topic).peek(name, 0, 1000, dead_letters=dead_letters)
+        copies = self._opened(topic).browser.peek(name, 0, 1000, dead_letters=dead_letters)
         return [(each.copy, each.message, each.attempts, each.state) for each in copies]
 
     def _rules(self, topic: str) -> Answer:
@@ -335,7 +335,7 @@ class RootLab(Lab):
     def _deferred(self, topic: str, name: str) -> Answer:
         served = self.broker.topics.get(topic)
         copies = [copy for copy, *_ in self._peeked(topic, name, dead_letters=False)]  # type: ignore[attr-defined]
-        found = self._told(lambda then: served.receive_deferred(name, copies, then))
+        found = self._told(lambda then: served.receivers.receive_deferred(name, copies, then))
         return [(each.copy, each.message, each.attempt) for each in found]  # type: ignore[attr-defined]
 
     def _received(self, topic: str, name: str, *, settled: bool = True) -> list[tuple[int, bytes, int]]:

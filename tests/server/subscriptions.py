@@ -54,7 +54,7 @@ class ServedTopic:
     def counts(self) -> tuple[int, int, int]:
         """Copies of the subscription that are available, that are claimed, and its dead letters."""
         topic = self.server.call(lambda: self.server.context.broker.topics.get(self.name))
-        info = self.server.call(lambda: topic.subscription("red"))
+        info = self.server.call(lambda: topic.subscriptions.info("red"))
         return info.counts.active, info.counts.locked, info.dead_lettered
 
     def delete(self) -> None:

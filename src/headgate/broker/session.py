@@ -294,7 +294,7 @@ class Session:
 
         Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, LogError.
         """
-        receiver = self.topic_of(name).receiver(name.subscription, link, dead_letters=name.is_dead_letter)
+        receiver = self.topic_of(name).receivers.open(name.subscription, link, dead_letters=name.is_dead_letter)
         self._keep(receiver, name)
         return receiver
 
@@ -305,11 +305,11 @@ class Session:
         link: ReceiverCalls,
         accepted: Callable[[SessionReceiver], None],
     ) -> SessionReceiver:
-        """A receiver of one session of a subscription; None: the next free one; see `BrokerTopic.session_receiver`.
+        """A receiver of one session of a subscription; None: the next free one; see `Receivers.open_session`.
 
         Raises ResourceNotFoundError, AccessRefusedError, PreconditionFailedError, SessionLockedError, LogError.
         """
-        receiver = self.topic_of(name).session_receiver(name.subscription, session, link, accepted)
+        receiver = self.topic_of(name).receivers.open_session(name.subscription, session, link, accepted)
         self._keep(receiver, name)
         return receiver
 
@@ -324,7 +324,7 @@ class Session:
         Raises ResourceNotFoundError, AccessRefusedError, LogError.
         """
         topic = self._parts.topics.get(name.topic)
-        self._check(Permission.READ, str(topic.named(name)))
+        self._check(Permission.READ, str(topic.subscriptions.named(name)))
         return topic
 
     def subscription_of(self, queue: str) -> SubscriptionName | None:
@@ -340,11 +340,11 @@ class Session:
 
     def queue_depth(self, name: SubscriptionName) -> QueueDepth:
         """A subscription, or its dead letters, as a queue; errors of `topic_of`."""
-        return self.topic_of(name).depth(name.subscription, dead_letters=name.is_dead_letter)
+        return self.topic_of(name).browser.depth(name.subscription, dead_letters=name.is_dead_letter)
 
     def purge(self, name: SubscriptionName, then: Callable[[int | HeadgateError], None]) -> None:
         """Settle all copies of a subscription, or of its dead letters; `then` gets how many. Errors of `topic_of`."""
-        self.topic_of(name).purge(name.subscription, then, dead_letters=name.is_dead_letter)
+        self.topic_of(name).receivers.purge(name.subscription, then, dead_letters=name.is_dead_letter)
 
     def create_topic(self, name: str, *, limits: TopicLimits | None = None) -> None:
         """Make a stream a topic; a missing stream is made first.

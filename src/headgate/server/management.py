@@ -166,7 +166,7 @@ class Management:
                     yield self._stream(stream, members.get(name, ()), counts[name])
                     is_untold = False
                 if broker.topics.is_topic(stream):
-                    for info in broker.topics.get(name).subscriptions():
+                    for info in broker.topics.get(name).subscriptions.infos():
                         queue = str(SubscriptionName(name, info.name))
                         if info.name != QUEUE_SUBSCRIPTION and lists.may_read(broker.users, user, queue):
                             yield self._subscription(queue, info)
@@ -185,7 +185,7 @@ class Management:
         if meant is not None and not meant.is_dead_letter:
             topic = broker.catalogue.find(meant.topic)
             if topic is not None and broker.topics.is_topic(topic):
-                for info in broker.topics.get(meant.topic).subscriptions():
+                for info in broker.topics.get(meant.topic).subscriptions.infos():
                     if info.name == meant.subscription:
                         return self._subscription(name, info)
         raise ResourceNotFoundError("no such queue", subject=name)

@@ -522,7 +522,7 @@ def _rule_samples(topics: Iterable[TopicSample]) -> Iterator[tuple[tuple[str, st
         counts = topic.history.counts
         if counts.sql + counts.correlation <= RULES_COUNTED:
             for info in sample.infos:
-                rule_counts = topic.rule_counts(info.name)
+                rule_counts = topic.rule_failures.counts(info.name)
                 for rule in topic.history.rules(info.name):
                     yield (topic.stream.name, info.name, rule.rule.name), rule_counts[rule.number]
 

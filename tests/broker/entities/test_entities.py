@@ -351,7 +351,7 @@ def test_a_disabled_subscription_gives_no_session(lab: EntityLab) -> None:
     by_session = SubscriptionSettings(requires_session=True, status=SubscriptionStatus.RECEIVE_DISABLED)
     lab.made(lab.broker.entities.create, EntityDeclaration("jobs", QUEUE, delivery=by_session))
     with pytest.raises(EntityDisabledError):
-        lab.broker.entities.find("jobs").topic.session_receiver(
+        lab.broker.entities.find("jobs").topic.receivers.open_session(
             QUEUE_SUBSCRIPTION, None, ReceiverCalls(deliver=print, ended=print), accepted=print
         )
 

@@ -25,7 +25,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def names(lab: Lab) -> list[str]:
-    return [each.name for each in lab.broker.topics.get("orders").subscriptions()]
+    return [each.name for each in lab.broker.topics.get("orders").subscriptions.infos()]
 
 
 def test_who_is_idle_for_its_time_goes_and_others_stay(lab: Lab) -> None:
@@ -44,9 +44,9 @@ def test_who_is_idle_for_its_time_goes_and_others_stay(lab: Lab) -> None:
 def use(lab: Lab, how: str) -> None:
     topic = lab.broker.topics.get("orders")
     if how == "peek":
-        topic.peek("red", 0, 1)
+        topic.browser.peek("red", 0, 1)
     elif how == "purge":
-        topic.purge("red", lambda _: None)
+        topic.receivers.purge("red", lambda _: None)
     elif how == "receive":
         lab.link(want=1).receiver.close()
     elif how == "change":

@@ -58,7 +58,7 @@ def defer(lab: Lab, *numbers: int, **header: AmqpValue) -> Link:
 def ask(lab: Lab, *numbers: int, settles_first: bool = False) -> list[Delivery]:
     answers: list[list[Delivery] | HeadgateError] = []
     copies = [copy_number(number) for number in numbers]
-    topic(lab).receive_deferred("s", copies, answers.append, settles_first=settles_first)
+    topic(lab).receivers.receive_deferred("s", copies, answers.append, settles_first=settles_first)
     lab.turn()
     (found,) = answers
     assert isinstance(found, list)
@@ -67,7 +67,7 @@ def ask(lab: Lab, *numbers: int, settles_first: bool = False) -> list[Delivery]:
 
 def settle(lab: Lab, how: str, *tokens: bytes, **more: object) -> object:
     answers: list[object] = []
-    getattr(topic(lab).settler("s", deferred=True), how)(tokens, answers.append, **more)
+    getattr(topic(lab).receivers.settler("s", deferred=True), how)(tokens, answers.append, **more)
     lab.turn()
     (answer,) = answers
     return answer
@@ -78,11 +78,11 @@ def properties(encoded: bytes) -> dict[str, object]:
 
 
 def letters(lab: Lab) -> list[dict[str, object]]:
-    return [properties(each.message) for each in topic(lab).peek("s", 0, 10, dead_letters=True)]
+    return [properties(each.message) for each in topic(lab).browser.peek("s", 0, 10, dead_letters=True)]
 
 
 def deferred(lab: Lab) -> int | None:
-    return topic(lab).subscription("s").deferred
+    return topic(lab).subscriptions.info("s").deferred
 
 
 def test_a_deferred_copy_is_received_by_the_number_that_it_has(lab: Lab) -> None:
@@ -112,7 +112,7 @@ def test_received_and_deleted_it_is_gone(lab: Lab) -> None:
     defer(lab, 0)
     (found,) = ask(lab, 0, settles_first=True)
     assert found.token == b"" and ask(lab, 0) == [] and deferred(lab) == 0
-    assert topic(lab).peek("s", 0, 10) == []
+    assert topic(lab).browser.peek("s", 0, 10) == []
 
 
 def test_what_comes_back_stays_deferred_and_counts(lab: Lab) -> None:
@@ -155,7 +155,7 @@ def test_a_dead_letter_says_where_it_was_before(lab: Lab) -> None:
     assert settle(lab, "dead_letter", found.token, why=why) == [True]
     (letter,) = letters(lab)
     assert letter == {"n": 2, "DeadLetterReason": "why", "DeadLetterErrorDescription": "because", "extra": 1}
-    (read,) = topic(lab).peek("s", 0, 10, dead_letters=True)
+    (read,) = topic(lab).browser.peek("s", 0, 10, dead_letters=True)
     annotations = Message.decode(read.message).message_annotations or {}
     assert annotations["x-headgate-copy"].value == copy_number(2)
     assert annotations["x-headgate-attempts"].value == 2
@@ -167,17 +167,17 @@ def test_peeking_shows_them_at_their_place(lab: Lab, monkeypatch: pytest.MonkeyP
     link.receiver.settler.release(link.tokens[:1], counts=True)
     ask(lab, 1)
     lab.turn()
-    found = topic(lab).peek("s", 0, 10)
+    found = topic(lab).browser.peek("s", 0, 10)
     active, put_aside = CopyState.ACTIVE, CopyState.DEFERRED
     assert [(each.copy >> 20, each.state, each.attempts) for each in found] == [
         (0, active, 2), (1, put_aside, 2), (2, active, 1), (3, put_aside, 1),
     ]  # fmt: skip
-    assert [each.copy >> 20 for each in topic(lab).peek("s", copy_number(1), 2)] == [1, 2]
+    assert [each.copy >> 20 for each in topic(lab).browser.peek("s", copy_number(1), 2)] == [1, 2]
     # However little is read at once, nothing is passed over.
     monkeypatch.setattr("headgate.broker.topics.dispatcher.BYTES_A_TURN", 1)
     monkeypatch.setattr("headgate.broker.topics.deferred_copies.BYTES_A_TURN", 1)
     numbers: list[int] = []
-    while part := topic(lab).peek("s", copy_number(numbers[-1] + 1) if numbers else 0, 10):
+    while part := topic(lab).browser.peek("s", copy_number(numbers[-1] + 1) if numbers else 0, 10):
         numbers += [each.copy >> 20 for each in part]
     assert numbers == [0, 1, 2, 3]
 
@@ -202,7 +202,7 @@ def test_properties_that_a_copy_gets_stay_with_it_to_the_end(lab: Lab) -> None:
     link.receiver.settler.release(link.tokens[-1:], counts=True, properties={"b": True})
     lab.turn()
     lab.restart()
-    (peeked,) = topic(lab).peek("s", 0, 1)
+    (peeked,) = topic(lab).browser.peek("s", 0, 1)
     assert properties(peeked.message) == {"n": 1, "a": "x", "b": True} and peeked.attempts == 2
     link = lab.link("orders/Subscriptions/s", want=1)
     assert properties(link.deliveries[0].message) == {"n": 1, "a": "x", "b": True}
@@ -241,7 +241,7 @@ def test_files_are_closed_when_nobody_holds_one_and_opened_again(lab: Lab) -> No
 def test_who_asks_of_what_is_not_there_is_told(lab: Lab) -> None:
     assert ask(lab, 0) == []
     with pytest.raises(ResourceNotFoundError):
-        topic(lab).receive_deferred("no", [1], print)
+        topic(lab).receivers.receive_deferred("no", [1], print)
     defer(lab, 0)
     lab.change(ChangeSubscription("s", settings=SubscriptionSettings(lock_ms=5_000)))
     (found,) = ask(lab, 0)
@@ -292,11 +292,11 @@ def check_what_is_left(root: Path, told: list[str]) -> None:
     lab = Lab(root)
     lab.clock.now += 3_600_000
     for _ in range(4):
-        topic(lab).subscription("s")
+        topic(lab).subscriptions.info("s")
         lab.turn(100)
-    active = {each.copy: each for each in topic(lab).peek("s", 0, 10) if each.state is CopyState.ACTIVE}
-    aside = {each.copy: each for each in topic(lab).peek("s", 0, 10) if each.state is CopyState.DEFERRED}
-    dead = [origin_of(each.message) for each in topic(lab).peek("s", 0, 10, dead_letters=True)]
+    active = {each.copy: each for each in topic(lab).browser.peek("s", 0, 10) if each.state is CopyState.ACTIVE}
+    aside = {each.copy: each for each in topic(lab).browser.peek("s", 0, 10) if each.state is CopyState.DEFERRED}
+    dead = [origin_of(each.message) for each in topic(lab).browser.peek("s", 0, 10, dead_letters=True)]
     numbers = [*active, *aside, *(each.copy for each in dead if each is not None)]
     assert len(numbers) == len(set(numbers)) and deferred(lab) == len(aside)
     zero, one, two, three = map(copy_number, range(4))

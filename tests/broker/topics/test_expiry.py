@@ -108,7 +108,7 @@ def test_counts_become_right_without_a_receiver(
     dead = 9 if settings is KEPT else 0
     # One is with its receiver, those of the last message are young.
     assert lab.counts() == (2, 1, 0, dead)
-    assert lab.broker.topics.get("orders").subscription("red").counters.outlived == 9
+    assert lab.broker.topics.get("orders").subscriptions.info("red").counters.outlived == 9
     lab.restart()
     lab.broker.topics.get("orders")
     lab.turn()

@@ -72,7 +72,7 @@ def test_a_forwarded_copy_keeps_the_number_that_it_had_first(lab: Lab) -> None:
     forwarding(lab)
     lab.publish(BLUE, RED)
     link = lab.link("last/Subscriptions/all", want=1)
-    (copy,) = lab.broker.topics.get("orders").copies("on", 0, 10)[0]
+    (copy,) = lab.broker.topics.get("orders").browser.copies("on", 0, 10)[0]
     annotations = values(Message.decode(link.deliveries[0].message).message_annotations)
     assert annotations == {"x-opt-enqueue-sequence-number": sequence_number(copy.copy), "x-headgate-hops": 2}
     assert (link.offsets, link.deliveries[0].attempt) == ([0], 1)
@@ -198,13 +198,13 @@ def test_few_copies_wait_in_memory_for_a_target_that_cannot_be_written(
     monkeypatch.setattr("headgate.broker.topics.copy_mover.COPIES_A_TURN", 3)
     for _ in range(5):
         lab.publish(RED, RED)
-    info = lab.broker.topics.get("orders").subscription("on")
+    info = lab.broker.topics.get("orders").subscriptions.info("on")
     assert (info.forwarding, info.counts.active) == (4, 6)
     assert lab.broker.entities.find("orders").subscription("on").counts().transfer == 4
     paid.is_writing = False
     lab.turn(after_ms=100)
     assert len(stored(lab.root, "paid")) == 10
-    assert lab.broker.topics.get("orders").subscription("on").forwarding == 0
+    assert lab.broker.topics.get("orders").subscriptions.info("on").forwarding == 0
 
 
 def test_a_copy_on_its_way_outlives_its_subscription(lab: Lab) -> None:
@@ -262,7 +262,7 @@ def test_a_copy_that_says_a_later_time_waits_with_the_messages_of_its_target(
     lab.turn(after_ms=100)
     lab.turn(after_ms=100)
     paid = lab.broker.topics.get("paid")
-    assert (len(stored(lab.root, "paid")), paid.waiting_count, lab.counts("on")) == (2, 2, (0, 0, 0, 0))
+    assert (len(stored(lab.root, "paid")), paid.scheduled.count, lab.counts("on")) == (2, 2, (0, 0, 0, 0))
 
     moved = ledger_module.Ledger.moved
 
@@ -278,7 +278,7 @@ def test_a_copy_that_says_a_later_time_waits_with_the_messages_of_its_target(
     lab.broker.topics.get("orders")
     lab.turn(after_ms=2_000)
     lab.turn(after_ms=100)
-    assert lab.broker.topics.get("paid").waiting_count == 3
+    assert lab.broker.topics.get("paid").scheduled.count == 3
     lab.turn(after_ms=5_000)
     lab.turn(after_ms=100)
     bodies = [Message.decode(each).body.octets() for each in stored(lab.root, "paid")]
@@ -310,7 +310,7 @@ def test_a_copy_that_is_scheduled_by_an_action_waits_where_it_is_forwarded_to(la
     assert len(here.deliveries) == 3, "where it is made, the time is ignored"
     assert len(there.deliveries) == 1
     paid = lab.broker.topics.get("paid")
-    assert paid.waiting_count == 2 and lab.counts("on") == (0, 0, 0, 0)
+    assert paid.scheduled.count == 2 and lab.counts("on") == (0, 0, 0, 0)
     lab.restart()
     there = lab.link("paid/Subscriptions/all", want=9)
     lab.turn(after_ms=5_000)
@@ -320,7 +320,7 @@ def test_a_copy_that_is_scheduled_by_an_action_waits_where_it_is_forwarded_to(la
     assert [values(Message.decode(each.message).application_properties)["due"] for each in there.deliveries] == [
         due_ms, due_ms + 1,
     ]  # fmt: skip
-    assert lab.broker.topics.get("paid").waiting_count == 0
+    assert lab.broker.topics.get("paid").scheduled.count == 0
 
 
 def test_a_copy_for_later_waits_once_whenever_the_process_dies(lab: Lab) -> None:

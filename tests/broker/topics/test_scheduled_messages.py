@@ -107,13 +107,13 @@ def schedule(disk: Disk) -> Iterator[Schedule]:
 def test_a_message_is_published_once_at_its_time_without_anybody_waiting_for_it(schedule: Schedule) -> None:
     schedule.later(RED, BLUE)
     assert schedule.answers == [[FIRST, FIRST + 1]]
-    assert schedule.topic.waiting_count == 2
+    assert schedule.topic.scheduled.count == 2
     schedule.lab.turn(after_ms=4_999)
     assert schedule.published == []
     for _ in range(3):
         schedule.lab.turn(after_ms=1)
         assert schedule.published == ["red", "blue"]
-    assert schedule.topic.waiting_count == 0
+    assert schedule.topic.scheduled.count == 0
 
 
 def test_a_message_is_decided_when_it_is_published_and_says_when_it_was_due(schedule: Schedule) -> None:
@@ -173,7 +173,7 @@ def test_numbers_rise_and_lie_between_those_of_copies(tmp_path: Path) -> None:
     schedule.later(colored("c4"), due_ms=DUE)
 
     def peek(start: int, count: int) -> list[ReadCopy]:
-        return schedule.topic.peek(QUEUE_SUBSCRIPTION, start, count)
+        return schedule.topic.browser.peek(QUEUE_SUBSCRIPTION, start, count)
 
     found = peek(0, 10)
     assert [_color(each.message) for each in found] == ["red", "c1", "c2", "c3", "blue", "c4"]
@@ -202,7 +202,7 @@ def test_a_call_is_there_as_a_whole_or_not_at_all(schedule: Schedule) -> None:
 def test_a_topic_that_takes_no_messages_takes_none_for_later(schedule: Schedule) -> None:
     schedule.lab.change(ChangeTopic(TopicSettings(status=TopicStatus.SEND_DISABLED)))
     schedule.later(RED)
-    assert isinstance(schedule.answers[0], EntityDisabledError) and schedule.topic.waiting_count == 0
+    assert isinstance(schedule.answers[0], EntityDisabledError) and schedule.topic.scheduled.count == 0
 
 
 def test_what_is_no_message_or_no_time_is_refused(schedule: Schedule) -> None:
@@ -210,7 +210,7 @@ def test_what_is_no_message_or_no_time_is_refused(schedule: Schedule) -> None:
     schedule.later(RED, due_ms=-1)
     schedule.later(RED, due_ms=1 << 61)
     assert [type(each) for each in schedule.answers] == [MessageError, *[PreconditionFailedError] * 2]
-    assert schedule.topic.waiting_count == 0
+    assert schedule.topic.scheduled.count == 0
 
 
 def test_messages_wait_over_a_restart_and_over_their_time(schedule: Schedule) -> None:
@@ -218,7 +218,7 @@ def test_messages_wait_over_a_restart_and_over_their_time(schedule: Schedule) ->
     schedule.later(BLUE, due_ms=DUE + 60_000)
     schedule.lab.restart()
     schedule.lab.turn()
-    assert schedule.topic.waiting_count == 2
+    assert schedule.topic.scheduled.count == 2
     schedule.lab.broker.close()
     schedule.lab.clock.now = DUE + 10_000
     schedule.lab.opened()
@@ -256,7 +256,7 @@ def test_what_the_ledger_was_not_told_of_waits_all_the_same(schedule: Schedule) 
     lab.turn()
     # One that does not say when it is due is due at once.
     assert schedule.published == ["blue"]
-    assert schedule.topic.waiting_count == 1
+    assert schedule.topic.scheduled.count == 1
     lab.turn(after_ms=5_000)
     assert schedule.published == ["blue", "red"]
 

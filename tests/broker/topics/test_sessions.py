@@ -110,7 +110,7 @@ def lab(disk: Disk) -> Iterator[Lab]:
 def sessions(lab: Lab, **more: int) -> object:
     """The sessions of the subscription; they are told in the next turn."""
     found: list[object] = []
-    lab.broker.topics.get("orders").sessions("red", found.append, **more)
+    lab.broker.topics.get("orders").browser.sessions("red", found.append, **more)
     assert found == []
     lab.turn()
     (answer,) = found
@@ -120,7 +120,7 @@ def sessions(lab: Lab, **more: int) -> object:
 def peeked(lab: Lab, session: str, start: int = 0, limit: int = 9) -> object:
     """The offsets of the copies of a session that are not settled."""
     found: list[object] = []
-    lab.broker.topics.get("orders").peek_session("red", session, copy_number(start), limit, found.append)
+    lab.broker.topics.get("orders").browser.peek_session("red", session, copy_number(start), limit, found.append)
     lab.turn()
     (answer,) = found
     return answer if isinstance(answer, HeadgateError) else [offset_of(each.copy) for each in answer]
@@ -179,11 +179,11 @@ def test_a_session_has_one_receiver_and_plain_ones_are_refused(lab: Lab) -> None
         lab.link()
     topic = lab.broker.topics.get("orders")
     with pytest.raises(PreconditionFailedError, match="not received by session"):
-        topic.session_receiver("plain", None, ReceiverCalls(deliver=print, ended=print), accepted=print)
+        topic.receivers.open_session("plain", None, ReceiverCalls(deliver=print, ended=print), accepted=print)
     with pytest.raises(PreconditionFailedError, match="not received by session"):
-        topic.sessions("plain", print)
+        topic.browser.sessions("plain", print)
     with pytest.raises(PreconditionFailedError, match="not received by session"):
-        topic.peek_session("plain", "a", 0, 9, print)
+        topic.browser.peek_session("plain", "a", 0, 9, print)
     holder.close()
     assert link(lab, "a").accepted == ["a"]
 
@@ -272,14 +272,14 @@ def test_who_looks_at_sessions_is_answered_when_the_subscription_ends(lab: Lab, 
     topic, found = lab.broker.topics.get("orders"), []
     disk.full = "/ledger/"
     link(lab).close()
-    topic.sessions("red", found.append)
+    topic.browser.sessions("red", found.append)
     lab.turn()
     assert found == []
     disk.full = ""
     for _ in range(15):
         lab.turn(after_ms=100)
     assert found == [["a"]]
-    topic.sessions("red", found.append)
+    topic.browser.sessions("red", found.append)
     lab.change(RemoveSubscription("red"))
     assert isinstance(found[1], ResourceNotFoundError)
 
@@ -354,7 +354,7 @@ def test_sessions_over_many_turns_restarts_and_a_purge(lab: Lab, monkeypatch: py
     links = [link(lab) for _ in range(4)]
     assert [each.offsets for each in links] == [list(range(first, 20, 4)) for first in range(4)]
     purged: list[object] = []
-    lab.broker.topics.get("orders").purge("red", purged.append)
+    lab.broker.topics.get("orders").receivers.purge("red", purged.append)
     lab.turn()
     assert purged == [20]
     lab.publish(of("s1"))

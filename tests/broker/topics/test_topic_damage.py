@@ -149,7 +149,7 @@ def test_damaged_dead_letters_and_deferred_copies_are_named_each_time(
     topic = lab.broker.topics.get("orders")
     for _ in range(2):
         with pytest.raises(CorruptChunkError, match=f"{kind}.*segment.*{ADVICE}"):
-            topic.peek("red", 0, 10, dead_letters=kind == "dead-letters")
+            topic.browser.peek("red", 0, 10, dead_letters=kind == "dead-letters")
     assert f"/{kind}/" in (lab.broker.catalogue.get("orders").damage or "")
     assert sum("is damaged" in each.message for each in caplog.records) == 1
 
@@ -189,7 +189,7 @@ def test_behind_what_was_given_up_everything_goes_on(lab: DiskLab) -> None:
     assert [(each.first_offset, each.next_offset) for each in repair(lab)] == [(1, 2), (4, 5)]
     after = lab.link(want=20)
     lab.publish(RED)
-    lab.pass_time(lab.broker.topics.get("orders").subscription("red").settings.lock_ms + 1_000)
+    lab.pass_time(lab.broker.topics.get("orders").subscriptions.info("red").settings.lock_ms + 1_000)
     assert after.ends == []
     assert after.offsets[:6] == [2, 3, 5, 6, 7, 8], "1 was with somebody, and comes no more"
     after.receiver.settler.complete(after.tokens)
@@ -218,7 +218,7 @@ def test_a_move_of_a_message_that_was_given_up_is_over(lab: DiskLab, how: str) -
     lab.pass_time(3_000)
     lab.broker.topics.get("orders")
     lab.pass_time(3_000)
-    info = lab.broker.topics.get("orders").subscription("red")
+    info = lab.broker.topics.get("orders").subscriptions.info("red")
     assert (info.dead_lettered, info.deferred) == ((0, 3) if how == "defer" else (3, 0))
 
 
@@ -228,8 +228,8 @@ def test_dead_letters_and_deferred_copies_go_on_behind_what_was_given_up(lab: Di
     (found,) = repair(lab)
     assert (found.first_offset, found.next_offset, found.path.parent.name) == (1, 2, kind)
     topic = lab.broker.topics.get("orders")
-    assert len(topic.peek("red", 0, 10, dead_letters=kind == "dead-letters")) == 2
-    info = topic.subscription("red")
+    assert len(topic.browser.peek("red", 0, 10, dead_letters=kind == "dead-letters")) == 2
+    info = topic.subscriptions.info("red")
     assert (info.dead_lettered, info.deferred) == ((0, 2) if kind == "deferred" else (2, 0))
 
 
@@ -246,7 +246,7 @@ def test_a_ledger_with_a_part_given_up_gives_messages_again_and_loses_none(lab: 
     (found,) = repair(lab)
     assert found.path.parent.name == "ledger"
     link = lab.link(want=3)
-    lab.pass_time(lab.broker.topics.get("orders").subscription("red").settings.lock_ms + 1_000)
+    lab.pass_time(lab.broker.topics.get("orders").subscriptions.info("red").settings.lock_ms + 1_000)
     assert link.offsets[:1] == [1] and not link.ends
 
 
@@ -269,6 +269,6 @@ def test_scheduled_messages_that_were_given_up_are_named_and_the_others_are_publ
     link = lab.link(want=10)
     lab.pass_time(1_000)
     assert link.offsets == [2] and link.ends == []
-    assert lab.broker.topics.get("orders").waiting_count == 0
+    assert lab.broker.topics.get("orders").scheduled.count == 0
     assert lab.broker.catalogue.get("orders").damage is None
     assert [each for each in caplog.records if "1 scheduled messages were damaged" in each.message]

@@ -387,13 +387,14 @@ def test_a_search_that_begins_between_copies_of_one_message_misses_none(
 def test_failures_in_a_row_hold_nothing_up_and_leave_no_holes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.broker.topics.dispatcher._HOLES_A_TURN", 3)
     lab.topic(*STRICT)
-    strict = lab.broker.topics.get("orders")._subscriptions.find("strict").dispatcher
+    strict = lab.broker.topics.get("orders").subscriptions.find("strict").dispatcher
     lab.publish(RED)
     for _ in range(10):
         lab.publish(NO_MESSAGE)
     lab.publish(RED)
     assert lab.counts("strict") == (2, 0, 0, 12)
-    assert [offset_of(each.copy) for each in lab.broker.topics.get("orders").peek("strict", copy_number(1), 1)] == [11]
+    peeked = lab.broker.topics.get("orders").browser.peek("strict", copy_number(1), 1)
+    assert [offset_of(each.copy) for each in peeked] == [11]
     link = lab.link("orders/Subscriptions/strict")
     for _ in range(2):
         link.receiver.want(1)

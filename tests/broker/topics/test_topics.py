@@ -249,7 +249,7 @@ def test_dead_letters_are_counted_without_their_files(lab: Lab) -> None:
     lab.topic(*RED_ONLY, ChangeSubscription("red", settings=SubscriptionSettings(max_delivery_count=1)))
 
     def known() -> int | None:
-        return lab.broker.topics.get("orders").known_subscriptions()[0].dead_lettered
+        return lab.broker.topics.get("orders").subscriptions.known_infos()[0].dead_lettered
 
     assert known() == 0
     link = lab.link(want=10)
@@ -282,11 +282,11 @@ def test_settling_first_loses_what_a_peer_does_not_read(lab: Lab) -> None:
 def test_a_subscription_that_has_nothing_left_needs_nothing(lab: Lab) -> None:
     lab.topic(*RED_ONLY)
     lab.publish(RED, BLUE)
-    assert lab.broker.topics.get("orders").subscription("red").pins == 0
+    assert lab.broker.topics.get("orders").subscriptions.info("red").pins == 0
     link = lab.link(want=1)
     link.receiver.settler.complete(link.tokens, link.answers.append)
     lab.publish(BLUE, BLUE)
-    assert lab.broker.topics.get("orders").subscription("red").pins is None
+    assert lab.broker.topics.get("orders").subscriptions.info("red").pins is None
 
 
 def test_a_new_subscription_gets_what_comes_after_it(lab: Lab) -> None:
@@ -321,7 +321,7 @@ def test_what_was_for_nobody_is_not_decided_again_for_who_gets_something_later(
     lab.publish(RED)
     lab.turn(after_ms=1_000)
     assert lab.counts() == (1, 0, 0, 0)
-    assert [offset_of(each.copy) for each in lab.broker.topics.get("orders").peek("red", 0, 10)] == [8]
+    assert [offset_of(each.copy) for each in lab.broker.topics.get("orders").browser.peek("red", 0, 10)] == [8]
 
 
 def test_a_rule_change_counts_for_what_is_published_behind_its_answer(lab: Lab) -> None:
@@ -339,7 +339,7 @@ def test_each_rule_counts_what_it_selected_since_the_topic_was_opened(lab: Lab) 
     lab.publish(RED, BLUE)
 
     def matched() -> dict[int, int | None]:
-        counts = lab.broker.topics.get("orders").rule_counts("red")
+        counts = lab.broker.topics.get("orders").rule_failures.counts("red")
         return {number: each.matched for number, each in counts.items()}
 
     assert matched() == {1: 1, 2: 1, 3: 2}
@@ -370,12 +370,12 @@ def test_each_rule_counts_what_it_failed_for_and_says_why_it_did_last(
     lab.publish(ten, RED, ten, BLUE)
 
     def counted() -> dict[int, tuple[int | None, int | None, int, int | None]]:
-        counts = lab.broker.topics.get("orders").rule_counts("red")
+        counts = lab.broker.topics.get("orders").rule_failures.counts("red")
         return {key: (c.matched, c.errors, c.failed_actions, c.last_failure) for key, c in counts.items()}
 
     def reason(name: str, offset: int) -> str:
         topic = lab.broker.topics.get("orders")
-        return topic.failure_reason("red", topic.history.rule("red", name), offset)
+        return topic.rule_failures.reason("red", topic.history.rule("red", name), offset)
 
     expected = {1: (3, 0, 2, 2), 2: (0, 2, 0, 2), 3: (3, 0, 0, None)}
     assert counted() == expected
@@ -424,11 +424,11 @@ def test_peeking_claims_nothing_and_purging_settles_all(lab: Lab) -> None:
     lab.publish(RED, BLUE, RED, RED)
     link = lab.link(want=1)
     topic = lab.broker.topics.get("orders")
-    assert [offset_of(each.copy) for each in topic.peek("red", 0, 10)] == [0, 2, 3]
-    assert [offset_of(each.copy) for each in topic.peek("red", link.deliveries[0].copy + 1, 1)] == [2]
+    assert [offset_of(each.copy) for each in topic.browser.peek("red", 0, 10)] == [0, 2, 3]
+    assert [offset_of(each.copy) for each in topic.browser.peek("red", link.deliveries[0].copy + 1, 1)] == [2]
     assert lab.counts() == (2, 1, 0, 0)
     purged: list[object] = []
-    topic.purge("red", purged.append)
+    topic.receivers.purge("red", purged.append)
     lab.turn()
     assert purged == [3]
     assert lab.counts() == (0, 0, 0, 0)
@@ -490,7 +490,7 @@ def test_the_pin_is_what_the_slowest_subscription_needs(lab: Lab) -> None:
 def test_purging_what_is_empty_settles_nothing(lab: Lab) -> None:
     lab.topic(*RED_ONLY)
     purged: list[object] = []
-    lab.broker.topics.get("orders").purge("red", purged.append)
+    lab.broker.topics.get("orders").receivers.purge("red", purged.append)
     lab.turn()
     assert purged == [0]
 
@@ -498,7 +498,7 @@ def test_purging_what_is_empty_settles_nothing(lab: Lab) -> None:
 def deleted(lab: Lab, limit: int, *, before_ms: int | None = None, dead_letters: bool = False) -> object:
     answers: list[object] = []
     topic = lab.broker.topics.get("orders")
-    topic.delete("red", limit, answers.append, before_ms=before_ms, dead_letters=dead_letters)
+    topic.receivers.delete("red", limit, answers.append, before_ms=before_ms, dead_letters=dead_letters)
     assert not answers
     lab.turn()
     return answers[0]
@@ -517,7 +517,7 @@ def test_the_oldest_copies_that_nobody_has_are_deleted(lab: Lab) -> None:
     lab.restart()
     lab.broker.topics.get("orders")
     lab.turn()
-    assert [offset_of(each.copy) for each in lab.broker.topics.get("orders").peek("red", 0, 9)] == [0, 6, 7]
+    assert [offset_of(each.copy) for each in lab.broker.topics.get("orders").browser.peek("red", 0, 9)] == [0, 6, 7]
     assert lab.counts() == (2, 1, 0, 0)
     assert deleted(lab, 4_000) == 2 and deleted(lab, 4_000) == 0
     again = lab.link()
@@ -564,7 +564,7 @@ def test_files_of_dead_letters_that_are_settled_go(
     for _ in range(8):
         lab.turn(IDLE_MS)
     assert len(list(folder.glob("*.segment"))) == 2
-    assert len(lab.broker.topics.get("orders").peek("red", 0, 9, dead_letters=True)) == 2
+    assert len(lab.broker.topics.get("orders").browser.peek("red", 0, 9, dead_letters=True)) == 2
 
 
 def test_a_worker_decides_fewer_messages_at_once_while_that_takes_long(lab: Lab) -> None:

@@ -152,7 +152,7 @@ class TopicMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "lab"):
             for name, model in self.models.items():
-                letters = self.lab.broker.topics.get("orders").peek(name, 0, 10_000, dead_letters=True)
+                letters = self.lab.broker.topics.get("orders").browser.peek(name, 0, 10_000, dead_letters=True)
                 annotations = [Message.decode(each.message).message_annotations for each in letters]
                 copies = [each["x-headgate-copy"].value for each in annotations if each is not None]
                 assert sorted(copies) == sorted(model.dead), "each once"
@@ -264,7 +264,7 @@ class TopicMachine(RuleBasedStateMachine):
         asked = data.draw(st.lists(numbers, min_size=1, max_size=4, unique=True))
         answers: list[object] = []
         topic = self.lab.broker.topics.get("orders")
-        topic.receive_deferred(name, asked, answers.append, settles_first=deletes)
+        topic.receivers.receive_deferred(name, asked, answers.append, settles_first=deletes)
         free = [number for number in asked if number in model.deferred and model.deferred[number].token is None]
         self.turn()
         (found,) = answers
@@ -291,7 +291,7 @@ class TopicMachine(RuleBasedStateMachine):
         tokens = data.draw(st.lists(st.sampled_from(given[-6:]), min_size=1, max_size=3, unique=True))
         copies = model.held(model.deferred, tokens)
         answers: list[object] = []
-        settler = self.lab.broker.topics.get("orders").settler(name, deferred=True)
+        settler = self.lab.broker.topics.get("orders").receivers.settler(name, deferred=True)
         properties = {} if note is None else {"note": note}
         for number in sorted(copy for copy in copies if copy is not None):
             copy = model.deferred[number]
@@ -324,7 +324,7 @@ class TopicMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def purge(self, name: str) -> None:
         answers: list[object] = []
-        self.lab.broker.topics.get("orders").purge(name, answers.append)
+        self.lab.broker.topics.get("orders").receivers.purge(name, answers.append)
         expected = len(self.models[name].copies)
         self.models[name].copies.clear()
         self.turn()
@@ -356,7 +356,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.peers = [None] * 3
         self.lab.restart()
         # It opens the streams beside the topic, one at a tick.
-        self.lab.broker.topics.get("orders").subscriptions()
+        self.lab.broker.topics.get("orders").subscriptions.infos()
         self.turn()
 
     @invariant()
@@ -366,11 +366,12 @@ class TopicMachine(RuleBasedStateMachine):
         topic = self.lab.broker.topics.get("orders")
         for name, model in self.models.items():
             assert self.lab.counts(name) == model.counts(), name
-            assert topic.subscription(name).deferred == len(model.deferred)
+            assert topic.subscriptions.info(name).deferred == len(model.deferred)
             peers = [peer for peer in self.peers if peer is not None and peer.name == name]
             if any(peer.wanted for peer in peers):
                 assert model.counts()[0] == 0, "a receiver waits, and there are copies for it"
-            assert [each.copy for each in topic.peek(name, 0, 100_000)] == sorted([*model.copies, *model.deferred])
+            peeked = topic.browser.peek(name, 0, 100_000)
+            assert [each.copy for each in peeked] == sorted([*model.copies, *model.deferred])
         assert all(peer is None or not peer.ends for peer in self.peers)
 
 

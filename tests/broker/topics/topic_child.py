@@ -232,7 +232,7 @@ class Child:
         ):
             if topic not in self.broker.topics.names():
                 self.broker.topics.create(topic, settings=_TOPICS[topic])
-            if not self.broker.topics.get(topic).subscriptions():
+            if not self.broker.topics.get(topic).subscriptions.infos():
                 results: list[int | HeadgateError] = []
                 self.session.change_topic(topic, changes, results.append)
                 while not results:
@@ -275,7 +275,7 @@ class Child:
         number = self.change_number
         self.change_number += 1
         changes = version_changes(number)
-        has_temporary = any(each.name == "temp" for each in self.broker.topics.get("orders").subscriptions())
+        has_temporary = any(each.name == "temp" for each in self.broker.topics.get("orders").subscriptions.infos())
         if self.random.random() < 0.3:
             if has_temporary:
                 changes.append(RemoveSubscription("temp"))
@@ -301,7 +301,7 @@ class Child:
 
     def receive(self, *, drain: bool) -> None:
         for topic in ("orders", "paid"):
-            for info in self.broker.topics.get(topic).subscriptions():
+            for info in self.broker.topics.get(topic).subscriptions.infos():
                 view, name = f"{topic}/{info.number}", f"{topic}/Subscriptions/{info.name}"
                 if info.name != "on":
                     self.peer(view, name)
@@ -331,7 +331,8 @@ class Child:
             say("now", self.now)
             self.receive(drain=True)
             self.turn()
-            infos = [info for topic in ("orders", "paid") for info in self.broker.topics.get(topic).subscriptions()]
+            topics = map(self.broker.topics.get, ("orders", "paid"))
+            infos = [info for topic in topics for info in topic.subscriptions.infos()]
             left = [
                 (info.name, info.counts, info.dead_lettered)
                 for info in infos

@@ -156,8 +156,8 @@ def test_who_is_gone_while_it_waited_has_no_session(
     with client_of(server.ports["amqp"], mechanism="ANONYMOUS", response=b"") as gone:
         attach_session(gone, queue)
         Requests(gone, f"{queue}/$management").do("renew-session-lock", session_id="x")
-        assert topic.subscription("$queue").receivers == 1
-    while topic.subscription("$queue").receivers:
+        assert topic.subscriptions.info("$queue").receivers == 1
+    while topic.subscriptions.info("$queue").receivers:
         Requests(client, f"{queue}/$management")
     _send(client, queue, "x")
     assert session_link(client, queue)[1] == "x"

@@ -270,7 +270,7 @@ def test_a_request_waits_for_what_is_published_meanwhile(topic: RunningServer) -
     ask(topic, "DELETE", f"{RED}/messages")
 
     def waits() -> bool:
-        found = topic.context.broker.topics.get("shop/orders").subscription("red")
+        found = topic.context.broker.topics.get("shop/orders").subscriptions.info("red")
         return found.receivers == 1
 
     answers: list[Any] = []
@@ -288,7 +288,7 @@ def test_one_who_waits_is_told_that_the_subscription_is_gone(topic: RunningServe
     answers: list[Any] = []
     asking = threading.Thread(target=lambda: answers.append(ask(topic, "POST", f"{RED}/receive", {"wait_s": 20})))
     asking.start()
-    topic.until(lambda: topic.context.broker.topics.get("shop/orders").subscription("red").receivers == 1)
+    topic.until(lambda: topic.context.broker.topics.get("shop/orders").subscriptions.info("red").receivers == 1)
     assert ask(topic, "DELETE", RED)[0] == 200
     asking.join(LIMIT_S)
     assert answers[0][0] == 404

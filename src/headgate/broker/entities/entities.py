@@ -174,19 +174,19 @@ class Entities:
     def tick(self, now_ms: int) -> None:
         """Remove entities that were idle for the time in their settings; called about every 100 ms."""
         mortal = [each for each in self._topics if each.history.settings.auto_delete_on_idle_ms is not None]
-        idle_ms = self._idle_times.look({topic: topic.used_ms for topic in mortal}, now_ms)
+        idle_ms = self._idle_times.look({topic: topic.subscriptions.used_ms for topic in mortal}, now_ms)
         for topic in mortal:
             allowed_ms = topic.history.settings.auto_delete_on_idle_ms
             if allowed_ms is None or idle_ms[topic] < allowed_ms:
                 continue
             if topic.is_used:
-                topic.used_ms = now_ms
+                topic.subscriptions.used_ms = now_ms
                 continue
             try:
                 self._streams.delete(topic.stream)
                 logger.info("%r was removed: nobody used it for %d ms", topic.stream.name, allowed_ms)
             except HeadgateError as error:
-                topic.used_ms = now_ms
+                topic.subscriptions.used_ms = now_ms
                 logger.warning("%r stays, which nobody used for %d ms: %s", topic.stream.name, allowed_ms, error)
 
     # subscriptions and rules

@@ -80,7 +80,7 @@ class EntitySubscription:
     @property
     def time_to_live_ms(self) -> int | None:
         """How long copies live, by its settings and the topic's, unless their messages say less; None: for ever."""
-        return self._topic.settings_in_force(self.name).default_time_to_live_ms
+        return self._topic.subscriptions.find(self.name).policy.settings.default_time_to_live_ms
 
     @property
     def dead_letter_on_errors(self) -> bool:
@@ -105,7 +105,7 @@ class EntitySubscription:
     @property
     def accessed_ms(self) -> int:
         """When it was last used or changed; at first, when the broker opened its topic."""
-        return max(self._version.updated_ms, self._topic.received_ms(self.name))
+        return max(self._version.updated_ms, self._topic.subscriptions.find(self.name).dispatcher.used_ms)
 
     @property
     def rules(self) -> list[EntityRule]:
@@ -118,7 +118,7 @@ class EntitySubscription:
 
     def counts(self) -> EntityCounts:
         """How many copies it has. Raises LogError."""
-        return _counts(self._topic.subscription(self.name))
+        return _counts(self._topic.subscriptions.info(self.name))
 
 
 class Entity:
@@ -183,7 +183,7 @@ class Entity:
     @property
     def accessed_ms(self) -> int:
         """When the last message, receiver or change came; at first, when the broker opened the topic."""
-        return max(self.updated_ms, self._topic.used_ms)
+        return max(self.updated_ms, self._topic.subscriptions.used_ms)
 
     @property
     def subscriptions(self) -> list[EntitySubscription]:
@@ -210,10 +210,10 @@ class Entity:
 
     def counts(self) -> EntityCounts:
         """The counts of a queue; for a topic only scheduled messages. Raises LogError."""
-        scheduled = self._topic.waiting_count
+        scheduled = self._topic.scheduler.count(self._topic.stream)
         if self.kind is TopicKind.TOPIC:
             return EntityCounts(scheduled=scheduled)
-        return _counts(self._topic.subscription(QUEUE_SUBSCRIPTION), scheduled=scheduled)
+        return _counts(self._topic.subscriptions.info(QUEUE_SUBSCRIPTION), scheduled=scheduled)
 
     def receivable(self, subscription: str | None = None, *, dead_letters: bool = False) -> SubscriptionName:
         """The name for `Session.receiver` and the like: of a subscription, or with None of the queue.

@@ -1,8 +1,9 @@
 """Topics at work: how receivers get the copies of a subscription, and how each copy is settled.
 
     Topics                the topics of a broker: opened when they are asked for, and the turn that they share
-    BrokerTopic           one topic: its decider, its ledger, its subscriptions, their dead letters
-Receiver              takes the copies of one subscription, or of its dead letters, for one link, and settles them;
+    BrokerTopic           one topic and its turn; clients use its parts: `subscriptions` and their counts, `receivers`,
+                      the `browser`, which claims nothing, `scheduled` messages, `rule_failures`
+    Receiver              takes the copies of one subscription, or of its dead letters, for one link, and settles them;
                       `ReceiverCalls`: the link
     SessionReceiver       a receiver of one session, with its lock and state
     SubscriptionInfo      a subscription as users see it: settings, `CopyCounts`, `ViewCounters`

@@ -35,7 +35,7 @@ class ReceiverCalls:
 
 
 class Receiver:
-    """One link's receiver, from `BrokerTopic.receiver` to `close`."""
+    """One link's receiver, from `Receivers.open` to `close`."""
 
     __slots__ = (
         "_link",

@@ -36,14 +36,20 @@ class RuleFailures:
     # what failed
 
     def counts(self, subscription: str) -> dict[int, RuleCounts]:
-        """See `BrokerTopic.rule_counts`."""
+        """The counts of each rule in force, by its number, for the messages decided since the topic was opened.
+
+        A rule that was replaced counts anew. Raises ResourceNotFoundError.
+        """
         found = self._subscriptions.find(subscription).version
         counts = self._topic_decider.decider.counts(found.number)
         rules = self._subscriptions.history.rules(found.name)
         return {rule.number: counts.get(rule.number, RuleCounts()) for rule in rules}
 
     def reason(self, subscription: str, rule: RuleVersion, offset: int) -> str:
-        """See `BrokerTopic.failure_reason`."""
+        """Why a rule in force failed for the message at an offset. The message is read again, the last answer is kept.
+
+        Raises ResourceNotFoundError.
+        """
         number = self._subscriptions.find(subscription).version.number
         of = Rule.of(rule.rule, number=rule.number, limits=self._subscriptions.history.limits.content)
         return self._reason(number, of, offset)

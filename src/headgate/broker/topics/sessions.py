@@ -34,7 +34,7 @@ Found = Callable[[T | HeadgateError], None]
 
 
 class SessionReceiver(Receiver):
-    """A receiver of one session, from `BrokerTopic.session_receiver` to `close`, which gives the session back.
+    """A receiver of one session, from `Receivers.open_session` to `close`, which gives the session back.
 
     `accepted` is called once with the receiver, when it has its session: behind the commit of the lock, and before
     any delivery. `ended` is also called when the lock ends: SessionLockLostError.
@@ -208,7 +208,7 @@ class SessionDispatcher(Dispatcher):
     # looking
 
     def sessions(self, then: Found[list[str]], *, set_after_ms: int | None) -> None:
-        """See `BrokerTopic.sessions`."""
+        """See `Browser.sessions`."""
 
         def find() -> list[str]:
             with_state = {

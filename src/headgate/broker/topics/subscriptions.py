@@ -7,6 +7,7 @@ from collections.abc import ItemsView, Iterator
 
 import msgspec
 
+from headgate.broker.damage import is_damage
 from headgate.broker.delivery import Consumption, TargetKind
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
@@ -18,7 +19,14 @@ from headgate.broker.topics.subqueues import Subqueues
 from headgate.broker.topics.subscription import BrokerSubscription, SubscriptionInfo
 from headgate.broker.topics.subscription_source import SubscriptionSource
 from headgate.broker.topics.topic_decider import TopicDecider
-from headgate.errors import EntityDisabledError, HeadgateError, ResourceNotFoundError, did_you_mean
+from headgate.errors import (
+    EntityDisabledError,
+    HeadgateError,
+    LogError,
+    PreconditionFailedError,
+    ResourceNotFoundError,
+    did_you_mean,
+)
 from headgate.ledger import copy_number
 from headgate.topic import (
     MAX_TIME_MS,
@@ -52,6 +60,8 @@ class BrokerSubscriptions:
         self._topic_decider = decider
         self._subqueues = subqueues
         self._now_ms = environment.now_ms
+        self.used_ms = environment.now_ms()
+        """When the last message or receiver came; before the first one, when the topic was opened."""
         self.history = decider.decider.postings.history
         """The rules as now followed."""
         self._by_number: dict[int, BrokerSubscription] = {}
@@ -87,23 +97,66 @@ class BrokerSubscriptions:
         return found
 
     def enabled(self, name: str) -> BrokerSubscription:
-        """The same, for a new receiver. Raises ResourceNotFoundError, EntityDisabledError."""
+        """The same, for a client that receives. Raises ResourceNotFoundError, EntityDisabledError."""
+        self.used_ms = self._now_ms()
         found = self.find(name)
         disabled = self._disabled(found)
         if disabled is not None:
             raise disabled
         return found
 
+    def named(self, name: SubscriptionName) -> SubscriptionName:
+        """The name of a subscription in the case in which it was created; ResourceNotFoundError."""
+        subscription = self.find(name.subscription).version.name
+        return SubscriptionName(self._stream.name, subscription, name.is_dead_letter)
+
+    # what gives out copies
+
+    def dispatcher(self, found: BrokerSubscription, *, dead_letters: bool) -> Dispatcher:
+        """The dispatcher of a subscription's copies, or of its dead letters. Raises LogError."""
+        if not dead_letters:
+            return found.dispatcher
+        return self._subqueues.get(TargetKind.DEAD_LETTERS, found).dispatcher()
+
+    def by_session(self, found: BrokerSubscription) -> SessionDispatcher:
+        """The dispatcher that gives out its copies by session. Raises PreconditionFailedError."""
+        if not isinstance(found.dispatcher, SessionDispatcher):
+            raise PreconditionFailedError("the copies are not received by session", subject=found.dispatcher.name)
+        return found.dispatcher
+
+    @property
+    def are_received(self) -> bool:
+        """Whether one of them, or its dead letters, has a receiver."""
+        return any(
+            each.dispatcher.receivers or self._subqueues.is_received(number) for number, each in self._by_number.items()
+        )
+
+    @property
+    def damage(self) -> LogError | None:
+        """The damage that stops giving out copies; None without damage, or without subscriptions."""
+        error = self._topic_decider.stopped_by or self._consumption.stuck_by
+        return error if error is not None and is_damage(error) and self._by_number else None
+
     # how users see them
 
-    def counted(self, found: BrokerSubscription) -> SubscriptionInfo:
-        """A subscription with its counts. Raises LogError for damaged dead letters."""
-        count, number = self._subqueues.count, found.version.number
-        return self._info(found, count(TargetKind.DEAD_LETTERS, number), count(TargetKind.DEFERRED, number))
+    def info(self, name: str) -> SubscriptionInfo:
+        """One subscription with its counts. Raises ResourceNotFoundError, LogError for damaged dead letters."""
+        return self._counted(self.find(name))
 
-    def known(self, found: BrokerSubscription) -> SubscriptionInfo:
-        """The same without opening a file; None for counts that only files know."""
-        count, number = self._subqueues.known_count, found.version.number
+    def infos(self) -> list[SubscriptionInfo]:
+        """All subscriptions, in order of creation, with their counts. Raises LogError for damaged dead letters."""
+        return [self._counted(each) for each in self]
+
+    def known_infos(self) -> list[SubscriptionInfo]:
+        """The same without opening a file; counts that are unknown after a start are known some ticks later."""
+        count = self._subqueues.known_count
+        return [
+            self._info(each, count(TargetKind.DEAD_LETTERS, number), count(TargetKind.DEFERRED, number))
+            for number, each in self._by_number.items()
+        ]
+
+    def _counted(self, found: BrokerSubscription) -> SubscriptionInfo:
+        count, number = self._subqueues.count, found.version.number
         return self._info(found, count(TargetKind.DEAD_LETTERS, number), count(TargetKind.DEFERRED, number))
 
     def _info(self, found: BrokerSubscription, dead_lettered: int | None, deferred: int | None) -> SubscriptionInfo:

@@ -105,7 +105,7 @@ class RabbitService:
             self._leave_out(link, str(name), index, "a subscription has what its rules give it")
         if is_browsing(attach):
             topic, dead_letters = self._handler.broker.topic_of(name), name.is_dead_letter
-            peek = partial(topic.peek, name.subscription, dead_letters=dead_letters)
+            peek = partial(topic.browser.peek, name.subscription, dead_letters=dead_letters)
             browsing = BrowsingLink(self._handler, link, attach, peek=peek, encoded=shown_message)
             return browsing, confirmed_subscribing(attach, COPY)
         return SubscribingLink(self._handler, link, attach, name), confirmed_subscribing(attach)

@@ -193,10 +193,10 @@ class ManagementNode(_ReplyingNode):
         tell = functools.partial(self._peeked, message)
         session = self._session_of(message, asked.session)
         if session is None:
-            return tell(topic.peek(name.subscription, first, count, dead_letters=name.is_dead_letter))
+            return tell(topic.browser.peek(name.subscription, first, count, dead_letters=name.is_dead_letter))
         if name.is_dead_letter:
             raise RefusedError(Refusal(Condition.NOT_ALLOWED, 400, f"{self._node}: dead letters are in no session"))
-        topic.peek_session(name.subscription, session, first, count, self._told(message, later, tell))
+        topic.browser.peek_session(name.subscription, session, first, count, self._told(message, later, tell))
         return None
 
     def _peeked(self, message: RequestMessage, copies: Sequence[ReadCopy]) -> bytes:
@@ -217,7 +217,7 @@ class ManagementNode(_ReplyingNode):
         name, kinds = self._node.receivable, set(map(is_deferred, tokens))
         if len(kinds) > 1:
             raise _refusal("locks of deferred messages and of others are for two requests")
-        return self._node.entity.topic.settler(
+        return self._node.entity.topic.receivers.settler(
             name.subscription, dead_letters=name.is_dead_letter, deferred=kinds == {True}
         )
 
@@ -254,7 +254,7 @@ class ManagementNode(_ReplyingNode):
             found = [(each.token, given_message(self._node, each, time_to_live_ms, state=state)) for each in result]
             return message.answered(received(found))
 
-        self._node.entity.topic.receive_deferred(
+        self._node.entity.topic.receivers.receive_deferred(
             name.subscription,
             [number - 1 for number in asked.sequence_numbers],
             self._told(message, later, told),
@@ -273,7 +273,7 @@ class ManagementNode(_ReplyingNode):
         def told(count: int) -> bytes:
             return message.answered(deleted(count)) if count else message.answered(status=NO_CONTENT)
 
-        self._node.entity.topic.delete(
+        self._node.entity.topic.receivers.delete(
             name.subscription,
             asked.count,
             self._told(message, later, told),
@@ -361,7 +361,7 @@ class ManagementNode(_ReplyingNode):
             return message.answered(listed_sessions(page, asked.skip)) if page else message.answered(status=NO_CONTENT)
 
         topic, name = self._node.entity.topic, self._node.receivable
-        topic.sessions(name.subscription, self._told(message, later, tell), set_after_ms=asked.set_after_ms)
+        topic.browser.sessions(name.subscription, self._told(message, later, tell), set_after_ms=asked.set_after_ms)
 
     # rules
 

@@ -143,7 +143,7 @@ class ServiceBusService:
             self._handler,
             link,
             answer,
-            peek=partial(topic.peek, name.subscription, dead_letters=name.is_dead_letter),
+            peek=partial(topic.browser.peek, name.subscription, dead_letters=name.is_dead_letter),
             encoded=lambda copy: given_message(node, copy, time_to_live_ms),
         )
 

@@ -154,7 +154,7 @@ class TopicRequests:
 
     async def _subscription(self, asked: Asked) -> Answer:
         topic = self._readable(asked, str(asked.name))
-        info = topic.subscription(asked.subscription)
+        info = topic.subscriptions.info(asked.subscription)
         rules = rows.rules_in_force(topic, info.name)
         return Answer({**rows.subscription_row(topic, info, rows.HeldBack.of(topic)), "rules": rules})
 
@@ -270,7 +270,7 @@ class TopicRequests:
     async def _copies(self, asked: Asked) -> Answer:
         start, limit = asked.start, asked.limit
         topic = asked.session.topic_of(asked.name)
-        copies, searched = topic.copies(asked.subscription, start, limit)
+        copies, searched = topic.browser.copies(asked.subscription, start, limit)
         return Answer(
             {
                 "messages": [rows.copy_row(each, encoded=asked.encoded) for each in copies],
@@ -283,12 +283,12 @@ class TopicRequests:
     async def _peek(self, asked: Asked) -> Answer:
         start, limit = asked.start, asked.limit
         topic = asked.session.topic_of(asked.name)
-        copies = topic.peek(asked.subscription, start, limit, dead_letters=asked.dead_letters)
+        copies = topic.browser.peek(asked.subscription, start, limit, dead_letters=asked.dead_letters)
         return Answer([rows.copy_row(each, encoded=asked.encoded) for each in copies])
 
     async def _purge(self, asked: Asked) -> Answer:
         topic = asked.session.topic_of(asked.name)
-        purge = partial(topic.purge, asked.subscription, dead_letters=asked.dead_letters)
+        purge = partial(topic.receivers.purge, asked.subscription, dead_letters=asked.dead_letters)
         return Answer({"purged": await told(purge)})
 
     async def _receive(self, asked: Asked) -> Answer:

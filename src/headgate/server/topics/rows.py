@@ -37,7 +37,7 @@ def readable_topics(broker: Broker, user: str) -> Iterator[tuple[str, BrokerTopi
 def subscription_infos(broker: Broker) -> Iterator[tuple[BrokerTopic, list[SubscriptionInfo]]]:
     """The open topics with their subscriptions, as far as known without opening a file."""
     for topic in broker.topics:
-        yield topic, topic.known_subscriptions()
+        yield topic, topic.subscriptions.known_infos()
 
 
 def topic_rows(broker: Broker, user: str) -> Iterator[Row]:
@@ -53,7 +53,7 @@ def topic_rows(broker: Broker, user: str) -> Iterator[Row]:
 
 def topic_row(topic: BrokerTopic) -> Row:
     """One topic with the sums over its subscriptions. Raises LogError."""
-    history, infos = topic.history, topic.subscriptions()
+    history, infos = topic.history, topic.subscriptions.infos()
     return {
         "name": topic.stream.name,
         "subscriptions": len(infos),
@@ -84,7 +84,7 @@ def topic_detail(topic: BrokerTopic) -> Row:
         "limits": limits,
         "subscriptions": [
             {**subscription_row(topic, info, held), "rules": rules_in_force(topic, info.name)}
-            for info in topic.subscriptions()
+            for info in topic.subscriptions.infos()
         ],
     }
 
@@ -96,7 +96,7 @@ def subscription_rows(broker: Broker, user: str) -> Iterator[Row]:
             if isinstance(found, HeadgateError):
                 raise found
             held = HeldBack.of(found)
-            rows = [subscription_row(found, info, held) for info in found.subscriptions()]
+            rows = [subscription_row(found, info, held) for info in found.subscriptions.infos()]
         except HeadgateError as error:
             rows = [{"topic": name, "error": str(error)}]
         yield from rows
@@ -139,7 +139,7 @@ def rule_rows(broker: Broker, user: str) -> Iterator[Row]:
             continue
         history = topic.history
         for version in history.subscriptions():
-            counts = topic.rule_counts(version.name)
+            counts = topic.rule_failures.counts(version.name)
             for rule in history.rules(version.name)[:left]:
                 yield {
                     "topic": topic.stream.name,
@@ -159,7 +159,7 @@ def rule_rows(broker: Broker, user: str) -> Iterator[Row]:
 
 def rules_in_force(topic: BrokerTopic, subscription: str) -> list[Row]:
     """The rules of a subscription, each with its counters since the server opened the topic."""
-    counts = topic.rule_counts(subscription)
+    counts = topic.rule_failures.counts(subscription)
     return [
         {**rule_row(each), **_counted(topic, subscription, each, counts[each.number])}
         for each in topic.history.rules(subscription)
@@ -173,7 +173,7 @@ def _counted(topic: BrokerTopic, subscription: str, rule: RuleVersion, counts: R
         "errors": counts.errors,
         "failed_actions": counts.failed_actions,
         "last_failure_offset": last,
-        "last_failure_reason": None if last is None else topic.failure_reason(subscription, rule, last),
+        "last_failure_reason": None if last is None else topic.rule_failures.reason(subscription, rule, last),
     }
 
 

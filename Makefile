@@ -19,7 +19,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 # Go is often installed without being on the PATH.
 GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go),go)
 
-.PHONY: help docs setup clients demo demo-broker demo-rocketmq demo-servicebus test interop test-long check messages lint types layers bench wheel-test clean
+.PHONY: help docs setup clients s3-server demo demo-broker demo-rocketmq demo-servicebus test interop test-long check messages lint types layers bench wheel-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -83,10 +83,10 @@ headgate-data/rabbitmq: $(STREAMS_OF_RABBITMQ) | $(RUN_STAMP)
 # Two workers: a machine with two cores is what the tests are made for. tests/conftest.py says what stays together.
 SIDE_BY_SIDE := -n 2
 
-test: setup clients .venv/.jdk .venv/.jars ## set everything up and run all tests but the long ones
+test: setup clients s3-server .venv/.jdk .venv/.jars ## set everything up and run all tests but the long ones
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
-test-long: setup clients .venv/.jdk .venv/.jars ## run the long forms of the tests, and the properties with ten times the examples
+test-long: setup clients s3-server .venv/.jdk .venv/.jars ## run the long forms of the tests, and the properties with ten times the examples
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'long or hypothesis' --hypothesis-profile=full
 
 # The tests of the package-index JDK need it beside a Java that fits; where it cannot be installed they are skipped with the reason.
@@ -131,6 +131,14 @@ clients: setup .venv/.python-clients .venv/.node-clients .venv/.java-clients .ve
 .venv/.go-clients: $(wildcard tests/interop/go/go.* tests/interop/go/*/*.go) $(STAMP)
 	@echo "setup: Go clients are downloaded and compiled"
 	@mkdir -p $@ && $(GO) build -C tests/interop/go -trimpath -o $(CURDIR)/$@/ ./stream ./amqp10 ./amqp091 ./servicebus ./rocketmq ./rocketmqclassic ./management || echo "no Go clients on this machine: their tests will be skipped" >&2
+	@touch $@
+
+s3-server: .venv/.s3-server ## install the S3 server that tests of object storage start
+
+# Where it cannot be built the tests that need it are skipped with the reason.
+.venv/.s3-server: $(STAMP)
+	@echo "setup: an S3 server is downloaded and compiled"
+	@mkdir -p $@ && GOBIN=$(CURDIR)/$@ $(GO) install -trimpath -ldflags='-s -w' github.com/versity/versitygw/cmd/versitygw@v1.8.0 || echo "no S3 server on this machine: its tests will be skipped" >&2
 	@touch $@
 
 # Left out of `check`: tests of properties and of damage, those that compile kernels anew, start or end processes, and what is marked slow.

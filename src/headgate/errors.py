@@ -16,6 +16,7 @@
     │   ├── OffsetOutOfRangeError  the offset asked for was deleted by retention
     │   ├── StreamLockedError      another writer holds the stream; names the holder
     │   ├── StreamReadOnlyError    a foreign folder that was not adopted, or a file system that refuses writing
+    │   ├── RemoteStorageError     object storage that does not answer, refuses, or gives too few bytes
     │   └── StorageFullError       the file system or the file-size limit refuses more bytes
     │       └── StreamFullError        as much waits to be settled in the stream as may; publishers are refused
     ├── RuleError              a topic, subscription or rule that is refused: names of all three, reason
@@ -183,7 +184,8 @@ class LogError(HeadgateError):
     def place(self) -> str:
         """The place of the damage, and the reason."""
         at = "" if self.position is None else f", byte {self.position}"
-        return f"{self.path}{at}: {self.reason}"
+        # As it was given: a URL has two slashes in a row, which a path does not keep.
+        return f"{self.args[1]}{at}: {self.reason}"
 
 
 class StreamNotFoundError(LogError):
@@ -220,6 +222,10 @@ class StreamLockedError(LogError):
 
 class StreamReadOnlyError(LogError):
     """A foreign folder that was not adopted, or a file system that refuses writing."""
+
+
+class RemoteStorageError(LogError):
+    """Object storage that does not answer, refuses a request, or gives too few bytes; `path` is the object."""
 
 
 class StorageFullError(LogError):

@@ -13,7 +13,7 @@ import contextlib
 import os
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
@@ -92,7 +92,7 @@ class DerivedKind(ABC, Generic[Declared, Report]):
         """The declaration by which files are built now; None if there is nothing to build. Raises LogError."""
         return self.declared(stream)
 
-    def segments(self, stream: Stream) -> list[Segment]:
+    def segments(self, stream: Stream) -> Sequence[Segment]:
         """The segments that get files: the sealed ones."""
         return [segment for segment in stream.segments() if segment.is_sealed]
 
@@ -263,7 +263,7 @@ def publish(segment: Segment, folder: Path, suffix: str, write: Callable[[Path],
         raise
     except OSError as error:
         raise storage_error(error, folder) from error
-    if not segment.index_path.exists() and folder.name != KEPT_FOLDER:
+    if segment.remote is None and not segment.index_path.exists() and folder.name != KEPT_FOLDER:
         path.unlink(missing_ok=True)
         raise OffsetOutOfRangeError("retention deleted the segment", path=segment.segment_path)
     return path

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import msgspec
 
 from headgate.errors import OffsetOutOfRangeError
@@ -29,8 +27,7 @@ class SegmentOrigin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def state_of(segment: Segment) -> tuple[str, int, int, int, str]:
     """The fields of `SegmentOrigin` of a sealed segment now. Raises CorruptChunkError, OffsetOutOfRangeError."""
-    try:
-        size = os.stat(segment.segment_path).st_size
-    except FileNotFoundError as error:
-        raise OffsetOutOfRangeError("retention deleted the segment", path=segment.segment_path) from error
+    size = segment.segment_bytes()
+    if not size:
+        raise OffsetOutOfRangeError("retention deleted the segment", path=segment.segment_path)
     return segment.identity, segment.first_chunk_id, segment.stop_offset or 0, size, headers_digest(segment)

@@ -17,6 +17,7 @@ A reader never needs the writer, the writer never waits for a reader. The public
                given_up_offsets: what repairs gave up, by an operator's decision              salvage, pairs
     store      DiskFile, replace_file, remove_file, storage_error: files as all of Headgate writes them    files
                encode_checked, decode_checked_if_noted: small files of JSON with a checksum     checked_json
+    move       move_segments, delete_remote, unmoved_bytes: segments in object storage                      remote
     in tests   unflushed                                                                                   files
 
 Hidden: how an append becomes visible or is taken back (`last_pair`), mending after a crash (`recovery`,
@@ -105,6 +106,7 @@ if TYPE_CHECKING:
     from headgate.log.pairs import MATCH_SUFFIX, given_up_offsets
     from headgate.log.pin import Pin, read_pin
     from headgate.log.recovery import recover
+    from headgate.log.remote.mover import MoveReport, delete_remote, move_segments, unmoved_bytes
     from headgate.log.repair import Offer, Repaired, repair_stream, streams_beside
     from headgate.log.retention import pinned_bytes
     from headgate.log.root import (

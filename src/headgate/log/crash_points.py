@@ -43,6 +43,19 @@ class AdoptionStep(StrEnum):
     """Readers see the chunks; retention has not looked at the stream."""
 
 
+class MoveStep(StrEnum):
+    """Steps of moving a segment to object storage, and of deleting it there, in their order."""
+
+    UPLOADED = "move-uploaded"
+    """The objects are written; no catalogue names them."""
+    CATALOGUED = "move-catalogued"
+    """Both catalogues name the segment; its files are still in the stream's folder."""
+    RELEASED = "move-released"
+    """The files in the stream's folder are gone."""
+    DROPPED = "move-dropped"
+    """No catalogue names the segment; its objects are still there."""
+
+
 class BuildStep(StrEnum):
     """Steps of building a derived file, in their order."""
 
@@ -74,7 +87,7 @@ class PublishStep(StrEnum):
 _reached: Counter[str] = Counter()
 
 
-def reached(step: CommitStep | AdoptionStep | BuildStep | PublishStep) -> None:
+def reached(step: CommitStep | AdoptionStep | MoveStep | BuildStep | PublishStep) -> None:
     """Die here if the environment says so."""
     wanted, _, number = os.environ.get(VARIABLE, "").partition(":")
     if wanted == step:

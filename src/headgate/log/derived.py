@@ -28,6 +28,7 @@ from headgate.log.crash_points import BuildStep, reached
 from headgate.log.files import storage_error, sync_file, sync_folder
 from headgate.log.manifest import STREAMS_FOLDER, root_of
 from headgate.log.pairs import ids_among
+from headgate.log.remote import load_catalogue
 from headgate.log.seal import read_seal, seal_of, seal_path
 from headgate.log.segment import Segment
 from headgate.log.staging import PRIVATE_FOLDER
@@ -196,7 +197,7 @@ def _sweep(folder: Path, of_stream: Path | None, *, now_ms: int, suffix: str, su
     try:
         names = set(os.listdir(folder))
         # Listed after the files: so the file of a segment that came meanwhile does not look like one without a segment.
-        segments = None if of_stream is None else ids_among(os.listdir(of_stream))[0]
+        segments = None if of_stream is None else _segments_of(of_stream)
     except (FileNotFoundError, NotADirectoryError):
         return 0
     removed = 0
@@ -219,6 +220,13 @@ def _sweep(folder: Path, of_stream: Path | None, *, now_ms: int, suffix: str, su
                 mark.unlink(missing_ok=True)
                 removed += 1
     return removed
+
+
+def _segments_of(folder: Path) -> set[int]:
+    """First offsets of the segments of a stream, in its folder or in object storage. Raises LogError."""
+    catalogue = load_catalogue(folder)
+    remote = set() if catalogue is None else set(catalogue.rows["first"].tolist())
+    return remote | ids_among(os.listdir(folder))[0]
 
 
 def remove_unfinished(folder: Path, first_chunk_id: int, suffix: str) -> None:

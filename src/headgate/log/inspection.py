@@ -219,7 +219,7 @@ def _info_of(segment: Segment) -> SegmentInfo:
         return SegmentInfo(
             first_chunk_id=segment.first_chunk_id,
             next_offset=reader.next_chunk_id,
-            segment_bytes=segment.segment_path.stat().st_size,
+            segment_bytes=segment.segment_bytes(),
             index_bytes=segment.index_path.stat().st_size,
             num_user_chunks=chunks,
             num_messages=messages,
@@ -377,6 +377,7 @@ def _as_readers_see(segment: Segment) -> Iterator[Damage]:
 
 def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | Damage]:
     """The chunks of a segment, and the damage of its two files. Raises FileNotFoundError."""
+    segment.fetch(whole=True)
     path, index_path = segment.segment_path, segment.index_path
     raw = index_path.read_bytes()
     with opened(path) as descriptor:

@@ -14,6 +14,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.errors import OffsetOutOfRangeError
 from headgate.log.files import file_size
 from headgate.log.format import CHUNK_HEADER_BYTES, FILE_HEAD_BYTES, INDEX_DTYPE, INDEX_RECORD_BYTES, ChunkType
 from headgate.log.segment import Segment
@@ -87,10 +88,11 @@ def _read(segment: Segment, known: _Index | None) -> _Index:
     known_records = 0 if known is None else known.num_records
     repeated = min(1, known_records)
     try:
+        segment.fetch()
         with open(segment.index_path, "rb", buffering=0) as file:
             file.seek(FILE_HEAD_BYTES + (known_records - repeated) * INDEX_RECORD_BYTES)
             raw = file.read()
-    except FileNotFoundError:
+    except (FileNotFoundError, OffsetOutOfRangeError):
         # Retention removed it since the folder was listed, or a recovery, which makes the newest one again.
         return _Index(0, b"", np.empty(0, dtype=np.int64), is_complete=not segment.is_newest)
     if known is not None and raw[: repeated * INDEX_RECORD_BYTES] != known.last_record:

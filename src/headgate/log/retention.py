@@ -14,6 +14,7 @@ from headgate.log.files import file_size, opened, storage_error
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_DTYPE, INDEX_RECORD_BYTES, IndexRecord, index_name, segment_name
 from headgate.log.pairs import delete_pair
 from headgate.log.pin import Pin
+from headgate.log.remote import load_catalogue
 from headgate.log.stream import Stream
 
 
@@ -75,8 +76,21 @@ def bytes_from(folder: Path, first_chunk_ids: Sequence[int], offset: int, *, nex
 
 def pinned_bytes(stream: Stream, pin: Pin) -> int:
     """The bytes that a pin keeps from retention. Raises LogError."""
-    ids = [segment.first_chunk_id for segment in stream.segments()]
-    return bytes_from(stream.path, ids, pin.offset, next_offset=stream.next_offset()) if ids else 0
+    segments = stream.segments()
+    ids = [segment.first_chunk_id for segment in segments[segments.num_remote :]]
+    if not ids:
+        return 0
+    here = bytes_from(stream.path, ids, pin.offset, next_offset=stream.next_offset())
+    return here + remote_bytes_from(stream.path, ids[0], pin.offset)
+
+
+def remote_bytes_from(folder: Path, first_local: int, offset: int) -> int:
+    """Bytes of the whole segments, only in object storage, with offsets from `offset` on. Raises LogError."""
+    catalogue = load_catalogue(folder)
+    if catalogue is None or offset >= first_local:
+        return 0
+    rows = catalogue.before(first_local)
+    return int(rows["segment_bytes"][rows["stop"] > offset].sum())
 
 
 def delete_pairs(folder: Path, chunk_ids: list[int]) -> None:

@@ -181,7 +181,8 @@ class _Finishing:
 
 def _flush(stream: Stream) -> None:
     """Flush the stream to the device, including chunks of a writer that died before flushing them."""
-    for segment in stream.segments():
+    segments = stream.segments()
+    for segment in segments[segments.num_remote :]:
         for path in (segment.segment_path, segment.index_path):
             with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
                 os.fdatasync(file.fileno())

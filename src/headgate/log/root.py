@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from headgate.errors import ConfigError, LogError, StreamNotFoundError, did_you_mean
 from headgate.log.files import storage_error, sync_folder
 from headgate.log.lock import StreamLock
 from headgate.log.settings import load_settings
 from headgate.log.staging import PRIVATE_FOLDER
-from headgate.log.stream import Stream, foreign_name
+from headgate.log.stream import MAX_FOLDER_NAME_BYTES, SHORTENED, Stream, encoded_name, foreign_name
 
 STREAMS_FOLDER = "streams"
 MAX_NAME_CHARACTERS = 260
 """Limit: characters of a stream's name, as for entities of Service Bus."""
 
-_MAX_FOLDER_NAME_BYTES = 255
-_SHORTENED = ","
-"""Separator after the beginning of a name that is too long for a folder; percent-encoded names have no comma."""
-_DIGEST_DIGITS = 32
 _SERVER_FOLDER = "server"
 _DELETED_FOLDER = "deleted"
 HTTP_NOTE = "http"
@@ -40,13 +35,7 @@ def stream_folder(root: str | Path, name: str) -> Path:
     """
     if not 1 <= len(name) <= MAX_NAME_CHARACTERS:
         raise ConfigError(f"stream name {name[:40]!r} has {len(name)} characters; expected 1 to {MAX_NAME_CHARACTERS}")
-    encoded = quote(name, safe="")
-    if encoded.startswith("."):
-        encoded = "%2E" + encoded[1:]
-    if len(encoded) > _MAX_FOLDER_NAME_BYTES:
-        digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_DIGITS]
-        encoded = encoded[: _MAX_FOLDER_NAME_BYTES - _DIGEST_DIGITS - 1] + _SHORTENED + digest
-    return Path(root) / STREAMS_FOLDER / encoded
+    return Path(root) / STREAMS_FOLDER / encoded_name(name)
 
 
 def name_of_folder(folder: str | Path) -> str:
@@ -55,7 +44,7 @@ def name_of_folder(folder: str | Path) -> str:
     Where that cannot be read, it is the decoded folder name.
     """
     folder = Path(folder)
-    if _SHORTENED in folder.name:
+    if SHORTENED in folder.name:
         with contextlib.suppress(LogError):
             settings = load_settings(folder)
             if settings is not None:
@@ -139,7 +128,7 @@ def foreign_stream(root: str | Path, name: str) -> Stream | None:
 def stream_names(root: str | Path) -> list[str]:
     """The stream names of the folders under a root; opens none, so a folder may hold no stream."""
     folder = Path(root) / STREAMS_FOLDER
-    return [name_of_folder(folder / name) if _SHORTENED in name else unquote(name) for name in _folder_names(root)]
+    return [name_of_folder(folder / name) if SHORTENED in name else unquote(name) for name in _folder_names(root)]
 
 
 def _folder_names(root: str | Path) -> list[str]:
@@ -158,7 +147,7 @@ def resolve_stream(text: str, root: str | Path) -> Stream:
     """
     by_name, by_path = stream_folder(root, text), Path(text)
     candidates = [by_path, by_name] if os.sep in text else [by_name, by_path]
-    if any(len(os.fsencode(part)) > _MAX_FOLDER_NAME_BYTES for part in by_path.parts):
+    if any(len(os.fsencode(part)) > MAX_FOLDER_NAME_BYTES for part in by_path.parts):
         candidates = [by_name]
     for candidate in candidates:
         try:

@@ -27,6 +27,7 @@ from headgate.log.checksums import crcs_of_ranges, first_mismatch, has_checksum
 from headgate.log.files import file_size, read_all
 from headgate.log.mappings import MAPPINGS
 from headgate.log.pairs import seal_path
+from headgate.log.remote import RemoteFiles, RemoteSegment
 from headgate.log.seal import Seal, read_seal
 from headgate.log.segment_end import HELP, Ending, OpenPair, find_ending
 from headgate.log.settings import check_identity
@@ -59,7 +60,8 @@ class Segment:
 
     `identity` is that of its stream. `first_chunk_id` names it; a segment that `is_newest` may grow; one that `is_own`
     lies in one of our own folders. `stop_offset` is where the next segment begins; None while the next one has no
-    chunk: then a recovery may still cut this one.
+    chunk: then a recovery may still cut this one. A `remote` one is in object storage: its files are made on this
+    machine when it is opened, and may go when it is closed.
     """
 
     folder: Path
@@ -68,6 +70,7 @@ class Segment:
     is_newest: bool
     is_own: bool
     stop_offset: int | None
+    remote: RemoteSegment | None = None
 
     @property
     def is_sealed(self) -> bool:
@@ -87,16 +90,38 @@ class Segment:
     @property
     def segment_path(self) -> Path:
         """The file with the chunks."""
-        return self.folder / f.segment_name(self.first_chunk_id)
+        return self._pair_folder / f.segment_name(self.first_chunk_id)
 
     @property
     def index_path(self) -> Path:
         """The file with one record per chunk."""
-        return self.folder / f.index_name(self.first_chunk_id)
+        return self._pair_folder / f.index_name(self.first_chunk_id)
+
+    @property
+    def _pair_folder(self) -> Path:
+        return self.folder if self.remote is None else self.remote.folder
+
+    def segment_bytes(self) -> int:
+        """Bytes of the file with the chunks; 0 if it is gone."""
+        return file_size(self.segment_path) if self.remote is None else self.remote.segment_bytes
 
     def size_bytes(self) -> int:
-        """Bytes of both files now; 0 for a file that is gone."""
-        return sum(map(file_size, (self.segment_path, self.index_path)))
+        """Bytes of both files now, of a remote one of the objects; 0 for a file that is gone."""
+        beside = file_size(self.index_path) if self.remote is None else self.remote.summary_bytes
+        return self.segment_bytes() + beside
+
+    def fetch(self, *, whole: bool = False) -> None:
+        """Make the files of a remote segment on this machine, for reading them by path; nothing for other segments.
+
+        With `whole` its content is fetched as well, and files that were there are made anew. Errors: those of `open`.
+        """
+        if self.remote is None:
+            return
+        if whole:
+            self.remote.forget()
+        with contextlib.closing(self.remote.open()) as files:
+            if whole:
+                files.make_present(0, self.remote.segment_bytes)
 
     def open(self, *, allocate: Allocate | None = None) -> SegmentReader:
         """A reader of this segment. Raises OffsetOutOfRangeError if retention deleted it since it was listed.
@@ -157,8 +182,13 @@ class SegmentReader:
         self.path = segment.segment_path
         self._index_path = segment.index_path
         self._allocate = allocate
+        self._remote: RemoteFiles | None = None
         try:
-            self._index_fd, self._fd = _open_pair(self._index_path, self.path)
+            if segment.remote is None:
+                self._index_fd, self._fd = _open_pair(self._index_path, self.path)
+            else:
+                self._remote = segment.remote.open()
+                self._index_fd, self._fd = self._remote.index_fd, self._remote.segment_fd
         except FileNotFoundError as error:
             raise OffsetOutOfRangeError(
                 f"the segment that begins at offset {segment.first_chunk_id} is gone; retention deleted it",
@@ -188,9 +218,13 @@ class SegmentReader:
 
     def close(self) -> None:
         """Close the files. Views of a mapped segment stay valid as long as they are referenced."""
-        for descriptor in (self._index_fd, self._fd):
-            if descriptor >= 0:
-                os.close(descriptor)
+        if self._remote is not None:
+            self._remote.close()
+            self._remote = None
+        else:
+            for descriptor in (self._index_fd, self._fd):
+                if descriptor >= 0:
+                    os.close(descriptor)
         self._index_fd = self._fd = -1
         self._mapping = self._mapped = None
 
@@ -251,6 +285,8 @@ class SegmentReader:
 
     def make_present(self, start: int, stop: int) -> None:
         """Load a part of a mapped file into memory now, so that later reads of it do not wait for the disk."""
+        if self._remote is not None:
+            self._remote.make_present(start, stop)
         mapping = self._mapping
         if mapping is not None and stop > start:
             self._use(start, stop, 0)
@@ -616,10 +652,12 @@ class SegmentReader:
         """The bytes `start … stop` of the segment file and SLACK_BYTES more readable ones: `(stop - start + 8,)` uint8.
 
         A view of the mapping, or of a buffer that the next `read` or `headers` overwrites: copy what you keep. Raises
-        CorruptChunkError if the file ends before `stop`, ValueError for an invalid range.
+        CorruptChunkError if the file ends before `stop`, RemoteStorageError, ValueError for an invalid range.
         """
         if not 0 <= start <= stop:
             raise ValueError(f"no byte range: {start} … {stop}")
+        if self._remote is not None:
+            self._remote.make_present(start, stop)
         # Taken once: another thread may map further meanwhile.
         mapping = self._mapping
         if mapping is not None and stop + f.SLACK_BYTES <= len(mapping):
@@ -638,6 +676,8 @@ class SegmentReader:
         SLACK_BYTES more bytes after the last range are readable. The buffer is the mapping, or a buffer that the next
         call of any method overwrites; adjacent ranges are read at once. Raises as `read`.
         """
+        if self._remote is not None:
+            self._remote.make_ranges_present(positions, stops)
         mapping = self._mapping
         if mapping is not None and (not len(stops) or int(stops[-1]) + f.SLACK_BYTES <= len(mapping)):
             if len(stops):

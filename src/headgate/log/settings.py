@@ -14,6 +14,7 @@ from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES, check_filter_size
 from headgate.log.checked_json import decode_checked, encode_checked
 from headgate.log.files import replace_file
 from headgate.log.pairs import SETTINGS_NAME
+from headgate.log.remote import check_location
 
 SETTINGS_FORMAT = 2
 
@@ -40,6 +41,9 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Retention keeps `max_length_bytes` and messages younger than `max_age_ms`; None keeps all.
     `drops_settled`: segments wholly below the stream's pin are deleted even if the limits would keep them.
     The first record has `initial_offset`, as in a stream whose earlier messages were deleted; at most 2^62.
+    Sealed segments move to the object storage at `remote`, a URI, each in the folder of the stream's name there, when
+    their last chunk is as old as `remote_after_ms`; of the moved ones the newest `local_bytes` stay in the stream's
+    folder as well. Without `remote` all segments are in the folder.
     """
 
     filter_size_bytes: int = DEFAULT_FILTER_SIZE_BYTES
@@ -50,6 +54,9 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_age_ms: int | None = None
     drops_settled: bool = False
     initial_offset: int = 0
+    remote: str | None = None
+    remote_after_ms: int = 0
+    local_bytes: int = 0
 
     def check(self) -> None:
         """Check all arguments. Raises ConfigError that names the first argument out of its range."""
@@ -64,6 +71,13 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}; expected 1 or more")
+        for name in ("remote_after_ms", "local_bytes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected 0 or more")
+            if getattr(self, name) and self.remote is None:
+                raise ConfigError(f"{name} is given without remote, the place in object storage")
+        if self.remote is not None:
+            check_location(self.remote)
 
 
 class DeclaredRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -160,9 +174,10 @@ def check_identity(folder: Path, identity: str, *, name: str) -> None:
 def save_settings(folder: Path, settings: StreamSettings, *, flushed: bool = True) -> None:
     """Replace the settings of a stream folder by rename; if `flushed`, they also survive a power loss."""
     fields = msgspec.to_builtins(settings)
-    if not settings.arguments.initial_offset:
-        # A field that earlier versions do not know is written only where it is not 0.
-        del fields["arguments"]["initial_offset"]
+    for name in ("initial_offset", "remote", "remote_after_ms", "local_bytes"):
+        # A field that earlier versions do not know is written only where it says something.
+        if not fields["arguments"][name]:
+            del fields["arguments"][name]
     replace_file(folder / SETTINGS_NAME, encode_checked(fields), flushed=flushed)
 
 

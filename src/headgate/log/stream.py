@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import hashlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, overload
+from urllib.parse import quote
 
 import numpy as np
 
@@ -25,6 +28,8 @@ from headgate.log.format import (
 from headgate.log.lock import LOCK_NAME, StreamLock, Wait, no_wait
 from headgate.log.offsets import OffsetKind, OffsetSpecification
 from headgate.log.pairs import SETTINGS_NAME, create_pair, delete_pair, find_missing, finish_deletions, ids_among
+from headgate.log.remote import Catalogue, RemoteSegment, catalogue_of, save_catalogue
+from headgate.log.remote.catalogue import ROW_DTYPE
 from headgate.log.segment import Segment, SegmentReader
 from headgate.log.settings import (
     DEFAULT_MAX_SEGMENT_SIZE_BYTES,
@@ -40,6 +45,10 @@ Result = TypeVar("Result")
 _FOREIGN_NAME = re.compile(r"__(.+)_[0-9]+")
 _BACKWARD_ROWS = 4096
 _IDENTITY_BYTES = 16
+MAX_FOLDER_NAME_BYTES = 255
+SHORTENED = ","
+"""Separator after the beginning of a name that is too long for a folder; percent-encoded names have no comma."""
+_DIGEST_DIGITS = 32
 
 
 def foreign_name(folder_name: str) -> str:
@@ -60,6 +69,120 @@ class Attachment:
     row: int
     chunk_id: int
     offset: int
+
+
+class SegmentList(Sequence[Segment]):
+    """The segments of a stream, oldest first, as they were listed; each is made when it is asked for.
+
+    The oldest are those of the catalogue of remote segments, unless retention overtook them: of a segment that lies in
+    both places the files in the folder are read.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        identity: str,
+        is_own: bool,
+        ids: list[int],
+        num_sealed: int,
+        location: str | None,
+        catalogue: Catalogue | None,
+    ) -> None:
+        self._folder = folder
+        self._identity = identity
+        self._is_own = is_own
+        self._ids = ids
+        self._num_sealed = num_sealed
+        self._location = location or ""
+        self._rows = _NO_ROWS
+        if catalogue is not None:
+            # Offsets between the two parts, which are in neither, were deleted by limits.
+            self._rows = catalogue.before(ids[0]) if ids else catalogue.rows
+
+    @property
+    def num_remote(self) -> int:
+        """The number of segments, the oldest ones, that are only in object storage."""
+        return len(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows) + len(self._ids)
+
+    @overload
+    def __getitem__(self, row: int) -> Segment: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[Segment]: ...
+
+    def __getitem__(self, row: int | slice) -> Segment | list[Segment]:
+        if isinstance(row, slice):
+            return [self._segment(each) for each in range(*row.indices(len(self)))]
+        at = row + len(self) if row < 0 else row
+        if not 0 <= at < len(self):
+            raise IndexError(row)
+        return self._segment(at)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SegmentList):
+            return NotImplemented
+        ours, theirs = self._state(), other._state()
+        return ours == theirs and np.array_equal(self._rows, other._rows)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _state(self) -> tuple[object, ...]:
+        return self._folder, self._identity, self._ids, self._num_sealed, self._location
+
+    def _segment(self, row: int) -> Segment:
+        at = row - len(self._rows)
+        if at >= 0:
+            first, remote = self._ids[at], None
+            stop = self._ids[at + 1] if at < self._num_sealed else None
+        else:
+            found = self._rows[row]
+            first, stop = int(found["first"]), int(found["stop"])
+            sizes = int(found["segment_bytes"]), int(found["summary_bytes"])
+            remote = RemoteSegment(self._location, self._identity, first, *sizes, int(found["crc"]))
+        is_newest = row == len(self) - 1
+        return Segment(self._folder, self._identity, first, is_newest, self._is_own, stop, remote)
+
+    def row_of(self, offset: int) -> int:
+        """The row of the segment with an offset: the last one that begins at or before it; -1 before the first."""
+        at = bisect.bisect_right(self._ids, offset) - 1
+        if at >= 0:
+            return len(self._rows) + at
+        return int(np.searchsorted(self._rows["first"], offset, side="right")) - 1
+
+    def last_remote_since(self, timestamp_ms: int) -> int:
+        """The row of the newest remote segment whose first chunk is not newer than a time; -1 if there is none.
+
+        Clocks may go back, so it is looked for among all of them.
+        """
+        rows = np.flatnonzero(self._rows["first_ms"] <= timestamp_ms)
+        return int(rows[-1]) if len(rows) else -1
+
+
+_NO_ROWS = np.empty(0, dtype=ROW_DTYPE)
+
+
+def remote_location(base: str, name: str) -> str:
+    """The location of a stream's objects below the `remote` of its settings."""
+    path, mark, options = base.partition("?")
+    # Percent signs of the folder's name are percent-encoded once more: it is part of a URI.
+    return f"{path.rstrip('/')}/{quote(encoded_name(name), safe='')}{mark}{options}"
+
+
+def encoded_name(name: str) -> str:
+    """The name of the folder for a stream's name: percent-encoded; if that is longer than 255 bytes, shortened.
+
+    Its beginning, a comma and 32 hexadecimal digits of the SHA-256 of the name in UTF-8 are the shortened form.
+    """
+    encoded = quote(name, safe="")
+    if encoded.startswith("."):
+        encoded = "%2E" + encoded[1:]
+    if len(encoded) > MAX_FOLDER_NAME_BYTES:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_DIGITS]
+        encoded = encoded[: MAX_FOLDER_NAME_BYTES - _DIGEST_DIGITS - 1] + SHORTENED + digest
+    return encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +266,8 @@ class Stream:
                 finish_deletions(folder, os.listdir(folder))
                 for file in create_pair(folder, settings.arguments.initial_offset, open_file):
                     file.close()
+                if settings.arguments.remote is not None:
+                    save_catalogue(folder, Catalogue.empty(settings.identity))
                 save_settings(folder, settings, flushed=flushed)
             except BaseException as error:
                 _remove_unfinished(folder, settings.arguments.initial_offset)
@@ -220,38 +345,38 @@ class Stream:
                         return int(lengths[filled[-1]])
         return DEFAULT_FILTER_SIZE_BYTES
 
-    def segments(self) -> list[Segment]:
-        """The segments, oldest first, as the folder is now.
+    def segments(self) -> SegmentList:
+        """The segments, oldest first, as the folder and its catalogue of remote segments are now.
 
         Raises CorruptChunkError where a file with messages is missing.
         """
-        return self._segments(_listed_pairs(self.path))
+        return self._segments(lambda: _listed_pairs(self.path))
 
-    def segments_left(self) -> list[Segment]:
+    def segments_left(self) -> SegmentList:
         """The existing segments, even if others between them are missing; for inspecting a damaged folder."""
-        return self._segments(sorted(_first_chunk_ids(self.path)))
+        return self._segments(lambda: sorted(_first_chunk_ids(self.path)))
 
-    def _segments(self, ids: list[int]) -> list[Segment]:
+    def _segments(self, list_pairs: Callable[[], list[int]]) -> SegmentList:
+        remote = None if self.remote is None else catalogue_of(self.path)
+        # Listed after the catalogue: a segment is in it before its files go.
+        ids = list_pairs()
         sealed = len(ids) - 1
         # A newest segment without a chunk may be deleted by recovery, which then cuts the one before it.
         if sealed > 0 and file_size(self.path / index_name(ids[-1])) <= FILE_HEAD_BYTES:
             sealed -= 1
-        identity = self.identity
-        return [
-            Segment(
-                folder=self.path,
-                identity=identity,
-                first_chunk_id=chunk_id,
-                is_newest=row == len(ids) - 1,
-                is_own=self.settings is not None,
-                stop_offset=ids[row + 1] if row < sealed else None,
-            )
-            for row, chunk_id in enumerate(ids)
-        ]
+        return SegmentList(self.path, self.identity, self.settings is not None, ids, sealed, self.remote, remote)
+
+    @property
+    def remote(self) -> str | None:
+        """The location in object storage of its oldest segments; None for a stream that has none there."""
+        if self.settings is None or self.settings.arguments.remote is None:
+            return None
+        return remote_location(self.settings.arguments.remote, self.name)
 
     def has_given_up(self, segment: Segment) -> bool:
         """Whether retention deleted a segment since it was listed: all remaining segments begin behind it."""
-        return min(_first_chunk_ids(self.path), default=-1) > segment.first_chunk_id
+        segments = self.segments_left()
+        return (segments[0].first_chunk_id if segments else -1) > segment.first_chunk_id
 
     def check_is_there(self) -> None:
         """Raises StreamNotFoundError if it was deleted since it was opened, StreamReplacedError if also made again."""
@@ -301,7 +426,7 @@ class Stream:
         return _behind(segments[-1])
 
     @staticmethod
-    def _attach_last(segments: list[Segment]) -> Attachment:
+    def _attach_last(segments: SegmentList) -> Attachment:
         for segment in reversed(segments):
             with segment.open() as reader:
                 user_rows = np.flatnonzero(reader.chunks().type == ChunkType.USER)
@@ -310,9 +435,9 @@ class Stream:
         return _behind(segments[-1])
 
     @staticmethod
-    def _attach_offset(segments: list[Segment], offset: int) -> Attachment:
+    def _attach_offset(segments: SegmentList, offset: int) -> Attachment:
         offset = max(offset, segments[0].first_chunk_id)
-        holder = [segment for segment in segments if segment.first_chunk_id <= offset][-1]
+        holder = segments[segments.row_of(offset)]
         with holder.open() as reader:
             if offset >= reader.next_chunk_id:
                 return _behind(segments[-1])
@@ -322,8 +447,14 @@ class Stream:
         return place
 
     @staticmethod
-    def _attach_timestamp(segments: list[Segment], timestamp_ms: int) -> Attachment:
+    def _attach_timestamp(segments: SegmentList, timestamp_ms: int) -> Attachment:
+        # All segments in front of this one are older.
+        last = segments.last_remote_since(timestamp_ms)
         for position in range(len(segments) - 1, -1, -1):
+            if position < segments.num_remote:
+                position = last
+                if position < 0:
+                    break
             with segments[position].open() as reader:
                 times = reader.chunks().timestamp_ms
                 if not len(times) or times[0] > timestamp_ms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +50,9 @@ def read_tail(stream: Stream) -> StreamTail:
     raise StreamNotFoundError("no pair of log files is left here", path=stream.path)
 
 
-def _tail_of(segments: list[Segment]) -> StreamTail:
+def _tail_of(segments: Sequence[Segment]) -> StreamTail:
     newest = segments[-1]
+    newest.fetch()
     size = newest.index_path.stat().st_size
     first = segments[0].first_chunk_id
     for segment in reversed(segments):
@@ -62,6 +64,7 @@ def _tail_of(segments: list[Segment]) -> StreamTail:
 
 def _last_header(segment: Segment) -> ChunkHeader | None:
     """The header of the last chunk that exists, None for a segment without one."""
+    segment.fetch()
     with open(segment.index_path, "rb", buffering=0) as index, open(segment.segment_path, "rb", buffering=0) as chunks:
         count = max(0, os.fstat(index.fileno()).st_size - FILE_HEAD_BYTES) // INDEX_RECORD_BYTES
         pair = OpenPair(

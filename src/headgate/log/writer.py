@@ -25,16 +25,17 @@ from headgate.log import format as f
 from headgate.log.adoption import StagedSegment
 from headgate.log.bloom import bloom_bytes
 from headgate.log.chunk_builder import MAX_BYTES, MAX_MESSAGES, FilterValues, pack_chunks
-from headgate.log.crash_points import AdoptionStep, reached
+from headgate.log.crash_points import AdoptionStep, MoveStep, reached
 from headgate.log.derived import DERIVED_FOLDER, sweep_folder
 from headgate.log.entries import encode_entry
-from headgate.log.files import DiskFile, OpenFile, opened, read_all, storage_error
+from headgate.log.files import DiskFile, OpenFile, file_size, opened, read_all, storage_error
 from headgate.log.last_pair import LastPair
 from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.manifest import Commits, Manifest
 from headgate.log.pin import Pin, full_error, read_pin, write_pin
 from headgate.log.recovery import Tail, recover
-from headgate.log.retention import bytes_from, count_below, delete_pairs, kept_by_limits
+from headgate.log.remote import Catalogue, catalogue_of, save_catalogue
+from headgate.log.retention import bytes_from, count_below, delete_pairs, kept_by_limits, remote_bytes_from
 from headgate.log.roll_forward import finish_pending
 from headgate.log.runs import Entries, Run, build_runs, only_message
 from headgate.log.seal import seal_if_missing
@@ -202,7 +203,7 @@ class Writer:
     @property
     def first_offset(self) -> int:
         """The first offset that is kept."""
-        return self._first_chunk_ids[0]
+        return self._first_kept(self._first_chunk_ids)
 
     @property
     def pinned(self) -> Pin | None:
@@ -409,7 +410,7 @@ class Writer:
         kept = self._kept([*self._first_chunk_ids, snapshot_id], now_ms)
         tracking = dataclasses.replace(self._tracking)
         head = staged.snapshot(
-            encode_records(tracking.snapshot(first_offset=kept[0])),
+            encode_records(tracking.snapshot(first_offset=self._first_kept(kept))),
             first_chunk=first_chunk,
             chunk_id=snapshot_id,
             timestamp_ms=now_ms,
@@ -521,7 +522,7 @@ class Writer:
     ) -> None:
         """Change arguments (retention follows at once) or the declared filter source (None: no declaration)."""
         if arguments is not None:
-            arguments.check()
+            self._check_arguments(arguments)
             self._save(arguments=arguments)
             self.apply_retention(now_ms=now_ms)
         if filter_source is not msgspec.UNSET and filter_source != self.settings.filter_source:
@@ -533,9 +534,24 @@ class Writer:
 
         On disk when it returns; size of filters and first offset stay as they are. Raises ConfigError, LogError.
         """
-        arguments.check()
+        self._check_arguments(arguments)
         self._save(arguments=arguments, declaration=declaration)
         self.apply_retention(now_ms=now_ms)
+
+    def _check_arguments(self, arguments: StreamArguments) -> None:
+        """Raise ConfigError for invalid arguments, and if segments would be left behind in object storage."""
+        arguments.check()
+        before = self.settings.arguments.remote
+        if arguments.remote == before:
+            return
+        moved = 0 if before is None else len(catalogue_of(self._folder))
+        if moved:
+            raise ConfigError(
+                f"{moved} segments of stream {self.settings.name!r} are at {before}, where no reader would look for "
+                "them any more; copy the stream to another one, or keep its remote"
+            )
+        if arguments.remote is not None:
+            save_catalogue(self._folder, Catalogue.empty(self.settings.identity))
 
     def apply_retention(self, *, now_ms: int) -> None:
         """Delete segments beyond the stream's limits, up to the pin. Call it once an hour if nothing is written."""
@@ -553,6 +569,26 @@ class Writer:
         if is_below:
             self._keep(self._first_chunk_ids[1:])
         return is_below
+
+    def release_local(self) -> int:
+        """Delete the oldest segments in the folder that are in object storage as well, beyond `local_bytes`.
+
+        Gives how many: none without a remote, and never the last one. Raises as `apply_retention`.
+        """
+        arguments = self.settings.arguments
+        catalogue = None if arguments.remote is None else catalogue_of(self._folder)
+        if catalogue is None or self._tracks_in_segment_before():
+            return 0
+        ids = self._first_chunk_ids
+        moved = len(catalogue.moved_among(ids[:-1]))
+        kept_bytes = sum(file_size(self._folder / f.segment_name(chunk_id)) for chunk_id in ids[:moved])
+        count = 0
+        while count < moved and kept_bytes > arguments.local_bytes:
+            kept_bytes -= file_size(self._folder / f.segment_name(ids[count]))
+            count += 1
+        self._keep(ids[count:])
+        reached(MoveStep.RELEASED)
+        return count
 
     def pin(self, pin: Pin | None) -> None:
         """Keep the messages from `pin.offset` on for subscriptions and consumer groups; None removes the pin.
@@ -586,12 +622,20 @@ class Writer:
             self._full_at = self._pair.segment_size - self._held_bytes(pin) + pin.quota_bytes
 
     def _held_bytes(self, pin: Pin) -> int:
-        return bytes_from(self._folder, self._first_chunk_ids, pin.offset, next_offset=self.next_offset)
+        here = bytes_from(self._folder, self._first_chunk_ids, pin.offset, next_offset=self.next_offset)
+        if self.settings.arguments.remote is None:
+            return here
+        return here + remote_bytes_from(self._folder, self._first_chunk_ids[0], pin.offset)
 
     def _check_room(self) -> None:
         if self._pair.segment_size >= self._full_at:
             assert self._pinned is not None
             raise full_error(self._folder, self._pinned, self._held_bytes(self._pinned))
+
+    def _first_kept(self, ids: Sequence[int]) -> int:
+        """The first offset of a stream that keeps these pairs in its folder."""
+        catalogue = None if self.settings.arguments.remote is None else catalogue_of(self._folder)
+        return ids[0] if catalogue is None else catalogue.first_before(ids[0])
 
     def _tracks_in_segment_before(self) -> bool:
         """Whether the tracking records are in the segment before the last one: until a snapshot is written."""
@@ -682,7 +726,7 @@ class Writer:
         # Unlike the original's, a snapshot has no record of the chunk that follows it: a crash between the two must not
         # leave a sequence without its message.
         if not pair.num_chunks and pair.first_chunk_id > 0 and self._tracking:
-            records = self._tracking.snapshot(first_offset=kept[0])
+            records = self._tracking.snapshot(first_offset=self._first_kept(kept))
             if records:
                 self._write_tracking(encode_records(records), f.ChunkType.TRACKING_SNAPSHOT, now_ms)
         # Until the snapshot is written, the tracking records are in the segment before.

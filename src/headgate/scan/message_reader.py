@@ -47,7 +47,7 @@ class MessageReader:
         """`recent` gives the newest messages of the stream that are in memory, ascending: a few batches."""
         self.stream = stream
         self._recent = recent
-        self._segments: list[Segment] = []
+        self._segments: Sequence[Segment] = []
         self._readers: OrderedDict[int, SegmentReader] = OrderedDict()
         self._next_offset = 0
         self._held: _Held | None = None

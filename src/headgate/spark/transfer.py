@@ -218,7 +218,7 @@ def run_transfer(
 def _few_partitions(reading: SourceOptions) -> int:
     """The number of tasks: one per core, more where the work of one would be too much to repeat."""
     segments = (segment for stream in find_streams(reading).values() for segment in stream.segments())
-    total = sum(segment.segment_path.stat().st_size for segment in segments)
+    total = sum(segment.segment_bytes() for segment in segments)
     return max(os.cpu_count() or 1, -(-total // _MOST_BYTES_OF_A_TASK))
 
 

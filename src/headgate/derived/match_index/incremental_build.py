@@ -122,7 +122,8 @@ class GrowingIndex:
 
     def _next_segment(self) -> _GrowingSegment | None:
         """The segment that holds the next offset; the one before is full, and only filled in from now on."""
-        segments = self._stream.segments()
+        listed = self._stream.segments()
+        segments = listed[listed.num_remote :]
         if self._segments and segments and segments[-1].first_chunk_id == self._segments[-1].first_offset:
             return None
         at = max(0, bisect.bisect_right(segments, self.offset, key=lambda segment: segment.first_chunk_id) - 1)

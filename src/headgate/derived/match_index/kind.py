@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headgate.derived.kind import DerivedKind
 from headgate.derived.match_index.build import BuildCounters, bring_up_to_date
 from headgate.derived.match_index.registry import REGISTRY_NAME, FilterRegistry, Registration
@@ -43,9 +45,10 @@ class MatchIndexKind(DerivedKind[Registration, BuildCounters]):
                 raise LogError(f"filter {each.id!r} cannot be used: {error}", path=path) from error
         return registration
 
-    def segments(self, stream: Stream) -> list[Segment]:
-        """All segments: a sidecar grows with its segment."""
-        return stream.segments()
+    def segments(self, stream: Stream) -> Sequence[Segment]:
+        """All segments in the stream's folder: a sidecar grows with its segment, and goes with its files."""
+        segments = stream.segments()
+        return segments[segments.num_remote :]
 
     def build_segment(
         self, stream: Stream, segment: Segment, declared: Registration, *, distrust: bool = False

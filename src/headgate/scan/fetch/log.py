@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -47,7 +47,7 @@ class SharedLog:
         self.stream = stream
         self.reads = reads
         self.filters = SharedFilters()
-        self._segments: list[Segment] = []
+        self._segments: Sequence[Segment] = []
         self._opened: dict[int, OpenSegment] = {}
         self._windows: Tiles[SharedWindow] = Tiles()
         self._results: Tiles[SharedResults] = Tiles()
@@ -151,7 +151,7 @@ class SharedLog:
             f"offsets {offset} to {first - 1} were deleted before they were read", path=self.stream.path
         )
 
-    def _list(self) -> list[Segment]:
+    def _list(self) -> Sequence[Segment]:
         segments = self.stream.segments()
         if not segments:
             raise OffsetOutOfRangeError("no pair of log files is left here", path=self.stream.path)

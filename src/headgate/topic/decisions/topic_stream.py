@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,7 +81,7 @@ class TopicStream:
         self._recent_bytes = 0
         self.first_offset = 0
         self.next_offset = 0
-        self._segments: list[Segment] = []
+        self._segments: Sequence[Segment] = []
         self._reader: SegmentReader | None = None
         self._appended: Window | None = None
         self._chunk_decider = ChunkDecider(_ALL, OffsetRange(0, 0))

@@ -1,0 +1,202 @@
+"""Objects of one stream in object storage, by name: whole objects are written, ranges of them are read.
+
+A location is a URI as `pyarrow.fs` takes it: `s3://bucket/prefix`, `abfs://…`, `hdfs://…`, `file:///folder`. It has no
+secrets: they come from where the storage's own tools look for them (environment, profiles, the machine's role).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from headgate.errors import ConfigError, LogError, OffsetOutOfRangeError, RemoteStorageError
+
+if TYPE_CHECKING:
+    from pyarrow import NativeFile
+    from pyarrow.fs import FileSystem
+
+PIECE_BYTES = 8 << 20
+"""Bytes that are sent or read back at once."""
+
+_NEW_SUFFIX = ".new"
+_SECRETS = re.compile(r"//[^/?]*:[^/?]*@|[?&](?:secret|access|session|sas|account_key)[a-z_]*=", re.IGNORECASE)
+
+
+class ObjectStorage:
+    """The objects under one location. Every method raises RemoteStorageError, which names the object.
+
+    The library tries again by itself where the storage says that it is busy, or does not answer.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location.rstrip("/")
+        self._files, self._base = _file_system(self.location, os.getpid())
+        self._is_atomic = self._files.type_name in ("s3", "abfs", "gcs")
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write an object; others see nothing of it, or all."""
+        self._write(name, iter((content,)))
+
+    def write_file(self, name: str, path: Path) -> int:
+        """Write a file as an object; gives the CRC-32 of the bytes that were sent. Raises OSError of the file."""
+        crc = 0
+
+        def pieces() -> Iterator[bytes]:
+            nonlocal crc
+            with open(path, "rb", buffering=0) as file:
+                while piece := file.read(PIECE_BYTES):
+                    crc = zlib.crc32(piece, crc)
+                    yield piece
+
+        self._write(name, pieces())
+        return crc
+
+    def read(self, name: str) -> bytes | None:
+        """A whole object; None if there is none of that name."""
+        try:
+            with self._files.open_input_file(self._path(name)) as file:
+                content: bytes = file.read()
+                if len(content) != file.size():
+                    raise OSError(f"{len(content)} of {file.size()} bytes came")
+                return content
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._error(name, error) from error
+
+    def crc_of(self, name: str) -> tuple[int, int]:
+        """The number of bytes of an object, and their CRC-32. Reads it whole."""
+        crc = count = 0
+        try:
+            with self._files.open_input_file(self._path(name)) as file:
+                while piece := file.read(PIECE_BYTES):
+                    crc, count = zlib.crc32(piece, crc), count + len(piece)
+        except OSError as error:
+            raise self._error(name, error) from error
+        return count, crc
+
+    def open(self, name: str) -> RemoteObject:
+        """An object, for reading ranges of it. Raises OffsetOutOfRangeError if there is none of that name."""
+        try:
+            return RemoteObject(self, name, self._files.open_input_file(self._path(name)))
+        except OSError as error:
+            raise self.read_error(name, error) from error
+
+    def read_error(self, name: str, error: OSError) -> LogError:
+        """The error for an object that could not be read: OffsetOutOfRangeError if it is gone."""
+        if isinstance(error, FileNotFoundError) or self._is_missing(name):
+            return OffsetOutOfRangeError(
+                "the object is gone; retention deleted it, or somebody removed it from the storage",
+                path=self.url(name),
+            )
+        return self._error(name, error)
+
+    def delete(self, name: str) -> None:
+        """Delete an object; nothing happens if there is none of that name."""
+        try:
+            self._files.delete_file(self._path(name))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if self._is_missing(name):
+                return
+            raise self._error(name, error) from error
+
+    def _is_missing(self, name: str) -> bool:
+        from pyarrow.fs import FileType
+
+        try:
+            return bool(self._files.get_file_info(self._path(name)).type == FileType.NotFound)
+        except OSError as error:
+            raise self._error(name, error) from error
+
+    def url(self, name: str) -> str:
+        """The object, for messages."""
+        return f"{unquote(self.location.partition('?')[0].rstrip('/'))}/{name}"
+
+    def _path(self, name: str) -> str:
+        return f"{self._base}/{name}"
+
+    def _write(self, name: str, pieces: Iterator[bytes]) -> None:
+        path = self._path(name)
+        target = path if self._is_atomic else path + _NEW_SUFFIX
+        try:
+            if not self._is_atomic:
+                self._files.create_dir(path.rpartition("/")[0], recursive=True)
+            stream = self._files.open_output_stream(target)
+            try:
+                for piece in pieces:
+                    stream.write(piece)
+            except BaseException:
+                # Closing would publish the part that was sent.
+                stream.abort() if hasattr(stream, "abort") else None
+                raise
+            stream.close()
+            if not self._is_atomic:
+                self._files.move(target, path)
+        except OSError as error:
+            raise self._error(name, error) from error
+
+    def _error(self, name: str, error: Exception) -> RemoteStorageError:
+        return RemoteStorageError(f"object storage: {error}", path=self.url(name))
+
+
+class RemoteObject:
+    """One object that is open for reading; for any thread."""
+
+    __slots__ = ("_file", "_name", "_storage")
+
+    def __init__(self, storage: ObjectStorage, name: str, file: NativeFile) -> None:
+        self._storage = storage
+        self._name = name
+        self._file = file
+
+    def read(self, start: int, stop: int) -> bytes:
+        """The bytes `start … stop`. Raises RemoteStorageError, also if fewer came; OffsetOutOfRangeError."""
+        try:
+            content: bytes = self._file.read_at(stop - start, start)
+            if len(content) != stop - start:
+                raise OSError(f"{len(content)} bytes came from byte {start} on, expected {stop - start}")
+        except OSError as error:
+            raise self._storage.read_error(self._name, error) from error
+        return content
+
+
+def check_location(location: str) -> None:
+    """Raise ConfigError for a location that is no URI of object storage, or has a secret in it."""
+    if "://" not in location:
+        raise ConfigError(f"remote is {location!r}; expected a URI, such as s3://bucket/prefix or file:///folder")
+    if _SECRETS.search(location):
+        raise ConfigError(
+            "remote has a secret in it, which would be in stream.json for everybody to read; leave it to the "
+            "environment, a profile or the role of the machine"
+        )
+    _file_system(location, os.getpid())
+
+
+@functools.lru_cache(maxsize=64)
+def _file_system(location: str, _process: int) -> tuple[FileSystem, str]:
+    """The file system of a location, and the path in it. A forked process makes one of its own."""
+    from pyarrow.fs import FileSystem
+
+    try:
+        made: tuple[Any, str] = FileSystem.from_uri(location)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"remote is {location!r}: {error}") from error
+    return made[0], made[1].rstrip("/")
+
+
+def storage_at(location: str) -> ObjectStorage:
+    """The storage of a location, one for each process. Raises ConfigError."""
+    return _storage_at(location, os.getpid())
+
+
+@functools.lru_cache(maxsize=64)
+def _storage_at(location: str, _process: int) -> ObjectStorage:
+    return ObjectStorage(location)

@@ -263,12 +263,84 @@ def test_damage_of_more_than_the_last_chunk_is_given_up_only_on_request(tmp_path
     assert all(isinstance(each, Damage) and each.path == path for each in found) and found
     assert isinstance(offer, Offer) and (offer.given_up.first_offset, offer.given_up.next_offset) == (3, 6)
     assert [str(each) for each in repair_stream(stream, now_ms=0, cut=True)] == [
-        f"{path}: cut at byte {positions[3]}, 3 chunks given up",
+        f"{path}: cut at byte {positions[3]}, offsets from 3 on given up",
         f"{stream.path / index_name(0)}: the index was damaged, made again with 3 records",
     ]
     with Writer.open(stream, now_ms=0) as writer:
         writer.append([(b"new", None)], now_ms=0)
     assert [body for _, body in read_messages(stream)] == [b"m0", b"m1", b"m2", b"new"]
+
+
+@pytest.mark.parametrize("cut", [-1, 0, 1, 48, 69])
+def test_what_the_end_of_a_stream_lost_is_named_before_anything_is_repaired(tmp_path: Path, cut: int) -> None:
+    stream = stream_of(tmp_path / "s", 6)
+    path, index = stream.path / segment_name(0), stream.path / index_name(0)
+    with stream.segments()[0].open() as reader:
+        position = int(reader.chunks().position[3])
+    os.truncate(path, position + cut)
+    before = path.read_bytes(), index.read_bytes()
+    first = 2 if cut < 0 else 3
+    damage, offer = repair_stream(stream, now_ms=0)
+    assert isinstance(damage, Damage) and f"--cut gives up the offsets from {first} on" in damage.reason
+    assert isinstance(offer, Offer) and (offer.given_up.first_offset, offer.given_up.next_offset) == (first, 6)
+    assert (path.read_bytes(), index.read_bytes()) == before
+    given_up, _ = repair_stream(stream, now_ms=0, skip_damaged=True)
+    assert given_up == offer.given_up
+    assert read_messages(stream) == [(number, b"m%d" % number) for number in range(first)]
+    assert stream.next_offset() == 6
+
+
+@pytest.mark.parametrize("left", [48, 100])
+def test_no_offset_of_a_last_chunk_that_was_cut_is_given_out_again(tmp_path: Path, left: int) -> None:
+    stream = stream_of(tmp_path / "s", 1)
+    size = stream.path.joinpath(segment_name(0)).stat().st_size
+    with Writer.open(stream, now_ms=0) as writer:
+        writer.append([(b"m%d" % number, None) for number in range(300)], now_ms=1)
+    os.truncate(stream.path / segment_name(0), size + left)
+    list(repair_stream(stream, now_ms=0, skip_damaged=True))
+    assert stream.next_offset() == 301
+
+
+def test_whole_chunks_behind_damage_and_behind_the_index_are_named(tmp_path: Path) -> None:
+    stream = stream_of(tmp_path / "s", 6)
+    with stream.segments()[0].open() as reader:
+        position = int(reader.chunks().position[3])
+    flip(stream.path / segment_name(0), position)
+    os.truncate(stream.path / index_name(0), record_byte(2, 0))
+    damage, offer = repair_stream(stream, now_ms=0)
+    assert isinstance(damage, Damage) and damage.position == position
+    assert isinstance(offer, Offer) and (offer.given_up.first_offset, offer.given_up.next_offset) == (3, 4)
+
+
+@pytest.mark.parametrize("lost", [0, 30])
+def test_zeros_that_a_power_loss_left_behind_an_index_name_no_chunk(tmp_path: Path, lost: int) -> None:
+    stream = stream_of(tmp_path / "s", 6)
+    path, index = stream.path / segment_name(0), stream.path / index_name(0)
+    for file, size in (path, path.stat().st_size - lost), (index, record_byte(6 if not lost else 5, 0)):
+        os.truncate(file, size)
+    whole = index.read_bytes()
+    for skip_damaged in (False, True):
+        index.write_bytes(whole + bytes(3 * INDEX_RECORD_BYTES))
+        [repaired] = repair_stream(stream, now_ms=0, skip_damaged=skip_damaged)
+        assert isinstance(repaired, Repair) and repaired.path == index and index.read_bytes() == whole
+
+
+@pytest.mark.parametrize("field", [0, 24])
+@pytest.mark.parametrize("record", [2, 5])
+def test_a_damaged_record_of_a_whole_segment_gives_up_no_offset(tmp_path: Path, field: int, record: int) -> None:
+    stream = stream_of(tmp_path / "s", 6)
+    index = stream.path / index_name(0)
+    whole = index.read_bytes()
+    flip(index, record_byte(record, field))
+    [repaired] = repair_stream(stream, now_ms=0, skip_damaged=True)
+    assert isinstance(repaired, Repair) and index.read_bytes() == whole
+
+
+def test_missing_files_are_named_by_a_repair(tmp_path: Path) -> None:
+    stream = stream_of(tmp_path / "s", 12, chunks=4)
+    (stream.path / segment_name(8)).unlink()
+    [found] = repair_stream(stream, now_ms=0)
+    assert isinstance(found, Damage) and found.path == stream.path / segment_name(8)
 
 
 def test_who_has_mapped_a_segment_that_is_cut_keeps_it_and_follows_the_new_one(tmp_path: Path) -> None:

@@ -160,6 +160,11 @@ def test_index_and_segment_that_contradict_each_other_move_no_message(
     check(original, change, draw, with_index=True)
 
 
+@pytest.mark.parametrize("with_index", [False, True])
+def test_a_cut_at_the_end_of_a_chunk_is_no_power_loss(original: Path, with_index: bool) -> None:
+    check(original, _cut, "2/121", with_index=with_index)
+
+
 def test_it_says_what_is_lost_and_keeps_the_bytes(folder: Path) -> None:
     stream = Stream.open(folder)
     segment = stream.segments()[0]

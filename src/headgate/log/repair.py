@@ -17,11 +17,11 @@ from pathlib import Path
 from headgate.errors import CorruptChunkError, CorruptSidecarError, StreamReadOnlyError
 from headgate.log import format as f
 from headgate.log.checksums import has_checksum
-from headgate.log.files import file_size, opened, replace_by_start, replace_file
+from headgate.log.files import opened, replace_by_start, replace_file
 from headgate.log.inspection import Damage
 from headgate.log.lock import StreamLock, Wait, no_wait
-from headgate.log.pairs import SETTINGS_NAME, finish_deletions, ids_among, seal_path
-from headgate.log.salvage import GivenUp, give_up, survey
+from headgate.log.pairs import SETTINGS_NAME, find_missing, finish_deletions, ids_among, seal_path
+from headgate.log.salvage import GivenUp, give_up, goes_on, survey
 from headgate.log.seal import Seal, load_seal, write_seal
 from headgate.log.segment import Segment
 from headgate.log.stream import Stream
@@ -74,6 +74,9 @@ def repair_stream(
             for chunk_id, successor in zip(ids, [*ids[1:], None], strict=True):
                 segment = Segment(each.path, each.identity, chunk_id, successor is None, True, successor)
                 yield from _repair_or_skip(segment, cut=cut, skip_damaged=skip_damaged)
+            missing = find_missing(each.path, os.listdir(each.path))
+            if missing is not None:
+                yield Damage(missing.path, None, missing.reason)
 
 
 def streams_beside(stream: Stream) -> list[Stream]:
@@ -113,10 +116,10 @@ def _repair_segment(segment: Segment, *, cut: bool) -> Iterator[Repair | Damage]
     if seal is not None and zlib.crc32(chunks.index) != seal.index_crc:
         yield Damage(segment.segment_path, None, "chunk headers are not what they were when the segment was sealed")
         return
-    if chunks.given_up:
+    if chunks.cut_offset is not None:
         # Before the index: records of chunks behind the end of the segment are passed over, as a crash leaves them.
         replace_by_start(segment.segment_path, chunks.stop)
-        yield Repair(segment.segment_path, f"cut at byte {chunks.stop}, {chunks.given_up} chunks given up")
+        yield Repair(segment.segment_path, f"cut at byte {chunks.stop}, offsets from {chunks.cut_offset} on given up")
     yield from _repair_index(segment, chunks.index)
     if segment.is_sealed and not chunks.damages:
         yield from _repair_seal(segment, seal)
@@ -146,14 +149,14 @@ def _repair_seal(segment: Segment, seal: Seal | None) -> Iterator[Repair | Damag
 class _Chunks:
     """The index that a segment should have, from its chunks, which end at the byte `stop`.
 
-    `is_cut`: chunks behind some place cannot be found. `given_up`: number of chunks of the index behind the last one.
+    `is_cut`: chunks behind some place cannot be found. `cut_offset`: the first offset that `cut` gives up there.
     """
 
     def __init__(self, segment: Segment, *, cut: bool) -> None:
         self._segment = segment
         self._cuts = cut
         self.is_cut = False
-        self.given_up = 0
+        self.cut_offset: int | None = None
         self.stop = f.FILE_HEAD_BYTES
         self.damages: list[Damage] = []
         with opened(segment.segment_path) as descriptor:
@@ -164,7 +167,8 @@ class _Chunks:
         size = os.fstat(descriptor).st_size
         found = os.pread(descriptor, f.FILE_HEAD_BYTES, 0)
         if found != f.SEGMENT_HEAD:
-            self._stop(Damage(path, 0, f"file head is {found.hex(' ')}, expected {f.SEGMENT_HEAD.hex(' ')}"), 0)
+            damage = Damage(path, 0, f"file head is {found.hex(' ')}, expected {f.SEGMENT_HEAD.hex(' ')}")
+            self._stop(damage, segment.first_chunk_id, 0)
             return
         position, expected = f.FILE_HEAD_BYTES, segment.first_chunk_id
         for count in itertools.count():
@@ -174,40 +178,41 @@ class _Chunks:
                 raw = os.pread(descriptor, f.CHUNK_HEADER_BYTES, position)
                 header = f.ChunkHeader.decode(raw, path=path, position=position)
             except CorruptChunkError as error:
-                self._stop(Damage(path, position, error.reason), count)
+                self._stop(Damage(path, position, error.reason), expected, count)
                 return
             stop = position + header.size_bytes
             if header.chunk_id != expected or stop > size:
                 reason = f"chunk {header.chunk_id} up to byte {stop}, expected {expected}"
-                self._stop(Damage(path, position, reason), count)
+                self._stop(Damage(path, position, reason), expected, count)
                 return
             if not has_checksum(descriptor, position, header):
                 damage = Damage(path, position, f"data of chunk {header.chunk_id} fails its CRC")
                 if segment.is_newest and (self._cuts or stop == size):
-                    self._stop(damage, count)
+                    self._stop(damage, expected, count)
                     return
                 self.damages.append(damage)
             yield f.encode_index_record(header.chunk_id, header.timestamp_ms, header.epoch, position, header.chunk_type)
             position, expected = stop, header.next_chunk_id
             self.stop = stop
-        if segment.stop_offset is not None and expected != segment.stop_offset:
+        if segment.stop_offset is None:
+            self._stop(Damage(path, size, f"ends at offset {expected}, and its index goes on"), expected, count)
+        elif expected != segment.stop_offset:
             next_name = f.segment_name(segment.stop_offset)
-            self._stop(Damage(path, size, f"ends at offset {expected}, and {next_name} is the next segment"), count)
+            damage = Damage(path, size, f"ends at offset {expected}, and {next_name} is the next segment")
+            self._stop(damage, expected, count)
 
-    def _stop(self, damage: Damage, count: int) -> None:
-        """Stop at a position after which no chunk can be found; chunk number `count` should be there.
+    def _stop(self, damage: Damage, expected: int, count: int) -> None:
+        """Stop at a position after which no chunk can be found; chunk number `count` should be there, with this id.
 
-        In the last segment this is damage only if the index names chunks after it: a crash leaves bytes, too.
+        In the last segment this is damage only if readers saw a chunk there or behind: a crash leaves bytes, too.
         """
         if self._segment.is_newest:
-            named = (file_size(self._segment.index_path) - f.FILE_HEAD_BYTES) // f.INDEX_RECORD_BYTES
-            if named <= count:
+            if not goes_on(self._segment, self.stop, expected, count):
                 return
             if self._cuts:
-                self.given_up = named - count
+                self.cut_offset = expected
                 return
-            damage = Damage(
-                damage.path, damage.position, f"{damage.reason}; --cut gives up {named - count} chunks from here on"
-            )
+            reason = f"{damage.reason}; --cut gives up the offsets from {expected} on"
+            damage = Damage(damage.path, damage.position, reason)
         self.is_cut = True
         self.damages.append(damage)

@@ -103,6 +103,15 @@ def survey(segment: Segment) -> Survey:
         return _Surveyor(segment, descriptor).look()
 
 
+def goes_on(segment: Segment, position: int, expected: int, count: int) -> bool:
+    """Whether readers saw a chunk at a position of a segment: its index names one, or a whole one lies behind.
+
+    `expected` is the id of that chunk, `count` the number of chunks before it.
+    """
+    with opened(segment.segment_path) as descriptor:
+        return _Surveyor(segment, descriptor).goes_on(position, expected, count)
+
+
 def give_up(found: Survey, *, flushed: bool = True) -> None:
     """Keep the damaged bytes beside the segment, and write the segment without them; index and seal are made later.
 
@@ -148,15 +157,18 @@ class _Surveyor:
         else:
             found.parts.append(f.SEGMENT_HEAD)
             found.mended.append("the head of the file was written again")
-        position, expected = f.FILE_HEAD_BYTES, segment.first_chunk_id
+        position, expected, count = f.FILE_HEAD_BYTES, segment.first_chunk_id, 0
         while position < self._size:
             chunk = self._whole(position, expected)
             if chunk is None:
-                if not self._goes_on(position, expected):
+                if not self.goes_on(position, expected, count):
                     # Bytes that a crash left behind the last record: a recovery cuts them off.
                     found.keep(position, self._size)
                     return found
-                position, expected = self._skip(position, expected)
+                behind = self._skip(position, expected)
+                if behind is None:
+                    return found
+                position, expected = behind
                 continue
             header, front = chunk
             stop = position + header.size_bytes
@@ -171,9 +183,13 @@ class _Surveyor:
                 found.parts.append(front)
             found.keep(position + len(front or b""), stop - trailer)
             self._last = header
+            row = self._rows.get(position, count)
+            # Behind a damaged part, the index says how many chunks that had.
+            is_own = row < len(self._records) and self._records[row].chunk_id == header.chunk_id
+            count = (row if is_own else count) + 1
             position, expected = stop, header.next_chunk_id
         stop_offset, is_exact = segment.stop_offset, True
-        if stop_offset is None and self._is_indexed(position, expected):
+        if stop_offset is None and self._is_indexed(position, expected, count):
             stop_offset, is_exact = self._bound(position, expected)
         if stop_offset is not None and expected < stop_offset:
             reason = "the file ends before the next segment" if is_exact else "the file ends, and its index goes on"
@@ -285,20 +301,26 @@ class _Surveyor:
 
     # damaged parts
 
-    def _goes_on(self, position: int, expected: int) -> bool:
-        """Whether readers saw a chunk at a position, judged by the index or by chunks behind it."""
+    def goes_on(self, position: int, expected: int, count: int) -> bool:
+        """See `goes_on`."""
         return (
             self._segment.is_sealed
-            or self._is_indexed(position, expected)
+            or self._is_indexed(position, expected, count)
             or self._next_whole(position, expected) is not None
         )
 
-    def _is_indexed(self, position: int, expected: int) -> bool:
-        """Whether the index has a record from a position or an id on; either may be damaged."""
-        return any(record.position >= position or record.chunk_id >= expected for record in self._records)
+    def _is_indexed(self, position: int, expected: int, count: int) -> bool:
+        """Whether a record of the index names a chunk from a place on: by two of its position, id and number.
 
-    def _skip(self, position: int, expected: int) -> tuple[int, int]:
-        """Give up the damaged part at a position; gives the next whole chunk and its id, or the end of the file."""
+        The third may be damaged. A record of zeros behind the others, as a power loss leaves it, names no chunk.
+        """
+        return any(
+            (record.position >= position) + (record.chunk_id >= expected) + (row >= count) >= 2
+            for row, record in enumerate(self._records)
+        )
+
+    def _skip(self, position: int, expected: int) -> tuple[int, int] | None:
+        """Give up the damaged part at a position; gives the next whole chunk and its id, None at the file's end."""
         reason = self._reason(position, expected)
         behind = self._next_whole(position, expected)
         if behind is not None:
@@ -309,7 +331,7 @@ class _Surveyor:
         if stop_offset is None:
             stop_offset, is_exact = self._bound(position, expected)
         self._give_up(position, self._size, expected, stop_offset, reason, is_exact=is_exact)
-        return self._size, stop_offset
+        return None
 
     def _bound(self, position: int, expected: int) -> tuple[int, bool]:
         """The offset behind damage at the end of a stream, and whether it is exact. No offset is used twice."""
@@ -325,9 +347,11 @@ class _Surveyor:
         most = max(1, (self._size - last - f.CHUNK_HEADER_BYTES) // _LEAST_ENTRY_BYTES)
         if header is None:
             return last_id + most, False
-        is_end = header.chunk_id == last_id and last + header.size_bytes == self._size
-        if is_end and header.num_records == header.num_entries > 0:
-            return header.next_chunk_id, True
+        if header.chunk_id == last_id and header.num_records == header.num_entries > 0:
+            if last + header.size_bytes == self._size:
+                return header.next_chunk_id, True
+            # The bytes that are gone held some of its messages.
+            most = max(most, header.num_records)
         return last_id + most, False
 
     def _next_whole(self, position: int, expected: int) -> tuple[int, int] | None:

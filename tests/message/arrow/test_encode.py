@@ -444,3 +444,22 @@ def test_microseconds_of_a_variant_are_cut_to_milliseconds(microseconds: int, mi
     column = pa.array([{"value": value, "metadata": b"\x11\x01\x00\x01t"}], variant_type())
     entries = only(batch(application_properties=column)).section(Section.APPLICATION_PROPERTIES)
     assert entries == of("map", ((of("string", "t"), of("timestamp", milliseconds)),))
+
+
+@pytest.mark.parametrize("kind", [12, 13], ids=["with a zone", "without a zone"])
+@pytest.mark.parametrize("microseconds", [1_999, -1, -1_001, -1_000, 2_000])
+def test_microseconds_of_a_variant_that_are_no_whole_milliseconds_are_refused_where_it_is_exact(
+    microseconds: int, kind: int
+) -> None:
+    value = bytes([2, 1, 0, 0, 9, kind << 2]) + microseconds.to_bytes(8, "little", signed=True)
+    record_batch = batch(
+        application_properties=pa.array([{"value": value, "metadata": b"\x11\x01\x00\x01t"}], variant_type())
+    )
+    exact = ("application_properties",)
+    if microseconds % 1000:
+        with pytest.raises(ConfigError, match="application_properties, row 0"):
+            messages_of(record_batch, exact=exact)
+        with pytest.raises(ConfigError, match="application_properties, row 0"):
+            encoded_row(inputs_of(record_batch, exact), 0)
+    else:
+        assert messages_of(record_batch, exact=exact).message(0) == messages_of(record_batch).message(0)

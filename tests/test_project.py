@@ -169,8 +169,7 @@ def test_modules_do_not_need_each_other_in_a_circle() -> None:
         for module, path in sources.paths.items()
         if path.stem != "__init__"
     }
-    # `Filter.explain` is there for users; a suffix lies where it costs no import of pyarrow.
-    needed["headgate.evaluate.filter"] -= {"headgate.evaluate.explanation"}
+    # A suffix lies where it costs no import of pyarrow.
     needed["headgate.derived.columns.files"] -= {"headgate.derived.columns.source"}
     while leaves := [module for module, needs in needed.items() if not needs & needed.keys()]:
         for module in leaves:

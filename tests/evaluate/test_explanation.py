@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from headgate.evaluate import Filter, Verdict
-from headgate.evaluate.explanation import Explanation, Stage, explain
+from headgate.evaluate.explanation import Explanation, Stage
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.fields import FieldReference, Section
 from strategies import damaged_messages, expressions
@@ -29,7 +29,7 @@ MESSAGE = Message(
 
 
 def explained(text: str, **options: object) -> Explanation:
-    return explain(Filter.parse(text), MESSAGE, now_ms=0, **options)  # type: ignore[arg-type]
+    return Filter.parse(text).explain(MESSAGE, now_ms=0, **options)  # type: ignore[arg-type]
 
 
 def test_every_clause_has_its_text_and_verdict() -> None:
@@ -79,7 +79,7 @@ def test_the_note_says_what_the_fields_hold(text: str, note: str) -> None:
 
 def test_a_priority_of_another_type_than_the_standards_counts_as_absent() -> None:
     odd = Message.decode(bytes.fromhex("005370c00702417100000009"))
-    found = explain(Filter.parse("h.priority = 4"), odd, now_ms=0)
+    found = Filter.parse("h.priority = 4").explain(odd, now_ms=0)
     assert found.verdict is Verdict.TRUE
     assert found.clauses is not None
     assert found.clauses.note == "h.priority is of type int, which counts as absent, its default is 4"
@@ -137,13 +137,13 @@ def test_filter_values_that_the_expression_does_not_imply_are_warned_of() -> Non
 
 
 def test_bytes_that_are_no_message_are_explained_by_the_error() -> None:
-    found = explain(Filter.parse("TRUE"), b"\x01", now_ms=0)
+    found = Filter.parse("TRUE").explain(b"\x01", now_ms=0)
     assert (found.verdict, found.clauses) == (Verdict.ERROR, None)
     assert "malformed AMQP 1.0 message at byte 0" in found.reasons[0]
 
 
 def test_the_clauses_of_property_filters_are_their_entries() -> None:
-    found = explain(Filter.from_properties({"subject": "x"}, {"quantity": 12}), MESSAGE, now_ms=0)
+    found = Filter.from_properties({"subject": "x"}, {"quantity": 12}).explain(MESSAGE, now_ms=0)
     assert found.clauses is not None
     assert [clause.text for clause in found.clauses.operands] == ["subject: string 'x'", "quantity: long 12"]
     assert len(found.reasons) == 2
@@ -152,6 +152,6 @@ def test_the_clauses_of_property_filters_are_their_entries() -> None:
 @given(expressions, damaged_messages())
 def test_an_explanation_has_the_verdict_of_the_filter(text: str, data: bytes) -> None:
     chosen = Filter.parse(text)
-    found = explain(chosen, data, now_ms=5)
+    found = chosen.explain(data, now_ms=5)
     assert found.verdict is chosen.verdict(data, now_ms=5)
     assert (found.verdict is Verdict.TRUE) == (not found.reasons)

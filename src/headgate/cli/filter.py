@@ -180,7 +180,7 @@ def explain(
     in that of rules (`servicebus`); `headgate rule explain` asks a rule by its name.
     """
     from headgate.derived import sources_of
-    from headgate.evaluate import Filter, explain_message
+    from headgate.evaluate import Filter
     from headgate.log import resolve_stream
     from headgate.message import parse_field
     from headgate.scan import OffsetRange, ScanRequest, savings
@@ -204,8 +204,7 @@ def explain(
         (encoded, _), filter_value = message_at(source, offset), None
     else:
         encoded, filter_value = given_message(str(message))
-    explanation = explain_message(
-        request.filter,
+    explanation = request.filter.explain(
         encoded,
         now_ms=now,
         filter_values=wanted,

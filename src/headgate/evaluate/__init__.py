@@ -1,7 +1,7 @@
 """Evaluation of a bound tree: true, false, unknown or error for a message.
 
     Filter, Engine, Verdict           the door: a filter, the evaluator that decides, the result
-    Explanation, Clause               the verdict of each clause on a message (`explain_message`)
+    Explanation, Clause               the verdict of each clause on a message (`Filter.explain`)
     wanted_values                     of a chunk: which filter values can make the filter true (`pruning`)
     needed_keys, KeyCondition         of any place: which values of some fields can (`pruning`)
     Action, copies_of                 the action of a rule, applied to a message; `changed_copies`: to many
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.evaluate.actions import Action, changed_copies
     from headgate.evaluate.explanation import Clause, Explanation
-    from headgate.evaluate.explanation import explain as explain_message
     from headgate.evaluate.filter import Engine, Filter
     from headgate.evaluate.pruning import (
         Every,

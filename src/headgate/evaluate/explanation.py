@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from headgate.errors import MessageError
-from headgate.evaluate.filter import Filter
 from headgate.evaluate.pruning import wanted_values
 from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
@@ -63,7 +62,8 @@ class Explanation:
 
 
 def explain(
-    filter: Filter,
+    tree: t.Node,
+    text: str,
     message: Message | bytes | memoryview,
     *,
     now_ms: int,
@@ -72,7 +72,7 @@ def explain(
     filter_value: bytes | None = None,
     declared_source: FieldReference | None = None,
 ) -> Explanation:
-    """Explain the verdict of `filter` on `message`. Never raises.
+    """Explain the verdict of a filter, by its tree and text, on `message`. Never raises.
 
     `filter_values` are the wanted filter values of stage 1 (none: no stage 1), `filter_value` is the message's own;
     without it, its annotation `x-stream-filter-value` counts. `declared_source` is the field that the stream's filter
@@ -83,12 +83,12 @@ def explain(
             message = Message.decode(message)
         except MessageError as error:
             return Explanation(Verdict.ERROR, None, (str(error),), (), Stage.MESSAGE)
-    explainer = _Explainer(filter, message, now_ms)
-    clauses = explainer.clause(filter.tree)
+    explainer = _Explainer(text, message, now_ms)
+    clauses = explainer.clause(tree)
     if filter_value is None:
         filter_value = _annotated_value(message)
     skipped = bool(filter_values) and not _is_wanted(filter_value, filter_values, match_unfiltered)
-    warnings = [*explainer.warnings, *_unimplied(filter, filter_values, declared_source)]
+    warnings = [*explainer.warnings, *_unimplied(tree, filter_values, declared_source)]
     return Explanation(
         verdict=clauses.verdict,
         clauses=clauses,
@@ -109,12 +109,12 @@ def _is_wanted(filter_value: bytes | None, wanted: Sequence[bytes], match_unfilt
     return filter_value in wanted
 
 
-def _unimplied(filter: Filter, wanted: Sequence[bytes], source: FieldReference | None) -> Iterator[str]:
+def _unimplied(tree: t.Node, wanted: Sequence[bytes], source: FieldReference | None) -> Iterator[str]:
     """Warnings that messages with other filter values than the wanted could match: the reader never gets them."""
     if not wanted or source is None:
         return
     name = field_text(source)
-    implied = wanted_values(filter.tree, source)
+    implied = wanted_values(tree, source)
     if implied is None:
         yield f"the expression names no wanted {name}: what it matches under other filter values is not read"
         return
@@ -123,8 +123,8 @@ def _unimplied(filter: Filter, wanted: Sequence[bytes], source: FieldReference |
 
 
 class _Explainer:
-    def __init__(self, filter: Filter, message: Message, now_ms: int) -> None:
-        self.filter = filter
+    def __init__(self, text: str, message: Message, now_ms: int) -> None:
+        self.text = text
         self.message = message
         self.now_ms = now_ms
         self.warnings: list[str] = []
@@ -156,7 +156,7 @@ class _Explainer:
             return None
 
     def _text(self, node: t.Node) -> str:
-        return self.filter.text[slice(*node.span)]
+        return self.text[slice(*node.span)]
 
     def _described(self, field: t.Field, *, exact: bool) -> str:
         """The value of a field, as text; `exact`: the condition sees infinities and NaN."""

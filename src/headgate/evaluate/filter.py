@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from headgate.arrays import largest
 from headgate.errors import ConfigError
 from headgate.evaluate import reference
+from headgate.evaluate.explanation import Explanation, explain
 from headgate.evaluate.program import Program, compile_program
 from headgate.evaluate.semantics import semantics_of
 from headgate.evaluate.verdict import UNDECIDED, Verdict
@@ -32,9 +32,6 @@ from headgate.language.amqp import (
 from headgate.language.rocketmq import LISTS, TagExpression, parse_tags
 from headgate.language.servicebus import correlation_filter
 from headgate.message import EncodedMessages, FieldReference, Message
-
-if TYPE_CHECKING:
-    from headgate.evaluate.explanation import Explanation
 
 
 class Engine(enum.Enum):
@@ -221,12 +218,29 @@ class Filter:
         return found
 
     def explain(
-        self, message: Message | bytes | memoryview, *, now_ms: int | None = None, filter_values: Collection[bytes] = ()
+        self,
+        message: Message | bytes | memoryview,
+        *,
+        now_ms: int | None = None,
+        filter_values: Collection[bytes] = (),
+        match_unfiltered: bool = False,
+        filter_value: bytes | None = None,
+        declared_source: FieldReference | None = None,
     ) -> Explanation:
-        """The verdict of each clause on the message, and why it does not match; see `headgate.evaluate.explanation`."""
-        from headgate.evaluate.explanation import explain
+        """The verdict of each clause on the message, and why it does not match.
 
-        return explain(self, message, now_ms=self._time_ms(now_ms), filter_values=tuple(filter_values))
+        The other arguments are those of stage 1, see `headgate.evaluate.explanation.explain`.
+        """
+        return explain(
+            self.tree,
+            self.text,
+            message,
+            now_ms=self._time_ms(now_ms),
+            filter_values=tuple(filter_values),
+            match_unfiltered=match_unfiltered,
+            filter_value=filter_value,
+            declared_source=declared_source,
+        )
 
     def convert(self, dialect: str, *, assume: Collection[Assumption | str] = ()) -> Conversion:
         """The filter in another language, true for the same messages (`headgate.language.convert`).

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, FilterError
 from headgate.evaluate import Filter, Verdict
-from headgate.evaluate.explanation import explain
 from headgate.evaluate.filter import Engine
 from headgate.evaluate.pruning import wanted_values
 from headgate.message import AmqpType, AmqpValue, EncodedMessages, Message
@@ -310,12 +309,12 @@ def test_explaining_never_raises_and_gives_the_verdict(text: str, properties: di
     except FilterError:
         return
     message = stored_message(properties)
-    assert explain(filter, message, now_ms=0).verdict is filter.verdict(message, now_ms=0)
+    assert filter.explain(message, now_ms=0).verdict is filter.verdict(message, now_ms=0)
 
 
 def test_explaining_says_why_a_condition_is_an_error_and_what_is_null() -> None:
     filter = Filter.parse("price > 10 AND note IS NULL AND size > 1", "rocketmq")
-    explanation = explain(filter, stored_message({"price": "19.99", "note": "", "size": 3}), now_ms=0)
+    explanation = filter.explain(stored_message({"price": "19.99", "note": "", "size": 3}), now_ms=0)
     assert explanation.verdict is X
     assert explanation.reasons == (
         "`price > 10` is error (price is string '19.99'; java.lang.NumberFormatException: For input string: \"19.99\")",

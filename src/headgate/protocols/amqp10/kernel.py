@@ -180,7 +180,6 @@ def parse_transfers(
     of a `RunBlock`. With `skip_settled` dispositions that only say that a receiver settled are passed over.
     """
     count = 0
-    passed = 0
     handle = FAIL
     position = data + first
     last = data + stop
@@ -204,7 +203,6 @@ def parse_transfers(
         if code == _DISPOSITION:
             if not _is_settled_by_receiver(fields + head, end, number):
                 break
-            passed += 1
         else:
             found: int = _transfer_row(fields + head, end, number, frame_stop, data, rows + (count << 3), step)
             if found == FAIL or (count > 0 and found != handle):
@@ -214,7 +212,6 @@ def parse_transfers(
         position = frame_stop
     store_i64(run + RUN.stop, position - data)
     store_i64(run + RUN.handle, handle)
-    store_i64(run + RUN.passed, passed)
     return count
 
 

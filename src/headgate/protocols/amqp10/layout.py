@@ -120,8 +120,6 @@ class RunBlock(NamedTuple):
     stop: int
     """The byte behind the last frame read."""
     handle: int
-    passed: int
-    """Dispositions that were passed over."""
 
 
 STORE = places(StoreBlock)

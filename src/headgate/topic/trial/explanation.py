@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.errors import MessageError
-from headgate.evaluate import Explanation, Verdict, explain_message
+from headgate.evaluate import Explanation, Verdict
 from headgate.language import EvaluationFailed
 from headgate.message import Message
 from headgate.topic.rule import Rule
@@ -29,7 +29,7 @@ class RuleExplanation:
 
 def explain_rule(rule: Rule, encoded: bytes, *, now_ms: int, identity: bytes) -> RuleExplanation:
     """Explain a rule for a message that arrived at `now_ms`; `identity` is the copy's (`copy_identity`)."""
-    explanation = explain_message(rule.filter, encoded, now_ms=now_ms)
+    explanation = rule.filter.explain(encoded, now_ms=now_ms)
     if rule.action is None or explanation.verdict is not Verdict.TRUE:
         return RuleExplanation(rule, explanation)
     try:

@@ -165,6 +165,11 @@ def test_a_cut_at_the_end_of_a_chunk_is_no_power_loss(original: Path, with_index
     check(original, _cut, "2/121", with_index=with_index)
 
 
+@pytest.mark.parametrize("draw", ["3/40", "4/78"])
+def test_a_damaged_id_in_the_last_record_behind_a_cut_hides_no_offset(original: Path, draw: str) -> None:
+    check(original, _cut, draw, with_index=True)
+
+
 def test_it_says_what_is_lost_and_keeps_the_bytes(folder: Path) -> None:
     stream = Stream.open(folder)
     segment = stream.segments()[0]

@@ -92,20 +92,20 @@ def _repair_or_skip(segment: Segment, *, cut: bool, skip_damaged: bool) -> Itera
             give_up(found)
             yield from found.given_up
             yield from (Repair(segment.segment_path, change) for change in found.mended)
-    repaired = list(_repair_segment(segment, cut=cut))
+    repaired = list(_repair_segment(segment, cut=cut, is_surveyed=skip_damaged))
     is_damaged = any(isinstance(each, Damage) for each in repaired)
     if is_damaged and skip_damaged:
         # All chunks are whole by now: the rest is damage that only the seal shows, of a time or a filter.
         seal_path(segment.segment_path).unlink(missing_ok=True)
         yield Repair(seal_path(segment.segment_path), "given up: it knows a chunk's header that nothing can restore")
-        repaired = list(_repair_segment(segment, cut=cut))
+        repaired = list(_repair_segment(segment, cut=cut, is_surveyed=True))
     yield from repaired
     if is_damaged and not skip_damaged:
         yield from map(Offer, survey(segment).given_up)
 
 
-def _repair_segment(segment: Segment, *, cut: bool) -> Iterator[Repair | Damage]:
-    chunks = _Chunks(segment, cut=cut)
+def _repair_segment(segment: Segment, *, cut: bool, is_surveyed: bool) -> Iterator[Repair | Damage]:
+    chunks = _Chunks(segment, cut=cut, is_surveyed=is_surveyed)
     yield from chunks.damages
     if chunks.is_cut:
         return
@@ -149,12 +149,14 @@ def _repair_seal(segment: Segment, seal: Seal | None) -> Iterator[Repair | Damag
 class _Chunks:
     """The index that a segment should have, from its chunks, which end at the byte `stop`.
 
-    `is_cut`: chunks behind some place cannot be found. `cut_offset`: the first offset that `cut` gives up there.
+    `is_cut`: chunks behind some place cannot be found. `cut_offset`: the first offset that `cut` gives up there. After
+    a survey nothing is left to be found behind the last chunk, whatever the index says.
     """
 
-    def __init__(self, segment: Segment, *, cut: bool) -> None:
+    def __init__(self, segment: Segment, *, cut: bool, is_surveyed: bool) -> None:
         self._segment = segment
         self._cuts = cut
+        self._is_surveyed = is_surveyed
         self.is_cut = False
         self.cut_offset: int | None = None
         self.stop = f.FILE_HEAD_BYTES
@@ -207,7 +209,7 @@ class _Chunks:
         In the last segment this is damage only if readers saw a chunk there or behind: a crash leaves bytes, too.
         """
         if self._segment.is_newest:
-            if not goes_on(self._segment, self.stop, expected, count):
+            if self._is_surveyed or not goes_on(self._segment, self.stop, expected, count):
                 return
             if self._cuts:
                 self.cut_offset = expected

@@ -165,7 +165,7 @@ class _Surveyor:
                     # Bytes that a crash left behind the last record: a recovery cuts them off.
                     found.keep(position, self._size)
                     return found
-                behind = self._skip(position, expected)
+                behind = self._skip(position, expected, count)
                 if behind is None:
                     return found
                 position, expected = behind
@@ -190,7 +190,7 @@ class _Surveyor:
             position, expected = stop, header.next_chunk_id
         stop_offset, is_exact = segment.stop_offset, True
         if stop_offset is None and self._is_indexed(position, expected, count):
-            stop_offset, is_exact = self._bound(position, expected)
+            stop_offset, is_exact = self._bound(position, expected, count)
         if stop_offset is not None and expected < stop_offset:
             reason = "the file ends before the next segment" if is_exact else "the file ends, and its index goes on"
             self._give_up(position, position, expected, stop_offset, reason, is_exact=is_exact)
@@ -310,16 +310,19 @@ class _Surveyor:
         )
 
     def _is_indexed(self, position: int, expected: int, count: int) -> bool:
-        """Whether a record of the index names a chunk from a place on: by two of its position, id and number.
+        """Whether a record of the index names a chunk from a place on."""
+        return any(True for _ in self._records_from(position, expected, count))
 
-        The third may be damaged. A record of zeros behind the others, as a power loss leaves it, names no chunk.
+    def _records_from(self, position: int, expected: int, count: int) -> Iterator[f.IndexRecord]:
+        """The records that name chunks from a place on: by two of position, id and number, for one may be damaged.
+
+        A record of zeros behind the others, as a power loss leaves it, names no chunk.
         """
-        return any(
-            (record.position >= position) + (record.chunk_id >= expected) + (row >= count) >= 2
-            for row, record in enumerate(self._records)
-        )
+        for row, record in enumerate(self._records):
+            if (record.position >= position) + (record.chunk_id >= expected) + (row >= count) >= 2:
+                yield record
 
-    def _skip(self, position: int, expected: int) -> tuple[int, int] | None:
+    def _skip(self, position: int, expected: int, count: int) -> tuple[int, int] | None:
         """Give up the damaged part at a position; gives the next whole chunk and its id, None at the file's end."""
         reason = self._reason(position, expected)
         behind = self._next_whole(position, expected)
@@ -329,18 +332,21 @@ class _Surveyor:
             return stop, next_id
         stop_offset, is_exact = self._segment.stop_offset, True
         if stop_offset is None:
-            stop_offset, is_exact = self._bound(position, expected)
+            stop_offset, is_exact = self._bound(position, expected, count)
         self._give_up(position, self._size, expected, stop_offset, reason, is_exact=is_exact)
         return None
 
-    def _bound(self, position: int, expected: int) -> tuple[int, bool]:
+    def _bound(self, position: int, expected: int, count: int) -> tuple[int, bool]:
         """The offset behind damage at the end of a stream, and whether it is exact. No offset is used twice."""
         last, last_id = position, expected
-        for record in self._records:
-            # One record with a damaged position must not hide those behind it.
-            is_next = record.position >= position and record.chunk_id >= last_id
-            if is_next and is_plausible(record.chunk_id - expected, record.position - position):
-                last, last_id = record.position, record.chunk_id
+        for number, record in enumerate(self._records_from(position, expected, count)):
+            # One record with a damaged position or id must not hide those behind it.
+            last = max(record.position, position)
+            if record.chunk_id > last_id and is_plausible(record.chunk_id - expected, last - position):
+                last_id = record.chunk_id
+            elif number:
+                # The chunk before has one offset at least.
+                last_id += 1
         if last >= self._size:
             return last_id + 1, False
         header = header_at(self._descriptor, last)

@@ -32,7 +32,7 @@ class SystemClock:
 
 
 def patient(limit_s: float) -> Callable[[int], bool]:
-    """A way to wait for what another process holds: again every 20 ms, for `limit_s` in all."""
+    """Wait for a lock of another process: try every 20 ms, for at most `limit_s`."""
 
     def wait(tries: int) -> bool:
         if tries * _PAUSE_S > limit_s:

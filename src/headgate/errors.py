@@ -286,7 +286,7 @@ class RuleLimitError(RuleError):
 
 
 class BrokerError(HeadgateError):
-    """A command to the broker that is refused; it leaves no trace. `subject` names what it was about."""
+    """The broker refused a command, which then changed nothing. `subject` names the resource."""
 
     def __init__(self, reason: str, *, subject: str = "") -> None:
         super().__init__(reason, subject)
@@ -302,7 +302,7 @@ class ResourceNotFoundError(BrokerError):
 
 
 class ResourceExistsError(BrokerError):
-    """It is there already, with other properties than those asked for."""
+    """The resource exists with other properties than the requested ones."""
 
 
 class PreconditionFailedError(BrokerError):

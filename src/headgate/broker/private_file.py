@@ -26,7 +26,7 @@ _OWNER_ONLY = 0o600
 
 
 class PrivateFile(Generic[Content]):
-    """The file at `path` with a `kind` of a `format` as its content; `what` names it in messages."""
+    """The file at `path`, which holds a `kind` in a numbered `format`. Messages call it `what`."""
 
     def __init__(
         self, path: Path, kind: type[Content], *, what: str, format: int, check: Callable[[Content], None]

@@ -25,7 +25,7 @@ class Startup:
         self._left: list[str] | None = None
 
     def names(self) -> list[str]:
-        """The names of all such streams, in order."""
+        """The names of these streams, sorted."""
         return sorted(name_of_folder(path.parent) for path in self._root.glob(f"{STREAMS_FOLDER}/*/{self._has}"))
 
     def tick(self) -> None:

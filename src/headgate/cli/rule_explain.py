@@ -1,4 +1,4 @@
-"""`headgate rule explain`: why the rules of a topic gave a copy of a message, or none, and what its actions do."""
+"""`headgate rule explain`: why the rules of a topic made copies of a message or none, and what their actions do."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class SegmentOrigin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     headers: str
 
     def is_of(self, segment: Segment) -> bool:
-        """Whether a segment still is as it was. Errors: those of `state_of`."""
+        """Whether a segment is still as it was when the file was made. Raises as `state_of`."""
         return (self.identity, self.segment, self.stop, self.size, self.headers) == state_of(segment)
 
 

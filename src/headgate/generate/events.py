@@ -242,7 +242,7 @@ def _bodies(
     lines: _Lines,
     city: pa.Array,
 ) -> pa.Array:
-    """JSON texts: what all events have, then what their type has."""
+    """JSON texts: first the fields of all events, then the fields of their type."""
     term = _picked(draw, _TERMS)
     hits = draw.integers(0, 400, BLOCK_EVENTS)
     pieces: list[pa.Array] = []

@@ -106,7 +106,7 @@ if HAS_CARRYLESS_MULTIPLY:
 
     @helper
     def crc32_ahead(address: int, size_bytes: int, table: int, ahead: int) -> int:
-        """CRC-32 of the bytes at `address`; meanwhile those `ahead` of them come into the cache, for the next call."""
+        """CRC-32 of the bytes at `address`; loads the bytes `ahead` of them into the cache, for the next call."""
         crc = 0xFFFFFFFF
         position = address
         end = address + size_bytes

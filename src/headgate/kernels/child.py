@@ -23,7 +23,7 @@ _NICENESS = 10
 
 
 def main(modules: Sequence[str]) -> None:
-    """Compile those modules, in order, that nobody else is compiling; then wait for the others."""
+    """Compile, in order, the modules that no other process is compiling; then wait for the others."""
     os.nice(_NICENESS)
     left = [module for module in modules if not _compiled_alone(module)]
     for module in left:

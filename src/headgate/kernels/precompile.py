@@ -56,7 +56,7 @@ def served_modules() -> list[str]:
 
 
 def missing(modules: Iterable[str]) -> list[str]:
-    """The modules that are not in the cache and could be kept there: these, and those whose shared functions they call.
+    """The modules, and the modules whose shared functions they call, that the cache lacks and could keep.
 
     Empty where kernels are switched off or cannot be used. Cost: imports LLVM, a twentieth of a second.
     """

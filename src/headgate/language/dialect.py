@@ -168,7 +168,7 @@ class Dialect:
     takes_parameters: bool = False
     """Whether values may be given beside the text."""
     tightest_infix: Level = field(init=False)
-    """The tightest level of `infix`: what has to be tighter has no operator behind it."""
+    """The tightest level of `infix`. An operand that must bind tighter is followed by no operator."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tightest_infix", max(infix.level for infix in self.infix.values()))

@@ -123,7 +123,7 @@ class StagedSegment(msgspec.Struct, eq=False):
         first_sequence: int,
         flushed: bool,
     ) -> bytes:
-        """Write the head, and into each chunk from a number on what only a commit knows; gives the index records.
+        """Write the head, and id, time, epoch and sequence of each chunk from a number on; gives the index records.
 
         Raises OSError, possibly after a part of it.
         """

@@ -180,7 +180,7 @@ class ChunkHeader(msgspec.Struct):
         )
 
     def stamp(self, data: memoryview, position: int, *, chunk_id: int, timestamp_ms: int, epoch: int) -> None:
-        """Set what a writer decides, here and in the encoded header at `position` of `data`."""
+        """Set id, time and epoch, here and in the encoded header at `position` of `data`."""
         self.chunk_id, self.timestamp_ms, self.epoch = chunk_id, timestamp_ms, epoch
         _STAMP.pack_into(data, position + _STAMP_AT, timestamp_ms, epoch, chunk_id)
 
@@ -310,7 +310,7 @@ class ChunkHeaders:
         )
 
     def check(self, *, path: str | Path, positions: NDArray[np.int64]) -> None:
-        """Raises CorruptChunkError for the first bytes that are not a header; `positions` are those in the file."""
+        """Raises CorruptChunkError for the first bytes that are not a header; `positions` are their places."""
         sound = self.sound()
         if not sound.all():
             row = int(np.argmin(sound))

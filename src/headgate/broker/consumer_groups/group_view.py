@@ -493,9 +493,9 @@ class GroupView(Leases[PendingReceive]):
         return [(start, stop)] if stop > start else []
 
     def _again(self, copies: NDArray[np.int64], wanted: Filter | None) -> ReadCopies:
-        """Read the first of these available messages, and keep those for which the filter is true. Raises LogError.
+        """Read the first of these available messages; keeps each one that the filter matches. Raises LogError.
 
-        Messages for which it is not true, or that retention deleted, are settled.
+        Messages that do not match, or that retention deleted, are settled.
         """
         if not len(copies):
             return NO_COPIES

@@ -163,7 +163,7 @@ class Members:
     # queues for one member
 
     def lock(self, group: str, member: str, streams: Iterable[str], *, now_ms: int) -> list[str]:
-        """Lock queues for a member, or renew its locks; gives the queues that it has, without those of others."""
+        """Lock queues for a member, or renew its locks; gives the queues that it holds then."""
         found = self._groups.get(group)
         if found is None or member not in found.members:
             return []

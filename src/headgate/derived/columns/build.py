@@ -100,7 +100,7 @@ def make_file(
 
 
 def name_of(stream: Stream, segment: Segment, declaration: ColumnDeclaration) -> str:
-    """How the name of the file of a sealed segment begins. Errors: those of `_origin_of`."""
+    """The first part of the name of a sealed segment's column file. Raises as `_origin_of`."""
     return _start_of(_origin_of(stream, segment, declaration))
 
 
@@ -109,7 +109,7 @@ def _start_of(origin: Origin) -> str:
 
 
 def _origin_of(stream: Stream, segment: Segment, declaration: ColumnDeclaration) -> Origin:
-    """The origin that the file of a sealed segment must have now. Errors: those of `state_of`."""
+    """The origin that a sealed segment's column file must have now. Raises as `state_of`."""
     source = None if stream.settings is None else stream.settings.filter_source
     return Origin(*state_of(segment), declaration, source)
 

@@ -30,7 +30,7 @@ class MatchIndexKind(DerivedKind[Registration, BuildCounters]):
         return registry.read() if registry.is_there else None
 
     def prepare(self, stream: Stream, *, now_ms: int) -> Registration:
-        """The registered filters, all of them checked, without those that have been dead for a day.
+        """The registered filters, checked; filters dead for more than a day are left out.
 
         Raises LogError that names the registry, if it cannot be read or has a filter that cannot be used here.
         """

@@ -157,7 +157,7 @@ class RegistryChange:
         )
 
     def retire(self, filter_id: str, *, now_ms: int) -> bool:
-        """The last consumer of a filter left: the filter is dead from now on. False if no such filter was alive."""
+        """Mark a filter as dead from now on, because its last consumer left. False if it was not alive."""
         old = self._filters.get(filter_id)
         if old is None or old.standing or old.dead_ms is not None:
             return False

@@ -1,4 +1,4 @@
-"""The operations that the interpreter has no short way for: compiled once, and linked to all who interpret programs.
+"""The operations without a short way in the interpreter: compiled once, linked into every kernel that interprets.
 
 What is common to all languages is here; the rest goes to a family of values (`values/amqp`, `values/rocketmq`,
 `values/servicebus`).
@@ -112,7 +112,7 @@ def _foreign(operation: int, at: int, register: int, program: int, registers: in
 
 @shared
 def operate(operation: int, at: int, register: int, program: int, registers: int, pool: int) -> int:
-    """Decide what `interpret` has no short way for: a truth; for value operations TRUE when done, ERROR or UNDECIDED.
+    """Run an operation without a short way in `interpret`: gives a truth; for values TRUE (done), ERROR or UNDECIDED.
 
     It is one function, since each call in `interpret` costs time for every message, whether it is made or not.
     """

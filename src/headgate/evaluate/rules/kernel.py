@@ -173,7 +173,7 @@ def _ask_filter(head: int, first: int, record: int, others: int, hits: int) -> b
 
 @helper
 def _ask_filters(head: int, first: int, others: int) -> bool:
-    """All filters that every block asks, then those that the index named; False if there is no room."""
+    """Evaluate the filters that every block needs, then the ones that the index named; False if there is no room."""
     filters = load_i64(head + layout.FILTERS)
     count = load_i64(head + layout.FILTER_COUNT)
     for number in range(count):

@@ -300,9 +300,9 @@ def _section_rare(position: int, end: int, is_list: bool) -> tuple[int, int, int
 
 @inlined
 def check_rest(late: int, end: int) -> int:
-    """What the rule of message-validity.md asks beyond what `gather_early` saw: TRUE, MALFORMED or UNDECIDED.
+    """Check the rest of message-validity.md, behind the part that `gather_early` checked: TRUE, MALFORMED, UNDECIDED.
 
-    That is the map of the application properties at `late` (0 for none, then nothing is left) and what follows it.
+    The rest is the map of the application properties at `late` (0 for none, then nothing is left) and what follows it.
     """
     if late == 0:
         return layout.TRUE

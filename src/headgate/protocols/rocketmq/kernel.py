@@ -53,7 +53,7 @@ _MAX_USERS = 256
 _MAX_TEXT_BYTES = 32767
 _PREFIX_BYTES = 15
 _HOST_ROW, _FLAG_ROW = 60, 61
-"""Numbers of the two annotations that are no properties, among those of names."""
+"""Rows, in the table of names, of the two annotations that are no properties."""
 
 TAG_ROW, KEYS_ROW, ID_ROW, RECONSUME_ROW = 0, 1, 2, 3
 """Rows of the table of system names that mean something here; the others follow."""
@@ -772,7 +772,7 @@ def compose(
     scratch: int,
     target: int,
 ) -> int:
-    """Write what precedes the body of a message that a classic client sent; gives the bytes, or a failure.
+    """Write the sections before the body of a message of a classic client; gives the bytes, or a failure.
 
     `text` is its property text, `tables` the address of a `TablesBlock`. There is room for twice the text, 40 bytes for
     each property, and 512.

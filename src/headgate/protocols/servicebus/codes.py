@@ -72,7 +72,7 @@ _KINDS: Mapping[type[errors.HeadgateError], tuple[AnyCondition, int]] = {
     errors.SessionLockLostError: (ServiceBusCondition.SESSION_LOCK_LOST, 410),
     errors.PreconditionFailedError: (ServiceBusCondition.ARGUMENT_ERROR, 400),
 }
-"""Condition and status by class of error; a missing class has those of its nearest base class, else internal error."""
+"""Condition and status by class of error; a missing class has its nearest base class's, else internal error."""
 
 LOCK_LOST = Refusal(
     ServiceBusCondition.MESSAGE_LOCK_LOST,

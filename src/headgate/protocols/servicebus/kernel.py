@@ -43,7 +43,7 @@ DONE, UNDECIDED = 0, 1
 """Status of a row: it is written, or Python has to look at it."""
 
 MOVED, NO_BODY, SEQUENCE, FIRST_SEQUENCE, ENQUEUED, STATE, LOCKED = 0, 1, 2, 3, 4, 5, 6
-"""Rows of the table of names: annotations of copies that Python looks at, then those that deliveries say."""
+"""Rows of the table of names: the annotations of copies that Python reads, then the ones that deliveries carry."""
 
 _EXPIRY_FIELD, _CREATION_FIELD, _FIELDS = 8, 9, 13
 _NULL = 0x40
@@ -105,7 +105,7 @@ def _has_id(position: int, stop: int) -> int:
 
 @helper
 def _is_content(position: int, stop: int) -> int:
-    """1 if what lies behind the properties begins with application properties, a body, or is nothing."""
+    """1 if application properties, a body or nothing follows the properties."""
     if descriptor(position, stop) == APPLICATION_PROPERTIES:
         position = skip_map(behind_descriptor(position), stop)
         if position == FAIL:
@@ -140,7 +140,7 @@ def _write_time(position: int, time_ms: int) -> int:
 def _write_properties(
     target: int, source: int, stop: int, widths: int, identity: int, expires_ms: int, created_ms: int
 ) -> int:
-    """Write properties, those at `source` changed; gives the byte behind them, or a failure.
+    """Write the properties at `source`, changed; gives the byte behind them, or a failure.
 
     `source` is 0 where there are none. `identity` is the address of a new id, 0 to keep what is there; the times are
     said if `expires_ms` is above 0.

@@ -284,7 +284,7 @@ def delivered_messages(
 
 @functools.lru_cache(maxsize=64)
 def _names(*listed: str) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:
-    """Names as kernels compare them, rows of 32 bytes, the length in front; and what the kernel is told of tables."""
+    """Names for kernels, as rows of 32 bytes that begin with the length; and the kernel's description of the table."""
     rows = np.zeros((len(listed), 32), dtype=np.uint8)
     for row, name in zip(rows, listed, strict=True):
         row[0] = len(name)

@@ -100,7 +100,7 @@ class SetSessionState:
 
 @dataclass(frozen=True, slots=True)
 class ListSessions:
-    """Asks for a page of sessions: those with messages or a state, or those whose state was set after a time."""
+    """Asks for a page of sessions: all with messages or a state, or all whose state was set after a time."""
 
     set_after_ms: int | None
     skip: int

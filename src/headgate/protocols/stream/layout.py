@@ -8,10 +8,10 @@ from headgate.kernels import places
 
 
 class MeasuredBlock(NamedTuple):
-    """What `measure_publish` found: complete Publish frames that follow each other."""
+    """Result of `measure_publish`: a run of complete Publish frames."""
 
     entries: int
-    """That they announce."""
+    """The number that they announce."""
     stop: int
     """The place behind the last one."""
     has_values: int
@@ -19,7 +19,7 @@ class MeasuredBlock(NamedTuple):
 
 
 class ParsedBlock(NamedTuple):
-    """What `parse_publish` read."""
+    """Result of `parse_publish`."""
 
     entries: int
     has_sub_batch: int

@@ -1,4 +1,4 @@
-"""The outlet of a connection, shared by its channels and their consumers: its core, its session, what it publishes."""
+"""The outlet of a connection, shared by its channels and their consumers: core, session and published messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ticket: TypeAlias = tuple[int, Confirms | None, int, int]
 
 
 class Outlet:
-    """What channels use of their connection; `session` exists once the client is known."""
+    """The parts of a connection that its channels use; `session` exists once the client has logged in."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ logger = logging.getLogger("headgate.server.amqp10")
 
 
 class RabbitService:
-    """Serves RabbitMQ's addresses on one connection: those that begin with a slash, and the null address."""
+    """Serves RabbitMQ's addresses on one connection: addresses that begin with a slash, and the null address."""
 
     refuses_without_termini = False
     ignores_strays = False

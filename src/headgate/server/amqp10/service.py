@@ -33,7 +33,7 @@ class ServedLink:
 
     @property
     def may_speak(self) -> bool:
-        """Whether the link may still send; to be asked in later turns than those of the calls below."""
+        """Whether the link may still send. Ask again in each later turn than the calls below."""
         return not self._is_closed and self._link.is_attached
 
     def attached(self) -> None:

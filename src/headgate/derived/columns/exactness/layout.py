@@ -8,22 +8,22 @@ from headgate.kernels import places
 
 
 class SectionBlock(NamedTuple):
-    """What is asked of a section."""
+    """A section and the columns to look up in it."""
 
     columns: int
     """Address of its `ColumnBlock`s."""
     columns_length: int
     """Their number."""
     bits: int
-    """Those of all of them."""
+    """The bits of all these columns."""
     bits_not_ascii: int
-    """Those of the columns whose key is not ASCII."""
+    """The bits of the columns whose key is not ASCII."""
     is_unique: int
     """1: no two keys are equal but for 0x20."""
 
 
 class ColumnBlock(NamedTuple):
-    """What is asked of a column."""
+    """A column to look up."""
 
     kind: int
     """One of the `K_` numbers."""
@@ -41,7 +41,7 @@ class ColumnBlock(NamedTuple):
 
 
 class FoundBlock(NamedTuple):
-    """What was found in a message, as bits of columns."""
+    """The result for a message: one bit a column."""
 
     present: int
     """They have a value."""

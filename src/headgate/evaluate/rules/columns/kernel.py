@@ -1,4 +1,4 @@
-"""From the value of a field to what all predicates on it say: a class row, found once for each class of values.
+"""The class row of a field's value: what all predicates on it say, calculated once for each class of values.
 
 A class is a number where the predicates only tell apart some texts, and numbers between some bounds; else it is the
 value itself, kept in a table. A class row is filled by the interpreter, so nothing here knows what a predicate means.

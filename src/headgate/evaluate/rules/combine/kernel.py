@@ -22,7 +22,7 @@ PLACE_MASK = (1 << (layout.SOURCE_SHIFT - layout.PLACE_SHIFT)) - 1
 
 @intrinsic
 def _fold(_context: Any, _code: Any, _count: Any, _bits: Any, _stack: Any) -> Any:
-    """`(code, count, bits, stack)`: run instructions on what is in the lowest place, which takes the result.
+    """`(code, count, bits, stack)`: run instructions on the lowest place of the stack, which takes the result.
 
     found = found & (source | widens) | source & adds. What is found stays in registers of the machine; it is stored by
     every instruction, in a place that nobody reads unless the instruction saves: there is no branch in the loop.

@@ -162,7 +162,7 @@ def _array_element(position: int, stop: int, number: int, pool: int) -> tuple[in
 
 @helper
 def _follow(base: int, steps: int, count: int, result: int, scratch: int, pool: int) -> None:
-    """Decode into `result` what the steps lead to from the value in the slot `base`, ABSENT if that is nothing."""
+    """Follow the steps of a path from the value in slot `base`, and decode its end into `result`; ABSENT if missing."""
     set_register(result, layout.ABSENT, 0)
     if load_i64(base) != layout.VALUELESS:
         return

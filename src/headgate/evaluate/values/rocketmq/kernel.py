@@ -1,4 +1,4 @@
-"""RocketMQ in the kernel: strings that are parsed as what they meet, Java's order of numbers, NULL, and errors.
+"""RocketMQ in the kernel: strings parsed as the type of the other operand, Java's order of numbers, NULL, errors.
 
 Kinds are BYTES (a string), INT32 and INTEGER (int and long), FLOAT (a finite double), BOOLEAN; ODD and OPEN are left
 to the reference. What parsing leaves open as well: Unicode digits, hexadecimal numbers, NaN, Infinity, and long decimal

@@ -21,7 +21,7 @@ from headgate.message.lookup.elements.kernel import behind_element
 from headgate.protocols.amqp10.layout import FILTER_VALUE, SPANS
 
 FAIL = -1
-"""What stands for a place, a code or a number that is not there or not understood."""
+"""The result for a place, a code or a number that is missing or not understood."""
 
 HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x71, 0x72, 0x73, 0x74
 DATA, SEQUENCE, VALUE, FOOTER = 0x75, 0x76, 0x77, 0x78

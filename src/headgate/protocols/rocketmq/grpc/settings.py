@@ -63,7 +63,7 @@ class ClientSettings:
 def settings_answer(
     given: pb.Settings, *, fifo: bool, max_attempts: int, backoff_ms: Sequence[int], limits: GrpcLimits
 ) -> pb.Settings:
-    """The settings of a client, completed; `fifo`, `max_attempts` and `backoff_ms` are those of a consumer's group."""
+    """The settings of a client, completed; `fifo`, `max_attempts` and `backoff_ms` come from a consumer's group."""
     answer = pb.Settings()
     answer.CopyFrom(given)
     if given.client_type == pb.ClientType.PRODUCER:

@@ -26,7 +26,7 @@ from headgate.errors import (
 from headgate.protocols.rocketmq.codes import Status
 
 VERSION = 513
-"""The version that answers name: that of 5.5.0. Clients read from it what a broker can do, SQL92 for example."""
+"""The version in answers: RocketMQ 5.5.0. Clients derive from it what a broker can do, SQL92 for example."""
 
 
 class Serialization(IntEnum):

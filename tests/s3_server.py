@@ -77,6 +77,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     shutil.rmtree(objects, ignore_errors=True)
     objects.mkdir(parents=True)
     port = _free_port()
+    # Without --keep-alive: with it versitygw 1.8.0 now and then answers an upload of a client by 400.
     command = [str(PROGRAM), "--port", f"127.0.0.1:{port}", "--region", REGION, "--quiet"]
     keys = {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
     with (folder / "s3-server.log").open("wb") as log:

@@ -38,6 +38,12 @@ class Victims:
         self._ask({"do": "open", "root": str(root), "now_ms": NOW, "head_bytes": head_bytes})
         return self.status()
 
+    def append(self, root: Path, share: int, *, crash_at: str = "", tear: tuple[int, int] = (0, 0)) -> int:
+        """Append one of two shares of a batch that is published; the exit status."""
+        batch = {"do": "append", "root": str(root), "query": "q", "batch": 0, "share": share, "shares": 2}
+        self._ask({**batch, "crash_at": crash_at, "tear": tear, "now_ms": NOW, "head_bytes": HEAD_BYTES})
+        return self.status()
+
     def start(
         self,
         root: Path,

@@ -19,7 +19,7 @@ from headgate import kernels
 from headgate.clock import patient
 from headgate.log import crash_points, roll_forward, staging
 from headgate.log.chunk_builder import FilterValues
-from headgate.log.commit import commit_batch, output_of
+from headgate.log.commit import PublishedBatch, commit_batch, output_of
 from headgate.log.files import DiskFile
 from headgate.log.staging import StagedFile, StagingFile
 from headgate.log.stream import Stream
@@ -88,6 +88,10 @@ def run(request: dict[str, Any]) -> None:
     if request["do"] == "open":
         for stream in sorted((root / "streams").iterdir()):
             Writer.open(Stream.open(stream), now_ms=request["now_ms"], wait=patient(5.0), open_file=TornFile).close()
+        return
+    if request["do"] == "append":
+        published = PublishedBatch(root, request["query"], request["batch"], request["now_ms"], request["shares"])
+        published.append(request["share"], wait=patient(5.0), open_file=TornFile)
         return
     stage = staged_together if request["shared"] else staged_alone
     staged = stage(root, request["query"], request["outputs"])

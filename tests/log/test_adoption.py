@@ -15,7 +15,8 @@ import pytest
 
 from commits import DIED, NOW, Victims, flat, leftovers, logs, messages_of, new_root
 from headgate.errors import CorruptChunkError, StorageFullError, StreamFullError, StreamLockedError
-from headgate.log import staging
+from headgate.log import staging, tracking
+from headgate.log.adoption import StagedSegment
 from headgate.log.chunk_builder import FilterValues
 from headgate.log.commit import Committed, commit_batch, output_of
 from headgate.log.crash_points import AdoptionStep, CommitStep
@@ -293,6 +294,40 @@ def test_an_adopted_segment_keeps_publishers_and_stored_offsets(tmp_path: Path) 
         assert (writer.last_sequence("p"), writer.stored_offset("reader"), writer.last_sequence("q")) == (7, 0, 3)
         assert writer.append([(b"n", None)], now_ms=NOW).next_offset == writer.next_offset
     assert read_messages(opened(root))[-1][0] == writer.next_offset - 1
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_writer_forgets_with_an_adopted_segment_what_its_snapshot_leaves_out_and_nothing_if_the_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    monkeypatch.setattr(tracking, "MAX_SNAPSHOT_PUBLISHERS", 2)
+    root = new_root(tmp_path / "root", max_segment_size_bytes=SEGMENT_BYTES)
+    with Writer.open(opened(root), now_ms=NOW) as writer:
+        # Retention drops everything before the new segment, and with it the message of the stored offset.
+        writer.change(now_ms=NOW, arguments=StreamArguments(max_segment_size_bytes=SEGMENT_BYTES, max_length_bytes=1))
+        for number in range(3):
+            writer.append([(b"m", None)], now_ms=NOW, publisher=f"p{number}", sequences=[number])
+        writer.store_offset("r", 0)
+        writer.flush_offsets(now_ms=NOW)
+        (staged,) = stage(root, part("m", 12))
+
+        def elsewhere(path: Path, _target: Path) -> Any:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(path))
+
+        def known(writer: Writer) -> list[int | None]:
+            return [*(writer.last_sequence(name) for name in ("p0", "p1", "p2", "q")), writer.stored_offset("r")]
+
+        with monkeypatch.context() as patched:
+            if is_refused:
+                patched.setattr(Path, "rename", elsewhere)
+            is_adopted = writer.adopt(
+                StagedSegment.of(root, staged), first_chunk=0, first_sequence=7, now_ms=NOW, filter_source=None
+            )
+        assert is_adopted is not is_refused
+        found = known(writer)
+    assert found == ([0, 1, 2, None, 0] if is_refused else [None, 1, 2, 10, None])
+    with Writer.open(opened(root), now_ms=NOW) as writer:
+        assert known(writer) == found
 
 
 @pytest.mark.parametrize("failure", [errno.EXDEV, errno.EACCES])

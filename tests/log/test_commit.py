@@ -24,9 +24,10 @@ from headgate.errors import (
     StreamNotFoundError,
     StreamReplacedError,
 )
+from headgate.log import commit as commit_module
 from headgate.log import roll_forward
 from headgate.log.chunk_builder import FilterValues
-from headgate.log.commit import Committed, abort_batch, commit_batch, output_of
+from headgate.log.commit import Committed, Helpers, PublishedBatch, abort_batch, commit_batch, output_of
 from headgate.log.crash_points import CommitStep
 from headgate.log.files import DiskFile
 from headgate.log.format import FILE_HEAD_BYTES, ChunkHeader
@@ -95,6 +96,67 @@ def test_a_commit_killed_at_any_step_is_finished_as_if_undisturbed(
     assert victims.commit(root, TWO_OUTPUTS, **how) == 0
     assert logs(root) == undisturbed
     assert leftovers(root) == []
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("crash_at", "tear"),
+    [step for step in STEPS if step[0] in ("appending:2", "appended", "recorded") or step[1][1:] == (30,)],
+)
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_share_of_a_published_batch_may_be_appended_by_a_process_that_dies(
+    tmp_path: Path,
+    victims: Victims,
+    undisturbed: dict[str, bytes],
+    crash_at: str,
+    tear: tuple[int, int],
+    durable: bool,
+) -> None:
+    root = new_root(tmp_path / "root")
+    assert victims.commit(root, TWO_OUTPUTS, crash_at=CommitStep.PUBLISHED, durable=durable) == DIED
+    assert victims.append(root, 0, crash_at=crash_at, tear=tear or (0, 0)) == DIED
+    assert messages_of(root, "b") == []
+    assert victims.append(root, 1) == victims.append(root, 0) == 0
+    assert logs(root) == undisturbed
+    assert leftovers(root) == ["0.json"]
+    assert victims.append(root, 0) == 0
+    assert victims.commit(root, TWO_OUTPUTS, durable=durable) == 0
+    assert victims.append(root, 0) == 0
+    assert logs(root) == undisturbed
+    assert leftovers(root) == []
+
+
+@pytest.mark.parametrize("appended", [[], [1], [0, 1]])
+def test_a_commit_appends_what_its_helpers_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appended: list[int]
+) -> None:
+    monkeypatch.setattr(commit_module, "_SHARED_FROM", 2)
+    root, finish = new_root(tmp_path / "root"), Writer.finish
+    finished_here: list[str] = []
+
+    def run(batch: PublishedBatch) -> int:
+        assert batch.shares == 2
+        return sum(batch.append(share) for share in appended)
+
+    def noted(stream: Stream, *rest: Any, **more: Any) -> None:
+        finished_here.append(stream.name)
+        finish(stream, *rest, **more)
+
+    monkeypatch.setattr(Writer, "finish", noted)
+    bodies = {"a": [b"a0", b"a1", b"a2"], "b": [b"b0"]}
+    commit(root, {name: [stage(root, own)] for name, own in bodies.items()}, helpers=Helpers(8, run))
+    assert finished_here == {0: ["a", "b"], 1: ["b", "a", "b"], 2: ["a", "b"]}[len(appended)]
+    assert {name: messages_of(root, name) for name in bodies} == {"a": ["a0", "a1", "a2"], "b": ["b0"]}
+    assert leftovers(root) == []
+
+
+def test_shares_are_neighbours_and_no_staged_file_has_chunks_for_two(tmp_path: Path) -> None:
+    files = {"a": "1", "b": "12", "c": "3", "d": "24", "e": "5", "f": "6", "g": "67"}
+    outputs = tuple(Output(name, "", tuple(StagedChunks(path, 1, 1, 1) for path in own)) for name, own in files.items())
+    manifest = Manifest("q", 0, NOW, False, (*outputs, Output("empty", "", ())))
+    assert commit_module._shares(manifest, 9) == [["a", "b", "c", "d"], ["e"], ["f", "g"]]
+    assert commit_module._shares(manifest, 2) == [["a", "b", "c", "d"], ["e", "f", "g"]]
+    assert commit_module._shares(manifest, 1) == [list(files)]
 
 
 ONCE = f"{ONE_TIME_PREFIX}batch"

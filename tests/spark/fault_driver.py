@@ -29,9 +29,12 @@ def run_job(spark: SparkSession, kind: str, root: str, checkpoint: str) -> None:
         targets = [{"root": root, "stream": "out"}, {"root": root, "stream": "high", "filter": "h.priority > 4"}]
         copy_stream(spark, source, targets, checkpoint=checkpoint)
         return
-    if kind == "route":
+    if kind.startswith("route"):
         topic = RuleHistory.load(Stream.open(stream_folder(root, "in"))).current
         outputs = {output_of_copies(name): {"root": root, "stream": name} for name in sorted(names_of(topic))}
+        if kind == "route once":
+            route_topic(spark, root, "in", outputs)
+            return
         options = {"max_messages_per_batch": "200"}
         route_topic(spark, root, "in", outputs, checkpoint=checkpoint, options=options)
         return

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headgate.errors import ConfigError, FilterSyntaxError, StreamNotFoundError
-from headgate.log import BloomMatcher, Stream, StreamArguments, stream_folder
+from headgate.log import BloomMatcher, ChunkType, Damage, Stream, StreamArguments, stream_folder, verify_stream
 from headgate.message import Message
 from headgate.spark import copy_stream
 
@@ -67,6 +68,27 @@ def test_the_copy_can_be_skipped_by_the_annotation_or_by_what_the_target_says(
         for wanted, expected in ((value, True), (other, False)):
             matcher = BloomMatcher([wanted], match_unfiltered=False)
             assert set(matcher.match_many(headers.data, headers.bloom_positions, headers.bloom_length)) == {expected}
+
+
+def test_copies_whose_staged_files_become_segments_hold_the_messages_in_order(spark: SparkSession, root: Path) -> None:
+    messages = [number.to_bytes(4, "big") * 512 for number in range(4000)]
+    write_stream(root, "large", messages, arguments=StreamArguments(max_segment_size_bytes=1 << 20))
+    source = {"root": str(root), "stream": "large", "partitions": "2"}
+    for times in (1, 2):
+        copy_stream(spark, source, target(root, "out", max_segment_size_bytes="3000000"))
+        stream = Stream.open(stream_folder(root, "out"))
+        found = read_messages(stream)
+        assert [body for _, body in found] == messages * times
+        assert np.diff([offset for offset, _ in found]).min() == 1
+        assert not [each for each in verify_stream(stream) if isinstance(each, Damage)]
+        heads = []
+        for segment in stream.segments():
+            with segment.open() as reader:
+                heads.append(reader.header(0))
+        # The free room behind the snapshot is that of a staged file.
+        assert sum(head.chunk_type == ChunkType.TRACKING_SNAPSHOT and head.trailer_length > 0 for head in heads) >= (
+            2 * times
+        )
 
 
 def test_targets_may_filter_further_and_go_on_from_a_checkpoint_together(

@@ -13,16 +13,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from headgate.log import OffsetSpecification, Stream, stream_folder
-from headgate.log.crash_points import VARIABLE
+from headgate.log import OffsetSpecification, PublishedBatch, Stream, Writer, stream_folder
+from headgate.log import commit as commit
+from headgate.log.crash_points import VARIABLE, CommitStep
 from headgate.scan import Cursor, ScanRequest
-from headgate.spark import register
+from headgate.spark import register, transfer
 from headgate.spark.copy import HeadgateCopy
 from headgate.spark.route import HeadgateRoute, declare_topic
 from headgate.spark.source import HeadgateSource
@@ -203,6 +205,70 @@ def test_a_commit_that_dies_is_made_up_for_by_the_next_run(
     late = ("finished", "completed", "appended", "recorded")
     assert content(tmp_path / "root", kind) != expected(tmp_path / "root", kind) or step in late
     check_restart(spark, kind, tmp_path)
+
+
+def route_once(spark: SparkSession, root: Path) -> None:
+    run_job(spark, "route once", str(root), "")
+
+
+@pytest.fixture
+def topic_root(tmp_path: Path) -> Path:
+    """A topic whose messages are not routed yet, and the streams of its subscriptions."""
+    root = tmp_path / "root"
+    write_stream(root, "in", [order(n) for n in range(COUNT)])
+    declare_topic(root, topic(share=30))
+    return root
+
+
+@pytest.mark.parametrize("step", ["appending:3", pytest.param("recorded:2", marks=pytest.mark.long)])
+def test_a_task_that_dies_while_it_appends_its_share_leaves_the_rest_to_the_commit(
+    spark: SparkSession, topic_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    begun, seen = tmp_path / "begun", list[int]()
+
+    def dying(batch: PublishedBatch, shares: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from headgate.spark.transfer import _append_share
+
+        begun.touch()
+        os.environ[VARIABLE] = step
+        try:
+            yield from _append_share(batch, shares)
+        finally:
+            del os.environ[VARIABLE]
+
+    def watched(spark: SparkSession, batch: PublishedBatch) -> int:
+        seen.append(append_in_tasks(spark, batch))
+        return seen[-1]
+
+    append_in_tasks = transfer._append_in_tasks
+    monkeypatch.setattr(commit, "_SHARED_FROM", 2)
+    monkeypatch.setattr(transfer, "_append_in_tasks", watched)
+    with monkeypatch.context() as patched:
+        patched.setattr(transfer, "_append_share", dying)
+        route_once(spark, topic_root)
+    assert begun.exists() and seen == [0]
+    assert content(topic_root, "route") == expected(topic_root, "route")
+    # Nobody dies: the job alone appends everything.
+    route_once(spark, topic_root)
+    assert seen[1] == len([name for name, messages in expected(topic_root, "route").items() if messages])
+    assert content(topic_root, "route") == {name: 2 * own for name, own in expected(topic_root, "route").items()}
+    private = [path for path in (topic_root / ".headgate").rglob("*") if path.suffix in (".json", ".chunks")]
+    assert private == []
+
+
+@pytest.mark.long
+def test_what_a_driver_that_died_between_the_jobs_left_is_finished_by_the_next_writers(topic_root: Path) -> None:
+    killed = subprocess.run(
+        [sys.executable, str(DRIVER), "route once", str(topic_root), ""],
+        env={**os.environ, VARIABLE: CommitStep.PUBLISHED},
+        capture_output=True,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not any(content(topic_root, "route").values())
+    for name in expected(topic_root, "route"):
+        Writer.open(Stream.open(stream_folder(topic_root, name)), now_ms=0).close()
+    assert content(topic_root, "route") == expected(topic_root, "route")
 
 
 def kill_when(kind: str, folder: Path, happened: Callable[[], bool]) -> None:

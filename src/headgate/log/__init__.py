@@ -2,7 +2,7 @@
 
 A reader never needs the writer, the writer never waits for a reader. The public names, and the module behind each:
 
-    find       resolve_stream, list_streams, stream_folder, lock_root                                   root
+    find       resolve_stream, find_stream, list_streams, stream_folder, lock_root                      root
     read       Stream, Segment, SegmentReader, ChunkTable, OffsetSpecification          stream, segment, offsets
     decode     ChunkHeader, decode_headers; walk_entries, unpack_chunk, SubBatch   format, entry_positions, entries
     write      Writer, Appended, Durability; StreamLock; Run, build_runs                      writer, lock, runs
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         chunk_boundaries,
         gather,
     )
-    from headgate.log.commit import abort_batch, commit_batch, output_of
+    from headgate.log.commit import Helpers, PublishedBatch, abort_batch, commit_batch, output_of
     from headgate.log.compression import COMPRESSION_NAMES, EXPANSION_LIMIT_BYTES, parse_compression
     from headgate.log.crash_points import BuildStep, CommitStep, PublishStep, reached
     from headgate.log.derived import (
@@ -113,6 +113,7 @@ if TYPE_CHECKING:
         HTTP_NOTE,
         STREAMS_FOLDER,
         deleted_folder,
+        find_stream,
         foreign_stream,
         list_streams,
         lock_root,

@@ -4,7 +4,7 @@
 2. `Commits.publish` (manifest.py): one rename decides which of these files are the batch, and in which order.
 3. `finish_pending` (roll_forward.py): under each stream's lock the chunks are appended, numbered (query, batch · 2^20 +
    n) in their trailers; `stream.json` keeps the last number where trailers might lose it. A staged file is removed when
-   all its chunks are appended.
+   all its chunks are appended. Many outputs are appended by `Helpers`, each for a share of the streams.
 4. `Commits.complete`: the manifest becomes the query's `completed.json`.
 
 Every writer that opens a stream of a published batch finishes the batch. A second commit of a batch drops its own
@@ -17,9 +17,10 @@ import contextlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from headgate.errors import ConfigError, LogError, StreamFullError
@@ -29,6 +30,7 @@ from headgate.log.lock import Wait, no_wait
 from headgate.log.manifest import MAX_BATCH, SEQUENCE_BITS, Commits, Manifest, Output
 from headgate.log.pin import full_error, read_pin
 from headgate.log.retention import pinned_bytes
+from headgate.log.roll_forward import copied_bytes
 from headgate.log.settings import check_identity
 from headgate.log.staging import StagedChunks
 from headgate.log.stream import Stream
@@ -38,6 +40,13 @@ _FLUSHING_THREADS = 8
 _MOST_COPYING_THREADS = 4
 _COPYING_FROM_BYTES = 1 << 20
 """From this many bytes per output on, most time goes into the system's copies, which do not hold the interpreter."""
+
+_SHARED_FROM = 256
+"""From this many outputs on, or mebibytes that must be copied, helpers append.
+
+Each takes a process about a millisecond; asking helpers takes a tenth of a second, and half of the rest is gained with
+only two of them.
+"""
 
 LEFTOVERS_KEPT_MS = 7 * 24 * 3600 * 1000
 """How long staged files that no manifest names are kept, of any query."""
@@ -54,6 +63,46 @@ class Committed:
     chunks: int
     messages: int
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBatch:
+    """A batch that is decided, its streams cut into at most `shares` parts. Small and picklable."""
+
+    root: Path
+    query: str
+    batch: int
+    now_ms: int
+    shares: int
+
+    def append(self, share: int, *, wait: Wait = no_wait, open_file: OpenFile = DiskFile) -> int:
+        """Append the missing chunks of one share, in any process; gives the number of its streams.
+
+        Staged files that are appended are removed. Appending twice, also at the same time, is harmless; a batch that is
+        completed gives 0. Raises as `commit_batch`, once all other streams of the share are appended.
+        """
+        commits = Commits(self.root)
+        decided = commits.find(self.query, self.batch)
+        shares = [] if decided is None else _shares(decided, self.shares)
+        if decided is None or share >= len(shares):
+            return 0
+        streams = shares[share]
+        # Other shares are appended beside this one, so it takes no more threads than its flushes need.
+        threads = _FLUSHING_THREADS if decided.durable else 1
+        _append(commits, decided, streams, {}, threads=threads, now_ms=self.now_ms, wait=wait, open_file=open_file)
+        return len(streams)
+
+
+@dataclass(frozen=True, slots=True)
+class Helpers:
+    """Processes that append the shares of a batch side by side, while the process that commits waits.
+
+    `run` appends the shares and gives the number of streams that have all chunks. It may fail without an error: unless
+    these are all streams, the process that commits appends what is missing.
+    """
+
+    count: int
+    run: Callable[[PublishedBatch], int]
 
 
 def output_of(
@@ -86,17 +135,18 @@ def commit_batch(
     durable: bool,
     wait: Wait = no_wait,
     open_file: OpenFile = DiskFile,
+    helpers: Helpers | None = None,
 ) -> Committed:
     """Append the outputs of a batch to their streams, exactly once, even if processes die meanwhile.
 
     Batches of a query are numbered upwards from 0; the pair (query, batch) identifies a commit.
     `now_ms` becomes the chunks' time. `durable`: the result survives a power loss (if the files were staged durably).
-    `wait` is for the locks of the streams. After an error the batch may be decided or not: commit it again, or
-    `abort_batch` and stage it again; nothing is appended twice. Staged files of earlier attempts are removed as well,
-    so no later batch of the query may be staged meanwhile. Raises ConfigError for outputs that cannot be numbered,
-    StreamNotFoundError, StreamReplacedError if an output was staged for a stream that was created again since,
-    StreamFullError, before the batch is decided, StreamLockedError and the errors of appending. A decided output whose
-    stream was deleted counts as done.
+    `wait` is for the locks of the streams. `helpers` append if there is enough to do. After an error the batch may be
+    decided or not: commit it again, or `abort_batch` and stage it again; nothing is appended twice. Staged files of
+    earlier attempts are removed as well, so no later batch of the query may be staged meanwhile. Raises ConfigError for
+    outputs that cannot be numbered, StreamNotFoundError, StreamReplacedError if an output was staged for a stream that
+    was created again since, StreamFullError, before the batch is decided, StreamLockedError and the errors of
+    appending. A decided output whose stream was deleted counts as done.
     """
     _check(query, batch, outputs)
     commits = Commits(root)
@@ -114,7 +164,17 @@ def commit_batch(
         commits.drop(parts, query=query)
     decided = commits.find(query, batch)
     if decided is not None:
-        _append(commits, decided, streams, now_ms=now_ms, wait=wait, open_file=open_file)
+        if helpers is None or not _is_appended(helpers, commits.root, decided, streams, now_ms=now_ms):
+            _append(
+                commits,
+                decided,
+                decided.by_stream,
+                streams,
+                threads=_threads(decided),
+                now_ms=now_ms,
+                wait=wait,
+                open_file=open_file,
+            )
         reached(CommitStep.FINISHED)
         commits.complete(decided)
         reached(CommitStep.COMPLETED)
@@ -146,18 +206,60 @@ def _first_full(streams: Iterable[Stream]) -> StreamFullError | None:
     return None
 
 
+def _is_appended(helpers: Helpers, root: Path, decided: Manifest, opened: Mapping[str, Stream], *, now_ms: int) -> bool:
+    """Let helpers append if that pays; whether every stream has all chunks then."""
+    shares = len(_shares(decided, helpers.count))
+    if shares < 2 or _cost(decided, opened) < _SHARED_FROM:
+        return False
+    return helpers.run(PublishedBatch(root, decided.query, decided.batch, now_ms, shares)) == len(decided.by_stream)
+
+
+def _cost(decided: Manifest, opened: Mapping[str, Stream]) -> int:
+    """What appending costs, counted in outputs: a mebibyte that is copied costs as much as an output."""
+    copied = 0
+    for name, output in decided.by_stream.items():
+        settings = opened[name].settings if name in opened else None
+        copied += 0 if settings is None else copied_bytes(output, settings.arguments.max_segment_size_bytes)
+    return len(decided.by_stream) + (copied >> 20)
+
+
+def _shares(decided: Manifest, count: int) -> list[list[str]]:
+    """The streams of a batch in at most `count` parts of neighbours, about as many in each.
+
+    No staged file has chunks for two parts, so the process that appends a part removes the files of it.
+    """
+    last_use = {part.path: row for row, output in enumerate(decided.by_stream.values()) for part in output.staged}
+    together: list[list[str]] = [[]]
+    stop = 0
+    for row, (name, output) in enumerate(decided.by_stream.items()):
+        together[-1].append(name)
+        stop = max(stop, *(last_use[part.path] for part in output.staged))
+        if row == stop:
+            together.append([])
+            stop += 1
+    del together[-1]
+    count = min(count, len(together))
+    bounds = [len(together) * share // count for share in range(count + 1)]
+    return [[name for names in together[first:end] for name in names] for first, end in pairwise(bounds)]
+
+
 def _append(
     commits: Commits,
     decided: Manifest,
+    streams: Collection[str],
     opened: Mapping[str, Stream],
     *,
+    threads: int,
     now_ms: int,
     wait: Wait,
     open_file: OpenFile,
 ) -> None:
-    """Finish every output of a batch, even if others fail; `opened` are streams that are open already."""
+    """Finish the outputs for some streams of a batch, even if others fail; `opened` are streams that are open already.
 
-    uses = Counter(part.path for output in decided.by_stream.values() for part in output.staged)
+    No output for another stream has a staged file in common with these.
+    """
+
+    uses = Counter(part.path for name in streams for part in decided.by_stream[name].staged)
     lock = threading.Lock()
     removals: list[Future[None]] = []
 
@@ -184,9 +286,9 @@ def _append(
     with (
         # A separate thread removes it: some file systems wait for the device at each extent of a removed file.
         ThreadPoolExecutor(max_workers=1) as removing,
-        ThreadPoolExecutor(max_workers=_threads(decided)) as appending,
+        ThreadPoolExecutor(max_workers=threads) as appending,
     ):
-        errors = list(appending.map(append, decided.by_stream))
+        errors = list(appending.map(append, streams))
     for error in errors:
         if error is not None:
             raise error

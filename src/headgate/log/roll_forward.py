@@ -89,6 +89,16 @@ def _has_all(root: Path, manifest: Manifest, output: Output) -> bool:
     return found is not None and found[1] >= manifest.last_sequence(output)
 
 
+def copied_bytes(output: Output, max_segment_size_bytes: int) -> int:
+    """The bytes of an output that do not become segments as they are."""
+    least = least_adopted_bytes(max_segment_size_bytes, output.staged)
+    return sum(part.size_bytes for part in output.staged if not _is_large(part, least))
+
+
+def _is_large(part: StagedChunks, least_adopted: int) -> bool:
+    return part.head_bytes > 0 and part.size_bytes >= least_adopted
+
+
 def _is_in_trailers(manifest: Manifest) -> bool:
     """Whether trailers alone record the progress of a batch: only if the batch need not survive a power loss."""
     return not manifest.durable
@@ -131,9 +141,7 @@ class _Finishing:
         """Large files become segments, the chunks of all others are appended."""
         least = least_adopted_bytes(self.writer.settings.arguments.max_segment_size_bytes, self.output.staged)
         before = 0
-        for is_large, group in groupby(
-            self.output.staged, key=lambda part: part.head_bytes > 0 and part.size_bytes >= least
-        ):
+        for is_large, group in groupby(self.output.staged, key=lambda part: _is_large(part, least)):
             parts = list(group)
             for together in [[part] for part in parts] if is_large else [parts]:
                 chunks = sum(part.chunks for part in together)

@@ -138,6 +138,16 @@ def _folder_names(root: str | Path) -> list[str]:
         return []
 
 
+def find_stream(text: str, root: str | Path) -> Stream | None:
+    """The stream meant by `text`, as for `resolve_stream`; None without one."""
+    for candidate in _meant(text, root):
+        try:
+            return Stream.open(candidate)
+        except StreamNotFoundError:
+            continue
+    return None
+
+
 def resolve_stream(text: str, root: str | Path) -> Stream:
     """The stream meant by `text`: a name under `root`, or the path of a stream folder.
 
@@ -145,15 +155,10 @@ def resolve_stream(text: str, root: str | Path) -> Stream:
     Raises StreamNotFoundError with the places tried and similar names; it says if the path is a folder or file without
     a stream.
     """
-    by_name, by_path = stream_folder(root, text), Path(text)
-    candidates = [by_path, by_name] if os.sep in text else [by_name, by_path]
-    if any(len(os.fsencode(part)) > MAX_FOLDER_NAME_BYTES for part in by_path.parts):
-        candidates = [by_name]
-    for candidate in candidates:
-        try:
-            return Stream.open(candidate)
-        except StreamNotFoundError:
-            continue
+    found = find_stream(text, root)
+    if found is not None:
+        return found
+    by_path = Path(text)
     if os.path.isdir(by_path):
         at_path = f"the folder {by_path} has neither stream.json nor a pair of log files"
     elif os.path.exists(by_path):
@@ -163,5 +168,13 @@ def resolve_stream(text: str, root: str | Path) -> Stream:
     near = did_you_mean(text, stream_names(root))
     raise StreamNotFoundError(
         f"no stream {text!r}, and {at_path}; headgate stream ls --root {root} lists what is there{near}",
-        path=candidates[0],
+        path=_meant(text, root)[0],
     )
+
+
+def _meant(text: str, root: str | Path) -> list[Path]:
+    """The folders where a stream meant by `text` may be."""
+    by_name, by_path = stream_folder(root, text), Path(text)
+    if any(len(os.fsencode(part)) > MAX_FOLDER_NAME_BYTES for part in by_path.parts):
+        return [by_name]
+    return [by_path, by_name] if os.sep in text else [by_name, by_path]

@@ -1,8 +1,9 @@
 """From streams to streams without a message entering the JVM: only descriptors of staged chunks cross.
 
 Tasks get ranges of chunks, read them, decide which messages go to which target and write them into staged chunks of
-each target; they return one row per staged file to Spark. The commit on the driver's side appends the chunks, all
-targets at once, exactly once. A `Transfer` makes the decision: `copy.py` and `route.py` have the two kinds.
+each target; they return one row each to Spark. The commit on the driver's side appends the chunks, all
+targets at once, exactly once; for many targets of a batch transfer a second job appends them, a share in each task. A
+`Transfer` makes the decision: `copy.py` and `route.py` have the two kinds.
 """
 # ruff: noqa: N802 - Spark gives the methods their names
 
@@ -12,7 +13,7 @@ import json
 import os
 import secrets
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -39,6 +42,8 @@ from headgate.log import (
     ONE_TIME_PREFIX,
     ChunkLimits,
     FilterValues,
+    Helpers,
+    PublishedBatch,
     StagedChunks,
     StagingFile,
     abort_batch,
@@ -63,7 +68,7 @@ if TYPE_CHECKING:
 _TRANSFER = "transfer"
 _QUERY = "transfer_query"
 
-_DESCRIPTOR = StructType([StructField("part", BinaryType(), nullable=False)])
+_DESCRIPTORS = StructType([StructField("parts", BinaryType(), nullable=False)])
 _MANY_TARGETS = 64
 """From this many targets on, the cost per target and task determines the number of tasks."""
 
@@ -71,6 +76,7 @@ _SHARING_A_FILE = 32
 """Number of targets that share a staged file, if there are many targets."""
 
 _MOST_BYTES_OF_A_TASK = 4 << 30
+_APPENDED = "streams long"
 _ANY_COLUMN = stream_schema(("offset",), ())
 
 Int64Array = NDArray[np.int64]
@@ -227,7 +233,28 @@ def _run_batch(
 ) -> None:
     query = f"{ONE_TIME_PREFIX}{secrets.token_hex(12)}"
     rows = spark.read.format(format_name).options(**options).option(_QUERY, query).load().collect()
-    _commit(transfer.targets, [_Part.decode(row.part) for row in rows], counting, query=query, batch=0)
+    parts = _decoded(row.parts for row in rows)
+    helpers = Helpers(int(options.get("partitions", os.cpu_count() or 1)), partial(_append_in_tasks, spark))
+    _commit(transfer.targets, parts, counting, query=query, batch=0, helpers=helpers)
+
+
+def _append_in_tasks(spark: SparkSession, batch: PublishedBatch) -> int:
+    """Append a batch with a job that has a task per share; gives the number of streams that it finished."""
+    shares = spark.range(0, batch.shares, 1, batch.shares)
+    try:
+        return sum(row.streams for row in shares.mapInArrow(partial(_append_share, batch), _APPENDED).collect())
+    except (PySparkException, Py4JError):
+        # Spark has shown the errors of its tasks. The commit appends what is missing, or says why it cannot.
+        return 0
+
+
+def _append_share(batch: PublishedBatch, shares: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One task: append the shares with these numbers."""
+    import pyarrow
+
+    for numbers in shares:
+        streams = [batch.append(share, wait=WAIT) for share in numbers.column(0).to_pylist()]
+        yield pyarrow.RecordBatch.from_pydict({"streams": pyarrow.array(streams, pyarrow.int64())})
 
 
 def _run_available(spark: SparkSession, format_name: str, options: Mapping[str, str], checkpoint: str | Path) -> None:
@@ -257,8 +284,8 @@ class TransferSource(DataSource):
         """The transfer that `content` of `run_transfer` describes."""
 
     def schema(self) -> StructType:
-        """One row per staged file."""
-        return _DESCRIPTOR
+        """One row per task."""
+        return _DESCRIPTORS
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A transfer in one batch."""
@@ -318,7 +345,7 @@ class _Committer(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Parts:
         """Collect the descriptors of one partition; called once per attempt of a task."""
-        return _Parts([_Part.decode(content) for batch in iterator for content in batch.column("part").to_pylist()])
+        return _Parts([content for batch in iterator for content in batch.column("parts").to_pylist()])
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Append the batch to all targets; called again with the same id after a restart that repeats it."""
@@ -343,18 +370,21 @@ class _Part(msgspec.Struct, frozen=True, array_like=True):
     staged: tuple[StagedChunks, ...]
     without_value: int
 
-    @staticmethod
-    def decode(content: bytes) -> _Part:
-        return msgspec.json.decode(content, type=_Part)
-
 
 @dataclass(slots=True)
 class _Parts(WriterCommitMessage):
-    parts: list[_Part]
+    """The descriptors of some tasks, those of each in one piece: Spark keeps no list of outputs."""
+
+    encoded: list[bytes]
 
 
 def _all_parts(messages: Sequence[WriterCommitMessage | None]) -> list[_Part]:
-    return [part for message in messages if isinstance(message, _Parts) for part in message.parts]
+    return _decoded(content for message in messages if isinstance(message, _Parts) for content in message.encoded)
+
+
+def _decoded(contents: Iterable[bytes]) -> list[_Part]:
+    decoder = msgspec.json.Decoder(list[_Part])
+    return [part for content in contents for part in decoder.decode(content)]
 
 
 def _source_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -395,10 +425,18 @@ def _staged(partition: InputPartition, transfer: Transfer, query: str, *, skip_l
     if partition.counting is not None:
         partition.counting.record(str(partition.value), {**counted.as_dict(), **own})
     if parts:
-        yield batch_of_bytes([msgspec.json.encode(part) for part in parts], _DESCRIPTOR)
+        yield batch_of_bytes([msgspec.json.encode(parts)], _DESCRIPTORS)
 
 
-def _commit(targets: Sequence[Target], parts: Sequence[_Part], counting: Counting, *, query: str, batch: int) -> None:
+def _commit(
+    targets: Sequence[Target],
+    parts: Sequence[_Part],
+    counting: Counting,
+    *,
+    query: str,
+    batch: int,
+    helpers: Helpers | None = None,
+) -> None:
     """Append the tasks' staged chunks to all targets, in the source's order, unless this batch was appended before."""
     by_target: dict[int, list[_Part]] = {}
     for part in sorted(parts, key=lambda part: (part.target, part.partition)):
@@ -407,7 +445,9 @@ def _commit(targets: Sequence[Target], parts: Sequence[_Part], counting: Countin
     outputs = [targets[number].output(files) for number, files in staged.items()]
     root, now_ms = targets[0].root, clock.now_ms()
     durable = any(target.durable for target in targets)
-    commit_batch(root, query=query, batch=batch, outputs=outputs, now_ms=now_ms, durable=durable, wait=WAIT)
+    commit_batch(
+        root, query=query, batch=batch, outputs=outputs, now_ms=now_ms, durable=durable, wait=WAIT, helpers=helpers
+    )
     written = {_written_to(number): sum(each.messages for each in files) for number, files in staged.items()}
     counting.record(f"write-{query}-{batch}", written)
     for number, own in by_target.items():

@@ -89,8 +89,8 @@ class Catalogue:
         return list(itertools.takewhile(known.__contains__, first_offsets))
 
     def with_row(self, row: NDArray[np.void]) -> Catalogue:
-        """A catalogue with one more row, `(1,)`; rows that do not end where it begins were overtaken by retention."""
-        return Catalogue(self.identity, np.concatenate([self.before(int(row["first"][0])), row]))
+        """A catalogue with one more row, `(1,)`."""
+        return Catalogue(self.identity, np.concatenate([self.rows, row]))
 
     def without(self, count: int) -> Catalogue:
         """A catalogue without the oldest rows."""

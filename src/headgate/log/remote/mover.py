@@ -22,7 +22,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.errors import ConfigError, CorruptChunkError, LogError, OffsetOutOfRangeError, RemoteStorageError
+from headgate.errors import (
+    ConfigError,
+    CorruptChunkError,
+    LogError,
+    OffsetOutOfRangeError,
+    RemoteStorageError,
+    StreamNotFoundError,
+)
 from headgate.log import format as f
 from headgate.log.checked_json import decode_checked, encode_checked
 from headgate.log.checksums import first_mismatch
@@ -79,18 +86,22 @@ def move_segments(stream: Stream, *, now_ms: int) -> MoveReport | None:
 
 
 def delete_remote(stream: Stream) -> None:
-    """Delete everything that a stream has in object storage. Raises RemoteStorageError, LogError."""
+    """Delete everything that a stream has in object storage, whose folder no mover finds any more under its name.
+
+    Waits for one that is at it. Raises RemoteStorageError, LogError.
+    """
     if stream.remote is None:
         return
     storage = storage_at(stream.remote)
-    if _owner(storage) != stream.identity:
-        return
-    catalogue = load_catalogue(stream.path) or Catalogue.empty(stream.identity)
-    ids = {*catalogue.rows["first"].tolist(), *_pending(stream.path)}
-    storage.delete(CATALOGUE_OBJECT)
-    for first_chunk_id in sorted(ids):
-        _delete_objects(storage, first_chunk_id)
-    storage.delete(SETTINGS_NAME)
+    with _moving(stream.path, wait=True):
+        if _owner(storage) != stream.identity:
+            return
+        catalogue = load_catalogue(stream.path) or Catalogue.empty(stream.identity)
+        ids = {*catalogue.rows["first"].tolist(), *_pending(stream.path)}
+        storage.delete(CATALOGUE_OBJECT)
+        for first_chunk_id in sorted(ids):
+            _delete_objects(storage, first_chunk_id)
+        storage.delete(SETTINGS_NAME)
 
 
 def unmoved_bytes(stream: Stream) -> int:
@@ -129,6 +140,9 @@ class _Mover:
     def move(self, segment: Segment) -> int:
         """Move one segment; gives its bytes. Raises OffsetOutOfRangeError if retention deletes it meanwhile."""
         self._claim()
+        if self._catalogue.stop != segment.first_chunk_id:
+            # Retention overtook all that were moved.
+            self._drop(len(self._catalogue))
         _save_pending(self._folder, {*_pending(self._folder), segment.first_chunk_id})
         name, storage = segment_object(segment.first_chunk_id), self._storage
         with segment.open() as reader:
@@ -166,16 +180,19 @@ class _Mover:
 
     def apply_limits(self, now_ms: int) -> int:
         """Delete the oldest moved segments that the limits of the stream do not keep, up to its pin; gives how many."""
-        rows = self._catalogue.rows
-        dropped = _dropped(self._stream, self._settings, rows, now_ms)
-        if not dropped:
-            return 0
-        gone = rows["first"][:dropped].tolist()
+        dropped = _dropped(self._stream, self._settings, self._catalogue.rows, now_ms)
+        self._drop(dropped)
+        return dropped
+
+    def _drop(self, count: int) -> None:
+        """Delete the oldest moved segments."""
+        if not count:
+            return
+        gone = self._catalogue.rows["first"][:count].tolist()
         _save_pending(self._folder, {*_pending(self._folder), *gone})
-        self._publish(self._catalogue.without(dropped))
+        self._publish(self._catalogue.without(count))
         reached(MoveStep.DROPPED)
         self.finish_pending()
-        return dropped
 
     def finish_pending(self) -> None:
         """Delete objects that no catalogue names and no segment here will replace."""
@@ -192,7 +209,7 @@ class _Mover:
 
     def _publish(self, catalogue: Catalogue) -> None:
         # Declared ranges must not be older than the segments that they are about.
-        self._storage.write(SETTINGS_NAME, (self._folder / SETTINGS_NAME).read_bytes())
+        self._write_settings()
         self._storage.write(CATALOGUE_OBJECT, catalogue.encode())
         save_catalogue(self._folder, catalogue)
         self._catalogue = catalogue
@@ -203,7 +220,7 @@ class _Mover:
             return
         owner = _owner(self._storage)
         if owner is None:
-            self._storage.write(SETTINGS_NAME, (self._folder / SETTINGS_NAME).read_bytes())
+            self._write_settings()
         elif owner != self._stream.identity:
             raise LogError(
                 f"another stream, with the identity {owner}, has this place in object storage; give the stream "
@@ -211,6 +228,14 @@ class _Mover:
                 path=self._storage.url(""),
             )
         self._is_claimed = True
+
+    def _write_settings(self) -> None:
+        path = self._folder / SETTINGS_NAME
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError as error:
+            raise StreamNotFoundError("the stream was deleted meanwhile", path=path) from error
+        self._storage.write(SETTINGS_NAME, content)
 
 
 def _owner(storage: ObjectStorage) -> str | None:
@@ -296,14 +321,14 @@ def _delete_objects(storage: ObjectStorage, first_chunk_id: int) -> None:
 
 
 @contextlib.contextmanager
-def _moving(folder: Path) -> Iterator[bool]:
+def _moving(folder: Path, *, wait: bool = False) -> Iterator[bool]:
     path = folder / _LOCK_NAME
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise storage_error(error, path) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield True
     except BlockingIOError:
         yield False

@@ -6,11 +6,13 @@ secrets: they come from where the storage's own tools look for them (environment
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 import zlib
 from collections.abc import Iterator
+from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -47,14 +49,14 @@ class ObjectStorage:
         """Write a file as an object; gives the CRC-32 of the bytes that were sent. Raises OSError of the file."""
         crc = 0
 
-        def pieces() -> Iterator[bytes]:
+        def pieces(file: RawIOBase) -> Iterator[bytes]:
             nonlocal crc
-            with open(path, "rb", buffering=0) as file:
-                while piece := file.read(PIECE_BYTES):
-                    crc = zlib.crc32(piece, crc)
-                    yield piece
+            while piece := file.read(PIECE_BYTES):
+                crc = zlib.crc32(piece, crc)
+                yield piece
 
-        self._write(name, pieces())
+        with open(path, "rb", buffering=0) as file:
+            self._write(name, pieces(file))
         return crc
 
     def read(self, name: str) -> bytes | None:
@@ -98,7 +100,9 @@ class ObjectStorage:
         return self._error(name, error)
 
     def delete(self, name: str) -> None:
-        """Delete an object; nothing happens if there is none of that name."""
+        """Delete an object, and what a killed process left of it; nothing happens if there is none of that name."""
+        if not self._is_atomic and not name.endswith(_NEW_SUFFIX):
+            self.delete(name + _NEW_SUFFIX)
         try:
             self._files.delete_file(self._path(name))
         except FileNotFoundError:
@@ -134,8 +138,10 @@ class ObjectStorage:
                 for piece in pieces:
                     stream.write(piece)
             except BaseException:
-                # Closing would publish the part that was sent.
-                stream.abort() if hasattr(stream, "abort") else None
+                # Now: else the garbage collector does it later, and the library cannot give up. This may publish the
+                # part that was sent, which no catalogue names.
+                with contextlib.suppress(OSError):
+                    stream.close()
                 raise
             stream.close()
             if not self._is_atomic:

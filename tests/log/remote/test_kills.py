@@ -1,4 +1,4 @@
-"""Whatever dies on the way to object storage and back: every segment is in a place, and in the end nothing is left over."""
+"""Whatever dies on the way to object storage and back: each segment is in a place, and nothing is left over."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def killed_and_finished(folder: Path, movers: Movers, *, crash_at: str = "", die
     assert found == before[-len(found) :]
     movers.start(folder / "s", max_length_bytes=KEPT_BYTES)
     assert movers.status() == 0
-    check_places(stream)
+    check_objects(stream)
     return status
 
 

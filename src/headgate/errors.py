@@ -44,6 +44,7 @@
     ├── ConfigError            a wrong option, key or argument: names it, says what is expected
     ├── DataError              what was found in a file or a stream is not what it was taken for: names the place
     ├── SparkSetupError        Spark or its Java cannot be started: says what was found and both ways out
+    ├── QueryRunningError      another process runs a query with the same checkpoint: which one
     ├── SinkError              a target outside of Headgate that does not take rows: what it says
     └── PipelineError          a pipeline that failed while it ran: the entry and the cause
 
@@ -398,6 +399,10 @@ class DataError(HeadgateError):
 
 class SparkSetupError(HeadgateError):
     """Spark or its Java cannot be started here; the message says what was found and the ways out."""
+
+
+class QueryRunningError(HeadgateError):
+    """Another process runs a query with the same checkpoint; the message names the process."""
 
 
 class SinkError(HeadgateError):

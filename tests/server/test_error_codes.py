@@ -86,6 +86,7 @@ NOT_MET: Mapping[type[e.HeadgateError], str] = {
     e.DataError: "of the command line",
     e.EncryptionError: "of our client",
     e.SparkSetupError: "of pipelines",
+    e.QueryRunningError: "of pipelines",
     e.SinkError: "of pipelines",
     e.MismatchError: "of reads in Spark",
     e.PipelineError: "of pipelines",

@@ -1,7 +1,8 @@
 """A Spark driver for the tests of a cluster: the same job that `local[2]` runs, on the master that it is given.
 
-Arguments: the master, the root, and a folder for signs. Tasks leave the process id of their executor in `executors`; a
-task of the write waits at the file `gate` for as long as somebody else holds its lock.
+Arguments: the master, the root, a folder for signs, and for a streaming query its checkpoint. Tasks leave the process
+id of their executor in `executors`; a task of the write waits at the file `gate` for as long as somebody else holds its
+lock.
 """
 
 from __future__ import annotations
@@ -48,8 +49,22 @@ def run(spark: SparkSession, root: str, signs: str) -> None:
     print("summed", summed.selectExpr("sum(application_properties.price)").first()[0])
 
 
+def run_query(spark: SparkSession, root: str, signs: str, checkpoint: str) -> None:
+    source = {"root": root, "stream": "in", "filter": FILTER, "partitions": "2", "max_messages_per_batch": "800"}
+    frame = spark.readStream.format("headgate").options(**source, columns="offset,message").load()
+    written = frame.mapInArrow(at_the_gate(signs), frame.schema).writeStream.format("headgate")
+    written = written.options(root=root, stream="query", checkpointLocation=checkpoint).trigger(availableNow=True)
+    written.start().awaitTermination()
+
+
 if __name__ == "__main__":
-    master, root, signs = sys.argv[1:]
-    executors = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2"}
+    master, root, signs, *checkpoint = sys.argv[1:]
+    # A query takes one core: two drivers of it fit.
+    cores = {"spark.executor.cores": "1", "spark.cores.max": "1" if checkpoint else "2"}
+    quiet = {"spark.executor.memory": "512m", "spark.ui.enabled": "false"}
     addresses = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    run(session("cluster", master=master, config={**executors, **addresses, "spark.ui.enabled": "false"}), root, signs)
+    made = session("cluster", master=master, config={**cores, **quiet, **addresses})
+    if checkpoint:
+        run_query(made, root, signs, checkpoint[0])
+    else:
+        run(made, root, signs)

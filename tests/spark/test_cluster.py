@@ -1,30 +1,34 @@
-"""A standalone cluster from the installed Spark: the job of one process, unchanged, also when an executor dies."""
+"""A standalone cluster from the installed Spark: the commands of docs/howto/cluster.md, and what dies there."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-import pyspark
+import pyarrow.parquet as parquet
 import pytest
 
 import headgate
 from headgate.log import Stream, stream_folder
+from headgate.log.lock import StreamLock
 from headgate.spark.java import choose_java
 
 from ..log_streams import read_messages
-from .conftest import order, write_stream
+from .conftest import NOW_MS, order, write_stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.faults]
 
+PROJECT = Path(__file__).parents[2]
 DRIVER = Path(__file__).with_name("cluster_driver.py")
 COUNT = 2000
 EXPECTED = [order(n) for n in range(COUNT) if n % 3 == 0 and n / 4 >= 10]
@@ -54,56 +58,92 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def spark_class(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """A daemon of Spark's, leader of a process group that its executors belong to; its log is `<name>.log`."""
-    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    role = "Master" if name == "master" else "Worker"
-    with (folder / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(
-            [str(program), f"org.apache.spark.deploy.{role.lower()}.{role}", "--host", "127.0.0.1", *arguments],
-            env=environment(),
-            cwd=folder,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+def commands(section: str) -> str:
+    """The commands of a section of the page."""
+    page = (PROJECT / "docs" / "howto" / "cluster.md").read_text(encoding="utf-8")
+    (text,) = (each for each in page.split("\n## ") if each.startswith(section))
+    return "\n".join(re.findall("^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A master with two workers of one core each, as the page starts them in `folder`, and how a job is submitted."""
+
+    folder: Path
+    master: str
+    submit: str
 
 
 @pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a master with two workers of one core each."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder, port = tmp_path_factory.mktemp("cluster"), free_port()
-    address, log = f"spark://127.0.0.1:{port}", folder / "master.log"
-    daemons = [spark_class(folder, "master", "--port", str(port), "--webui-port", str(free_port()))]
+    (folder / ".venv").symlink_to(sys.prefix)
+    (folder / "examples").symlink_to(PROJECT / "examples")
+    text = commands("A standalone cluster").replace("7077", str(port)).replace("/tmp/spark-work", str(folder / "work"))
+    for ui in ("8080", "8081", "8082"):
+        text = text.replace(ui, str(free_port()))
+    start, submit = text.split("# The job\n")
+    log = folder / "daemons.log"
+    with log.open("wb") as written:
+        # Leader of a process group that the daemons and their executors belong to.
+        daemons = subprocess.Popen(
+            ["bash", "-ec", f"{start}\nwait"],
+            env=environment(),
+            cwd=folder,
+            stdout=written,
+            stderr=written,
+            start_new_session=True,
+        )
     try:
-        wait_until(lambda: "I have been elected leader" in log.read_text(), daemons[0], log)
-        for name in ("worker-1", "worker-2"):
-            limits = ("--cores", "1", "--memory", "1g", "--webui-port", str(free_port()), "--work-dir", str(folder))
-            daemons.append(spark_class(folder, name, *limits, address))
-        wait_until(lambda: log.read_text().count("Registering worker") == 2, daemons[0], log)
-        yield address
+        wait_until(lambda: log.read_text().count("Successfully registered with master") == 2, daemons, log)
+        yield Cluster(folder, f"spark://127.0.0.1:{port}", submit)
     finally:
-        for daemon in daemons:
-            os.killpg(daemon.pid, signal.SIGKILL)
-            daemon.wait()
+        os.killpg(daemons.pid, signal.SIGKILL)
+        daemons.wait()
+
+
+@pytest.fixture(scope="module")
+def master(cluster: Cluster) -> str:
+    return cluster.master
 
 
 @contextlib.contextmanager
-def driver(master: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The job, begun; its log is `driver.log`."""
-    write_stream(folder / "root", "in", [order(n) for n in range(COUNT)])
+def driver(
+    master: str, folder: Path, *, root: Path | None = None, checkpoint: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The job, or with a checkpoint the query, begun; its log is `driver.log`. It must end well unless it is killed."""
+    if root is None:
+        root = folder / "root"
+        write_stream(root, "in", [order(n) for n in range(COUNT)])
     (folder / "executors").touch()
     (folder / "gate").touch()
     with (folder / "driver.log").open("wb") as log:
-        command = [sys.executable, str(DRIVER), master, str(folder / "root"), str(folder)]
+        command = [sys.executable, str(DRIVER), master, str(root), str(folder)]
+        if checkpoint is not None:
+            command.append(str(checkpoint))
         begun = subprocess.Popen(command, env=environment(), cwd=folder, stdout=log, stderr=log, start_new_session=True)
     try:
         yield begun
-        assert begun.wait(timeout=900) == 0, (folder / "driver.log").read_text()[-6000:]
+        if begun.returncode is None:
+            assert begun.wait(timeout=900) == 0, (folder / "driver.log").read_text()[-6000:]
     finally:
         if begun.poll() is None:
-            os.killpg(begun.pid, signal.SIGKILL)
-            begun.wait()
+            kill(begun)
+
+
+def kill(begun: subprocess.Popen[bytes]) -> None:
+    """End a driver as its machine would: with its JVM, and the JVM's Python workers, which lead groups of their own."""
+    family = [begun.pid]
+    for pid in family:
+        os.kill(pid, signal.SIGSTOP)
+        family += [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in children(task)]
+    for pid in family:
+        os.kill(pid, signal.SIGKILL)
+    begun.wait()
+
+
+def children(task: Path) -> list[str]:
+    return (task / "children").read_text().split()
 
 
 def executors(folder: Path) -> list[int]:
@@ -112,12 +152,33 @@ def executors(folder: Path) -> list[int]:
 
 def check_output(folder: Path) -> None:
     for name in ("copy", "rows"):
-        assert [body for _, body in read_messages(Stream.open(stream_folder(folder / "root", name)))] == EXPECTED
+        assert messages_of(folder / "root", name) == EXPECTED
     said = (folder / "driver.log").read_text()
     assert f"copied {len(EXPECTED)}" in said and f"summed {PRICES}" in said
     assert not list((folder / "root" / ".headgate" / "staging").rglob("*.chunks"))
 
 
+def messages_of(root: Path, name: str) -> list[bytes]:
+    return [body for _, body in read_messages(Stream.open(stream_folder(root, name)))]
+
+
+def test_the_commands_of_the_page_run_as_they_stand(cluster: Cluster) -> None:
+    done = subprocess.run(
+        ["bash", "-ec", cluster.submit],
+        env=environment(),
+        cwd=cluster.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    events = parquet.read_table(cluster.folder / "shared" / "events.parquet", columns=["region", "price"]).to_pylist()
+    wanted = sum(event["region"] == "AMER" and (event["price"] or 0) > 100 for event in events)
+    assert f"messages copied: {wanted}\n" in done.stdout
+    assert len(messages_of(cluster.folder / "shared" / "streams", "amer")) == wanted > 100
+
+
+@pytest.mark.long
 def test_the_job_gives_on_a_cluster_what_it_gives_in_one_process(master: str, tmp_path: Path) -> None:
     for name, where in (("one", "local[2]"), ("many", master)):
         (tmp_path / name).mkdir()
@@ -128,6 +189,7 @@ def test_the_job_gives_on_a_cluster_what_it_gives_in_one_process(master: str, tm
     assert len(set(executors(tmp_path / "many"))) == 2
 
 
+@pytest.mark.long
 def test_an_executor_that_dies_while_it_writes_leaves_the_output_unchanged(master: str, tmp_path: Path) -> None:
     with (tmp_path / "gate").open("w") as gate:
         fcntl.flock(gate, fcntl.LOCK_EX)
@@ -140,3 +202,38 @@ def test_an_executor_that_dies_while_it_writes_leaves_the_output_unchanged(maste
     seen = executors(tmp_path)
     assert len(seen) > 8, "no task was done again"
     assert killed not in seen[2:]
+
+
+@pytest.mark.long
+def test_a_batch_that_is_decided_when_its_driver_dies_is_there_once(master: str, tmp_path: Path) -> None:
+    root, checkpoint, log = tmp_path / "root", tmp_path / "checkpoint", tmp_path / "driver.log"
+    out = write_stream(root, "query", [])
+    commits = root / ".headgate" / "commits"
+    # The commit waits for the stream's lock after it has published what the batch is.
+    with StreamLock.acquire(out.path, now_ms=NOW_MS), driver(master, tmp_path, checkpoint=checkpoint) as begun:
+        wait_until(lambda: any(commits.glob("*/0.json")), begun, log)
+        kill(begun)
+    assert messages_of(root, "query") == []
+    with driver(master, tmp_path, root=root, checkpoint=checkpoint):
+        pass
+    assert messages_of(root, "query") == EXPECTED
+    assert not list((root / ".headgate" / "staging").rglob("*.chunks"))
+
+
+@pytest.mark.long
+def test_a_driver_that_comes_back_after_another_did_its_work_adds_nothing(master: str, tmp_path: Path) -> None:
+    """Nothing refuses the second driver of a query of Spark's own: both run the same batch, and Spark ends one."""
+    checkpoint, other = tmp_path / "checkpoint", tmp_path / "other"
+    other.mkdir()
+    with (tmp_path / "gate").open("w") as gate:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        with driver(master, tmp_path, checkpoint=checkpoint) as begun:
+            wait_until(lambda: executors(tmp_path) != [], begun, tmp_path / "driver.log")
+            with driver(master, other, root=tmp_path / "root", checkpoint=checkpoint):
+                pass
+            assert messages_of(tmp_path / "root", "query") == EXPECTED
+            fcntl.flock(gate, fcntl.LOCK_UN)
+            assert begun.wait(timeout=900) == 1
+    assert "CONCURRENT_STREAM_LOG_UPDATE" in (tmp_path / "driver.log").read_text()
+    assert messages_of(tmp_path / "root", "query") == EXPECTED
+    assert not list((tmp_path / "root" / ".headgate" / "staging").rglob("*.chunks"))

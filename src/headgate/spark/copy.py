@@ -15,6 +15,7 @@ from headgate.message import FieldReference
 from headgate.scan import ScanBatch
 from headgate.spark.options import FILTER_OPTIONS, SinkOptions, SourceOptions, parse_filter
 from headgate.spark.planning import ScanPartition, find_streams, refuse_streaming_options
+from headgate.spark.running import only_run
 from headgate.spark.target import Target, open_target
 from headgate.spark.transfer import Outlet, TransferResult, TransferSource, run_transfer
 from headgate.spark.values import target_field
@@ -49,8 +50,8 @@ def copy_stream(
     `source` has the options of a read; each `target` has options of a write, and its own `filter` + `dialect` or
     `property_filter`. With a `checkpoint` the copy goes on where an earlier one with the same checkpoint stopped, to
     the present end of the source; without one it is a batch. With `retries` a run whose Python worker did not connect
-    in time is made once more. Blocks until all is committed. Raises ConfigError and FilterError before Spark runs;
-    errors of tasks come as Spark's.
+    in time is made once more. Blocks until all is committed. Raises ConfigError and FilterError before Spark runs,
+    QueryRunningError if another process copies with this checkpoint; errors of tasks come as Spark's.
     """
     targets = [dict(target)] if isinstance(target, Mapping) else [dict(each) for each in target]
     reading = SourceOptions.parse(source)
@@ -58,9 +59,10 @@ def copy_stream(
         refuse_streaming_options(reading)
     find_streams(reading)
     prepared = Copy(_prepare(targets))
-    return run_transfer(
-        spark, source, prepared, format_name=NAME, content=targets, checkpoint=checkpoint, retries=retries
-    )
+    with only_run(checkpoint):
+        return run_transfer(
+            spark, source, prepared, format_name=NAME, content=targets, checkpoint=checkpoint, retries=retries
+        )
 
 
 class HeadgateCopy(TransferSource):

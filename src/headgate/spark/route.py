@@ -28,6 +28,7 @@ from headgate.message.lookup import MessageCollector
 from headgate.scan import WINDOW_BYTES, MessageBuffer, ScanBatch
 from headgate.spark.options import SinkOptions
 from headgate.spark.planning import ScanPartition
+from headgate.spark.running import only_run
 from headgate.spark.target import WAIT, Target, open_target
 from headgate.spark.transfer import Outlet, TransferSource, run_transfer
 from headgate.spark.values import target_field
@@ -145,7 +146,7 @@ def route_topic(
     subscription without an output gets nothing: for subscriptions that are served elsewhere. Several may write one
     stream. `options` are options of a read, such as max_messages_per_batch. With a `checkpoint` routing goes on where
     it stopped. With `retries` a run whose Python worker did not connect in time is made once more. Blocks until all is
-    committed. Raises ConfigError, RuleNotFoundError before Spark runs.
+    committed. Raises ConfigError, RuleNotFoundError, QueryRunningError before Spark runs.
     """
     stream = topic_stream(root, name)
     content = {
@@ -155,7 +156,10 @@ def route_topic(
     }
     route = _route_of(content)
     source = {**(options or {}), "root": str(root), "stream": name, "start": start}
-    done = run_transfer(spark, source, route, format_name=NAME, content=content, checkpoint=checkpoint, retries=retries)
+    with only_run(checkpoint):
+        done = run_transfer(
+            spark, source, route, format_name=NAME, content=content, checkpoint=checkpoint, retries=retries
+        )
     counted, rules = _split(done.counters)
     return RouteResult(
         messages=counted.get("messages_evaluated", 0),

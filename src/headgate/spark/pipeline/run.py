@@ -61,6 +61,7 @@ from headgate.spark.pipeline.sinks import (
 )
 from headgate.spark.pipeline.topics import RoutedTopic
 from headgate.spark.route import declare_topic, route_topic, stream_exists
+from headgate.spark.running import only_run
 from headgate.spark.session import session
 
 _POLL_S = 0.2
@@ -112,21 +113,22 @@ def run(
     """Run every sink and topic of a pipeline (or of a pipeline file) once, to the present end of their inputs.
 
     Topics and sinks with mode append continue where an earlier run stopped, with the guarantee of their kind (`sinks`).
-    Raises ConfigError before Spark starts, also for a missing stream, file or column. A sink or topic that fails stops
-    no other one; when all others are done, PipelineError names the failed ones and has the report of the rest. Finished
-    work stays.
+    Raises ConfigError before Spark starts, also for a missing stream, file or column; QueryRunningError if another
+    process runs a pipeline with the same folder of checkpoints. A sink or topic that fails stops no other one; when all
+    others are done, PipelineError names the failed ones and has the report of the rest. Finished work stays.
     """
     checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
     _check_inputs(checked, is_new_session=spark is None and SparkSession.getActiveSession() is None)
     tell = _Telling(watcher)
-    tell(lambda watcher: watcher.spark_starts())
-    made = spark or session(f"headgate run {checked.name}", config=checked.spark)
-    runner = _Runner(checked, made, tell)
-    began = time.monotonic()
-    runner.declare_topics()
-    done = runner.run_all()
-    if checked.build_columns:
-        done += runner.build_columns()
+    with only_run(checked.state):
+        tell(lambda watcher: watcher.spark_starts())
+        made = spark or session(f"headgate run {checked.name}", config=checked.spark)
+        runner = _Runner(checked, made, tell)
+        began = time.monotonic()
+        runner.declare_topics()
+        done = runner.run_all()
+        if checked.build_columns:
+            done += runner.build_columns()
     report = Report(checked.name, checked.root, seconds=time.monotonic() - began)
     for each in done:
         if isinstance(each, Failure):

@@ -1,27 +1,35 @@
 """Every Spark row at 1, 2, 4 … cores: how reading and writing grow with the machine, Parquet beside it.
 
     python benchmarks/scaling.py [CORES …]
+    python benchmarks/scaling.py --workers [WORKERS …]
 
 Without arguments: powers of two up to the cores of this machine. Each number of cores is measured by a process of its
 own (`local[CORES]`), over the same files in the page cache. Streams, Parquet and column files are made once, outside
 the times. HEADGATE_BENCH_MESSAGES sets the number of messages of the reads, of 205 bytes; a quarter of them is written.
+
+With `--workers`: count, copy and route on standalone clusters of 1 and 2 workers, or as many as given, each a process
+with one core. From 1 to 2 at least 1.8 times is wanted, where driver and master have cores of their own.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
+import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyspark
 from harness import report_table, short
 from pyspark.sql import SparkSession
 from spark_columns import DECLARED, GROUPED, sums
@@ -32,6 +40,7 @@ from streams import RARE_FILTER, event_stream
 from headgate.derived.columns import declare_columns
 from headgate.log import Stream, stream_folder
 from headgate.spark import build_column_files, copy_stream, read, session
+from headgate.spark.java import choose_java
 from headgate.spark.route import declare_topic, output_of_copies, route_topic
 
 MESSAGES = int(os.environ.get("HEADGATE_BENCH_MESSAGES", "20000000"))
@@ -51,6 +60,8 @@ class Row:
     messages: int
     run: Callable[[], object]
     prepare: Callable[[], object] | None = None
+    on_clusters: bool = False
+    """Whether it is in the table of clusters, too."""
 
 
 def make_files(place: Path) -> None:
@@ -94,13 +105,19 @@ def rows_of(spark: SparkSession, place: Path) -> list[Row]:
 
     filtered = {"stream": str(events.path), "filter": RARE_FILTER}
     return [
-        Row("filter and count", MESSAGES, counted.count),
+        Row("filter and count", MESSAGES, counted.count, on_clusters=True),
         Row("filter and count, Parquet", MESSAGES, typed.where(TYPED).count),
         Row("GROUP BY, message bytes", MESSAGES, lambda: sums(by_bytes)),
         Row("GROUP BY, column files", MESSAGES, lambda: sums(by_columns)),
         Row("GROUP BY, Parquet", MESSAGES, lambda: sums(typed)),
         Row("filtered copy", MESSAGES, lambda: copy_stream(spark, filtered, target), clear),
-        Row("copy of all", WRITTEN, lambda: copy_stream(spark, {"stream": str(small.path)}, target), clear),
+        Row(
+            "copy of all",
+            WRITTEN,
+            lambda: copy_stream(spark, {"stream": str(small.path)}, target),
+            clear,
+            on_clusters=True,
+        ),
         Row(
             "rows of Parquet into a stream",
             WRITTEN,
@@ -112,15 +129,44 @@ def rows_of(spark: SparkSession, place: Path) -> list[Row]:
             WRITTEN,
             lambda: route_topic(spark, root, EVENTS, outputs),
             clear_for_routes,
+            on_clusters=True,
         ),
     ]
 
 
-def measure_rows(place: Path, cores: int) -> dict[str, float]:
-    """Messages a second by row, the median round, with this number of cores."""
-    spark = session("scaling", master=f"local[{cores}]", config={"spark.driver.memory": MEMORY})
+@contextlib.contextmanager
+def cluster(workers: int, folder: str) -> Iterator[str]:
+    """The address of a master with workers of one core each."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    master = f"spark://127.0.0.1:{port}"
+    java_home = choose_java(os.environ).java_home
+    environment = os.environ if java_home is None else {**os.environ, "JAVA_HOME": str(java_home)}
+    wanted: list[tuple[str, ...]] = [("master.Master", "--port", str(port))]
+    wanted += [("worker.Worker", "--cores", "1", "--memory", "4g", "--work-dir", folder, master)] * workers
+    daemons = []
+    try:
+        for name, *arguments in wanted:
+            program = [f"{pyspark.__path__[0]}/bin/spark-class", f"org.apache.spark.deploy.{name}"]
+            command = [*program, "--host", "127.0.0.1", "--webui-port", "0", *arguments]
+            with tempfile.TemporaryFile() as log:
+                daemons.append(subprocess.Popen(command, env=environment, stderr=log, start_new_session=True))
+        yield master
+    finally:
+        for daemon in daemons:
+            os.killpg(daemon.pid, signal.SIGTERM)
+            daemon.wait()
+
+
+def measure_rows(place: Path, master: str, cores: int) -> dict[str, float]:
+    """Messages a second by row, the median round; of a cluster, only the rows of its table."""
+    registered = {"spark.cores.max": str(cores), "spark.scheduler.minRegisteredResourcesRatio": "1"}
+    spark = session("scaling", master=master, config={"spark.driver.memory": MEMORY, **registered})
     rates = {}
     for row in rows_of(spark, place):
+        if not master.startswith("local") and not row.on_clusters:
+            continue
         seconds = []
         for _ in range(WARM_UP + ROUNDS):
             if row.prepare is not None:
@@ -139,23 +185,31 @@ def powers_of_two(most: int) -> list[int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("cores", nargs="*", type=int, help="numbers of cores (default: powers of two)")
+    parser.add_argument("numbers", nargs="*", type=int, help="numbers of cores or workers (default: powers of two)")
+    parser.add_argument("--workers", action="store_true", help="on standalone clusters")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--master", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure is not None:
-        print(json.dumps(measure_rows(options.measure, options.cores[0])))
+        print(json.dumps(measure_rows(options.measure, options.master, options.numbers[0])))
         return
-    numbers = options.cores or powers_of_two(os.cpu_count() or 1)
+    numbers = options.numbers or ([1, 2] if options.workers else powers_of_two(os.cpu_count() or 1))
     with tempfile.TemporaryDirectory(prefix="headgate-benchmark-") as folder:
         make_files(Path(folder))
         rates = []
-        for cores in numbers:
-            command = [sys.executable, __file__, str(cores), "--measure", folder]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        for number in numbers:
+            with cluster(number, folder) if options.workers else contextlib.nullcontext(f"local[{number}]") as master:
+                command = [sys.executable, __file__, str(number), "--measure", folder, "--master", master]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             rates.append(json.loads(done.stdout.splitlines()[-1]))
-    cells = [[name, "messages/s", *(short(found[name]) for found in rates)] for name in rates[0]]
-    title = f"Spark by cores: {MESSAGES:,} messages read, {WRITTEN:,} written"
-    report_table("scaling", title, ("what", "unit", *map(str, numbers)), cells, rates)
+    cells = [
+        [name, "messages/s", *(short(found[name]) for found in rates), f"{rates[-1][name] / rate:.2f}"]
+        for name, rate in rates[0].items()
+    ]
+    what = "workers" if options.workers else "cores"
+    title = f"Spark by {what}: {MESSAGES:,} messages read, {WRITTEN:,} written"
+    head = ("what", "unit", *map(str, numbers), "last : first")
+    report_table(f"scaling_{what}" if options.workers else "scaling", title, head, cells, rates)
 
 
 if __name__ == "__main__":

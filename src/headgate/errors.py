@@ -128,7 +128,7 @@ class FilterSyntaxError(FilterError):
 
 
 class FilterTypeError(FilterError):
-    """The text parses, but a name or an operand cannot be what it is used as."""
+    """The text parses, but a name or an operand is of the wrong kind for its place."""
 
 
 class FilterLimitError(FilterError):

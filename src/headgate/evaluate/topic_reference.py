@@ -50,7 +50,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The copies of one message: the plain copy first, then those of rules with an action, in the rules' order."""
+    """The copies of one message: the plain copy first, then the copies of rules with an action, in the rules' order."""
 
     copies: tuple[Copy, ...]
     failures: tuple[Failure, ...]

@@ -407,7 +407,7 @@ class _Surveyor:
         return confirmed[0] if len(confirmed) == 1 else None
 
     def _is_confirmed(self, place: int, chunk_id: int, header: f.ChunkHeader) -> bool:
-        """Whether what lies behind a chunk goes on with the id behind its own."""
+        """Whether the next chunk, or the end of the segment, has the id that follows on this chunk."""
         stop = place + header.size_bytes
         next_ids = self._ids_said(stop)
         if stop == self._size and self._segment.stop_offset is not None:

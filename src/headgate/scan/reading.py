@@ -152,7 +152,7 @@ def open_windows(
 
 
 def read_window(window: Window, decider: Decider, counters: ScanCounters) -> Iterator[ScanBatch]:
-    """The kept messages of a window's chunks. Errors: those of `read_in_full`."""
+    """The kept messages of a window's chunks. Raises as `read_in_full`."""
     request = decider.request
     chunks, timestamps_ms = window.chunks, window.headers.timestamp_ms
     first, count = 0, len(chunks)

@@ -301,7 +301,7 @@ def open_column_file(path: Path) -> ColumnFile:
 
 
 def column_files(stream: Stream, within: OffsetRange | None = None) -> list[ColumnFile]:
-    """The believed files of sealed segments, and those that are kept for ever, in order of offsets.
+    """The believed files of sealed segments, and the files kept for ever, in order of offsets.
 
     At most one of each segment: that of the newest declaration. With `within` only files with some of these offsets.
     Damaged, foreign and stale files are left out, with one ColumnFileWarning. Cost: listing a folder, and for files not

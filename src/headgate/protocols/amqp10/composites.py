@@ -181,7 +181,7 @@ _C = TypeVar("_C", bound=Composite)
 
 @dataclass_transform()
 def composite(code: int, symbol: str) -> Callable[[type[_C]], type[_C]]:
-    """Turn a class into a dataclass with slots whose fields are those of the described list `code`."""
+    """Turn a class into a dataclass with slots; its fields are the fields of the described list `code`."""
 
     def decorate(cls: type[_C]) -> type[_C]:
         made = dataclass(slots=True)(cls)

@@ -239,7 +239,7 @@ class Fetcher:
         return taken
 
     def _as_taken(self, portion: Portion, chunk_ids: Int64Array, epochs: Int64Array) -> Portion | ChunkPortion:
-        """Messages in the form that the reader takes; ids and epochs include those of all their chunks."""
+        """Messages in the form that the reader takes; `chunk_ids` and `epochs` cover all their chunks."""
         if self._takes is Takes.MESSAGES:
             return portion
         if not portion.batches:

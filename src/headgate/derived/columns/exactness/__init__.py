@@ -60,7 +60,7 @@ _KINDS: dict[int, frozenset[int]] = {
     9: frozenset({0x82}),
     10: frozenset({0x83}),
 }
-"""Constructors of the values that a column of each kind holds; the numbers are those of `kernel.py`."""
+"""Constructors of the values that a column of each kind holds; numbered as in `kernel.py`."""
 
 _OF_MAPS = {
     SparkType.STRING: 0,
@@ -86,7 +86,7 @@ _SYMBOL = 1
 def inexact_bits(
     batch: EncodedMessages, columns: Sequence[DeclaredColumn], values: Sequence[pa.Array]
 ) -> NDArray[np.int64]:
-    """`(messages,)`: bit b is set where column b is inexact; `values` are those of `fields_of`. Cost: 50 ns a message.
+    """`(messages,)`: bit b is set where column b is inexact; `values` come from `fields_of`. Cost: 50 ns a message.
 
     At most 63 columns.
     """

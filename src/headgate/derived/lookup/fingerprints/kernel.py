@@ -1,4 +1,4 @@
-"""Fingerprints of a field's values in many encoded messages; the rules are those of the reference in `__init__`.
+"""Fingerprints of a field's values in many encoded messages, by the rules of the reference in `__init__`.
 
 For a message of a rare form this gives `ANY`, and the reference the value; otherwise they agree.
 """

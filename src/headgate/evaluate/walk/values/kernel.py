@@ -1,4 +1,4 @@
-"""Encoded values as the kernel reads them: where they end, and what is in them for a register.
+"""Encoded values in the kernel: where one ends, and its content for a register.
 
 The rules of `headgate.evaluate.walk.kernel` hold: what is read here has had its end checked, or lies within the slack.
 """

@@ -1,4 +1,4 @@
-"""Compiled reading and writing of the sections around the bare message: header, annotations, what may follow them.
+"""Compiled reading and writing of the sections around the bare message: header, annotations, and what follows it.
 
 Positions are addresses. Nothing is read before its end was checked; what a function is not sure of is a failure.
 Layouts: OASIS AMQP 1.0 part 1, section 1.6; part 3, section 3.2.

@@ -75,8 +75,16 @@ def open_broker(
     settings: BrokerSettings | None = None,
     wake: Callable[[], None] = lambda: None,
     run_in_worker: RunInWorker | None = None,
+    run_transfer: RunInWorker | None = None,
 ) -> Broker:
-    return Broker(root, now_ms=clock or SetClock(), settings=settings, wake=wake, run_in_worker=run_in_worker)
+    return Broker(
+        root,
+        now_ms=clock or SetClock(),
+        settings=settings,
+        wake=wake,
+        run_in_worker=run_in_worker,
+        run_transfer=run_transfer,
+    )
 
 
 def open_session(broker: Broker, user: str = "guest") -> Session:

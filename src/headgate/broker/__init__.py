@@ -37,7 +37,7 @@ single active consumers, and how topics and consumer groups give out copies (`he
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.broker.arguments import arguments_of, changed_arguments
+    from headgate.broker.arguments import OF_REMOTE, arguments_of, changed_arguments
     from headgate.broker.backlog import Backlog
     from headgate.broker.backup import BackupReport, back_up
     from headgate.broker.batches import PublishBatch, Written
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from headgate.broker.message_topics import MessageKind, MessageTopic, MessageTopics
     from headgate.broker.patterns import check_pattern, matches
     from headgate.broker.publishers import Publisher
+    from headgate.broker.remote_moves import RemoteProgress
     from headgate.broker.replies import REPLY_TO, ReplyQueue, ReplyQueues, is_reply_queue
     from headgate.broker.routing import EXCHANGE_KINDS, Binding, Exchange, Headers
     from headgate.broker.session import Check, Session

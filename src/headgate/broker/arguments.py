@@ -33,14 +33,25 @@ DROP_SETTLED = "headgate-drop-settled"
 MAX_SEGMENT_AGE = "headgate-max-segment-age"
 """Our own: the age of its first chunk at which a segment is sealed when the next message comes."""
 
+REMOTE = "headgate-remote"
+"""Our own: the place in object storage that sealed segments move to; no client gives it (`check_places_nothing`)."""
+REMOTE_AFTER = "headgate-remote-after"
+"""Our own: the age of a sealed segment at which it moves."""
+LOCAL_BYTES = "headgate-local-bytes"
+"""Our own: bytes of moved segments that stay in the stream's folder as well."""
+OF_REMOTE = (REMOTE, REMOTE_AFTER, LOCAL_BYTES)
+
 _NUMBERS = {
     FILTER_SIZE: (16, 255),
     SEGMENT_SIZE: (0, 3_000_000_000),
     MAX_LENGTH: (0, 2**63 - 1),
     CLUSTER_SIZE: (1, 2**31 - 1),
     INITIAL_OFFSET: (0, MAX_INITIAL_OFFSET),
+    LOCAL_BYTES: (0, 2**63 - 1),
 }
-OF_STREAMS = frozenset({*_NUMBERS, MAX_AGE, LEADER_LOCATOR, FILTER_SOURCE, COLUMNS, DROP_SETTLED, MAX_SEGMENT_AGE})
+OF_STREAMS = frozenset({*_NUMBERS, MAX_AGE, LEADER_LOCATOR, FILTER_SOURCE, COLUMNS, DROP_SETTLED, MAX_SEGMENT_AGE}) - {
+    LOCAL_BYTES
+}
 """Arguments with a meaning for a stream; two declarations are equal if these are."""
 
 _LOCATORS = ("client-local", "balanced", "least-leaders", "random")
@@ -81,6 +92,9 @@ def check_arguments(
     UnsuitableArgumentError for an argument of another type of queue, PreconditionFailedError for a wrong value.
     """
     declared: dict[str, object] = {}
+    given_remote = arguments.get(REMOTE, "")
+    if not isinstance(given_remote, str):
+        raise _wrong(REMOTE, given_remote, "a URI such as s3://bucket/prefix", stream)
     for name, value in arguments.items():
         if name == QUEUE_TYPE:
             if value != "stream":
@@ -101,8 +115,40 @@ def check_arguments(
     return declared, _meaning(declared, stream), _filter_source(declared, stream)
 
 
+def check_places_nothing(arguments: Mapping[str, object], *, stream: str) -> None:
+    """Raise PreconditionFailedError if a client says where in object storage its stream is to lie.
+
+    The server writes there with its own rights, so its configuration says it, or an administrator.
+    """
+    placing = next((name for name in OF_REMOTE if name in arguments), None)
+    if placing is not None:
+        raise PreconditionFailedError(
+            f"x-{placing} is not for clients: the configuration of the server gives it ([storage] remote), or an "
+            "administrator by headgate stream change",
+            subject=stream,
+        )
+
+
 def arguments_of(settings: StreamSettings) -> dict[str, object]:
-    """The declaration of a stream; for a stream made without the broker, a declaration of its settings."""
+    """The declaration of a stream, and where its sealed segments go.
+
+    For a stream made without the broker, a declaration of its settings.
+    """
+    return {**_declaration_of(settings), **_remote_of(settings.arguments)}
+
+
+def _remote_of(stored: StreamArguments) -> dict[str, object]:
+    if stored.remote is None:
+        return {}
+    arguments: dict[str, object] = {REMOTE: stored.remote}
+    if stored.remote_after_ms:
+        arguments[REMOTE_AFTER] = f"{max(1, stored.remote_after_ms // 1000)}s"
+    if stored.local_bytes:
+        arguments[LOCAL_BYTES] = stored.local_bytes
+    return arguments
+
+
+def _declaration_of(settings: StreamSettings) -> dict[str, object]:
     if settings.declaration is not None:
         return dict(settings.declaration)
     stored, default = settings.arguments, StreamArguments()
@@ -127,7 +173,7 @@ def arguments_of(settings: StreamSettings) -> dict[str, object]:
     return arguments
 
 
-CHANGEABLE = (MAX_LENGTH, MAX_AGE, SEGMENT_SIZE, MAX_SEGMENT_AGE, DROP_SETTLED)
+CHANGEABLE = (MAX_LENGTH, MAX_AGE, SEGMENT_SIZE, MAX_SEGMENT_AGE, DROP_SETTLED, *OF_REMOTE)
 """Arguments that may be changed for an existing stream; its messages were written with the others."""
 
 
@@ -145,6 +191,7 @@ def changed_arguments(
         raise PreconditionFailedError(reason, subject=settings.name)
     wanted = {name: value for name, value in {**arguments_of(settings), **changes}.items() if value is not None}
     declaration, meaning, _ = check_arguments(wanted, stream=settings.name, numbers_as_text=numbers_as_text)
+    declaration = {name: value for name, value in declaration.items() if name not in OF_REMOTE}
     # Settings without an argument stay.
     return declaration, msgspec.structs.replace(
         meaning,
@@ -215,6 +262,9 @@ def _meaning(declared: Mapping[str, object], stream: str) -> StreamArguments:
         max_segment_age_ms=age_ms(MAX_SEGMENT_AGE),
         drops_settled=declared.get(DROP_SETTLED) is True,
         initial_offset=number(INITIAL_OFFSET, default.initial_offset),
+        remote=None if REMOTE not in declared else str(declared[REMOTE]),
+        remote_after_ms=age_ms(REMOTE_AFTER) or 0,
+        local_bytes=number(LOCAL_BYTES, default.local_bytes),
     )
     try:
         meaning.check()

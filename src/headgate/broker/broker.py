@@ -31,6 +31,7 @@ from headgate.broker.match_indexes import IndexLag, MatchIndexes
 from headgate.broker.message_topics import MessageTopics
 from headgate.broker.publishers import Publisher
 from headgate.broker.queue_numbers import QueueNumbers
+from headgate.broker.remote_moves import RemoteMoves, RemoteProgress
 from headgate.broker.replies import ReplyQueues
 from headgate.broker.session import BrokerParts, Check, Session
 from headgate.broker.settings import BrokerSettings
@@ -69,6 +70,7 @@ class Broker:
         wake: Callable[[], None] = lambda: None,
         run_in_worker: RunInWorker | None = None,
         run_in_background: RunInWorker | None = None,
+        run_transfer: RunInWorker | None = None,
     ) -> None:
         """Read the catalogue, exchanges, users and keys; given `users` are taken as they are.
 
@@ -76,14 +78,18 @@ class Broker:
 
         Long work that a client waits for goes through `run_in_worker`, if given: files of deleted streams, changes of
         rules, and with `Durability.DISK` appends and commits of ledgers. Work that may wait goes through
-        `run_in_background`, by default the same: match indexes, and the deciding of many messages of topics. Raises
-        LogError, ConfigError for wrong files.
+        `run_in_background`, by default the same: match indexes, and the deciding of many messages of topics. Segments
+        move to object storage through `run_transfer`; without it they stay. Raises LogError, ConfigError for wrong
+        files.
         """
         self.root = Path(root)
         self.settings = settings or BrokerSettings()
         self.now_ms = now_ms
         self.catalogue = Catalogue(
-            self.root, storage=Storage(self.settings.durability, self.settings.open_file), now_ms=now_ms
+            self.root,
+            storage=Storage(self.settings.durability, self.settings.open_file),
+            now_ms=now_ms,
+            placement=self.settings.placement,
         )
         private = self.root / PRIVATE_FOLDER
         self.exchanges = Exchanges(private / "exchanges.json")
@@ -104,6 +110,7 @@ class Broker:
             urgent=run_in_worker,
             background=run_in_background or run_in_worker,
             commits=run_in_worker if waits_for_disk else None,
+            transfers=run_transfer,
         )
         self._writes = StreamWrites(
             run_in_worker, waits_for_disk=waits_for_disk, now_ms=now_ms, wake=wake, watch=self.watch
@@ -113,6 +120,7 @@ class Broker:
         )
         self.streams = Streams(environment, self.catalogue, self.exchanges, self._writes, self.counters, self._end)
         self._indexing = MatchIndexes(environment)
+        self._moves = RemoteMoves(environment, self.catalogue, self._writes)
         self.expressions = ExpressionRegistry(
             environment,
             names=self.catalogue.names,
@@ -205,6 +213,10 @@ class Broker:
     def index_lag(self, stream: BrokerStream) -> IndexLag | None:
         """How far the match index of a stream is behind; None if this broker does not index it."""
         return self._indexing.lag(stream)
+
+    def remote_progress(self, stream: BrokerStream) -> RemoteProgress | None:
+        """How far the segments of a stream have moved to object storage; None for one that has no place there."""
+        return self._moves.progress(stream)
 
     def _queues_of(self, topic: str) -> Sequence[str]:
         """The streams that are the queues of a topic; none for a missing topic."""
@@ -322,7 +334,7 @@ class Broker:
         """Look after the streams in use; to be called every 50 to 100 ms.
 
         Notices writes of other processes, writes stored offsets within a second, gives back writers that were unused
-        for ten seconds, keeps match indexes up, applies retention once an hour.
+        for ten seconds, keeps match indexes up, moves segments to object storage, applies retention once an hour.
         """
         self.consumers.tick(now_ms)
         self.topics.tick(now_ms)
@@ -334,6 +346,8 @@ class Broker:
             self._flushed_ms = now_ms
             self._keep_declarations()
             self._indexing.tick(now_ms)
+            self._moves.tick(now_ms)
+            self.streams.deleted.tick(now_ms)
             self.expressions.tick(now_ms)
             self.members.tick(now_ms)
         for stream in list(self._watched):
@@ -429,6 +443,8 @@ class Broker:
             self.consumer_groups.views.close()
             self.consumers.close()
             self._indexing.close()
+            self._moves.close()
+            self.streams.deleted.close()
             self.topics.close()
             for stream in self.catalogue:
                 stream.close_writer()

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from headgate.broker.arguments import CHANGEABLE, COLUMNS, arguments_of, check_arguments, different_arguments
+import msgspec
+
+from headgate.broker.arguments import (
+    CHANGEABLE,
+    COLUMNS,
+    OF_REMOTE,
+    arguments_of,
+    check_arguments,
+    different_arguments,
+)
 from headgate.broker.damage import KnownDamage
 from headgate.broker.stream import BrokerStream, Storage
 from headgate.errors import (
@@ -24,8 +32,8 @@ from headgate.errors import (
 )
 from headgate.log import (
     Stream,
+    StreamArguments,
     StreamLock,
-    deleted_folder,
     foreign_stream,
     list_streams,
     name_of_folder,
@@ -46,14 +54,16 @@ class Declared(Enum):
 class Catalogue:
     """The streams of one root; each is opened at its first use."""
 
-    def __init__(self, root: Path, *, storage: Storage, now_ms: Callable[[], int]) -> None:
-        """Remove the remains of interrupted deletions."""
+    def __init__(
+        self, root: Path, *, storage: Storage, now_ms: Callable[[], int], placement: StreamArguments | None = None
+    ) -> None:
+        """`placement` says where in object storage the segments of new streams go, by its arguments `remote…`."""
         self.root = root
         self._storage = storage
         self._now_ms = now_ms
+        self._placement = placement or StreamArguments()
         self.troubles = KnownDamage()
         self._opened: dict[str, BrokerStream] = {}
-        shutil.rmtree(deleted_folder(root), ignore_errors=True)
 
     def __iter__(self) -> Iterator[BrokerStream]:
         """The streams that are open."""
@@ -106,6 +116,12 @@ class Catalogue:
             _declare_columns(existing.stream, declaration)
             return Declared.EXISTS
         check_name(name)
+        if meaning.remote is None:
+            place = self._placement
+            meaning = msgspec.structs.replace(
+                meaning, remote=place.remote, remote_after_ms=place.remote_after_ms, local_bytes=place.local_bytes
+            )
+        declaration = {name: value for name, value in declaration.items() if name not in OF_REMOTE}
         try:
             path = stream_folder(self.root, name)
             made = Stream.create(

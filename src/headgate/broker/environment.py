@@ -28,12 +28,13 @@ class Workers:
     """The threads for work that takes long; where one is None, the broker's thread does that work at once.
 
     `urgent` does work that a client waits for, `background` work that may wait. `commits` writes ledgers that wait for
-    the device.
+    the device, `transfers` exchanges data with object storage: with None there, no segment is moved.
     """
 
     urgent: RunInWorker | None = None
     background: RunInWorker | None = None
     commits: RunInWorker | None = None
+    transfers: RunInWorker | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakSet
 
+from headgate.broker.arguments import check_places_nothing
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Declared, StreamInfo, check_name, check_reserved, clean_name
 from headgate.broker.consumer_groups import ConsumerGroups, GroupView, PendingReceive, ReceiveRequest
@@ -155,6 +156,7 @@ class Session:
             return Declared.EXISTS
         self._check(Permission.CONFIGURE, name)
         self._check_no_subscription(name)
+        check_places_nothing(arguments, stream=name)
         return self._parts.streams.declare(name, arguments, numbers_as_text=numbers_as_text)
 
     def delete_stream(self, name: str) -> int:
@@ -581,6 +583,7 @@ class Session:
         self._check_super_stream(name, partitions)
         for partition in partitions:
             self._check_no_subscription(partition)
+        check_places_nothing(arguments, stream=name)
         create_super_stream(
             self._parts.streams,
             name,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headgate.broker.consumer_groups import GroupStart, MessageIds
 from headgate.derived.match_index import IndexSettings
-from headgate.log import DiskFile, Durability, OpenFile
+from headgate.log import DiskFile, Durability, OpenFile, StreamArguments
 
 
 class TopicCreation(Enum):
@@ -27,7 +27,7 @@ class BrokerSettings:
 
     Limits: `filter_values` of a consumer, as each is looked for in every chunk; `entities`. `match_index` are the
     settings for the match index of a stream whose first expression comes from a consumer group. `open_file` opens the
-    files that streams are written to: tests use one that fails.
+    files that streams are written to: tests use one that fails. `placement` are the arguments `remote…` of new streams.
 
     `message_ids` gives the ids of a message for RocketMQ's clients, see `MessageIds`; dead letters carry them.
 
@@ -49,3 +49,4 @@ class BrokerSettings:
     group_start: GroupStart = GroupStart.FIRST_WHILE_YOUNG
     message_ids: MessageIds | None = None
     open_file: OpenFile = DiskFile
+    placement: StreamArguments = field(default_factory=StreamArguments)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from headgate.broker.arguments import changed_arguments
 from headgate.broker.catalogue import Catalogue, Declared
-from headgate.broker.environment import Environment, run_here
+from headgate.broker.deleted_streams import DeletedStreams
+from headgate.broker.environment import Environment
 from headgate.broker.exchanges import Exchanges
 from headgate.broker.stream import BrokerStream
 from headgate.broker.stream_writes import StreamWrites
+from headgate.errors import ConfigError, PreconditionFailedError
 
 
 @dataclass(slots=True)
@@ -50,6 +49,7 @@ class Streams:
         self._writes = writes
         self._counters = counters
         self._end = end
+        self.deleted = DeletedStreams(environment)
 
     def declare(self, name: str, arguments: Mapping[str, object], *, numbers_as_text: bool = True) -> Declared:
         """Make a stream, or find it with equal arguments; as `Catalogue.declare`."""
@@ -73,7 +73,7 @@ class Streams:
             tell = self._end(stream)
             left = self.catalogue.delete(stream)
         if left is not None:
-            self._remove_files(left)
+            self.deleted.remove(left)
         self.exchanges.forget_queue(stream.name)
         self._counters.streams_deleted += 1
         tell()
@@ -83,14 +83,9 @@ class Streams:
         """Delete a stream that cannot be opened, and so has no publishers and consumers; errors of `delete`."""
         left = self.catalogue.delete_damaged(name)
         if left is not None:
-            self._remove_files(left)
+            self.deleted.remove(left)
         self.exchanges.forget_queue(name)
         self._counters.streams_deleted += 1
-
-    def _remove_files(self, folder: Path) -> None:
-        """Delete files in a worker, as large ones take long; the next broker removes the rest after a kill."""
-        remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
-        (self._environment.workers.urgent or run_here)(remove, lambda _error: None)
 
     def change(self, name: str, changes: Mapping[str, object]) -> None:
         """Change limits of a stream, by argument names without `x-`; None removes a limit.
@@ -105,6 +100,9 @@ class Streams:
         writer, now_ms = stream.open_writer(now_ms=self._environment.now_ms()), self._environment.now_ms()
         declaration, arguments = changed_arguments(writer.settings, changes)
         known = None if writer.settings.declaration is None else declaration
-        writer.change_arguments(arguments, known, now_ms=now_ms)
+        try:
+            writer.change_arguments(arguments, known, now_ms=now_ms)
+        except ConfigError as error:
+            raise PreconditionFailedError(str(error), subject=name) from error
         stream.stream = replace(stream.stream, settings=writer.settings)
         stream.refresh()

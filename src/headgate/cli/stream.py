@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import App, Parameter, validators
 
@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headgate.cli.bloom import BloomSizing
+
+Remote: TypeAlias = Annotated[
+    str | None, Parameter(help="Place in object storage for sealed segments: s3://bucket/prefix, abfs://…, hdfs://….")
+]
+RemoteAfter: TypeAlias = Annotated[
+    str | None, Parameter(help="With --remote: move a segment when its last chunk is so old, such as 1h; else at once.")
+]
+LocalBytes: TypeAlias = Annotated[
+    str | None, Parameter(help="With --remote: keep about this much of the moved segments here, too, such as 10GB.")
+]
 
 commands = App(name="stream", help="Create streams and look into them.")
 commands.command(dump)
@@ -57,6 +67,9 @@ def create(
     drop_settled: Annotated[
         bool, Parameter(negative=(), help="Delete segments that no subscription needs any more.")
     ] = False,
+    remote: Remote = None,
+    remote_after: RemoteAfter = None,
+    local_bytes: LocalBytes = None,
     location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Create an empty stream."""
@@ -84,6 +97,9 @@ def create(
         max_segment_age_ms=segment_age_ms,
         drops_settled=drop_settled,
         initial_offset=initial_offset or 0,
+        remote=remote,
+        remote_after_ms=0 if remote_after is None else duration_ms(remote_after, option="--remote-after"),
+        local_bytes=0 if local_bytes is None else size_bytes(local_bytes, option="--local-bytes"),
     )
     with naming_settings(_OPTION_OF):
         arguments.check()
@@ -100,6 +116,9 @@ def create(
         }
         with location.client() as client:
             create_stream(client, name, {key: value for key, value in given.items() if value is not None}, location)
+        if remote is not None:
+            # No client may say it, administrators may.
+            location.management().change_stream(name, _remote_changes(remote, remote_after, local_bytes))
         write_line(name)
         return 0
     made = Stream.create(
@@ -126,37 +145,54 @@ def change(
         str | None, Parameter(help="Seal a segment that began so long ago, such as 1h, or `none`: never.")
     ] = None,
     drop_settled: Annotated[bool | None, Parameter(help="Delete segments that no subscription needs any more.")] = None,
+    remote: Remote = None,
+    remote_after: RemoteAfter = None,
+    local_bytes: LocalBytes = None,
     lock_timeout: LockTimeout = 5.0,
     location: Location = DEFAULT_LOCATION,
 ) -> int:
-    """Change the retention of a stream and the size of its segments; messages beyond the limits are deleted at once.
+    """Change the limits of a stream and where its segments lie; messages beyond the limits are deleted at once.
 
     Clients that declare the stream with arguments have to declare it with these from then on. While a server serves
     --root, it is asked to, as --user with --password.
     """
-
-    def age(text: str | None, option: str) -> str | None:
-        return None if text in (None, _NONE) else f"{max(1, duration_ms(str(text), option=option) // 1000)}s"
-
-    def size(text: str | None, option: str) -> int | None:
-        return None if text in (None, _NONE) else size_bytes(str(text), option=option)
-
     given: dict[str, object] = {}
     if max_length is not None:
-        given["max-length-bytes"] = size(max_length, "--max-length")
+        given["max-length-bytes"] = _size(max_length, "--max-length")
     if max_age is not None:
-        given["max-age"] = age(max_age, "--max-age")
+        given["max-age"] = _age(max_age, "--max-age")
     if max_segment_size is not None:
-        given["stream-max-segment-size-bytes"] = size(max_segment_size, "--max-segment-size")
+        given["stream-max-segment-size-bytes"] = _size(max_segment_size, "--max-segment-size")
     if max_segment_age is not None:
-        given["headgate-max-segment-age"] = age(max_segment_age, "--max-segment-age")
+        given["headgate-max-segment-age"] = _age(max_segment_age, "--max-segment-age")
     if drop_settled is not None:
         given["headgate-drop-settled"] = drop_settled
+    given |= _remote_changes(remote, remote_after, local_bytes)
     if not given:
         raise ConfigError("found nothing to change: give --max-length, --max-age or another option")
     arguments = change_stream(location, stream, given, lock_timeout_s=lock_timeout)
     write_facts({name: arguments.get(name, "none") for name in given})
     return 0
+
+
+def _age(text: str, option: str) -> str | None:
+    return None if text == _NONE else f"{max(1, duration_ms(text, option=option) // 1000)}s"
+
+
+def _size(text: str, option: str) -> int | None:
+    return None if text == _NONE else size_bytes(text, option=option)
+
+
+def _remote_changes(remote: str | None, remote_after: str | None, local_bytes: str | None) -> dict[str, object]:
+    """The changed arguments of a stream; None as a value removes one."""
+    changes: dict[str, object] = {}
+    if remote is not None:
+        changes["headgate-remote"] = None if remote == _NONE else remote
+    if remote_after is not None:
+        changes["headgate-remote-after"] = _age(remote_after, "--remote-after")
+    if local_bytes is not None:
+        changes["headgate-local-bytes"] = _size(local_bytes, "--local-bytes")
+    return changes
 
 
 _OPTION_OF = {
@@ -166,8 +202,48 @@ _OPTION_OF = {
     "max_age_ms": "--max-age",
     "max_segment_age_ms": "--max-segment-age",
     "initial_offset": "--initial-offset",
+    "remote": "--remote",
+    "remote_after_ms": "--remote-after",
+    "local_bytes": "--local-bytes",
 }
 """The options by the names of the arguments of a stream."""
+
+
+@commands.command
+def move(stream: StreamText, /, *, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
+    """Move the sealed segments of a stream to object storage now, once, and apply its limits to what is there.
+
+    A server does so by itself. Files that are there as well go from the folder, unless somebody writes the stream, who
+    then does it.
+    """
+    if location.is_server:
+        raise ConfigError("--server: a server moves segments by itself; this works in a folder, as of --root")
+    from headgate.errors import StreamLockedError
+    from headgate.log import Writer, move_segments, remote_state, resolve_stream
+
+    found = resolve_stream(stream, location.root)
+    report = move_segments(found, now_ms=now_ms())
+    if report is None:
+        write_note("headgate: another process moves the segments of this stream just now")
+    released: int | None = None
+    try:
+        with Writer.open(found, now_ms=now_ms()) as writer:
+            released = writer.release_local()
+    except StreamLockedError as error:
+        write_note(f"headgate: what was moved stays in the folder, too, until its writer removes it: {error}")
+    state = remote_state(found)
+    facts: dict[str, object] = {
+        "moved_segments": 0 if report is None else report.moved,
+        "moved_bytes": 0 if report is None else report.moved_bytes,
+        "deleted_segments": 0 if report is None else report.deleted,
+        "released_segments": released,
+        **({} if state is None else state.facts()),
+    }
+    if as_json:
+        write_json(facts)
+    else:
+        write_facts(facts)
+    return 0 if report is not None else 1
 
 
 @commands.command
@@ -237,10 +313,8 @@ def rm(
     if location.is_server:
         delete_at_server(location, stream, force=force)
         return 0
-    import shutil
-
     from headgate.errors import PreconditionFailedError, StreamLockedError
-    from headgate.log import StreamLock, lock_root, root_of, set_aside
+    from headgate.log import StreamLock, lock_root, remove_set_aside, root_of, set_aside
     from headgate.topic import topics_forwarding_to
 
     folder, name = _to_delete(stream, location.root, force=force)
@@ -258,7 +332,7 @@ def rm(
             )
         aside = set_aside(root, folder)
     if aside is not None:
-        shutil.rmtree(aside)
+        remove_set_aside(aside)
     return 0
 
 

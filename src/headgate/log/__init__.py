@@ -106,7 +106,14 @@ if TYPE_CHECKING:
     from headgate.log.pairs import MATCH_SUFFIX, given_up_offsets
     from headgate.log.pin import Pin, read_pin
     from headgate.log.recovery import recover
-    from headgate.log.remote.mover import MoveReport, delete_remote, move_segments, unmoved_bytes
+    from headgate.log.remote.mover import (
+        MoveReport,
+        RemoteState,
+        delete_remote,
+        has_local_to_release,
+        move_segments,
+        remote_state,
+    )
     from headgate.log.repair import Offer, Repaired, repair_stream, streams_beside
     from headgate.log.retention import pinned_bytes
     from headgate.log.root import (
@@ -118,6 +125,7 @@ if TYPE_CHECKING:
         list_streams,
         lock_root,
         name_of_folder,
+        remove_set_aside,
         resolve_stream,
         server_lock_folder,
         set_aside,

@@ -29,6 +29,7 @@ from headgate.log.files import opened
 from headgate.log.lock import is_held
 from headgate.log.pairs import given_up_offsets
 from headgate.log.pin import Pin, read_pin
+from headgate.log.remote.mover import RemoteState, remote_state
 from headgate.log.retention import pinned_bytes
 from headgate.log.seal import load_seal
 from headgate.log.segment import Segment
@@ -91,6 +92,7 @@ class StreamInfo:
     pin: Pin | None
     pinned_bytes: int
     derived_bytes: int
+    remote: RemoteState | None
     given_up: int
     """Offsets that `stream repair` gave up and whose bytes are still kept beside the stream."""
 
@@ -139,6 +141,7 @@ class StreamInfo:
             "pinned_bytes": self.pinned_bytes,
             "derived_bytes": self.derived_bytes,
             "given_up_offsets": self.given_up,
+            **({} if self.remote is None else self.remote.facts()),
         }
 
 
@@ -192,6 +195,7 @@ def stream_info(stream: Stream) -> StreamInfo:
         pin=pin,
         pinned_bytes=0 if pin is None else pinned_bytes(stream, pin),
         derived_bytes=derived_bytes(stream),
+        remote=remote_state(stream),
         given_up=sum(behind - first for first, behind in given_up_offsets(stream.path)),
     )
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import unquote
 
-from headgate.errors import ConfigError, LogError, StreamNotFoundError, did_you_mean
+from headgate.errors import ConfigError, LogError, RemoteStorageError, StreamNotFoundError, did_you_mean
 from headgate.log.files import storage_error, sync_folder
 from headgate.log.lock import StreamLock
+from headgate.log.remote.mover import delete_remote
 from headgate.log.settings import load_settings
 from headgate.log.staging import PRIVATE_FOLDER
 from headgate.log.stream import MAX_FOLDER_NAME_BYTES, SHORTENED, Stream, encoded_name, foreign_name
@@ -25,6 +28,8 @@ _SERVER_FOLDER = "server"
 _DELETED_FOLDER = "deleted"
 HTTP_NOTE = "http"
 """The key in a server's lock note for the URL of its HTTP listener for this machine."""
+
+logger = logging.getLogger("headgate.log")
 
 
 def stream_folder(root: str | Path, name: str) -> Path:
@@ -83,6 +88,23 @@ def set_aside(root: Path, folder: Path) -> Path | None:
     except OSError as error:
         raise storage_error(error, folder) from error
     return target
+
+
+def remove_set_aside(folder: Path) -> None:
+    """Delete what a deleted stream has in object storage, then its folder, which was set aside. Any thread.
+
+    Raises RemoteStorageError; then the folder stays, as it says what is to be deleted.
+    """
+    try:
+        delete_remote(Stream.open(folder))
+    except StreamNotFoundError:
+        pass  # what is left of one whose deletion was interrupted
+    except RemoteStorageError:
+        raise
+    except LogError as error:
+        # With damaged settings nothing says where anything is.
+        logger.warning("%s: what it may have in object storage is left there: %s", folder, error)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def deleted_folder(root: Path) -> Path:

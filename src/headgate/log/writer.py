@@ -570,20 +570,20 @@ class Writer:
             self._keep(self._first_chunk_ids[1:])
         return is_below
 
-    def release_local(self) -> int:
+    def release_local(self, *, at_most: int | None = None) -> int:
         """Delete the oldest segments in the folder that are in object storage as well, beyond `local_bytes`.
 
         Gives how many: none without a remote, and never the last one. Raises as `apply_retention`.
         """
         arguments = self.settings.arguments
         catalogue = None if arguments.remote is None else catalogue_of(self._folder)
-        if catalogue is None or self._tracks_in_segment_before():
+        if catalogue is None or catalogue.identity != self.settings.identity or self._tracks_in_segment_before():
             return 0
         ids = self._first_chunk_ids
         moved = len(catalogue.moved_among(ids[:-1]))
         kept_bytes = sum(file_size(self._folder / f.segment_name(chunk_id)) for chunk_id in ids[:moved])
         count = 0
-        while count < moved and kept_bytes > arguments.local_bytes:
+        while count < min(moved, at_most or moved) and kept_bytes > arguments.local_bytes:
             kept_bytes -= file_size(self._folder / f.segment_name(ids[count]))
             count += 1
         self._keep(ids[count:])

@@ -144,12 +144,16 @@ def _value(variable: str, text: str, kind: Any) -> object:
 def _check(settings: ServerSettings, source: str) -> None:
     """Check the constraints that types do not express."""
     from headgate.language import dialect_named
-    from headgate.server.definitions import check_message_topics, declared_entities
+    from headgate.server.definitions import check_message_topics, declared_entities, placement_of
 
     try:
         dialect_named(settings.filters.dialect)
     except ConfigError as error:
         raise ConfigError(f"{source}filters.dialect: {error}") from error
+    try:
+        placement_of(settings.storage).check()
+    except ConfigError as error:
+        raise ConfigError(f"{source}storage: {error}") from error
     if settings.tls is not None and settings.tls.verify_client != "no" and settings.tls.ca is None:
         raise ConfigError(f"{source}tls.verify_client needs tls.ca, the authorities whose certificates are believed")
     for entry in settings.super_stream:

@@ -20,6 +20,7 @@ from headgate.broker import (
 )
 from headgate.derived.lookup import declare_lookup
 from headgate.errors import AuthenticationError, ConfigError, HeadgateError
+from headgate.log import StreamArguments
 from headgate.protocols.rocketmq import check_group, check_topic
 from headgate.server.authenticator import ADMINISTRATOR
 from headgate.server.settings import (
@@ -28,10 +29,18 @@ from headgate.server.settings import (
     QueueEntry,
     RocketMq,
     ServerSettings,
+    Storage,
     SuperStreamEntry,
     TopicEntry,
 )
 from headgate.server.topics import told
+
+
+def placement_of(storage: Storage) -> StreamArguments:
+    """Where in object storage the sealed segments of new streams go, as arguments of a stream."""
+    return StreamArguments(
+        remote=storage.remote, remote_after_ms=round(storage.remote_after_s * 1000), local_bytes=storage.local_bytes
+    )
 
 
 def apply_definitions(broker: Broker, settings: ServerSettings) -> None:

@@ -24,6 +24,8 @@ from headgate.server.transport import T
 
 RECEIVE_BUFFER_BYTES = 1 << 20
 WORKERS = 2
+TRANSFERS = 2
+"""Threads that move segments to object storage."""
 _BROKER_TICK_S = 0.05
 _BACKGROUND_NICENESS = 10
 
@@ -54,6 +56,7 @@ class EventLoop:
         """When each unchecked login began to wait, in seconds; oldest first."""
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="headgate-worker")
         self._background = ThreadPoolExecutor(1, thread_name_prefix="headgate-background", initializer=_yield_to_others)
+        self._transfers = ThreadPoolExecutor(TRANSFERS, thread_name_prefix="headgate-transfer")
         self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="headgate-login")
         self._sender_thread = ThreadPoolExecutor(1, thread_name_prefix="headgate-sender")
         self._turn_is_scheduled = False
@@ -76,7 +79,7 @@ class EventLoop:
         """End threads and regular calls; the event loop's last call."""
         for timer in self._timers.values():
             timer.cancel()
-        for pool in (self._workers, self._background, self._login_thread):
+        for pool in (self._workers, self._background, self._transfers, self._login_thread):
             pool.shutdown(wait=True, cancel_futures=True)
         # Its last work closes the socket.
         self._sender_thread.shutdown(wait=True)
@@ -152,6 +155,10 @@ class EventLoop:
     def run_in_background(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
         """As `run_in_worker`, in one thread of low priority, for work that can wait."""
         self._run(self._background, work, then)
+
+    def run_transfer(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
+        """As `run_in_worker`, in threads that wait for object storage."""
+        self._run(self._transfers, work, then)
 
     def run_in_login_thread(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
         """As `run_in_worker`, in the one thread for hashes of passwords: a flood of logins delays no reader."""

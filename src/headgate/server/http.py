@@ -37,7 +37,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from headgate.broker import Broker, BrokerStream, Permission, arguments_declared, is_damage
+from headgate.broker import OF_REMOTE, Broker, BrokerStream, Permission, arguments_declared, is_damage
 from headgate.errors import (
     AccessRefusedError,
     AuthenticationError,
@@ -224,7 +224,11 @@ class _Site:
         broker, name = self._context.broker, request.path_params["name"]
         broker.users.check(user, Permission.CONFIGURE, name)
         stream = self._found_stream(name, user)
-        broker.streams.change(stream.name, (await _body(request, lists.StreamChange)).arguments)
+        arguments = (await _body(request, lists.StreamChange)).arguments
+        if not arguments.keys().isdisjoint(OF_REMOTE):
+            # The server writes there with its own rights.
+            self._check_administrator(user)
+        broker.streams.change(stream.name, arguments)
         return _json({"name": stream.name, "arguments": arguments_declared(broker.catalogue.get(stream.name))})
 
     async def _delete_stream(self, request: Request, user: str) -> Response:

@@ -147,7 +147,24 @@ def stream_row(broker: Broker, stream: BrokerStream, members: Iterable[Consumer]
             "delivered_bytes": read.delivered_bytes,
             "messages_lost": read.messages_lost,
         },
+        **remote_facts(broker, stream),
         **error_of(stream),
+    }
+
+
+def remote_facts(broker: Broker, stream: BrokerStream) -> Row:
+    """Place, segments and bytes of a stream in object storage, and why moving failed last; nothing for others.
+
+    Numbers are those after the last pass; before the first one there are none.
+    """
+    progress = broker.remote_progress(stream)
+    if progress is None:
+        return {}
+    return {
+        "remote": stream.stream.remote,
+        **({} if progress.state is None else progress.state.facts()),
+        "remote_error": progress.error or None,
+        "remote_failed_ms": progress.failed_ms,
     }
 
 

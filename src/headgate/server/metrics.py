@@ -23,11 +23,13 @@ from headgate.broker import (
     GroupView,
     IndexLag,
     ReadingCounters,
+    RemoteProgress,
     Session,
     StreamCounters,
     SubscriptionInfo,
     ViewCounters,
 )
+from headgate.log import RemoteState
 from headgate.scan import ScanCounters
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
@@ -207,6 +209,12 @@ class StreamSample:
     consumers: int
     lag: int
     index: IndexLag | None
+    remote: RemoteProgress | None
+
+    @property
+    def moved(self) -> RemoteState | None:
+        """What it has in object storage, after the last pass."""
+        return None if self.remote is None else self.remote.state
 
 
 READ: tuple[Family[ReadingCounters], ...] = (
@@ -257,6 +265,27 @@ STREAM: tuple[Family[StreamSample], ...] = (
         "headgate_match_index_lag_seconds",
         "For how long the first of them has waited, at least.",
         lambda s: None if s.index is None else s.index.behind_ms / 1000,
+    ),
+    Family(
+        "headgate_remote_segments",
+        "Segments of the stream in object storage; only where it has a place there.",
+        lambda s: None if s.moved is None else s.moved.segments,
+    ),
+    Family("headgate_remote_bytes", "Their bytes.", lambda s: None if s.moved is None else s.moved.bytes),
+    Family(
+        "headgate_remote_unmoved_bytes",
+        "Bytes of sealed segments that are still to be moved there.",
+        lambda s: None if s.moved is None else s.moved.unmoved_bytes,
+    ),
+    Family(
+        "headgate_remote_failing",
+        "1 while moving fails, else 0; the list of streams says why.",
+        lambda s: None if s.remote is None else int(bool(s.remote.error)),
+    ),
+    Family(
+        "headgate_remote_last_failure_seconds",
+        "When moving failed last, in seconds since 1970.",
+        lambda s: None if s.remote is None or s.remote.failed_ms is None else s.remote.failed_ms / 1000,
     ),
     *(
         Family(
@@ -564,7 +593,9 @@ def _stream_samples(
         members = by_stream.get(stream.name, [])
         index = broker.index_lag(stream)
         read, messages = stream.reading(members), stream.messages_from(0)
-        samples.append(StreamSample(stream, read, messages, counts[stream.name], lags.get(stream.name, 0), index))
+        remote = broker.remote_progress(stream)
+        lag = lags.get(stream.name, 0)
+        samples.append(StreamSample(stream, read, messages, counts[stream.name], lag, index, remote))
     return samples
 
 

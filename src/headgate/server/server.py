@@ -24,7 +24,7 @@ from headgate.server.certificates import own_certificate, server_context
 from headgate.server.connection import Connection
 from headgate.server.connections import Connections
 from headgate.server.context import HandlerFactory, ServerContext
-from headgate.server.definitions import apply_definitions, declare_entities, declared_entities
+from headgate.server.definitions import apply_definitions, declare_entities, declared_entities, placement_of
 from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.event_loop import EventLoop
 from headgate.server.http import site
@@ -243,6 +243,7 @@ class Server:
             consumer_groups=self._settings.limits.consumer_groups,
             group_start=GroupStart(self._settings.rocketmq.group_start),
             message_ids=lambda *stored: message_ids(self.context, *stored),
+            placement=placement_of(self._settings.storage),
         )
         return Broker(
             Path(self._settings.root),
@@ -252,6 +253,7 @@ class Server:
             wake=self._event_loop.wake,
             run_in_worker=self._event_loop.run_in_worker,
             run_in_background=self._event_loop.run_in_background,
+            run_transfer=self._event_loop.run_transfer,
         )
 
     def _make_context(self, broker: Broker) -> ServerContext:

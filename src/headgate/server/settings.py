@@ -162,12 +162,19 @@ class Authentication(_Table, frozen=True):
 
 
 class Storage(_Table, frozen=True):
-    """How streams are written."""
+    """How streams are written, and where new streams have their sealed segments."""
 
     durability: Literal["process", "disk"] = "process"
     """The guarantee of a confirm, and of the answer to a settlement: written (survives the end of the process) or on
     the disk (survives a power cut).
     """
+    remote: str | None = None
+    """Place in [object storage](../howto/object-storage.md) that sealed segments of new streams move to, a URI without
+    a secret. Default: they stay in the stream's folder. Other streams: `headgate stream change`."""
+    remote_after_s: Annotated[float, Meta(ge=0)] = 0.0
+    """Age of the last chunk of a segment at which it moves."""
+    local_bytes: Annotated[int, Meta(ge=0)] = 0
+    """Bytes of the newest moved segments of each stream that stay in its folder as well."""
 
 
 class Columns(_Table, frozen=True):

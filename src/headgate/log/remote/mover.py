@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,11 +60,52 @@ class MoveReport:
     deleted: int = 0
 
 
-def move_segments(stream: Stream, *, now_ms: int) -> MoveReport | None:
+@dataclass(frozen=True, slots=True)
+class RemoteState:
+    """What a stream has in object storage: the place, segments and their bytes.
+
+    `unmoved_bytes` are those of sealed segments that are not there yet.
+    """
+
+    location: str
+    segments: int
+    bytes: int
+    unmoved_bytes: int
+
+    def facts(self) -> dict[str, object]:
+        """The numbers as shown in a table or JSON."""
+        return {
+            "remote": self.location,
+            "remote_segments": self.segments,
+            "remote_bytes": self.bytes,
+            "unmoved_bytes": self.unmoved_bytes,
+        }
+
+
+def remote_state(stream: Stream) -> RemoteState | None:
+    """What a stream has in object storage, by its catalogue; None for a stream without a remote. Raises LogError."""
+    if stream.remote is None:
+        return None
+    rows = (load_catalogue(stream.path) or Catalogue.empty(stream.identity)).rows
+    return RemoteState(stream.remote, len(rows), int(rows["segment_bytes"].sum()), unmoved_bytes(stream))
+
+
+def has_local_to_release(stream: Stream) -> bool:
+    """Whether more of the moved segments than `local_bytes` says are still in the stream's folder. Raises LogError."""
+    catalogue, settings = load_catalogue(stream.path), stream.settings
+    if catalogue is None or settings is None or catalogue.identity != stream.identity:
+        return False
+    segments = stream.segments()
+    here = [each for each in segments[segments.num_remote :] if each.first_chunk_id < catalogue.stop]
+    return sum(each.segment_bytes() for each in here) > settings.arguments.local_bytes
+
+
+def move_segments(stream: Stream, *, now_ms: int, goes_on: Callable[[], bool] = lambda: True) -> MoveReport | None:
     """Move the segments of a stream that are due, oldest first, and apply its limits to those that were moved.
 
     None if another process is at it. Raises ConfigError if the stream has no remote, LogError if another stream has its
-    place there, CorruptChunkError for a damaged segment, RemoteStorageError; what was moved before stays moved.
+    place there, CorruptChunkError for a damaged segment, RemoteStorageError; what was moved before stays moved. Ends
+    early when `goes_on` says so.
     """
     settings = load_settings(stream.path)
     location = None if settings is None else Stream(stream.path, settings).remote
@@ -73,10 +114,12 @@ def move_segments(stream: Stream, *, now_ms: int) -> MoveReport | None:
     with _moving(stream.path) as is_ours:
         if not is_ours:
             return None
-        mover = _Mover(Stream(stream.path, settings), settings, storage_at(location))
+        mover = _Mover(Stream(stream.path, settings), settings, storage_at(location), goes_on)
         mover.finish_pending()
         report = MoveReport()
         for segment in mover.due(now_ms):
+            if not goes_on():
+                return report
             with contextlib.suppress(OffsetOutOfRangeError):
                 # Retention may be faster.
                 report.moved_bytes += mover.move(segment)
@@ -110,8 +153,11 @@ def unmoved_bytes(stream: Stream) -> int:
 
 
 class _Mover:
-    def __init__(self, stream: Stream, settings: StreamSettings, storage: ObjectStorage) -> None:
+    def __init__(
+        self, stream: Stream, settings: StreamSettings, storage: ObjectStorage, goes_on: Callable[[], bool]
+    ) -> None:
         self._stream = stream
+        self._goes_on = goes_on
         self._folder = stream.path
         self._settings = settings
         self._storage = storage
@@ -150,7 +196,7 @@ class _Mover:
             table = reader.chunks()
             times = int(table.timestamp_ms[0]), int(table.timestamp_ms[-1])
         try:
-            crc = storage.write_file(name, segment.segment_path)
+            crc = storage.write_file(name, segment.segment_path, goes_on=self._goes_on)
         except FileNotFoundError as error:
             raise OffsetOutOfRangeError("retention deleted the segment", path=segment.segment_path) from error
         encoded = summary.encode()
@@ -208,6 +254,8 @@ class _Mover:
         _save_pending(self._folder, pending & (local - kept))
 
     def _publish(self, catalogue: Catalogue) -> None:
+        # In the folder of a deleted stream another one may have been made.
+        self._stream.check_is_there()
         # Declared ranges must not be older than the segments that they are about.
         self._write_settings()
         self._storage.write(CATALOGUE_OBJECT, catalogue.encode())

@@ -11,7 +11,7 @@ import functools
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,13 +45,18 @@ class ObjectStorage:
         """Write an object; others see nothing of it, or all."""
         self._write(name, iter((content,)))
 
-    def write_file(self, name: str, path: Path) -> int:
-        """Write a file as an object; gives the CRC-32 of the bytes that were sent. Raises OSError of the file."""
+    def write_file(self, name: str, path: Path, *, goes_on: Callable[[], bool] = lambda: True) -> int:
+        """Write a file as an object; gives the CRC-32 of the bytes that were sent. Raises OSError of the file.
+
+        It gives up with RemoteStorageError, between two pieces, when `goes_on` says so.
+        """
         crc = 0
 
         def pieces(file: RawIOBase) -> Iterator[bytes]:
             nonlocal crc
             while piece := file.read(PIECE_BYTES):
+                if not goes_on():
+                    raise RemoteStorageError("the upload was given up, as this process ends", path=self.url(name))
                 crc = zlib.crc32(piece, crc)
                 yield piece
 

@@ -1,6 +1,6 @@
-"""A Spark driver for the tests of a cluster: the same job that `local[2]` runs, on the master that it is given.
+"""A Spark driver for the tests of a cluster: the same jobs that `local[2]` runs, on the master that it is given.
 
-Arguments: the master, the root, a folder for signs, and for a streaming query its checkpoint. Tasks leave the process
+Arguments: the master, the root, a folder for signs, the job, and for the query its checkpoint. Tasks leave the process
 id of their executor in `executors`; a task of the write waits at the file `gate` for as long as somebody else holds its
 lock.
 """
@@ -17,6 +17,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headgate.spark import copy_stream, session
+
+SHARES = 260
+"""So many outputs are appended by a second job."""
 
 FILTER = "region = 'AMER' AND price >= 10"
 
@@ -57,14 +60,18 @@ def run_query(spark: SparkSession, root: str, signs: str, checkpoint: str) -> No
     written.start().awaitTermination()
 
 
+def run_shares(spark: SparkSession, root: str, signs: str) -> None:
+    targets = [{"root": root, "stream": f"share-{n}", "filter": f"number % {SHARES} = {n}"} for n in range(SHARES)]
+    copy_stream(spark, {"root": root, "stream": "in", "partitions": "2"}, targets)
+
+
+JOBS = {"job": run, "query": run_query, "shares": run_shares}
+
 if __name__ == "__main__":
-    master, root, signs, *checkpoint = sys.argv[1:]
+    master, root, signs, job, *checkpoint = sys.argv[1:]
     # A query takes one core: two drivers of it fit.
     cores = {"spark.executor.cores": "1", "spark.cores.max": "1" if checkpoint else "2"}
     quiet = {"spark.executor.memory": "512m", "spark.ui.enabled": "false"}
     addresses = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     made = session("cluster", master=master, config={**cores, **quiet, **addresses})
-    if checkpoint:
-        run_query(made, root, signs, checkpoint[0])
-    else:
-        run(made, root, signs)
+    JOBS[job](made, root, signs, *checkpoint)

@@ -24,6 +24,7 @@ from headgate.log.lock import StreamLock
 from headgate.spark.java import choose_java
 
 from ..log_streams import read_messages
+from .cluster_driver import SHARES
 from .conftest import NOW_MS, order, write_stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
@@ -72,6 +73,19 @@ class Cluster:
     folder: Path
     master: str
     submit: str
+    group: int
+
+    def executors(self) -> list[int]:
+        """The JVMs of all executors that are alive."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if (
+                    b"CoarseGrainedExecutorBackend" in path.read_bytes()
+                    and os.getpgid(int(path.parent.name)) == self.group
+                ):
+                    found.append(int(path.parent.name))
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +110,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         )
     try:
         wait_until(lambda: log.read_text().count("Successfully registered with master") == 2, daemons, log)
-        yield Cluster(folder, f"spark://127.0.0.1:{port}", submit)
+        yield Cluster(folder, f"spark://127.0.0.1:{port}", submit, daemons.pid)
     finally:
         os.killpg(daemons.pid, signal.SIGKILL)
         daemons.wait()
@@ -109,18 +123,17 @@ def master(cluster: Cluster) -> str:
 
 @contextlib.contextmanager
 def driver(
-    master: str, folder: Path, *, root: Path | None = None, checkpoint: Path | None = None
+    master: str, folder: Path, *, job: str = "job", root: Path | None = None, checkpoint: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The job, or with a checkpoint the query, begun; its log is `driver.log`. It must end well unless it is killed."""
+    """A job, or with a checkpoint the query, begun; its log is `driver.log`. It must end well unless it is killed."""
     if root is None:
         root = folder / "root"
         write_stream(root, "in", [order(n) for n in range(COUNT)])
     (folder / "executors").touch()
     (folder / "gate").touch()
     with (folder / "driver.log").open("wb") as log:
-        command = [sys.executable, str(DRIVER), master, str(root), str(folder)]
-        if checkpoint is not None:
-            command.append(str(checkpoint))
+        what = [job] if checkpoint is None else ["query", str(checkpoint)]
+        command = [sys.executable, str(DRIVER), master, str(root), str(folder), *what]
         begun = subprocess.Popen(command, env=environment(), cwd=folder, stdout=log, stderr=log, start_new_session=True)
     try:
         yield begun
@@ -202,6 +215,25 @@ def test_an_executor_that_dies_while_it_writes_leaves_the_output_unchanged(maste
     seen = executors(tmp_path)
     assert len(seen) > 8, "no task was done again"
     assert killed not in seen[2:]
+
+
+@pytest.mark.long
+def test_executors_that_die_while_they_append_leave_the_output_unchanged(cluster: Cluster, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    held = write_stream(root, "share-0", [])
+    last = f"share-{SHARES - 1}"
+    # One task of the second job waits for this lock, the other goes on to the last stream.
+    with StreamLock.acquire(held.path, now_ms=NOW_MS) as lock, driver(cluster.master, tmp_path, job="shares") as begun:
+        appended = stream_folder(root, last)
+        wait_until(lambda: appended.exists() and messages_of(root, last) != [], begun, tmp_path / "driver.log")
+        killed = cluster.executors()
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        lock.release()
+    assert len(killed) == 2
+    for n in range(SHARES):
+        assert messages_of(root, f"share-{n}") == [order(number) for number in range(n, COUNT, SHARES)]
+    assert not list((root / ".headgate").rglob("*.chunks"))
 
 
 @pytest.mark.long

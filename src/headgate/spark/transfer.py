@@ -1,9 +1,9 @@
 """From streams to streams without a message entering the JVM: only descriptors of staged chunks cross.
 
 Tasks get ranges of chunks, read them, decide which messages go to which target and write them into staged chunks of
-each target; they return one row each to Spark. The commit on the driver's side appends the chunks, all
-targets at once, exactly once; for many targets of a batch transfer a second job appends them, a share in each task. A
-`Transfer` makes the decision: `copy.py` and `route.py` have the two kinds.
+each target; they return one row each to Spark. The commit on the driver's side appends the chunks, all targets at once,
+exactly once; for many targets of a batch transfer a second job appends them, a share in each task. A `Transfer` makes
+the decision: `copy.py` and `route.py` have the two kinds.
 """
 # ruff: noqa: N802 - Spark gives the methods their names
 
@@ -234,7 +234,8 @@ def _run_batch(
     query = f"{ONE_TIME_PREFIX}{secrets.token_hex(12)}"
     rows = spark.read.format(format_name).options(**options).option(_QUERY, query).load().collect()
     parts = _decoded(row.parts for row in rows)
-    helpers = Helpers(int(options.get("partitions", os.cpu_count() or 1)), partial(_append_in_tasks, spark))
+    # A cluster may have more cores than this machine; whoever said so has asked for more tasks.
+    helpers = Helpers(max(os.cpu_count() or 1, len(rows)), partial(_append_in_tasks, spark))
     _commit(transfer.targets, parts, counting, query=query, batch=0, helpers=helpers)
 
 

@@ -20,8 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from headgate.log import OffsetSpecification, PublishedBatch, Stream, Writer, stream_folder
-from headgate.log import commit as commit
+from headgate.log import OffsetSpecification, PublishedBatch, Stream, Writer, commit, stream_folder
 from headgate.log.crash_points import VARIABLE, CommitStep
 from headgate.scan import Cursor, ScanRequest
 from headgate.spark import register, transfer

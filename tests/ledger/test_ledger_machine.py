@@ -9,9 +9,10 @@ from __future__ import annotations
 import copy as copying
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -172,6 +173,14 @@ class LedgerMachine(RuleBasedStateMachine):
 
         self.in_views(key, change)
         self.tokens[key] += [(c, claim.number) for c in copies]
+
+    @rule(key=KEYS, wanted=SOME)
+    def uncount(self, key: str, wanted: list[int]) -> None:
+        view, model = self.view(key)
+        copies = [c for c in wanted if c in model.rows and not model.rows[c].claim and model.rows[c].attempt > 0]
+        view.uncount(np.array(sorted(wanted), dtype=np.int64))
+        rows = [replace(model.rows[c], attempt=model.rows[c].attempt - 1) for c in copies]
+        self.in_views(key, lambda each: each.put(copies, rows))
 
     @rule(key=KEYS, wanted=SOME, span=st.none() | SPANS, delay=st.just(0) | DELAYS)
     def postpone(self, key: str, wanted: list[int], span: tuple[int, int] | None, delay: int) -> None:
@@ -534,6 +543,7 @@ def test_a_long_walk(seed: int) -> None:
             lambda: machine.claim(key, some(2), span(), delay(), None),
             lambda: machine.postpone(key, some(6), None, random.choice([0, delay()])),
             lambda: machine.refuse_what_is_not_available(key, some(3)),
+            lambda: machine.uncount(key, some(3)),
             lambda: machine.complete(key, picks[:1]),
             lambda: machine.complete(key, picks),
             lambda: machine.release(key, picks, random.choice([True, False]), random.choice([0, delay()])),

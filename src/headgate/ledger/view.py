@@ -195,6 +195,18 @@ class View:
         if len(column):
             self._keep(column, attempts, not_before_ms)
 
+    def uncount(self, copies: Int64Array) -> None:
+        """Take back the last attempt of copies that are not claimed any more: their receiver was not given them.
+
+        Copies that are claimed, settled or unknown stay as they are.
+        """
+        table = self._state.rows()
+        places, known = table.find(copies)
+        rows = table.rows_at(places[known])
+        rows = rows.take((rows.claims == 0) & (rows.attempts > 0))
+        if len(rows):
+            self._do(r.RowsKept(self.number, rows.copies, rows.claims, rows.attempts - 1, rows.untils))
+
     # settling, releasing and moving copies
 
     def complete(self, tokens: Tokens) -> NDArray[np.bool_]:

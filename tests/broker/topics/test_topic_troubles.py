@@ -222,7 +222,7 @@ def test_a_claim_that_ends_before_it_is_written_down_takes_no_attempt(lab: Lab, 
     assert link.offsets == []
     disk.full = ""
     turns(lab)
-    assert link.offsets == [0]
+    assert (link.offsets, [each.attempt for each in link.deliveries]) == ([0], [1])
     link.receiver.want(1)
     lab.turn(after_ms=60_000)
     assert (link.offsets, lab.counts()) == ([0], (0, 0, 0, 1))

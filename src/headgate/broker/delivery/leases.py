@@ -88,8 +88,6 @@ class Leases(ViewDispatcher, Generic[Receiver]):
         self._consumption = consumption
         self._given: list[tuple[Receiver, GivenCopies]] = []
         """Claimed copies that wait for the commit."""
-        self._not_given: set[int] = set()
-        """Copies whose last claim ended before they were given."""
 
     # reading
 
@@ -126,12 +124,7 @@ class Leases(ViewDispatcher, Generic[Receiver]):
         Such others exist where claims ended while nothing could be written, or where fewer attempts are allowed now.
         """
         policy = self.policy
-        attempts = self.view.attempts_of(found.copies)
-        if self._not_given:
-            copies = found.copies.tolist()
-            attempts -= np.array([copy in self._not_given for copy in copies], dtype=np.int64)
-            self._not_given.difference_update(copies)
-        over = attempts >= policy.max_attempts
+        over = self.view.attempts_of(found.copies) >= policy.max_attempts
         if policy.dead_letters is None or not over.any():
             return found
         self._dead_letter_available(found.copies[over], policy.exhausted)
@@ -165,7 +158,9 @@ class Leases(ViewDispatcher, Generic[Receiver]):
 
     def _lapsed(self, receiver: Receiver, copies: NDArray[np.int64]) -> None:
         """Claims ended before they were written down: nobody was given these copies, which is no attempt."""
-        self._not_given.update(copies.tolist())
+        self.view.uncount(copies)
+        self._consumption.touch()
+        self.wake()
 
     def _give_back(self, given: GivenCopies) -> None:
         """Release claimed copies that did not get to their receiver, as if they had not been claimed."""

@@ -28,7 +28,7 @@ SMALL = {"stream-max-segment-size-bytes": 300}
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from headgate.log.remote.cache import cache_folder
 
-    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "cache"))
     cache_folder.cache_clear()
     yield
     cache_folder.cache_clear()

@@ -163,7 +163,8 @@ def _prepare_process(master: str | None, chosen: dict[str, str]) -> None:
         paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         if folder not in paths:
             os.environ["PYTHONPATH"] = os.pathsep.join([folder, *paths])
-    if os.environ.get("HEADGATE_CACHE"):
-        chosen.setdefault("spark.executorEnv.HEADGATE_CACHE", os.environ["HEADGATE_CACHE"])
+    for name in ("HEADGATE_CACHE", "HEADGATE_REMOTE_CACHE", "HEADGATE_REMOTE_CACHE_BYTES"):
+        if os.environ.get(name):
+            chosen.setdefault(f"spark.executorEnv.{name}", os.environ[name])
     if master is not None and master.startswith("local") and "spark.pyspark.python" not in chosen:
         check_interpreter(os.environ["PYSPARK_PYTHON"])

@@ -12,7 +12,7 @@ from headgate.log.remote import cache
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "BLOCK_BYTES", 1024)
     cache.cache_folder.cache_clear()
     yield cache.cache_folder()

@@ -103,7 +103,7 @@ def test_a_mover_that_dies_in_any_object_is_finished_by_the_next(folder: Path, m
 
 
 def test_a_reader_that_dies_while_it_fills_the_cache_leaves_no_wrong_byte(folder: Path, movers: Movers) -> None:
-    environment = {"HEADGATE_CACHE": os.environ["HEADGATE_CACHE"]}
+    environment = {"HEADGATE_REMOTE_CACHE": os.environ["HEADGATE_REMOTE_CACHE"]}
     with new_stream(folder / "s", location(folder), parts=PARTS) as writer:
         before = read_messages(writer.stream)
         move(writer)
@@ -122,7 +122,7 @@ def test_two_movers_and_readers_do_not_disturb_each_other(folder: Path, movers: 
     others = [Movers() for _ in range(3)]
     with new_stream(folder / "s", location(folder), parts=PARTS) as writer:
         before = read_messages(writer.stream)
-    environment = {"HEADGATE_CACHE": os.environ["HEADGATE_CACHE"]}
+    environment = {"HEADGATE_REMOTE_CACHE": os.environ["HEADGATE_REMOTE_CACHE"]}
     for each in (movers, others[0]):
         each.start(folder / "s")
     assert [each.status() for each in (movers, others[0])] == [0, 0]

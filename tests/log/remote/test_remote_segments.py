@@ -28,7 +28,7 @@ LATER_MS = 10**12
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of this test's own, whose blocks are so small that a segment has many."""
-    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "BLOCK_BYTES", 1024)
     cache.cache_folder.cache_clear()
     yield cache.cache_folder()
@@ -212,7 +212,7 @@ def test_a_segment_travels_without_secrets_to_readers_without_its_folder(
         sent = pickle.dumps(segment)
         assert b"a-secret-of-somebody" not in sent
         shutil.rmtree(tmp_path / "s")
-        monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "other"))
+        monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "other"))
         cache.cache_folder.cache_clear()
         received: Segment = pickle.loads(sent)
         with received.open() as reader:

@@ -41,6 +41,9 @@ from headgate.log.remote.summary import Summary
 BLOCK_BYTES = 1 << 20
 """Bytes that are fetched at least."""
 
+FOLDER_VARIABLE = "HEADGATE_REMOTE_CACHE"
+"""Environment variable: the folder on this machine for remote segments; without it the cache of Headgate."""
+
 SIZE_VARIABLE = "HEADGATE_REMOTE_CACHE_BYTES"
 DEFAULT_CACHE_BYTES = 8 << 30
 
@@ -352,7 +355,7 @@ def cache_bytes() -> int:
 @functools.cache
 def cache_folder() -> Path:
     """The cache of remote segments of this machine, since it was started."""
-    base = os.environ.get("HEADGATE_CACHE")
+    base = os.environ.get(FOLDER_VARIABLE) or os.environ.get("HEADGATE_CACHE")
     parent = Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate"
     try:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -355,6 +355,10 @@ def _to_delete(stream: str, root: Path, *, force: bool) -> tuple[Path, str]:
             raise LogError(reason, path=error.path, position=error.position) from error
         folder = error.path.parent.resolve()
         return folder, name_of_folder(folder)
+    if found.is_shadow:
+        raise StreamReadOnlyError(
+            "the stream is deleted where its folder is; it is only read here", path=found.remote or ""
+        )
     if found.is_foreign:
         raise StreamReadOnlyError("the stream was written by another broker: it is only read here", path=found.path)
     return found.path.resolve(), found.name
@@ -372,10 +376,11 @@ def info(stream: StreamText, /, *, as_json: AsJson = False, location: Location =
         return 0
     from headgate.log import resolve_stream, stream_info
 
-    found = stream_info(resolve_stream(stream, location.root))
+    source = resolve_stream(stream, location.root)
+    found = stream_info(source)
     facts: dict[str, object] = {
         "name": found.name,
-        "path": str(found.path),
+        "path": source.remote if source.is_shadow else str(found.path),
         **found.facts(),
         "publishers": {_shown(name): sequence for name, (_, sequence) in found.tracking.sequences.items()},
         "stored_offsets": {_shown(name): offset for name, offset in found.tracking.offsets.items()},

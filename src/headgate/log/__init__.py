@@ -119,6 +119,7 @@ if TYPE_CHECKING:
     from headgate.log.root import (
         HTTP_NOTE,
         STREAMS_FOLDER,
+        absolute_root,
         deleted_folder,
         find_stream,
         foreign_stream,
@@ -129,6 +130,7 @@ if TYPE_CHECKING:
         resolve_stream,
         server_lock_folder,
         set_aside,
+        storage_root,
         stream_folder,
         stream_names,
     )
@@ -156,7 +158,7 @@ if TYPE_CHECKING:
         write_sidecar,
     )
     from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, StagedFile, StagingFile, add_to_each
-    from headgate.log.stream import Attachment, Stream
+    from headgate.log.stream import Attachment, SegmentList, Stream
     from headgate.log.table import ChunkTable
     from headgate.log.tail import StreamTail, read_tail
     from headgate.log.tracking import TrackingState, read_tracking

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
@@ -12,9 +13,17 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import unquote
 
-from headgate.errors import ConfigError, LogError, RemoteStorageError, StreamNotFoundError, did_you_mean
+from headgate.errors import (
+    ConfigError,
+    LogError,
+    RemoteStorageError,
+    StreamNotFoundError,
+    StreamReadOnlyError,
+    did_you_mean,
+)
 from headgate.log.files import storage_error, sync_folder
 from headgate.log.lock import StreamLock
+from headgate.log.remote import storage_at
 from headgate.log.remote.mover import delete_remote
 from headgate.log.settings import load_settings
 from headgate.log.staging import PRIVATE_FOLDER
@@ -24,6 +33,7 @@ STREAMS_FOLDER = "streams"
 MAX_NAME_CHARACTERS = 260
 """Limit: characters of a stream's name, as for entities of Service Bus."""
 
+_LOCATION = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)", re.DOTALL)
 _SERVER_FOLDER = "server"
 _DELETED_FOLDER = "deleted"
 HTTP_NOTE = "http"
@@ -33,14 +43,42 @@ logger = logging.getLogger("headgate.log")
 
 
 def stream_folder(root: str | Path, name: str) -> Path:
-    """The folder of the stream with a name: `streams/<percent-encoded name>`.
+    """The folder of the stream with a name: `streams/<percent-encoded name>`; see `encoded_name`.
 
-    A name that is longer than 255 bytes in this form has the folder `<its beginning>,<32 digits>`, with hexadecimal
-    digits of the SHA-256 of the name in UTF-8. Raises ConfigError for an invalid name.
+    Raises ConfigError for an invalid name, StreamReadOnlyError for a root in object storage, which has no folders.
     """
+    _check_writable(root)
     if not 1 <= len(name) <= MAX_NAME_CHARACTERS:
         raise ConfigError(f"stream name {name[:40]!r} has {len(name)} characters; expected 1 to {MAX_NAME_CHARACTERS}")
     return Path(root) / STREAMS_FOLDER / encoded_name(name)
+
+
+def storage_root(root: str | Path) -> str | None:
+    """The location of a root in object storage, such as `s3://bucket/prefix`; None for a folder.
+
+    It has the streams with objects in `<root>/<name>/`, without their folders, and is only read.
+    """
+    # A `Path` made of it has lost a slash.
+    found = _LOCATION.fullmatch(str(root))
+    if found is None:
+        return None
+    scheme, rest = found[1].lower(), found[2].rstrip("/")
+    return f"file:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
+
+
+def absolute_root(root: str | Path) -> Path:
+    """A root, in a form that does not depend on the working folder."""
+    return Path(root) if storage_root(root) is not None else Path(root).absolute()
+
+
+def _check_writable(root: str | Path) -> None:
+    location = storage_root(root)
+    if location is not None:
+        raise StreamReadOnlyError(
+            "a root in object storage is only read; for everything else name the root on disk whose streams have this "
+            "place as their remote",
+            path=location,
+        )
 
 
 def name_of_folder(folder: str | Path) -> str:
@@ -58,7 +96,8 @@ def name_of_folder(folder: str | Path) -> str:
 
 
 def server_lock_folder(root: Path) -> Path:
-    """The folder with the lock that the server of a root holds."""
+    """The folder with the lock that the server of a root holds. Raises StreamReadOnlyError as `stream_folder`."""
+    _check_writable(root)
     return root / PRIVATE_FOLDER / _SERVER_FOLDER
 
 
@@ -117,11 +156,12 @@ def list_streams(root: str | Path, *, damaged: Callable[[Path, LogError], None] 
 
     `damaged` is called with each folder whose `stream.json` is wrong; without it that raises LogError.
     """
+    location = storage_root(root)
     folder = Path(root) / STREAMS_FOLDER
     streams = []
     for name in _folder_names(root):
         try:
-            streams.append(Stream.open(folder / name))
+            streams.append(Stream.open(folder / name) if location is None else Stream.open_remote(location, name))
         except StreamNotFoundError:
             continue
         except LogError as error:
@@ -154,6 +194,9 @@ def stream_names(root: str | Path) -> list[str]:
 
 
 def _folder_names(root: str | Path) -> list[str]:
+    location = storage_root(root)
+    if location is not None:
+        return storage_at(location).folders()
     try:
         return sorted(entry.name for entry in os.scandir(Path(root) / STREAMS_FOLDER) if entry.is_dir())
     except (FileNotFoundError, NotADirectoryError):
@@ -174,9 +217,13 @@ def resolve_stream(text: str, root: str | Path) -> Stream:
     """The stream meant by `text`: a name under `root`, or the path of a stream folder.
 
     A text with a slash is a path if it leads to a stream, else a name; a text without a slash is tried as a name first.
+    Under a root in object storage the stream is only read, from its objects.
     Raises StreamNotFoundError with the places tried and similar names; it says if the path is a folder or file without
     a stream.
     """
+    location = storage_root(root)
+    if location is not None:
+        return _resolve_remote(text, location)
     found = find_stream(text, root)
     if found is not None:
         return found
@@ -200,3 +247,14 @@ def _meant(text: str, root: str | Path) -> list[Path]:
     if any(len(os.fsencode(part)) > MAX_FOLDER_NAME_BYTES for part in by_path.parts):
         return [by_name]
     return [by_path, by_name] if os.sep in text else [by_name, by_path]
+
+
+def _resolve_remote(text: str, location: str) -> Stream:
+    if os.sep in text:
+        with contextlib.suppress(StreamNotFoundError):
+            return Stream.open(text)
+    try:
+        return Stream.open_remote(location, encoded_name(text))
+    except StreamNotFoundError as error:
+        near = did_you_mean(text, stream_names(location))
+        raise StreamNotFoundError(f"{error.reason}{near}", path=error.args[1]) from error

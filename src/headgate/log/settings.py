@@ -96,7 +96,8 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     filter values come from now, None without a declaration; `declared` are the offset ranges written under a
     declaration; the last one may extend beyond the written offsets. `sequences` has the last publisher sequence of each
     query that commits to this stream. `declaration` are the arguments with which a client declared the stream, by their
-    AMQP names without `x-`; None for a stream that no client declared.
+    AMQP names without `x-`; None for a stream that no client declared. `location` is only in a shadow, which readers
+    have of a stream without its folder: the place of its objects (`remote/shadow.py`).
     """
 
     name: str
@@ -107,6 +108,7 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     declared: tuple[DeclaredRange, ...] = ()
     sequences: dict[str, int] = {}
     declaration: dict[str, Any] | None = None
+    location: str | None = None
     format: int = SETTINGS_FORMAT
 
     def declared_mask(
@@ -178,6 +180,8 @@ def save_settings(folder: Path, settings: StreamSettings, *, flushed: bool = Tru
         # A field that earlier versions do not know is written only where it says something.
         if not fields["arguments"][name]:
             del fields["arguments"][name]
+    if settings.location is None:
+        del fields["location"]
     replace_file(folder / SETTINGS_NAME, encode_checked(fields), flushed=flushed)
 
 

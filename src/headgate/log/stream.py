@@ -28,8 +28,9 @@ from headgate.log.format import (
 from headgate.log.lock import LOCK_NAME, StreamLock, Wait, no_wait
 from headgate.log.offsets import OffsetKind, OffsetSpecification
 from headgate.log.pairs import SETTINGS_NAME, create_pair, delete_pair, find_missing, finish_deletions, ids_among
-from headgate.log.remote import Catalogue, RemoteSegment, catalogue_of, save_catalogue
+from headgate.log.remote import Catalogue, RemoteSegment, catalogue_of, load_catalogue, save_catalogue
 from headgate.log.remote.catalogue import ROW_DTYPE
+from headgate.log.remote.shadow import refresh_shadow, shadow_folder
 from headgate.log.segment import Segment, SegmentReader
 from headgate.log.settings import (
     DEFAULT_MAX_SEGMENT_SIZE_BYTES,
@@ -138,10 +139,8 @@ class SegmentList(Sequence[Segment]):
             first, remote = self._ids[at], None
             stop = self._ids[at + 1] if at < self._num_sealed else None
         else:
-            found = self._rows[row]
-            first, stop = int(found["first"]), int(found["stop"])
-            sizes = int(found["segment_bytes"]), int(found["summary_bytes"])
-            remote = RemoteSegment(self._location, self._identity, first, *sizes, int(found["crc"]))
+            first, stop, segment_bytes, summary_bytes, _, _, crc, _ = self._rows[row].item()
+            remote = RemoteSegment(self._location, self._identity, first, segment_bytes, summary_bytes, crc)
         is_newest = row == len(self) - 1
         return Segment(self._folder, self._identity, first, is_newest, self._is_own, stop, remote)
 
@@ -151,6 +150,12 @@ class SegmentList(Sequence[Segment]):
         if at >= 0:
             return len(self._rows) + at
         return int(np.searchsorted(self._rows["first"], offset, side="right")) - 1
+
+    def beginning_at(self, offset: int) -> Segment | None:
+        """The segment with that first offset."""
+        row = self.row_of(offset)
+        found = self._segment(row) if row >= 0 else None
+        return found if found is not None and found.first_chunk_id == offset else None
 
     def last_remote_since(self, timestamp_ms: int) -> int:
         """The row of the newest remote segment whose first chunk is not newer than a time; -1 if there is none.
@@ -166,9 +171,13 @@ _NO_ROWS = np.empty(0, dtype=ROW_DTYPE)
 
 def remote_location(base: str, name: str) -> str:
     """The location of a stream's objects below the `remote` of its settings."""
+    return _location_in(base, encoded_name(name))
+
+
+def _location_in(base: str, folder_name: str) -> str:
     path, mark, options = base.partition("?")
     # Percent signs of the folder's name are percent-encoded once more: it is part of a URI.
-    return f"{path.rstrip('/')}/{quote(encoded_name(name), safe='')}{mark}{options}"
+    return f"{path.rstrip('/')}/{quote(folder_name, safe='')}{mark}{options}"
 
 
 def encoded_name(name: str) -> str:
@@ -205,6 +214,16 @@ class Stream:
         if settings is None and _is_unfinished(folder):
             raise StreamNotFoundError("no stream here: a crash ended its creation; create it again", path=folder)
         return Stream(folder, settings)
+
+    @staticmethod
+    def open_remote(root: str, folder_name: str) -> Stream:
+        """The stream with objects in a folder at the location of a root in object storage, without files of its own.
+
+        Raises StreamNotFoundError, RemoteStorageError, LogError.
+        """
+        folder = shadow_folder(root, folder_name)
+        refresh_shadow(folder, _location_in(root, folder_name), at_once=True)
+        return Stream.open(folder)
 
     @staticmethod
     def find(folder: Path) -> Stream | None:
@@ -319,6 +338,11 @@ class Stream:
         return self.settings is None
 
     @property
+    def is_shadow(self) -> bool:
+        """Whether it is read from object storage without its folder: only its sealed segments, and read only."""
+        return self.settings is not None and self.settings.location is not None
+
+    @property
     def name(self) -> str:
         """The stream's name; for a foreign folder the text between `__` and `_<digits>` of the folder's name."""
         if self.settings is not None:
@@ -357,6 +381,11 @@ class Stream:
         return self._segments(lambda: sorted(_first_chunk_ids(self.path)))
 
     def _segments(self, list_pairs: Callable[[], list[int]]) -> SegmentList:
+        if self.is_shadow:
+            assert self.remote is not None
+            refresh_shadow(self.path, self.remote)
+            catalogue = load_catalogue(self.path) or Catalogue.empty(self.identity)
+            return SegmentList(self.path, self.identity, True, [], 0, self.remote, catalogue)
         remote = None if self.remote is None else catalogue_of(self.path)
         # Listed after the catalogue: a segment is in it before its files go.
         ids = list_pairs()
@@ -369,7 +398,11 @@ class Stream:
     @property
     def remote(self) -> str | None:
         """The location in object storage of its oldest segments; None for a stream that has none there."""
-        if self.settings is None or self.settings.arguments.remote is None:
+        if self.settings is None:
+            return None
+        if self.settings.location is not None:
+            return self.settings.location
+        if self.settings.arguments.remote is None:
             return None
         return remote_location(self.settings.arguments.remote, self.name)
 

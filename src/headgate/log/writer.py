@@ -167,7 +167,7 @@ class Writer:
 
     @staticmethod
     def _locked(stream: Stream, *, now_ms: int, wait: Wait, durability: Durability, open_file: OpenFile) -> Writer:
-        if stream.is_foreign:
+        if stream.is_foreign or stream.is_shadow:
             _own_settings(stream.path)
         lock = StreamLock.acquire(stream.path, now_ms=now_ms, wait=wait)
         try:
@@ -807,6 +807,11 @@ def _own_settings(folder: Path) -> StreamSettings:
     if settings is None:
         raise StreamReadOnlyError(
             "a foreign stream folder (no stream.json); adopt it before writing: headgate stream adopt", path=folder
+        )
+    if settings.location is not None:
+        raise StreamReadOnlyError(
+            "the stream is read from object storage, without its folder; write to it where its folder is",
+            path=settings.location,
         )
     return settings
 

@@ -110,6 +110,9 @@ def read_range(chunks: ChunkRange, request: ScanRequest, counters: ScanCounters)
 
 def _opened(segment: Segment) -> SegmentReader:
     """A reader of a segment, which still belongs to the stream in which it was found."""
+    if segment.remote is not None:
+        # Tasks on other machines have no folder of the stream; the files here are named after its identity.
+        return segment.open()
     folder = segment.folder
     try:
         reader = segment.open()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -17,9 +19,13 @@ def segments_within(
 
     Without the `next_offset` of the stream the last one may end before it.
     """
-    for number, segment in enumerate(segments):
-        behind = segments[number + 1].first_chunk_id if number + 1 < len(segments) else next_offset
-        if segment.first_chunk_id < within.stop and (behind is None or behind > within.start):
+    first = bisect.bisect_right(segments, within.start, key=attrgetter("first_chunk_id")) - 1
+    for number in range(max(0, first), len(segments)):
+        segment = segments[number]
+        if segment.first_chunk_id >= within.stop:
+            return
+        is_last = number + 1 == len(segments)
+        if not (is_last and next_offset is not None and next_offset <= within.start):
             yield segment
 
 

@@ -16,7 +16,7 @@ from headgate.client import DEFAULT_USER, ServerAddress
 from headgate.errors import ConfigError
 from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT, dialect_named
-from headgate.log import COMPRESSION_NAMES, OffsetKind, OffsetSpecification, StreamArguments
+from headgate.log import COMPRESSION_NAMES, OffsetKind, OffsetSpecification, StreamArguments, absolute_root
 from headgate.message import parse_field
 from headgate.message.arrow import DeclaredColumn, declared_columns, declared_properties
 from headgate.spark.option_reader import (
@@ -73,7 +73,7 @@ def time_ms(text: str) -> int:
 
 
 def _folder(text: str) -> Path:
-    return Path(text).absolute()
+    return absolute_root(text)
 
 
 def _one_stream(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from headgate.client import ServerAddress
 from headgate.evaluate import Filter
-from headgate.log import OffsetSpecification
+from headgate.log import OffsetSpecification, absolute_root
 from headgate.message.arrow import DeclaredColumn, DeclaredProperty
 from headgate.spark import option_declarations as declared
 from headgate.spark.option_reader import Option, OptionReader
@@ -205,7 +205,7 @@ def _all(sections: Mapping[str, tuple[Option[object], ...]]) -> Iterable[Option[
 
 
 def _root(reader: OptionReader) -> Path:
-    return reader.given(declared.ROOT) or default_root().absolute()
+    return reader.given(declared.ROOT) or absolute_root(default_root())
 
 
 def _server(reader: OptionReader) -> ServerAddress | None:

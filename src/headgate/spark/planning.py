@@ -36,6 +36,7 @@ from headgate.scan import (
     opened_within,
     plan,
     read_range,
+    segments_within,
 )
 from headgate.spark.counters import record_counters
 from headgate.spark.options import SourceOptions
@@ -225,7 +226,7 @@ class FolderLocation(Location[Stream]):
             choosing = replace(request, filter=None)
         pieces: list[Piece] = []
         counted = ScanCounters()
-        range_bytes = _range_bytes((streams[key] for key in ranges), options.partitions)
+        range_bytes = _range_bytes(((streams[key], within) for key, within in ranges.items()), options.partitions)
         for key, within in ranges.items():
             stream = streams[key]
             planned = plan(stream, choosing, within, range_bytes=range_bytes)
@@ -390,15 +391,12 @@ def _bundled(pieces: list[Piece], partitions: int | None) -> list[list[Piece]]:
     return list(bundles.values())
 
 
-def _range_bytes(streams: Iterable[Stream], partitions: int | None) -> int:
+def _range_bytes(streams: Iterable[tuple[Stream, OffsetRange]], partitions: int | None) -> int:
     if partitions is None:
         return _RANGE_BYTES
     total = 0
-    for stream in streams:
-        for segment in stream.segments():
-            with segment.open() as reader:
-                ends = reader.stop_positions()
-                total += int(ends[-1]) if len(ends) else 0
+    for stream, within in streams:
+        total += sum(segment.segment_bytes() for segment in segments_within(stream.segments(), within))
     return min(_RANGE_BYTES, max(1, total // partitions))
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from headgate.derived import COLUMN_FILES
 from headgate.derived.columns import ColumnDeclaration, ColumnFile, ColumnFileWarning, ColumnFilter, column_files
 from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
-from headgate.log import OffsetKind, OffsetSpecification, Segment, Stream
+from headgate.log import OffsetKind, OffsetSpecification, Segment, SegmentList, Stream
 from headgate.message import FieldReference, parse_field
 from headgate.scan import (
     ChunkRange,
@@ -158,9 +158,6 @@ class Folder:
             for file in column_files(self.stream, OffsetRange(self.within.start, first)):
                 self._rows_of_kept(file, columns, request)
 
-    def _segments(self) -> dict[int, Segment]:
-        return {segment.first_chunk_id: segment for segment in self.stream.segments()}
-
     def _rows_of_kept(self, file: ColumnFile, columns: Columns, request: ScanRequest) -> FileRows:
         found = FileRows.of(file, columns, request, self.filter_source)
         if request.filter_values:
@@ -194,12 +191,12 @@ class Folder:
 
     def parts(self, columns: Columns, request: ScanRequest, counters: ScanCounters) -> Iterator[ChunkRange | FilePart]:
         """The parts to read, in stream order. Raises ConfigError as `check` does."""
-        segments = self._segments()
+        segments = self.stream.segments()
         for rows, within in self._files(segments, columns, request):
             if rows is None:
                 yield from self.of_messages(request, within, counters)
                 continue
-            segment = segments.get(rows.file.segment)
+            segment = segments.beginning_at(rows.file.segment)
             spans = whole(within)
             if segment is not None:
                 counted = ScanCounters()
@@ -226,19 +223,19 @@ class Folder:
         if request.filter_values:
             yield self.within
             return
-        segments = self._segments()
+        segments = self.stream.segments()
         for rows, within in self._files(segments, columns, request):
             if rows is None or (rows.filter is not None and not rows.file.is_exact):
                 yield within
                 continue
-            segment = segments.get(rows.file.segment)
+            segment = segments.beginning_at(rows.file.segment)
             if segment is not None and _are_few(self._left(segment, request, within, ScanCounters()), within):
                 yield within
                 continue
             try:
                 rows.file.check()
             except CorruptSidecarError as error:
-                if rows.file.segment not in segments:
+                if segments.beginning_at(rows.file.segment) is None:
                     raise
                 warn_of(error)
                 yield within
@@ -250,12 +247,12 @@ class Folder:
             )
 
     def _files(
-        self, segments: dict[int, Segment], columns: Columns, request: ScanRequest
+        self, segments: SegmentList, columns: Columns, request: ScanRequest
     ) -> Iterator[tuple[FileRows | None, OffsetRange]]:
         """The range in parts: offsets of a file that answers, or (None) of messages; none is empty."""
         place, stop = self.within.start, self.within.stop
         for file in column_files(self.stream, self.within):
-            if file.segment in segments:
+            if segments.beginning_at(file.segment) is not None:
                 rows = FileRows.of(file, columns, request, self.filter_source)
                 if isinstance(rows, str):
                     continue

@@ -88,6 +88,31 @@ class ObjectStorage:
             raise self._error(name, error) from error
         return count, crc
 
+    def state_of(self, name: str) -> str | None:
+        """A text that differs for another content of an object; None if there is none of that name."""
+        path = self._path(name)
+        try:
+            found = self._files.get_file_info(path)
+            if not found.is_file:
+                return None
+            with self._files.open_input_stream(path) as file:
+                tag = (file.metadata() or {}).get(b"ETag", b"").decode()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._error(name, error) from error
+        return f"{found.size} {found.mtime_ns} {tag}"
+
+    def folders(self) -> list[str]:
+        """The names of the folders at the location, sorted; none if it does not exist."""
+        from pyarrow.fs import FileSelector, FileType
+
+        try:
+            found = self._files.get_file_info(FileSelector(self._base, allow_not_found=True))
+        except OSError as error:
+            raise self._error("", error) from error
+        return sorted(each.base_name for each in found if each.type == FileType.Directory)
+
     def open(self, name: str) -> RemoteObject:
         """An object, for reading ranges of it. Raises OffsetOutOfRangeError if there is none of that name."""
         try:

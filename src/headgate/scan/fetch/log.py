@@ -157,10 +157,11 @@ class SharedLog:
             raise OffsetOutOfRangeError("no pair of log files is left here", path=self.stream.path)
         if segments != self._segments:
             self._segments = segments
-            kept = {segment.first_chunk_id for segment in segments}
             with self.reads.lock:
                 for opened in list(self._opened.values()):
-                    if opened.segment.first_chunk_id not in kept:
+                    first = opened.segment.first_chunk_id
+                    at = bisect.bisect_right(segments, first, key=_first_chunk_id) - 1
+                    if at < 0 or segments[at].first_chunk_id != first:
                         self.close_segment(opened)
         return segments
 

@@ -55,9 +55,9 @@ def bring_up_to_date(
     _add(work, files)
     _replace(work, files)
     if retain == "log":
-        there = [segment.first_chunk_id for segment in stream.segments()]
+        there = stream.segments()
         if there:
-            lowest = min([*there, *(file.first_offset for file in files)])
+            lowest = min([there[0].first_chunk_id, *(file.first_offset for file in files)])
             report.removed += remove_below(table, lowest, identity=stream.identity)
     age_ms = age_of_old_ms(table) if expire_after_ms is None else expire_after_ms
     report.expired += expire(table, waste, older_than_ms=now_ms - age_ms)

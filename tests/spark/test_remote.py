@@ -29,7 +29,7 @@ def location(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
     cache_folder.cache_clear()
     location = f"file://{tmp_path}/remote"
-    limits = StreamArguments(max_segment_size_bytes=40_000, remote=location)
+    limits = StreamArguments(max_segment_size_bytes=15_000, remote=location)
     write_stream(root, "in", [order(n) for n in range(COUNT)], filter_values=subject_values(COUNT), arguments=limits)
     yield location
     cache_folder.cache_clear()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import App, Parameter, validators
 
+from headgate.cli.archive import archive
 from headgate.cli.options import AsJson, LockTimeout, SegmentSize, StreamText, naming_option, naming_settings
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows, write_table
 from headgate.cli.remote import (
@@ -42,6 +43,7 @@ commands = App(name="stream", help="Create streams and look into them.")
 commands.command(dump)
 commands.command(verify)
 commands.command(repair)
+commands.command(archive)
 
 
 @commands.command

@@ -18,6 +18,7 @@ A reader never needs the writer, the writer never waits for a reader. The public
     store      DiskFile, replace_file, remove_file, storage_error: files as all of Headgate writes them    files
                encode_checked, decode_checked_if_noted: small files of JSON with a checksum     checked_json
     move       move_segments, delete_remote, unmoved_bytes: segments in object storage                      remote
+               Archiver: everything of a stream that RabbitMQ writes                                  archive
     in tests   unflushed                                                                                   files
 
 Hidden: how an append becomes visible or is taken back (`last_pair`), mending after a crash (`recovery`,
@@ -27,6 +28,7 @@ Hidden: how an append becomes visible or is taken back (`last_pair`), mending af
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.log.archive import Archiver, ArchiveReport
     from headgate.log.areas import Area, AreaParts, ReadBytes, encode_areas, read_area, read_directory
     from headgate.log.bloom import (
         DEFAULT_FILTER_SIZE_BYTES,

@@ -97,7 +97,8 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     declaration; the last one may extend beyond the written offsets. `sequences` has the last publisher sequence of each
     query that commits to this stream. `declaration` are the arguments with which a client declared the stream, by their
     AMQP names without `x-`; None for a stream that no client declared. `location` is only in a shadow, which readers
-    have of a stream without its folder: the place of its objects (`remote/shadow.py`).
+    have of a stream without its folder: the place of its objects (`remote/shadow.py`). An archive has the
+    identity of the foreign stream that it is of in `archive_of`; it takes no other chunks.
     """
 
     name: str
@@ -109,6 +110,7 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequences: dict[str, int] = {}
     declaration: dict[str, Any] | None = None
     location: str | None = None
+    archive_of: str | None = None
     format: int = SETTINGS_FORMAT
 
     def declared_mask(
@@ -180,8 +182,9 @@ def save_settings(folder: Path, settings: StreamSettings, *, flushed: bool = Tru
         # A field that earlier versions do not know is written only where it says something.
         if not fields["arguments"][name]:
             del fields["arguments"][name]
-    if settings.location is None:
-        del fields["location"]
+    for name in ("location", "archive_of"):
+        if fields[name] is None:
+            del fields[name]
     replace_file(folder / SETTINGS_NAME, encode_checked(fields), flushed=flushed)
 
 

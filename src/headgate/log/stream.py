@@ -241,6 +241,7 @@ class Stream:
         filter_source: str | None = None,
         declaration: Mapping[str, object] | None = None,
         identity: str | None = None,
+        archive_of: str | None = None,
         flushed: bool = True,
         wait: Wait = no_wait,
         open_file: OpenFile = DiskFile,
@@ -248,6 +249,7 @@ class Stream:
         """Create a new, empty stream; `filter_source` declares the field that its filter values come from.
 
         `identity` distinguishes it from other streams of its name, before and after; None makes a random one.
+        `archive_of` is the identity of the foreign stream that it becomes the archive of (`archive.py`).
 
         `declaration` are the arguments of a client, kept unchanged. If not `flushed`, a power loss may remove the
         stream, or leave it with empty settings, and opening it then raises an error.
@@ -264,6 +266,7 @@ class Stream:
             arguments=arguments or StreamArguments(),
             filter_source=filter_source,
             declaration=None if declaration is None else dict(declaration),
+            archive_of=archive_of,
         )
         settings.arguments.check()
         try:

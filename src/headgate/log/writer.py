@@ -24,6 +24,7 @@ from headgate.errors import ConfigError, CorruptChunkError, LogError, StreamRead
 from headgate.log import format as f
 from headgate.log.adoption import StagedSegment
 from headgate.log.bloom import bloom_bytes
+from headgate.log.checksums import first_mismatch
 from headgate.log.chunk_builder import MAX_BYTES, MAX_MESSAGES, FilterValues, pack_chunks
 from headgate.log.crash_points import AdoptionStep, MoveStep, reached
 from headgate.log.derived import DERIVED_FOLDER, sweep_folder
@@ -315,6 +316,7 @@ class Writer:
     ) -> tuple[NDArray[np.uint8], list[f.ChunkHeader]]:
         """Append a single message, in half the time of the other ways; gives and raises as `append_runs`."""
         self._check_usable()
+        self._check_takes_messages()
         self._check_room()
         trailer = encode_offsets(self._pending_offsets) if self._pending_offsets else b""
         self._begin_segment(now_ms)
@@ -369,6 +371,7 @@ class Writer:
     ) -> list[f.ChunkHeader]:
         """`append_chunks`; gives the headers as written."""
         self._check_usable()
+        self._check_takes_messages()
         if not is_decided:
             self._check_room()
         view, places = data.data, positions.tolist()
@@ -387,10 +390,48 @@ class Writer:
             row = stop
         return headers
 
+    def append_replica(self, data: NDArray[np.uint8], positions: NDArray[np.int64], *, begins_segment: bool) -> bool:
+        """Append whole chunks of the stream that this one is the archive of, of any type, without changing a byte.
+
+        `data` is contiguous; chunk i lies at `positions[i]`, the next one right after it. Their ids follow each other,
+        the first one is the next offset. `begins_segment`: a segment begins with them, as in the original. Gives
+        whether the segment before was sealed thereby. Raises CorruptChunkError, before anything is written, for bytes
+        that are not such chunks or fail their checksums; LogError and its kinds.
+        """
+        self._check_usable()
+        view = data.data
+        headers, sizes = self._headers(view, positions.tolist(), of_any_type=True)
+        next_offset = self.next_offset
+        for header, position in zip(headers, positions.tolist(), strict=True):
+            if header.chunk_id != next_offset:
+                raise CorruptChunkError(
+                    f"a chunk to archive has the id {header.chunk_id}, expected {next_offset}",
+                    path=self._folder,
+                    position=position,
+                )
+            next_offset = header.next_chunk_id
+        starts = positions + np.array([f.CHUNK_HEADER_BYTES + header.bloom_length for header in headers])
+        lengths, crcs = (
+            np.array([getattr(header, name) for header in headers], dtype=np.int64) for name in ("data_length", "crc")
+        )
+        bad = first_mismatch(data, starts, lengths, crcs)
+        if bad is not None:
+            raise CorruptChunkError(
+                f"the data of chunk {headers[bad].chunk_id} to archive fails its CRC", path=self._folder
+            )
+        seals = begins_segment and self._pair.num_chunks > 0
+        if seals:
+            size_before = self._pair.segment_size
+            self._pair.begin(self.next_offset)
+            self._has_begun(self.next_offset, size_before)
+        self._put(view[int(positions[0]) : int(positions[-1]) + sizes[-1]], headers, sizes)
+        self._epoch = headers[-1].epoch
+        return seals
+
     @property
     def takes_segments(self) -> bool:
         """Whether `adopt` may come next: not as long as the newest segment, which readers may have open, is empty."""
-        return self._pair.num_chunks > 0
+        return self._pair.num_chunks > 0 and self.settings.archive_of is None
 
     def adopt(
         self, staged: StagedSegment, *, first_chunk: int, first_sequence: int, now_ms: int, filter_source: str | None
@@ -490,6 +531,7 @@ class Writer:
     def flush_offsets(self, *, now_ms: int) -> None:
         """Write stored offsets that no chunk holds yet into a tracking chunk, which takes one offset."""
         self._check_usable()
+        self._check_takes_messages()
         if self._pending_offsets:
             self._begin_segment(now_ms)
         if self._pending_offsets:
@@ -627,6 +669,13 @@ class Writer:
             return here
         return here + remote_bytes_from(self._folder, self._first_chunk_ids[0], pin.offset)
 
+    def _check_takes_messages(self) -> None:
+        if self.settings.archive_of is not None:
+            raise StreamReadOnlyError(
+                f"the stream is the archive of {self.settings.archive_of}: only headgate stream archive writes to it",
+                path=self._folder,
+            )
+
     def _check_room(self) -> None:
         if self._pair.segment_size >= self._full_at:
             assert self._pinned is not None
@@ -679,8 +728,10 @@ class Writer:
         if self._pair.is_broken:
             raise LogError("an earlier write failed and could not be taken back; open a new writer", path=self._folder)
 
-    def _headers(self, data: memoryview, positions: list[int]) -> tuple[list[f.ChunkHeader], list[int]]:
-        """The headers and sizes of user chunks that lie one behind the other.
+    def _headers(
+        self, data: memoryview, positions: list[int], *, of_any_type: bool = False
+    ) -> tuple[list[f.ChunkHeader], list[int]]:
+        """The headers and sizes of user chunks, or chunks of any type, that lie one behind the other.
 
         Raises CorruptChunkError for anything else.
         """
@@ -692,8 +743,10 @@ class Writer:
             is_next = position == stop >= 0
             size = header.size_bytes
             stop = position + size
-            if not is_next or header.chunk_type != f.ChunkType.USER or header.num_records < 1 or stop > len(data):
-                raise CorruptChunkError("chunks to append are not user chunks one behind the other", path=self._folder)
+            is_wanted = of_any_type or header.chunk_type == f.ChunkType.USER
+            if not is_next or not is_wanted or header.num_records < 1 or stop > len(data):
+                what = "chunks" if of_any_type else "user chunks"
+                raise CorruptChunkError(f"chunks to append are not {what} one behind the other", path=self._folder)
             headers.append(header)
             sizes.append(size)
         return headers, sizes

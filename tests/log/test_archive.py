@@ -197,14 +197,14 @@ def test_messages_that_are_missing_are_named_and_passed_over_only_where_that_is_
 
 
 def test_a_source_that_was_changed_is_noticed(source: Source, tmp_path: Path, location: str) -> None:
-    source.write(10)
+    source.write(11)
     kept = archived(source.stream, tmp_path, location)
     behind = kept.next_offset()
     source.close()
     shutil.rmtree(source.folder)
     other = Source(source.folder, filling=b"y")
     try:
-        for parts in (9, 1, 10):
+        for parts in (10, 1, 10):
             other.write(parts)
             with pytest.raises(LogError, match="begin a new archive"):
                 archived(other.stream, tmp_path, location)

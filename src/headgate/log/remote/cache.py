@@ -269,7 +269,13 @@ class RemoteFiles:
         begin, end = first * BLOCK_BYTES, min(stop * BLOCK_BYTES, segment.segment_bytes)
         remote = self._object
         if remote is None:
-            remote = self._object = storage_at(segment.location).open(segment_object(segment.first_chunk_id))
+            storage, name = storage_at(segment.location), segment_object(segment.first_chunk_id)
+            remote = storage.open(name)
+            if remote.size() != segment.segment_bytes:
+                raise CorruptChunkError(
+                    f"{remote.size()} bytes, the catalogue says {segment.segment_bytes}", path=storage.url(name)
+                )
+            self._object = remote
         content = memoryview(remote.read(begin, end))
         try:
             done = 0

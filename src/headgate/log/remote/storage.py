@@ -10,12 +10,13 @@ import contextlib
 import functools
 import os
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from io import RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headgate.errors import ConfigError, LogError, OffsetOutOfRangeError, RemoteStorageError
 
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 8 << 20
 """Bytes that are sent or read back at once."""
+
+_ATTEMPTS = 5
+_SILENT_S = 10
+"""The library gives up after so many requests in a row; one fails after so many seconds without a byte. A minute."""
+
+_SMALL_BYTES = 4096
+"""The library does not try again where the storage's words about an error are longer than what was asked for."""
+
+_SMALL_PAUSES_S = (0.2, 0.6, 1.8)
+_BUSY = re.compile("SLOW_DOWN|SERVICE_UNAVAILABLE|NETWORK_CONNECTION|REQUEST_TIMEOUT|[Tt]imeout|curlCode")
 
 _NEW_SUFFIX = ".new"
 _SECRETS = re.compile(r"//[^/?]*:[^/?]*@|[?&](?:secret|access|session|sas|account_key)[a-z_]*=", re.IGNORECASE)
@@ -68,10 +79,7 @@ class ObjectStorage:
         """A whole object; None if there is none of that name."""
         try:
             with self._files.open_input_file(self._path(name)) as file:
-                content: bytes = file.read()
-                if len(content) != file.size():
-                    raise OSError(f"{len(content)} of {file.size()} bytes came")
-                return content
+                return _read_at(file, 0, file.size())
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -122,7 +130,7 @@ class ObjectStorage:
 
     def read_error(self, name: str, error: OSError) -> LogError:
         """The error for an object that could not be read: OffsetOutOfRangeError if it is gone."""
-        if isinstance(error, FileNotFoundError) or self._is_missing(name):
+        if isinstance(error, FileNotFoundError) or (not _BUSY.search(str(error)) and self._is_missing(name)):
             return OffsetOutOfRangeError(
                 "the object is gone; retention deleted it, or somebody removed it from the storage",
                 path=self.url(name),
@@ -193,15 +201,30 @@ class RemoteObject:
         self._name = name
         self._file = file
 
+    def size(self) -> int:
+        """Bytes of the object."""
+        return int(self._file.size())
+
     def read(self, start: int, stop: int) -> bytes:
         """The bytes `start … stop`. Raises RemoteStorageError, also if fewer came; OffsetOutOfRangeError."""
         try:
-            content: bytes = self._file.read_at(stop - start, start)
-            if len(content) != stop - start:
-                raise OSError(f"{len(content)} bytes came from byte {start} on, expected {stop - start}")
+            return _read_at(self._file, start, stop)
         except OSError as error:
             raise self._storage.read_error(self._name, error) from error
-        return content
+
+
+def _read_at(file: NativeFile, start: int, stop: int) -> bytes:
+    count = stop - start
+    for pause_s in _SMALL_PAUSES_S if count < _SMALL_BYTES else ():
+        with contextlib.suppress(OSError):
+            content: bytes = file.read_at(count, start)
+            if len(content) == count:
+                return content
+        time.sleep(pause_s)
+    content = file.read_at(count, start)
+    if len(content) != count:
+        raise OSError(f"{len(content)} bytes came from byte {start} on, expected {count}")
+    return content
 
 
 def check_location(location: str) -> None:
@@ -222,10 +245,36 @@ def _file_system(location: str, _process: int) -> tuple[FileSystem, str]:
     from pyarrow.fs import FileSystem
 
     try:
-        made: tuple[Any, str] = FileSystem.from_uri(location)
+        found, path = _s3(location) if location.startswith("s3://") else FileSystem.from_uri(location)
     except (OSError, ValueError) as error:
         raise ConfigError(f"remote is {location!r}: {error}") from error
-    return made[0], made[1].rstrip("/")
+    return found, path.rstrip("/")
+
+
+def _s3(location: str) -> tuple[FileSystem, str]:
+    """As `FileSystem.from_uri`, which gives up too soon and cannot be told not to."""
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
+
+    place = urlsplit(location)
+    options = dict(parse_qsl(place.query))
+    unknown = options.keys() - {"endpoint_override", "scheme", "region", "tls_ca_file_path"}
+    if unknown or not place.netloc:
+        raise ValueError(f"unknown option {min(unknown)}" if unknown else "the bucket is missing")
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        if value := os.environ.get(name):
+            options.setdefault("endpoint_override", value)
+    is_told = any(name in os.environ for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"))
+    if not is_told and not {"endpoint_override", "region"} & options.keys():
+        options["region"] = resolve_s3_region(place.netloc)
+    files = S3FileSystem(
+        **options,
+        # One request for a small object in place of three.
+        allow_delayed_open=True,
+        connect_timeout=_SILENT_S,
+        request_timeout=_SILENT_S,
+        retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+    )
+    return files, unquote(place.netloc + place.path)
 
 
 def storage_at(location: str) -> ObjectStorage:

@@ -41,7 +41,6 @@ def proxy(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Proxy
     """The environment leads to it; the library soon gives up."""
     monkeypatch.setattr(storage, "_ATTEMPTS", 2)
     monkeypatch.setattr(storage, "_SILENT_S", 1)
-    monkeypatch.setattr(storage, "_SMALL_PAUSES_S", (0.01,))
     with s3_proxy(server.endpoint) as running:
         for name, value in server.environment(running.endpoint).items():
             monkeypatch.setenv(name, value)

@@ -160,10 +160,10 @@ def test_a_stream_that_is_deleted_while_it_is_moved_leaves_no_object(
     there, go_on = threading.Event(), threading.Event()
     do = getattr(owner, action)
 
-    def later(*arguments: object) -> object:
+    def later(*arguments: object, **more: object) -> object:
         there.set()
         assert go_on.wait(30)
-        return do(*arguments)
+        return do(*arguments, **more)
 
     with new_stream(folder / "s", location(folder), parts=PARTS) as writer:
         move(writer, now_ms=3000)

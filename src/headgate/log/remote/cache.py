@@ -130,6 +130,8 @@ class RemoteSegment:
         with open(segment, "xb+") as file:
             file.truncate(self.segment_bytes)
             with mmap.mmap(file.fileno(), self.segment_bytes) as mapped:
+                # Without it the system makes pages around each front.
+                mapped.madvise(mmap.MADV_RANDOM)
                 summary.fill(np.frombuffer(mapped, dtype=np.uint8))
         (folder / f.index_name(self.first_chunk_id)).write_bytes(summary.index)
         if summary.seal:

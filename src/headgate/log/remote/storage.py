@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 import re
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from io import RawIOBase
@@ -34,7 +33,6 @@ _SILENT_S = 10
 _SMALL_BYTES = 4096
 """The library does not try again where the storage's words about an error are longer than what was asked for."""
 
-_SMALL_PAUSES_S = (0.2, 0.6, 1.8)
 _BUSY = re.compile("SLOW_DOWN|SERVICE_UNAVAILABLE|NETWORK_CONNECTION|REQUEST_TIMEOUT|[Tt]imeout|curlCode")
 
 _NEW_SUFFIX = ".new"
@@ -77,13 +75,19 @@ class ObjectStorage:
 
     def read(self, name: str) -> bytes | None:
         """A whole object; None if there is none of that name."""
-        try:
-            with self._files.open_input_file(self._path(name)) as file:
-                return _read_at(file, 0, file.size())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._error(name, error) from error
+        for tries in range(1, _ATTEMPTS + 1):
+            size = _SMALL_BYTES
+            try:
+                # Opening waits while the storage is busy.
+                with self._files.open_input_file(self._path(name)) as file:
+                    size = file.size()
+                    return _read_at(file, 0, size)
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                if size >= _SMALL_BYTES or tries == _ATTEMPTS:
+                    raise self._error(name, error) from error
+        raise AssertionError
 
     def crc_of(self, name: str) -> tuple[int, int]:
         """The number of bytes of an object, and their CRC-32. Reads it whole."""
@@ -214,17 +218,11 @@ class RemoteObject:
 
 
 def _read_at(file: NativeFile, start: int, stop: int) -> bytes:
-    count = stop - start
-    for pause_s in _SMALL_PAUSES_S if count < _SMALL_BYTES else ():
-        with contextlib.suppress(OSError):
-            content: bytes = file.read_at(count, start)
-            if len(content) == count:
-                return content
-        time.sleep(pause_s)
-    content = file.read_at(count, start)
-    if len(content) != count:
-        raise OSError(f"{len(content)} bytes came from byte {start} on, expected {count}")
-    return content
+    begin = max(0, min(start, stop - _SMALL_BYTES))
+    content: bytes = file.read_at(stop - begin, begin)
+    if len(content) != stop - begin:
+        raise OSError(f"{len(content)} bytes came from byte {begin} on, expected {stop - begin}")
+    return content[start - begin :]
 
 
 def check_location(location: str) -> None:

@@ -475,6 +475,17 @@ def test_a_commit_removes_what_attempts_that_died_left_in_staging(tmp_path: Path
     assert messages_of(root, "a") == ["message"]
 
 
+def test_a_replay_leaves_what_another_driver_staged_for_the_next_batch(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    commit(root, {"a": [stage(root, [b"0"])]})
+    next_batch = stage(root, [b"1"], name="next")
+    assert next_batch is not None
+    os.utime(root / next_batch.path, (NOW // 1000, NOW // 1000))
+    assert commit(root, {"a": [stage(root, [b"0"])]}).repeated
+    commit(root, {"a": [next_batch]}, batch=1)
+    assert messages_of(root, "a") == ["0", "1"]
+
+
 def test_abort_removes_what_no_manifest_names(tmp_path: Path) -> None:
     root = new_root(tmp_path / "root")
     decided, other = stage(root, [b"decided"]), stage(root, [b"other"])

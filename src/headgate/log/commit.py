@@ -143,10 +143,10 @@ def commit_batch(
     `now_ms` becomes the chunks' time. `durable`: the result survives a power loss (if the files were staged durably).
     `wait` is for the locks of the streams. `helpers` append if there is enough to do. After an error the batch may be
     decided or not: commit it again, or `abort_batch` and stage it again; nothing is appended twice. Staged files of
-    earlier attempts are removed as well, so no later batch of the query may be staged meanwhile. Raises ConfigError for
-    outputs that cannot be numbered, StreamNotFoundError, StreamReplacedError if an output was staged for a stream that
-    was created again since, StreamFullError, before the batch is decided, StreamLockedError and the errors of
-    appending. A decided output whose stream was deleted counts as done.
+    earlier attempts are removed by the commit that decides a batch, so no later one may be staged before it. Raises
+    ConfigError for outputs that cannot be numbered, StreamNotFoundError, StreamReplacedError if an output was staged
+    for a stream that was created again since, StreamFullError, before the batch is decided, StreamLockedError and the
+    errors of appending. A decided output whose stream was deleted counts as done.
     """
     _check(query, batch, outputs)
     commits = Commits(root)
@@ -178,8 +178,10 @@ def commit_batch(
         reached(CommitStep.FINISHED)
         commits.complete(decided)
         reached(CommitStep.COMPLETED)
-    # An attempt that died wrote its files before this attempt wrote its first one.
-    commits.clean(query, written_before_ns=first_written_ns)
+    if published:
+        # An attempt that died wrote its files before this attempt wrote its first one. Where the batch was published
+        # before, another driver may have staged the next one since.
+        commits.clean(query, written_before_ns=first_written_ns)
     commits.clean_all(written_before_ns=(now_ms - LEFTOVERS_KEPT_MS) * 1_000_000)
     return Committed(
         repeated=not published,

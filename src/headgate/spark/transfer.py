@@ -202,7 +202,7 @@ def run_transfer(
     place = transfer.targets[0].root if reading.counters is None else reading.counters_root
     options = {**source, "counters": token, "counters_root": str(place), _TRANSFER: json.dumps(content)}
     if reading.partitions is None and len(transfer.targets) >= _MANY_TARGETS:
-        options["partitions"] = str(_few_partitions(reading))
+        options["partitions"] = str(_few_partitions(reading, spark))
     before = counters(token, root=place)
     with OwnCounters(place) as own:
         if reading.counters is None:
@@ -221,11 +221,19 @@ def run_transfer(
     return TransferResult(sum(written.values()), written, done)
 
 
-def _few_partitions(reading: SourceOptions) -> int:
+def _few_partitions(reading: SourceOptions, spark: SparkSession) -> int:
     """The number of tasks: one per core, more where the work of one would be too much to repeat."""
     segments = (segment for stream in find_streams(reading).values() for segment in stream.segments())
     total = sum(segment.segment_bytes() for segment in segments)
-    return max(os.cpu_count() or 1, -(-total // _MOST_BYTES_OF_A_TASK))
+    return max(_cores(spark), -(-total // _MOST_BYTES_OF_A_TASK))
+
+
+def _cores(spark: SparkSession) -> int:
+    """The cores for tasks: of the cluster, or, through Connect, which does not say, of this machine."""
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkException:
+        return os.cpu_count() or 1
 
 
 def _run_batch(
@@ -234,8 +242,7 @@ def _run_batch(
     query = f"{ONE_TIME_PREFIX}{secrets.token_hex(12)}"
     rows = spark.read.format(format_name).options(**options).option(_QUERY, query).load().collect()
     parts = _decoded(row.parts for row in rows)
-    # A cluster may have more cores than this machine; whoever said so has asked for more tasks.
-    helpers = Helpers(max(os.cpu_count() or 1, len(rows)), partial(_append_in_tasks, spark))
+    helpers = Helpers(max(_cores(spark), len(rows)), partial(_append_in_tasks, spark))
     _commit(transfer.targets, parts, counting, query=query, batch=0, helpers=helpers)
 
 

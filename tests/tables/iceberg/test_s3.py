@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import msgspec
 import polars as pl
 import pyarrow.fs as pf
 import pytest
@@ -14,7 +15,8 @@ from moto.server import ThreadedMotoServer
 
 from headgate.derived.columns import column_files
 from headgate.errors import SinkError
-from headgate.log import pairs
+from headgate.log import Writer, derived_folder, move_segments, pairs
+from headgate.log.remote.cache import cache_folder
 from headgate.tables.iceberg import CatalogLocation, drop_table, upkeep
 from iceberg_tables import NAME, WRITES, assert_has, build, publish, rows, stream_with_files
 from match_indexes import append
@@ -95,6 +97,39 @@ def test_files_are_uploaded_once_read_by_others_and_deleted(
     assert_has(place, stream)
     drop_table(stream, place)
     assert objects(endpoint, tmp_path) == {}
+
+
+def test_a_stream_whose_segments_lie_on_s3_is_published_there(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+        "HEADGATE_CACHE": str(tmp_path / "cache"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    cache_folder.cache_clear()
+    stream, place = stream_with_files(tmp_path), place_on(endpoint, tmp_path)
+    before = {file.path.name: file.path.read_bytes() for file in column_files(stream)}
+    with Writer.open(stream, now_ms=0) as writer:
+        remote = msgspec.structs.replace(writer.settings.arguments, remote=f"s3://{BUCKET}/{tmp_path.name}/streams")
+        writer.change(now_ms=0, arguments=remote)
+        move_segments(writer.stream, now_ms=1)
+        writer.release_local()
+        stream = writer.stream
+    assert stream.segments().num_remote == len(before)
+    published = publish(stream, place)
+    assert published.segments == len(before)
+    assert_has(place, stream)
+    for name in before:
+        (derived_folder(stream) / name).unlink()
+    build(stream)
+    assert {file.path.name: file.path.read_bytes() for file in column_files(stream)} == before
+    assert publish(stream, place).segments == 0
+    assert set(objects(endpoint, tmp_path)) == set(before)
+    cache_folder.cache_clear()
 
 
 def test_the_beginning_of_a_file_that_is_there_is_not_taken_for_it(endpoint: str, tmp_path: Path) -> None:

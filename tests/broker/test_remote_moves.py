@@ -15,7 +15,7 @@ from headgate.broker.environment import run_here
 from headgate.broker.remote_moves import LONGEST_PAUSE_MS, RemoteProgress
 from headgate.broker.settings import BrokerSettings
 from headgate.errors import PreconditionFailedError
-from headgate.log import Stream, StreamArguments, stream_folder
+from headgate.log import Pin, Stream, StreamArguments, stream_folder
 from headgate.log.crash_points import MoveStep
 from headgate.log.remote import mover
 from headgate.log.remote.catalogue import catalogue_of
@@ -120,6 +120,44 @@ def test_what_stays_here_and_for_how_long(tmp_path: Path) -> None:
         tick(broker, clock, worker, delay_ms=20_000)
     assert progress(broker).state is not None
     assert pairs(tmp_path) in (3, 4), "two segments of some 300 bytes, and the open one"
+    broker.close()
+
+
+def test_what_subscriptions_need_stays_in_the_folder(tmp_path: Path) -> None:
+    clock, worker = SetClock(), Worker()
+    broker = opened(tmp_path, clock, worker)
+    fill(broker)
+    stream = broker.catalogue.get("orders")
+    here = pairs(tmp_path)
+    stream.open_writer(now_ms=clock.now).pin(Pin(10, 1 << 30))
+    for _ in range(here):
+        tick(broker, clock, worker)
+    segments = Stream.open(stream.stream.path).segments()
+    assert segments[segments.num_remote].first_chunk_id <= 10 < segments[segments.num_remote + 1].first_chunk_id
+    assert not worker.jobs, "it waits until the pin moves"
+    stream.open_writer(now_ms=clock.now).pin(None)
+    for _ in range(here):
+        tick(broker, clock, worker)
+    assert pairs(tmp_path) == 1
+    broker.close()
+
+
+def test_messages_are_counted_without_asking_object_storage(tmp_path: Path) -> None:
+    clock, worker = SetClock(), Worker()
+    broker = opened(tmp_path, clock, worker)
+    fill(broker, MESSAGES[:10])
+    broker.catalogue.get("orders").store_offset(b"reader", 3)
+    broker.catalogue.get("orders").flush_offsets(now_ms=clock.now)
+    fill(broker, MESSAGES[10:])
+    for _ in range(10):
+        tick(broker, clock, worker)
+    broker.close()
+    assert pairs(tmp_path) == 1
+    broker = opened(tmp_path, clock, worker)
+    stream = broker.catalogue.get("orders")
+    assert stream.next_offset > len(MESSAGES), "there are chunks without messages"
+    assert stream.messages_from(0) == len(MESSAGES)
+    assert not list((tmp_path / "cache").glob("remote-*/*/*"))
     broker.close()
 
 

@@ -47,6 +47,9 @@ class FakeLink:
         self.timers.append(timer)
         return lambda: self.timers.remove(timer)
 
+    def run_in_storage(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.run_in_worker(work, then)
+
     def run_in_worker(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         self.works.append((work, then))
 

@@ -70,6 +70,7 @@ class Broker:
         wake: Callable[[], None] = lambda: None,
         run_in_worker: RunInWorker | None = None,
         run_in_background: RunInWorker | None = None,
+        run_in_storage: RunInWorker | None = None,
         run_transfer: RunInWorker | None = None,
     ) -> None:
         """Read the catalogue, exchanges, users and keys; given `users` are taken as they are.
@@ -78,9 +79,9 @@ class Broker:
 
         Long work that a client waits for goes through `run_in_worker`, if given: files of deleted streams, changes of
         rules, and with `Durability.DISK` appends and commits of ledgers. Work that may wait goes through
-        `run_in_background`, by default the same: match indexes, and the deciding of many messages of topics. Segments
-        move to object storage through `run_transfer`; without it they stay. Raises LogError, ConfigError for wrong
-        files.
+        `run_in_background`, by default the same: match indexes, and the deciding of many messages of topics. What may
+        wait for object storage goes through `run_in_storage`, by default as other reads. Segments move there through
+        `run_transfer`; without it they stay. Raises LogError, ConfigError for wrong files.
         """
         self.root = Path(root)
         self.settings = settings or BrokerSettings()
@@ -110,6 +111,7 @@ class Broker:
             urgent=run_in_worker,
             background=run_in_background or run_in_worker,
             commits=run_in_worker if waits_for_disk else None,
+            storage=run_in_storage,
             transfers=run_transfer,
         )
         self._writes = StreamWrites(

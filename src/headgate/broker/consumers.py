@@ -240,8 +240,11 @@ class Consumer:
         """Read on from another place. Raises LogError."""
         engine = self._engine
         with self._stream.guarded():
-            offset = engine.log.attach(start, end=engine.end, now_ms=self._consumers.now_ms())
-        engine.begin(self._reader, offset)
+            if engine.log.may_wait_for_storage(start):
+                engine.begin_at(self._reader, start)
+            else:
+                offset = engine.log.attach(start, end=engine.end, now_ms=self._consumers.now_ms())
+                engine.begin(self._reader, offset)
         self._count_lost_before(start)
 
     def _count_lost_before(self, start: OffsetSpecification) -> None:

@@ -17,6 +17,7 @@ from headgate.errors import (
     HeadgateError,
     LogError,
     OffsetOutOfRangeError,
+    RemoteStorageError,
     StorageFullError,
     StreamExistsError,
     StreamLockedError,
@@ -31,6 +32,7 @@ _SOUND = (
     StreamReadOnlyError,
     StorageFullError,
     OffsetOutOfRangeError,
+    RemoteStorageError,
 )
 _MOST_REASONS = 100
 """Limit: kept reasons of one stream; beyond it all are forgotten, and logged again."""
@@ -39,7 +41,7 @@ logger = logging.getLogger("headgate.broker")
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether an error means damaged files of a stream, not a lock, a full disk or a missing stream."""
+    """Whether an error means damaged files of a stream: no lock, full disk, missing stream or storage that fails."""
     return isinstance(error, LogError) and not isinstance(error, _SOUND)
 
 

@@ -28,12 +28,14 @@ class Workers:
     """The threads for work that takes long; where one is None, the broker's thread does that work at once.
 
     `urgent` does work that a client waits for, `background` work that may wait. `commits` writes ledgers that wait for
-    the device, `transfers` exchanges data with object storage: with None there, no segment is moved.
+    the device. `storage` does reads that may wait for object storage, by default where others are done, `transfers`
+    moves segments there: with None they stay.
     """
 
     urgent: RunInWorker | None = None
     background: RunInWorker | None = None
     commits: RunInWorker | None = None
+    storage: RunInWorker | None = None
     transfers: RunInWorker | None = None
 
 

@@ -284,10 +284,22 @@ class Session:
 
         Raises ResourceNotFoundError, AccessRefusedError, LogError.
         """
+        return self.resolution(stream, start)()
+
+    def resolution(self, stream: str, start: OffsetSpecification) -> Callable[[], int]:
+        """`resolve_offset` as a call for any thread, as object storage may have to be asked. Raises the same."""
         self._check(Permission.READ, stream)
-        found = self._catalogue.get(stream)
-        with found.guarded():
-            return found.stream.attach(start, now_ms=self._parts.environment.now_ms()).chunk_id
+        found, now_ms = self._catalogue.get(stream), self._parts.environment.now_ms()
+
+        def resolved() -> int:
+            with found.guarded():
+                return found.stream.attach(start, now_ms=now_ms).chunk_id
+
+        return resolved
+
+    def is_stored_remotely(self, stream: str) -> bool:
+        """Whether some segments of a stream lie in object storage only. Raises ResourceNotFoundError, LogError."""
+        return self._catalogue.get(stream).stream.segments().num_remote > 0
 
     # topics
 

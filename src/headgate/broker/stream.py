@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -209,7 +210,7 @@ class BrokerStream:
     """The index file of the segment that would follow the newest; None if the newest has no chunk yet."""
     _sealed: tuple[int, Segment, int] | None = None
     """The folder's time, its newest segment, and the bytes of the pairs before it."""
-    _message_counts: MessageCounts = field(default_factory=MessageCounts)
+    _message_counts: MessageCounts = field(default_factory=functools.partial(MessageCounts, fetches=False))
     _tracking: tuple[int, TrackingState] | None = None
 
     @staticmethod

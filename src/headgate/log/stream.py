@@ -29,7 +29,7 @@ from headgate.log.lock import LOCK_NAME, StreamLock, Wait, no_wait
 from headgate.log.offsets import OffsetKind, OffsetSpecification
 from headgate.log.pairs import SETTINGS_NAME, create_pair, delete_pair, find_missing, finish_deletions, ids_among
 from headgate.log.remote import Catalogue, RemoteSegment, catalogue_of, load_catalogue, save_catalogue
-from headgate.log.remote.catalogue import ROW_DTYPE
+from headgate.log.remote.catalogue import CATALOGUE_NAME, ROW_DTYPE
 from headgate.log.remote.shadow import refresh_shadow, shadow_folder
 from headgate.log.segment import Segment, SegmentReader
 from headgate.log.settings import (
@@ -139,8 +139,9 @@ class SegmentList(Sequence[Segment]):
             first, remote = self._ids[at], None
             stop = self._ids[at + 1] if at < self._num_sealed else None
         else:
-            first, stop, segment_bytes, summary_bytes, _, _, crc, _ = self._rows[row].item()
-            remote = RemoteSegment(self._location, self._identity, first, segment_bytes, summary_bytes, crc)
+            first, stop, segment_bytes, summary_bytes, _, _, crc, num_tracking = self._rows[row].item()
+            sizes = segment_bytes, summary_bytes
+            remote = RemoteSegment(self._location, self._identity, first, *sizes, crc, num_tracking)
         is_newest = row == len(self) - 1
         return Segment(self._folder, self._identity, first, is_newest, self._is_own, stop, remote)
 
@@ -389,14 +390,18 @@ class Stream:
             refresh_shadow(self.path, self.remote)
             catalogue = load_catalogue(self.path) or Catalogue.empty(self.identity)
             return SegmentList(self.path, self.identity, True, [], 0, self.remote, catalogue)
-        remote = None if self.remote is None else catalogue_of(self.path)
+        location = self.remote
+        if location is None and (self.path / CATALOGUE_NAME).exists():
+            # It was given a remote after it was opened here.
+            location = Stream(self.path, load_settings(self.path)).remote
+        remote = None if location is None else catalogue_of(self.path)
         # Listed after the catalogue: a segment is in it before its files go.
         ids = list_pairs()
         sealed = len(ids) - 1
         # A newest segment without a chunk may be deleted by recovery, which then cuts the one before it.
         if sealed > 0 and file_size(self.path / index_name(ids[-1])) <= FILE_HEAD_BYTES:
             sealed -= 1
-        return SegmentList(self.path, self.identity, self.settings is not None, ids, sealed, self.remote, remote)
+        return SegmentList(self.path, self.identity, self.settings is not None, ids, sealed, location, remote)
 
     @property
     def remote(self) -> str | None:
@@ -408,6 +413,11 @@ class Stream:
         if self.settings.arguments.remote is None:
             return None
         return remote_location(self.settings.arguments.remote, self.name)
+
+    def may_be_remote(self, offset: int) -> bool:
+        """Whether reading from an offset on may wait for object storage. Cost: a `stat`."""
+        catalogue = load_catalogue(self.path)
+        return catalogue is not None and offset < catalogue.stop
 
     def has_given_up(self, segment: Segment) -> bool:
         """Whether retention deleted a segment since it was listed: all remaining segments begin behind it."""

@@ -615,7 +615,8 @@ class Writer:
     def release_local(self, *, at_most: int | None = None) -> int:
         """Delete the oldest segments in the folder that are in object storage as well, beyond `local_bytes`.
 
-        Gives how many: none without a remote, and never the last one. Raises as `apply_retention`.
+        Those that subscriptions and consumer groups still need (`pin`) stay, so that their copies are read here. Gives
+        how many: none without a remote, and never the last one. Raises as `apply_retention`.
         """
         arguments = self.settings.arguments
         catalogue = None if arguments.remote is None else catalogue_of(self._folder)
@@ -625,7 +626,8 @@ class Writer:
         moved = len(catalogue.moved_among(ids[:-1]))
         kept_bytes = sum(file_size(self._folder / f.segment_name(chunk_id)) for chunk_id in ids[:moved])
         count = 0
-        while count < min(moved, at_most or moved) and kept_bytes > arguments.local_bytes:
+        most = moved if self._pinned is None else min(moved, count_below(ids, self._pinned.offset))
+        while count < min(most, at_most or most) and kept_bytes > arguments.local_bytes:
             kept_bytes -= file_size(self._folder / f.segment_name(ids[count]))
             count += 1
         self._keep(ids[count:])

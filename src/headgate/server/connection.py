@@ -332,6 +332,10 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._event_loop.run_in_worker(work, lambda result: self._guarded(then, result))
 
+    def run_in_storage(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
+        """As `run_in_worker`, for work that may wait for object storage: it delays no other work."""
+        self._event_loop.run_in_storage(work, lambda result: self._guarded(then, result))
+
     def _called(self, call: Callable[[], None]) -> None:
         self.calls_due -= 1
         if not self._is_lost:

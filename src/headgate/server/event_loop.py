@@ -24,6 +24,8 @@ from headgate.server.transport import T
 
 RECEIVE_BUFFER_BYTES = 1 << 20
 WORKERS = 2
+STORAGE_READERS = 16
+"""Threads for reads that may wait for object storage: they need little but time."""
 TRANSFERS = 2
 """Threads that move segments to object storage."""
 _BROKER_TICK_S = 0.05
@@ -56,6 +58,7 @@ class EventLoop:
         """When each unchecked login began to wait, in seconds; oldest first."""
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="headgate-worker")
         self._background = ThreadPoolExecutor(1, thread_name_prefix="headgate-background", initializer=_yield_to_others)
+        self._storage = ThreadPoolExecutor(STORAGE_READERS, thread_name_prefix="headgate-storage")
         self._transfers = ThreadPoolExecutor(TRANSFERS, thread_name_prefix="headgate-transfer")
         self._login_thread = ThreadPoolExecutor(1, thread_name_prefix="headgate-login")
         self._sender_thread = ThreadPoolExecutor(1, thread_name_prefix="headgate-sender")
@@ -79,7 +82,7 @@ class EventLoop:
         """End threads and regular calls; the event loop's last call."""
         for timer in self._timers.values():
             timer.cancel()
-        for pool in (self._workers, self._background, self._transfers, self._login_thread):
+        for pool in (self._workers, self._background, self._storage, self._transfers, self._login_thread):
             pool.shutdown(wait=True, cancel_futures=True)
         # Its last work closes the socket.
         self._sender_thread.shutdown(wait=True)
@@ -156,8 +159,12 @@ class EventLoop:
         """As `run_in_worker`, in one thread of low priority, for work that can wait."""
         self._run(self._background, work, then)
 
+    def run_in_storage(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
+        """As `run_in_worker`, in threads that may wait for object storage: they delay no other reader."""
+        self._run(self._storage, work, then)
+
     def run_transfer(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
-        """As `run_in_worker`, in threads that wait for object storage."""
+        """As `run_in_worker`, in the threads that move segments to object storage."""
         self._run(self._transfers, work, then)
 
     def run_in_login_thread(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:

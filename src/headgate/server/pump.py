@@ -173,7 +173,8 @@ class Pump:
             else:
                 self._ready(entry)
 
-        self._link.run_in_worker(lambda: consumer.run(scan), ended)
+        run = self._link.run_in_storage if scan.may_wait_for_storage else self._link.run_in_worker
+        run(lambda: consumer.run(scan), ended)
 
 
 def _nothing() -> None:

@@ -253,6 +253,7 @@ class Server:
             wake=self._event_loop.wake,
             run_in_worker=self._event_loop.run_in_worker,
             run_in_background=self._event_loop.run_in_background,
+            run_in_storage=self._event_loop.run_in_storage,
             run_transfer=self._event_loop.run_transfer,
         )
 

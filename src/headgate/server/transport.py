@@ -80,6 +80,9 @@ class Transport(Caller, Protocol):
         Unlike the calls above, `then` is called even if the connection is gone.
         """
 
+    def run_in_storage(self, work: Callable[[], T], then: Callable[[T | BaseException], None]) -> None:
+        """As `run_in_worker`, for work that may wait for object storage: it delays no other work."""
+
 
 class Handler(Protocol):
     """One protocol on one connection."""

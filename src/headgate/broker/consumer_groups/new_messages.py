@@ -29,11 +29,12 @@ class NewMessages:
         failed: Callable[[HeadgateError], None],
         lost: Callable[[int], None],
         worker: RunInWorker | None,
+        storage: RunInWorker | None = None,
     ) -> None:
         """`woken` is called when there may be messages to look at or to take, `failed` for damaged messages.
 
         `lost` is called with the number of offsets that retention deleted before they were read. A `worker` runs long
-        scans, if there is one.
+        scans, if there is one, `storage` those that may wait for object storage, by default `worker`.
         """
         self._open_consumer = open_consumer
         self._position = position
@@ -42,6 +43,7 @@ class NewMessages:
         self._failed = failed
         self._lost = lost
         self._worker = worker
+        self._storage = storage or worker
         self._filter: Filter | None = None
         self._consumer: MessageConsumer | None = None
         self._ended = ScanCounters()
@@ -86,7 +88,8 @@ class NewMessages:
         if scan is None:
             return False
         if self._worker is not None and not consumer.is_small(scan):
-            self._scan_in_worker(self._worker, consumer, scan)
+            run = self._storage if scan.may_wait_for_storage and self._storage is not None else self._worker
+            self._scan_in_worker(run, consumer, scan)
             return False
         consumer.begin_scan(scan, may_wait=False)
         consumer.run(scan)

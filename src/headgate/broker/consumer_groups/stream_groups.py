@@ -126,6 +126,7 @@ class StreamGroups:
             failed=view.end,
             lost=view.overtaken,
             worker=self._environment.workers.urgent,
+            storage=self._environment.workers.storage,
         )
 
     # the turn

@@ -67,6 +67,7 @@ class TopicDecider:
         self._cpu_ns = environment.cpu_ns
         self._touch = environment.wake
         self._run_in_worker = environment.workers.background
+        self._run_in_storage = environment.workers.storage or self._run_in_worker
         self._is_awaited = is_awaited
         self._taken = taken
         self._failed = failed
@@ -121,7 +122,10 @@ class TopicDecider:
             else:
                 self._take(step)
         elif has_new_rules or not self._rests(now_ms, left):
-            self._decide_in_worker(self._run_in_worker, now_ms)
+            # One that waits for object storage must not keep other topics from being decided.
+            is_far = self._stream.stream.may_be_remote(self.decided_until)
+            run = self._run_in_storage if is_far and self._run_in_storage is not None else self._run_in_worker
+            self._decide_in_worker(run, now_ms)
 
     def _decide_in_worker(self, run_in_worker: RunInWorker, now_ms: int) -> None:
         self.is_busy = True

@@ -66,7 +66,8 @@ _DEAD_AFTER_S = 7 * 86_400
 class RemoteSegment:
     """A sealed segment in object storage, by its row of the catalogue. Picklable, without a secret.
 
-    `location` is that of its stream, `crc` the CRC-32 of the whole segment.
+    `location` is that of its stream, `crc` the CRC-32 of the whole segment, `num_tracking` counts its chunks without
+    messages.
     """
 
     location: str
@@ -75,6 +76,7 @@ class RemoteSegment:
     segment_bytes: int
     summary_bytes: int
     crc: int
+    num_tracking: int
 
     @property
     def folder(self) -> Path:
@@ -184,22 +186,28 @@ class RemoteFiles:
         self._coming: dict[int, Future[None]] = {}
         self._object: RemoteObject | None = None
         self._is_complete = False
+        self._is_closed = False
         self._next = -1
         """The block after the last one that was asked for."""
         self._ahead = 0
 
     def close(self) -> None:
-        """Close the files, after the last fetch."""
+        """Close the files, at once or, where something is being read ahead, when that has ended."""
         with self._lock:
+            self._is_closed = True
             coming = list(self._coming.values())
         for each in coming:
             each.cancel()
-        for each in coming:
-            with contextlib.suppress(BaseException):
-                each.result()
-        os.close(self.index_fd)
-        os.close(self.segment_fd)
-        self.index_fd = self.segment_fd = -1
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        with self._lock:
+            if self._coming or self.index_fd < 0:
+                return
+            descriptors = self.index_fd, self.segment_fd
+            self.index_fd = self.segment_fd = -1
+        for descriptor in descriptors:
+            os.close(descriptor)
 
     def make_present(self, start: int, stop: int) -> None:
         """Fetch the bytes `start … stop` of the segment, unless they are there. Raises RemoteStorageError, LogError."""
@@ -265,6 +273,9 @@ class RemoteFiles:
         with self._lock:
             for block in blocks:
                 self._coming.pop(block, None)
+            is_closed = self._is_closed
+        if is_closed:
+            self._close_unused()
 
     def _fetch_run(self, first: int, stop: int) -> None:
         segment = self.segment

@@ -5,7 +5,8 @@
     +------+------+----------+-------+------------+------+
     magic, u32 format, 64 bytes identity of the stream in UTF-8 (zeros behind it), u32 number of rows, rows, u32 CRC-32
     row:  u64 first offset, u64 offset behind the last, u64 bytes of the segment, u64 bytes of its summary,
-          i64 time of the first chunk, i64 time of the last chunk (ms), u32 CRC-32 of the segment, u32 zero
+          i64 time of the first chunk, i64 time of the last chunk (ms), u32 CRC-32 of the segment,
+          u32 chunks without messages
 
 The same bytes are the file `remote.catalogue` in the stream's folder and the object `catalogue` beside the segments. A
 row is added when the objects of its segment are whole and checked, and removed before they are deleted: a segment in
@@ -47,7 +48,7 @@ ROW_DTYPE = np.dtype(
         ("first_ms", ">i8"),
         ("last_ms", ">i8"),
         ("crc", ">u4"),
-        ("zero", ">u4"),
+        ("num_tracking", ">u4"),
     ]
 )
 

@@ -97,7 +97,9 @@ def has_local_to_release(stream: Stream) -> bool:
         return False
     segments = stream.segments()
     here = [each for each in segments[segments.num_remote :] if each.first_chunk_id < catalogue.stop]
-    return sum(each.segment_bytes() for each in here) > settings.arguments.local_bytes
+    pin = read_pin(stream.path)
+    is_free = bool(here) and (pin is None or (here[0].stop_offset or 0) <= pin.offset)
+    return is_free and sum(each.segment_bytes() for each in here) > settings.arguments.local_bytes
 
 
 def move_segments(stream: Stream, *, now_ms: int, goes_on: Callable[[], bool] = lambda: True) -> MoveReport | None:
@@ -195,6 +197,7 @@ class _Mover:
             summary = _checked_summary(segment)
             table = reader.chunks()
             times = int(table.timestamp_ms[0]), int(table.timestamp_ms[-1])
+            num_tracking = int(np.count_nonzero(table.type != f.ChunkType.USER))
         try:
             crc = storage.write_file(name, segment.segment_path, goes_on=self._goes_on)
         except FileNotFoundError as error:
@@ -217,7 +220,7 @@ class _Mover:
             len(encoded),
             *times,
             crc,
-            0,
+            num_tracking,
         )
         self._publish(self._catalogue.with_row(row))
         reached(MoveStep.CATALOGUED)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeAlias
 
 from headgate.errors import HeadgateError
+from headgate.log import OffsetSpecification
 from headgate.scan.counters import ScanCounters
 from headgate.scan.engine.pending_results import Batch, Pending, PendingChunks, PendingMessages
 from headgate.scan.engine.phases import Event, Phase, after
@@ -51,6 +52,7 @@ class Reader(Generic[Batch]):
         "pending",
         "phase",
         "scan",
+        "start",
         "takes_more",
         "used_ms",
         "wanted",
@@ -68,6 +70,8 @@ class Reader(Generic[Batch]):
     ) -> None:
         self.phase = Phase.IDLE
         self.offset = 0
+        self.start: OffsetSpecification | None = None
+        """Where it begins, if its next scan has to find that out, because object storage has to be asked."""
         self.generation = 0
         self.wanted = 0
         self.pending = pending
@@ -119,17 +123,20 @@ class Scan:
     `run` is called in any thread; everything else in the engine's. `error` is the error that ended the look.
     """
 
-    __slots__ = ("_decided", "_engine", "end", "error", "generation", "offset", "portion", "reader")
+    __slots__ = ("_decided", "_engine", "end", "error", "generation", "offset", "portion", "reader", "start")
 
     def __init__(self, engine: ReadingEngine, reader: AnyReader) -> None:
         self.reader = reader
         self.generation = reader.generation
         self.offset = reader.offset
+        self.start = reader.start
         self.end = engine.end
         self.portion: Portion | ChunkPortion | None = None
         self.error: HeadgateError | None = None
         self._engine = engine
-        self._decided: SharedResults | None = reader.fetcher.decided(reader.offset)
+        self._decided: SharedResults | None = None
+        if self.start is None:
+            self._decided = reader.fetcher.decided(reader.offset)
 
     @property
     def is_small(self) -> bool:
@@ -139,10 +146,19 @@ class Scan:
         """
         if self._decided is not None:
             return True
+        if self.start is not None:
+            return False
         return self.reader.fetcher.is_compiled and self._engine.log.is_small(self.offset, self.end)
+
+    @property
+    def may_wait_for_storage(self) -> bool:
+        """Whether it may wait for object storage, which may be slow."""
+        return self.start is not None or self._engine.log.stream.may_be_remote(self.offset)
 
     def run(self, now_ms: int) -> None:
         """Look for the next messages; `now_ms` is the value of `UTC()`. Raises LogError, OSError."""
+        if self.start is not None:
+            self.offset = self._engine.log.attach(self.start, end=self.end, now_ms=now_ms)
         self.portion = self.reader.fetcher.fetch(self.offset, now_ms, self._decided)
         if self.portion is None and self._engine.damage is not None:
             raise self._engine.damage
@@ -185,6 +201,11 @@ class ReadingEngine:
         if self._has_seen_all(reader):
             self._move(reader, Event.SAW_END)
 
+    def begin_at(self, reader: AnyReader, start: OffsetSpecification) -> None:
+        """Read on from a place that the next scan finds out."""
+        self._place(reader, self.log.first_offset())
+        reader.start = start
+
     def stop(self, reader: AnyReader) -> None:
         """Take the reader's place away."""
         self._leave(reader, Event.STOPPED)
@@ -224,7 +245,8 @@ class ReadingEngine:
         `on_ready` is called when they have come, or after some time.
         """
         reader = scan.reader
-        if may_wait and reader.fetcher.is_shared and not self._gathering.may_scan(reader, self.time_ms):
+        may_gather = may_wait and reader.start is None
+        if may_gather and reader.fetcher.is_shared and not self._gathering.may_scan(reader, self.time_ms):
             self._move(reader, Event.GATHER)
             return False
         self._move(reader, Event.SCAN)
@@ -245,6 +267,8 @@ class ReadingEngine:
         if scan.error is not None:
             self._move(reader, Event.FAILED)
             return scan.error
+        if scan.start is not None:
+            reader.start, reader.offset = None, scan.offset
         if scan.portion is not None:
             self._take_over(reader, scan.portion)
         saw_end = scan.end >= self.end if scan.portion is None else reader.offset >= self.end
@@ -330,6 +354,7 @@ class ReadingEngine:
     def _leave(self, reader: Reader[Any], event: Event) -> None:
         """The reader leaves its place: pending messages, and the result of a scan under way, are dropped."""
         self._move(reader, event)
+        reader.start = None
         reader.generation += 1
         reader.pending.clear()
         self._gathering.moved(reader.offset)

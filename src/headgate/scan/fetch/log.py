@@ -84,6 +84,11 @@ class SharedLog:
             return min(max(specification.value, self.first_offset()), end)
         return self.stream.attach(specification, now_ms=now_ms).offset
 
+    def may_wait_for_storage(self, specification: OffsetSpecification) -> bool:
+        """Whether `attach` may have to ask object storage."""
+        told = (OffsetKind.FIRST, OffsetKind.NEXT, OffsetKind.OFFSET)
+        return specification.kind not in told and self.stream.segments().num_remote > 0
+
     def first_offset(self) -> int:
         """The first offset kept, as the folder is now."""
         return self._list()[0].first_chunk_id

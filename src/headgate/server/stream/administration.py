@@ -39,7 +39,6 @@ class Administration:
             f.CreateSuperStream: self._create_super_stream,
             f.DeleteSuperStream: self._delete_super_stream,
             f.StreamStats: self._stream_stats,
-            f.ResolveOffsetSpecification: self._resolve_offset,
         }
 
     def answer(self, request: f.Request) -> f.Reply | f.MetadataReply:
@@ -131,9 +130,10 @@ class Administration:
             )
         )
 
-    def _resolve_offset(self, request: f.ResolveOffsetSpecification) -> f.ResolveOffsetSpecificationReply:
-        chunk_id = self._session.resolve_offset(request.stream, request.offset)
-        return f.ResolveOffsetSpecificationReply(OffsetSpecification.offset(chunk_id))
+    def resolution(self, request: f.ResolveOffsetSpecification) -> Callable[[], f.ResolveOffsetSpecificationReply]:
+        """A call for any thread that gives the reply, as object storage may have to be asked. Raises HeadgateError."""
+        resolved = self._session.resolution(request.stream, request.offset)
+        return lambda: f.ResolveOffsetSpecificationReply(OffsetSpecification.offset(resolved()))
 
 
 def _known(stream: str, given: Any) -> dict[str, object]:

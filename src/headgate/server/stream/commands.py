@@ -46,6 +46,7 @@ class Commands:
         self._connection = connection
         self._outlet = outlet
         self._when_confirmed: Callable[[], None] | None = None
+        self._has_ended = False
         self._pump = Pump(transport, turn_bytes=_TURN_BYTES)
         self._publishers = Publishers(session, outlet, settings.limits, self._answered_some)
         self._subscriptions = Subscriptions(
@@ -68,6 +69,7 @@ class Commands:
             f.DeletePublisher: self._delete_publisher,
             f.Subscribe: self._subscribe,
             f.Unsubscribe: self._unsubscribe,
+            f.ResolveOffsetSpecification: self._resolve_offset,
         }
 
     @property
@@ -97,6 +99,7 @@ class Commands:
 
     def end(self) -> None:
         """The connection ends: so do its publishers and subscriptions."""
+        self._has_ended = True
         self._session.on_stream_deleted = None
         self._subscriptions.end()
         self._session.close()
@@ -144,7 +147,31 @@ class Commands:
         except HeadgateError as error:
             self._refuse(request, error)
         else:
-            self._connection.send(msgspec.structs.replace(reply, correlation_id=request.correlation_id))
+            self._reply(request, reply)
+
+    def _reply(self, request: f.Request, reply: f.Reply | f.MetadataReply) -> None:
+        self._connection.send(msgspec.structs.replace(reply, correlation_id=request.correlation_id))
+
+    def _resolve_offset(self, request: f.ResolveOffsetSpecification) -> None:
+        def resolved(reply: f.Reply | BaseException) -> None:
+            if self._has_ended:
+                return
+            if isinstance(reply, HeadgateError):
+                self._refuse(request, reply)
+            elif isinstance(reply, BaseException):
+                raise reply
+            else:
+                self._reply(request, reply)
+            self._outlet.flush()
+
+        try:
+            resolve = self._administration.resolution(request)
+            if self._session.is_stored_remotely(request.stream):
+                self._transport.run_in_storage(resolve, resolved)
+            else:
+                self._reply(request, resolve())
+        except HeadgateError as error:
+            self._refuse(request, error)
 
     def _refuse(self, request: f.Request, error: HeadgateError) -> None:
         code = response_code(error)

@@ -51,8 +51,8 @@ _FETCHED_AT_ONCE = 8
 """Limit: blocks of one request."""
 
 _THREADS = 8
-_FEWEST_AHEAD = 4
-_MOST_AHEAD = 32
+_FEWEST_AHEAD = 16
+_MOST_AHEAD = 64
 """Limits: blocks that are fetched ahead of a reader that reads one after the other; doubled as long as it does."""
 
 _BLOCKS_NAME = "blocks"
@@ -187,8 +187,8 @@ class RemoteFiles:
         self._object: RemoteObject | None = None
         self._is_complete = False
         self._is_closed = False
-        self._next = -1
-        """The block after the last one that was asked for."""
+        self._next = 0
+        """The block after the last one that was asked for; who begins at the front is taken for one who reads all."""
         self._ahead = 0
 
     def close(self) -> None:

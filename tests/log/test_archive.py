@@ -225,8 +225,11 @@ def test_damage_in_the_source_is_not_archived(source: Source, tmp_path: Path, lo
     with segment.segment_path.open("r+b") as file:
         file.seek(1000)
         file.write(b"damage")
-    with pytest.raises(CorruptChunkError, match="CRC"):
-        archived(source.stream, tmp_path, location)
+    with (
+        opened(source.stream, tmp_path, location) as archiver,
+        pytest.raises(CorruptChunkError, match="to archive fails its CRC"),
+    ):
+        copy_all(archiver)
 
 
 def test_an_archive_takes_only_the_chunks_of_its_source(source: Source, tmp_path: Path, location: str) -> None:

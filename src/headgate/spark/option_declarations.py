@@ -133,8 +133,9 @@ _FIELD = Values("a field of the message, such as `application_properties.region`
 
 ROOT = Option(
     "root",
-    _FOLDER,
-    "The folder under which streams are found, and created, by name.",
+    Values("a folder, or for reading a place in object storage", _folder),
+    "The folder under which streams are found, and created, by name; for a read also a place in "
+    "[object storage](../howto/object-storage.md#reading), such as `s3://bucket/prefix`.",
     "/data/streams",
     otherwise=f"the variable `{ROOT_VARIABLE}`, else `{DEFAULT_ROOT}`",
 )

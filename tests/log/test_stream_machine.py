@@ -1,20 +1,26 @@
-"""A stream against a model of a few lines: append, roll, store offsets, crash, reopen, attach, retain.
+"""A stream against a model of a few lines: append, roll, store offsets, crash, reopen, attach, retain, move.
 
 The promise: everything confirmed is there once, in order; what a crash interrupted is there from its beginning up to
-some message, or not at all; readers beside it see whole chunks of it.
+some message, or not at all; readers beside it see whole chunks of it. That is so wherever its segments lie, object
+storage included, and whenever a mover dies.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
+import msgspec
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headgate.log import OffsetSpecification, Pin, Stream, StreamArguments, Writer, read_pin
+from headgate.log.crash_points import MoveStep
 from headgate.log.format import index_name, segment_name
 from headgate.log.inspection import Damage, verify_stream
+from headgate.log.remote import cache, catalogue_of, mover
 from headgate.log.tracking import read_tracking
 from log_streams import FailingFiles, Killed, abandon, chunk_ids, quick_folder, read_messages
 
@@ -29,6 +35,9 @@ class StreamMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = quick_folder()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setenv("HEADGATE_CACHE", f"{self.folder.name}/cache")
+        cache.cache_folder.cache_clear()
         self.now_ms = 0
         self.published: list[bytes] = []
         self.stored: int | None = None
@@ -36,9 +45,18 @@ class StreamMachine(RuleBasedStateMachine):
         self.needed_from: int | None = None
         self.files = FailingFiles(Killed())
 
-    @initialize(size=st.sampled_from([150, 400, 10_000]), chunks=st.sampled_from([2, 5, 1000]), drops=st.booleans())
-    def create(self, size: int, chunks: int, drops: bool) -> None:
+    @initialize(
+        size=st.sampled_from([150, 400, 10_000]),
+        chunks=st.sampled_from([2, 5, 1000]),
+        drops=st.booleans(),
+        moves=st.booleans(),
+        local_bytes=st.sampled_from([0, 500]),
+    )
+    def create(self, size: int, chunks: int, drops: bool, moves: bool, local_bytes: int) -> None:
         arguments = StreamArguments(max_segment_size_bytes=size, max_segment_chunks=chunks, drops_settled=drops)
+        if moves:
+            place = f"file://{self.folder.name}/remote"
+            arguments = msgspec.structs.replace(arguments, remote=place, local_bytes=local_bytes)
         self.arguments = arguments
         self.stream = Stream.create(Path(self.folder.name) / "s", name="s", now_ms=0, arguments=arguments)
         self.open()
@@ -50,6 +68,8 @@ class StreamMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "writer"):
             self.writer.close()
+        self.patch.undo()
+        cache.cache_folder.cache_clear()
         self.folder.cleanup()
 
     def send(self, messages: list[tuple[bytes, bytes | None]]) -> None:
@@ -151,17 +171,39 @@ class StreamMachine(RuleBasedStateMachine):
         self.pinned = wanted
         self.needed_from = None if wanted is None else max(wanted.offset, kept_from)
 
-    @rule(age=st.integers(1, 100))
-    def retain(self, age: int) -> None:
+    @precondition(lambda self: hasattr(self, "stream") and self.stream.remote is not None)
+    @rule(
+        later=st.integers(0, 50), dies_at=st.none() | st.integers(1, 6), releases=st.booleans(), forgets=st.booleans()
+    )
+    def move(self, later: int, dies_at: int | None, releases: bool, forgets: bool) -> None:
+        """A mover that may die at one of its steps; the cache may be emptied behind it."""
+        before = read_messages(self.stream)
+        steps = iter(range(1, 1000))
+
+        def reached(_step: MoveStep) -> None:
+            if next(steps) == dies_at:
+                raise Killed
+
+        self.writer.flush_offsets(now_ms=self.now_ms)
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+            patch.setattr(mover, "reached", reached)
+            mover.move_segments(self.stream, now_ms=self.now_ms - later)
+        if releases:
+            self.writer.release_local()
+        if forgets:
+            cache.sweep_cache(cache.cache_folder(), most_bytes=0)
+        assert read_messages(self.stream) == before
+        assert self.writer.first_offset == self.stream.first_offset()
+
+    @rule(age=st.integers(1, 100), later=st.sampled_from([0, 50, 150]))
+    def retain(self, age: int, later: int) -> None:
+        self.now_ms += later
         self.writer.flush_offsets(now_ms=self.now_ms)
         newest = self.stream.segments()[-1].first_chunk_id
-        aged = StreamArguments(
-            max_segment_size_bytes=self.arguments.max_segment_size_bytes,
-            max_segment_chunks=self.arguments.max_segment_chunks,
-            max_age_ms=age,
-            drops_settled=self.arguments.drops_settled,
-        )
+        aged = msgspec.structs.replace(self.arguments, max_age_ms=age)
         self.writer.change(now_ms=self.now_ms, arguments=aged)
+        if self.stream.remote is not None:
+            mover.move_segments(self.stream, now_ms=self.now_ms)
         self.writer.change(now_ms=self.now_ms, arguments=self.arguments)
         assert self.stream.segments()[-1].first_chunk_id == newest
 
@@ -201,6 +243,14 @@ class StreamMachine(RuleBasedStateMachine):
             assert read_pin(self.stream.path) == self.writer.pinned == self.pinned
             if self.needed_from is not None:
                 assert self.stream.first_offset() <= self.needed_from
+
+    @invariant()
+    def check_objects(self) -> None:
+        """Each segment that the catalogue names is there, and no segment without a name that is not pending."""
+        if hasattr(self, "writer") and self.stream.remote is not None:
+            there = {int(path.stem) for path in Path(self.folder.name).glob("remote/s/*.segment")}
+            named = set(catalogue_of(self.stream.path).rows["first"].tolist())
+            assert named <= there <= named | mover._pending(self.stream.path)
 
     @invariant()
     def check_damage(self) -> None:

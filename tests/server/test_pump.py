@@ -13,6 +13,7 @@ from server.links import FakeLink
 @dataclass(slots=True)
 class FakeScan:
     error: HeadgateError | None = None
+    may_wait_for_storage = False
 
 
 class FakeConsumer:

@@ -34,7 +34,7 @@ LATER_MS = 2 * 10**12
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "cache"))
     cache.cache_folder.cache_clear()
     yield
     cache.cache_folder.cache_clear()

@@ -36,7 +36,7 @@ class StreamMachine(RuleBasedStateMachine):
         super().__init__()
         self.folder = quick_folder()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setenv("HEADGATE_CACHE", f"{self.folder.name}/cache")
+        self.patch.setenv("HEADGATE_REMOTE_CACHE", f"{self.folder.name}/cache")
         cache.cache_folder.cache_clear()
         self.now_ms = 0
         self.published: list[bytes] = []

@@ -46,6 +46,7 @@ ROWS: Mapping[type[e.HeadgateError], Row] = {
     e.ConfigError: Row("amqp:invalid-field", 400, None, None, 0x11),
     e.LogError: _BROKEN_FILE,
     e.CorruptChunkError: _BROKEN_FILE,
+    e.RemoteStorageError: _BROKEN_FILE,
     e.StreamNotFoundError: Row("amqp:not-found", 404, 404, "not_found", 0x02),
     e.StreamReplacedError: Row("amqp:not-found", 404, 404, "not_found", 0x02),
     e.StreamExistsError: Row("amqp:precondition-failed", 409, 406, "precondition_failed", 0x05),

@@ -39,7 +39,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Proxy]:
     with s3_server(folder) as storage, s3_proxy(storage.endpoint) as between, pytest.MonkeyPatch.context() as patch:
         for name, value in storage.environment(between.endpoint).items():
             patch.setenv(name, value)
-        patch.setenv("HEADGATE_CACHE", str(folder / "cache"))
+        patch.setenv("HEADGATE_REMOTE_CACHE", str(folder / "cache"))
         cache_folder.cache_clear()
         # What a stream's readers have in memory goes with the last of them.
         patch.setattr(consumers, "KEPT_MS", 0)

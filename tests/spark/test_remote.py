@@ -26,7 +26,7 @@ COUNT = 600
 @pytest.fixture
 def location(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A place for segments; a stream of orders over several segments has it as its remote."""
-    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "cache"))
     cache_folder.cache_clear()
     location = f"file://{tmp_path}/remote"
     limits = StreamArguments(max_segment_size_bytes=15_000, remote=location)

@@ -252,7 +252,11 @@ def move(stream: StreamText, /, *, as_json: AsJson = False, location: Location =
 def ls(*, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
     """List the streams under --root, or the streams of a Headgate server."""
     if not location.is_server:
-        empty = _NO_STREAMS.format(f"under {location.root}", f"--root {location.root}")
+        from headgate.log import storage_root
+
+        place = storage_root(location.root)
+        empty = f"no streams at {place}: a stream is there once its first segment was moved" if place else ""
+        empty = empty or _NO_STREAMS.format(f"under {location.root}", f"--root {location.root}")
         errors: list[LogError] = []
         rows = _streams_of_folder(location.root, errors)
         write_rows(rows, as_json=as_json, nothing="" if errors else empty)
@@ -315,8 +319,8 @@ def rm(
     if location.is_server:
         delete_at_server(location, stream, force=force)
         return 0
-    from headgate.errors import PreconditionFailedError, StreamLockedError
-    from headgate.log import StreamLock, lock_root, remove_set_aside, root_of, set_aside
+    from headgate.errors import PreconditionFailedError, RemoteStorageError, StreamLockedError
+    from headgate.log import StreamLock, deleted_folder, lock_root, remove_set_aside, root_of, set_aside
     from headgate.topic import topics_forwarding_to
 
     folder, name = _to_delete(stream, location.root, force=force)
@@ -334,7 +338,16 @@ def rm(
             )
         aside = set_aside(root, folder)
     if aside is not None:
-        remove_set_aside(aside)
+        try:
+            # It is among them, and what earlier deletions left.
+            for folder in sorted(deleted_folder(root).iterdir()):
+                remove_set_aside(folder)
+        except RemoteStorageError as error:
+            reason = (
+                f"{error.reason}. The stream is deleted, but not all of its objects: the next headgate stream rm "
+                "under this root deletes them, or a server of it"
+            )
+            raise RemoteStorageError(reason, path=error.args[1]) from error
     return 0
 
 

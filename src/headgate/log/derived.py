@@ -89,6 +89,7 @@ def derived_folder_of(segment: Segment) -> Path:
 
 def make_derived_folder(stream: Stream) -> Path:
     """The derived folder, made if it does not exist. Raises StorageFullError, StreamReadOnlyError, LogError."""
+    stream.check_has_folder()
     folder = derived_folder(stream)
     try:
         # Not its parents: a stream that was deleted meanwhile must not come back as an empty folder.

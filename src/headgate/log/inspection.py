@@ -299,8 +299,12 @@ def _unless_given_up(stream: Stream, segment: Segment, looked: Iterator[Found]) 
     """The findings in a segment, until its end or its deletion by retention; a Damage if anything else deletes it."""
     try:
         yield from looked
-    except (FileNotFoundError, OffsetOutOfRangeError):
-        if not stream.has_given_up(segment):
+    except (FileNotFoundError, OffsetOutOfRangeError) as error:
+        if stream.has_given_up(segment):
+            return
+        if segment.remote is not None and isinstance(error, LogError):
+            yield Damage(error.path, error.position, error.reason)
+        else:
             yield Damage(segment.segment_path, None, "the segment was deleted while it was looked at")
 
 
@@ -381,7 +385,11 @@ def _as_readers_see(segment: Segment) -> Iterator[Damage]:
 
 def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | Damage]:
     """The chunks of a segment, and the damage of its two files. Raises FileNotFoundError."""
-    segment.fetch(whole=True)
+    try:
+        segment.fetch(whole=True)
+    except CorruptChunkError as error:
+        yield Damage(error.path, error.position, error.reason)
+        return
     path, index_path = segment.segment_path, segment.index_path
     raw = index_path.read_bytes()
     with opened(path) as descriptor:

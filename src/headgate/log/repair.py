@@ -64,6 +64,7 @@ def repair_stream(
     """
     if stream.is_foreign:
         raise StreamReadOnlyError("a foreign stream folder; adopt it before it is repaired", path=stream.path)
+    stream.check_has_folder()
     with contextlib.ExitStack() as held:
         streams = [stream, *streams_beside(stream)]
         for each in streams:

@@ -23,7 +23,7 @@ from headgate.errors import (
 )
 from headgate.log.files import storage_error, sync_folder
 from headgate.log.lock import StreamLock
-from headgate.log.remote import storage_at
+from headgate.log.remote import check_no_secret, storage_at
 from headgate.log.remote.mover import delete_remote
 from headgate.log.settings import load_settings
 from headgate.log.staging import PRIVATE_FOLDER
@@ -56,14 +56,17 @@ def stream_folder(root: str | Path, name: str) -> Path:
 def storage_root(root: str | Path) -> str | None:
     """The location of a root in object storage, such as `s3://bucket/prefix`; None for a folder.
 
-    It has the streams with objects in `<root>/<name>/`, without their folders, and is only read.
+    It has the streams with objects in `<root>/<name>/`, without their folders, and is only read. Raises ConfigError if
+    it has a secret in it.
     """
     # A `Path` made of it has lost a slash.
     found = _LOCATION.fullmatch(str(root))
     if found is None:
         return None
     scheme, rest = found[1].lower(), found[2].rstrip("/")
-    return f"file:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
+    location = f"file:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
+    check_no_secret(location, what="the root")
+    return location
 
 
 def absolute_root(root: str | Path) -> Path:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from headgate.errors import OffsetOutOfRangeError, StreamExistsError, StreamNotFoundError
+from headgate.errors import OffsetOutOfRangeError, StreamExistsError, StreamNotFoundError, StreamReadOnlyError
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES
 from headgate.log.files import DiskFile, OpenFile, file_size, storage_error
 from headgate.log.format import (
@@ -315,6 +315,7 @@ class Stream:
         Raises StreamExistsError if it is ours already, CorruptChunkError if a file is missing.
         """
         stream = Stream.open(path)
+        stream.check_has_folder()
         arguments = StreamArguments(
             filter_size_bytes=max(stream.filter_size_bytes, DEFAULT_FILTER_SIZE_BYTES),
             max_segment_size_bytes=max_segment_size_bytes or DEFAULT_MAX_SEGMENT_SIZE_BYTES,
@@ -345,6 +346,14 @@ class Stream:
     def is_shadow(self) -> bool:
         """Whether it is read from object storage without its folder: only its sealed segments, and read only."""
         return self.settings is not None and self.settings.location is not None
+
+    def check_has_folder(self) -> None:
+        """Raise StreamReadOnlyError for a stream that is read from object storage without its folder."""
+        if self.settings is not None and self.settings.location is not None:
+            raise StreamReadOnlyError(
+                "the stream is read from object storage, without its folder; write to it where its folder is",
+                path=self.settings.location,
+            )
 
     @property
     def name(self) -> str:

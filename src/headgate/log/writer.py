@@ -863,11 +863,7 @@ def _own_settings(folder: Path) -> StreamSettings:
         raise StreamReadOnlyError(
             "a foreign stream folder (no stream.json); adopt it before writing: headgate stream adopt", path=folder
         )
-    if settings.location is not None:
-        raise StreamReadOnlyError(
-            "the stream is read from object storage, without its folder; write to it where its folder is",
-            path=settings.location,
-        )
+    Stream(folder, settings).check_has_folder()
     return settings
 
 

@@ -241,7 +241,14 @@ def test_damage_in_object_storage_is_found_by_verify_and_by_readers(tmp_path: Pa
         path.write_bytes(raw)
         found = [each for each in verify_stream(writer.stream) if isinstance(each, Damage)]
         assert len(found) == 1 and "fails its CRC" in found[0].reason
+        other = folder / files_of(folder, ".segment")[3]
+        whole = other.read_bytes()
+        other.write_bytes(whole[:3])
         path.unlink()
+        found = [each for each in verify_stream(writer.stream) if isinstance(each, Damage)]
+        assert [each.path.name for each in found] == [path.name, other.name]
+        assert "the object is gone" in found[0].reason and "3 bytes, the catalogue says" in found[1].reason
+        other.write_bytes(whole)
         writer.stream.segments()[1].remote.forget()  # type: ignore[union-attr]
         with pytest.raises(OffsetOutOfRangeError, match="the object is gone"):
             read_messages(writer.stream)

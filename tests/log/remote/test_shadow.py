@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headgate.derived.match_index import FilterRegistry
 from headgate.errors import (
+    ConfigError,
     OffsetOutOfRangeError,
     StreamNotFoundError,
     StreamReadOnlyError,
@@ -24,6 +26,8 @@ from headgate.log import (
     Writer,
     list_streams,
     lock_root,
+    make_derived_folder,
+    repair_stream,
     resolve_stream,
     stream_folder,
 )
@@ -41,7 +45,7 @@ LONG = "é" * 100
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "cache"))
     cache.cache_folder.cache_clear()
     yield
     cache.cache_folder.cache_clear()
@@ -142,10 +146,30 @@ def test_it_is_only_read(tmp_path: Path, location: str) -> None:
     for stream in (found, Stream.open(found.path)):
         with pytest.raises(StreamReadOnlyError, match="without its folder"):
             Writer.open(stream, now_ms=0)
+    for changing in (
+        lambda: list(repair_stream(stream, now_ms=0)),
+        lambda: Stream.adopt(stream.path, now_ms=0),
+        lambda: make_derived_folder(stream),
+        lambda: FilterRegistry(stream).register("red", "a = 1", "rabbitmq", now_ms=0),
+    ):
+        with pytest.raises(StreamReadOnlyError, match=f"^{location}.*without its folder"):
+            changing()
     for refused in (lambda: stream_folder(location, "new"), lambda: lock_root(Path(location), now_ms=0)):
         with pytest.raises(StreamReadOnlyError, match="object storage is only read") as raised:
             refused()
         assert location in str(raised.value)
+
+
+@pytest.mark.parametrize("root", ["s3://key:a-secret@bucket/p", "s3://bucket/p?secret_key=a-secret"])
+def test_a_root_with_a_secret_in_it_is_refused_without_showing_it(root: str) -> None:
+    for asking in (
+        lambda: resolve_stream("orders", root),
+        lambda: list_streams(root),
+        lambda: stream_folder(root, "x"),
+    ):
+        with pytest.raises(ConfigError, match="the root has a secret in it") as refused:
+            asking()
+        assert "a-secret" not in str(refused.value)
 
 
 def test_a_stream_that_was_deleted_or_made_again_is_noticed(
@@ -181,7 +205,7 @@ def test_tasks_on_other_machines_need_nothing_of_the_planning_one(
     ranges = pickle.dumps(plan(found, ScanRequest(), within, range_bytes=5000).ranges)
     shutil.rmtree(tmp_path / "cache")
     shutil.rmtree(tmp_path / "s")
-    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "other"))
+    monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "other"))
     cache.cache_folder.cache_clear()
     batches = [batch for each in pickle.loads(ranges) for batch in read_range(each, ScanRequest(), ScanCounters())]
     assert np.concatenate([batch.offsets for batch in batches]).tolist() == list(range(within.start, within.stop))

@@ -107,7 +107,7 @@ def test_a_stream_whose_segments_lie_on_s3_is_published_there(
         "AWS_ACCESS_KEY_ID": "key",
         "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_REGION": "us-east-1",
-        "HEADGATE_CACHE": str(tmp_path / "cache"),
+        "HEADGATE_REMOTE_CACHE": str(tmp_path / "cache"),
     }.items():
         monkeypatch.setenv(name, value)
     cache_folder.cache_clear()

@@ -186,11 +186,12 @@ class RegistryChange:
 class FilterRegistry:
     """The registry of one stream. A change is one replacement of the file, under a lock; any number of processes."""
 
-    __slots__ = ("_folder", "_foreign")
+    __slots__ = ("_check_has_folder", "_folder", "_foreign")
 
     def __init__(self, stream: Stream) -> None:
         self._folder = stream.path
         self._foreign = stream.is_foreign
+        self._check_has_folder = stream.check_has_folder
 
     @property
     def is_there(self) -> bool:
@@ -226,8 +227,9 @@ class FilterRegistry:
     def changing(self) -> Iterator[RegistryChange]:
         """Change the registry under its lock; it is written at the end, if anything changed.
 
-        Raises StreamReadOnlyError for a foreign stream, StorageFullError, LogError.
+        Raises StreamReadOnlyError for a foreign stream and one without its folder, StorageFullError, LogError.
         """
+        self._check_has_folder()
         if self._foreign:
             raise StreamReadOnlyError(
                 "a stream that RabbitMQ wrote gets no match index; take it over first, with `headgate stream adopt`",

@@ -8,5 +8,5 @@ a mover      ──►  sealed segments go there, and old ones go    mover.py (o
 
 from headgate.log.remote.cache import RemoteFiles, RemoteSegment
 from headgate.log.remote.catalogue import Catalogue, catalogue_of, load_catalogue, save_catalogue
-from headgate.log.remote.storage import ObjectStorage, check_location, storage_at
+from headgate.log.remote.storage import ObjectStorage, check_location, check_no_secret, storage_at
 from headgate.log.remote.summary import Summary

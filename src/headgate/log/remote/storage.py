@@ -225,15 +225,20 @@ def _read_at(file: NativeFile, start: int, stop: int) -> bytes:
     return content[start - begin :]
 
 
+def check_no_secret(location: str, *, what: str) -> None:
+    """Raise ConfigError for a location with a secret in it, which files and messages would show to everybody."""
+    if _SECRETS.search(location):
+        raise ConfigError(
+            f"{what} has a secret in it, which files and messages would show to everybody; leave it to the "
+            "environment, a profile or the role of the machine"
+        )
+
+
 def check_location(location: str) -> None:
     """Raise ConfigError for a location that is no URI of object storage, or has a secret in it."""
     if "://" not in location:
         raise ConfigError(f"remote is {location!r}; expected a URI, such as s3://bucket/prefix or file:///folder")
-    if _SECRETS.search(location):
-        raise ConfigError(
-            "remote has a secret in it, which would be in stream.json for everybody to read; leave it to the "
-            "environment, a profile or the role of the machine"
-        )
+    check_no_secret(location, what="remote")
     _file_system(location, os.getpid())
 
 

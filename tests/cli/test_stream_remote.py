@@ -1,0 +1,32 @@
+"""`headgate stream` for streams whose segments lie in object storage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import Run
+
+
+def test_objects_that_a_deletion_could_not_reach_are_deleted_by_the_next_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "cache"))
+    remote, away = tmp_path / "remote", tmp_path / "away"
+    for name in ("one", "two"):
+        run("stream", "create", name, "--remote", f"file://{remote}", "--max-segment-size", "1000")
+        for _ in range(4):
+            run("publish", name, stdin=json.dumps({"body": "x" * 900}))
+        moved = run("stream", "move", name, "--json")
+        assert moved.status == 0 and moved.json[0]["moved_segments"] > 0, moved.err
+    remote.rename(away)
+    remote.write_text("not a folder")
+    failed = run("stream", "rm", "one")
+    assert failed.status == 1 and "The stream is deleted, but not all of its objects" in failed.err
+    remote.unlink()
+    away.rename(remote)
+    assert run("stream", "rm", "two").status == 0
+    assert not [path for path in remote.rglob("*") if path.is_file()]
+    assert run("stream", "ls", "--root", f"file://{remote}").err.startswith(f"no streams at file://{remote}")

@@ -17,14 +17,12 @@ import json
 import os
 import re
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import llvmlite.binding
 
-CACHE_VARIABLE = "HEADGATE_CACHE"
-"""Environment variable: folder for compiled kernels; default is `headgate` in the user's cache folder."""
+from headgate.cache_folders import CACHE_VARIABLE, cache_folders
 
 _PACKAGE = Path(__file__).parent.parent
 _IMPORTS = re.compile(r"^from headgate\.([a-z_0-9.]+) import (\w*)", re.MULTILINE)
@@ -89,31 +87,15 @@ def cache_folder(source: Path) -> Path | None:
     digest = hashlib.sha256(f"{_numba()} {llvmlite.__version__} {sys.version} {_processor()}".encode())
     for part in sorted(compiled_together(source)):
         digest.update(part.read_bytes())
-    base = os.environ.get(CACHE_VARIABLE)
-    candidates = (
-        [Path(base)]
-        if base
-        else [
-            Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate",
-            Path(tempfile.gettempdir()) / f"headgate-cache-{os.getuid()}",
-        ]
-    )
-    for candidate in candidates:
-        folder = candidate / f"kernels-{digest.hexdigest()[:16]}"
+    for parent in cache_folders(CACHE_VARIABLE):
+        folder = parent / f"kernels-{digest.hexdigest()[:16]}"
         try:
-            candidate.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(exist_ok=True)
-            if os.access(folder, os.W_OK | os.X_OK) and (base or _is_own(candidate)):
-                return folder
         except OSError:
             continue
+        if os.access(folder, os.W_OK | os.X_OK):
+            return folder
     return None
-
-
-def _is_own(folder: Path) -> bool:
-    """Whether only this user and root can have put code there: anybody may make folders among temporary files."""
-    found = folder.stat()
-    return found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o002
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,21 @@ def test_the_cache_keeps_the_segments_that_were_opened_last(tmp_path: Path, loca
         sweep_cache(own_cache, most_bytes=size // 2)
         there = [segment.segment_path.exists() for segment in segments]
         assert there == sorted(there) and 0 < sum(there) < len(segments) // 2 + 1
+
+
+def test_a_cache_that_others_may_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEADGATE_REMOTE_CACHE", "HEADGATE_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cache.cache_folder.cache_clear()
+    found = cache.cache_folder()
+    assert found.parent.parent == tmp_path
+    found.parent.chmod(0o777)
+    cache.cache_folder.cache_clear()
+    with pytest.raises(ConfigError, match="HEADGATE_REMOTE_CACHE"):
+        cache.cache_folder()
 
 
 def test_a_segment_travels_without_secrets_to_readers_without_its_folder(

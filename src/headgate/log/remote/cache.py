@@ -21,7 +21,6 @@ import mmap
 import os
 import secrets
 import shutil
-import tempfile
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,7 +30,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
+from headgate.cache_folders import CACHE_VARIABLE, cache_folders
+from headgate.errors import ConfigError, CorruptChunkError, OffsetOutOfRangeError
 from headgate.log import format as f
 from headgate.log.files import storage_error
 from headgate.log.pairs import seal_path
@@ -373,17 +373,10 @@ def cache_bytes() -> int:
 
 @functools.cache
 def cache_folder() -> Path:
-    """The cache of remote segments of this machine, since it was started."""
-    base = os.environ.get(FOLDER_VARIABLE) or os.environ.get("HEADGATE_CACHE")
-    parent = Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate"
-    try:
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        usable = os.access(parent, os.W_OK | os.X_OK)
-    except OSError:
-        usable = False
-    if not usable:
-        parent = Path(tempfile.gettempdir()) / f"headgate-cache-{os.getuid()}"
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """The cache of remote segments of this machine, since it was started. Raises ConfigError if there can be none."""
+    parent = next(cache_folders(FOLDER_VARIABLE, CACHE_VARIABLE), None)
+    if parent is None:
+        raise ConfigError(f"no folder can be written for segments from object storage; let {FOLDER_VARIABLE} name one")
     mine = parent / f"remote-{_boot()}"
     mine.mkdir(exist_ok=True)
     # Its time is now; no clock is asked.

@@ -7,15 +7,17 @@ a time. A pass that failed is tried again after a pause, which grows.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.broker.catalogue import Catalogue
 from headgate.broker.environment import Environment
 from headgate.broker.intervals import is_over
+from headgate.broker.repeated_failure import RepeatedFailure
 from headgate.broker.stream import BrokerStream
 from headgate.broker.stream_writes import StreamWrites
 from headgate.errors import BrokerError, HeadgateError, LogError
@@ -35,7 +37,6 @@ PASS_MS = 600_000
 """After this time there is another pass even if nothing was written, for the limits of age."""
 SEARCH_MS = 3_600_000
 """After this time streams that only other processes use are looked for again."""
-FIRST_PAUSE_MS = 1_000
 LONGEST_PAUSE_MS = 60_000
 
 _OPENED_A_LOOK = 16
@@ -64,7 +65,7 @@ class _Moved:
     is_running: bool = False
     seen_ns: int = -1
     ended_ms: int = 0
-    pause_ms: int = 0
+    failure: RepeatedFailure = field(default_factory=functools.partial(RepeatedFailure, LONGEST_PAUSE_MS))
     releases: bool = False
     """Whether files in the folder are to go."""
 
@@ -130,7 +131,8 @@ class RemoteMoves:
             return
         if moved.releases:
             self._release(stream, moved, now_ms)
-        if moved.seen_ns >= 0 and not is_over(moved.ended_ms, max(LOOK_MS, moved.pause_ms), now_ms):
+        is_early = not is_over(moved.ended_ms, LOOK_MS, now_ms) or moved.failure.rests(now_ms)
+        if moved.seen_ns >= 0 and is_early:
             return
         state, folder_ns = moved.progress.state, _time_ns(stream)
         is_left = state is None or state.unmoved_bytes > 0
@@ -153,21 +155,17 @@ class RemoteMoves:
             moved.is_running = False
             moved.ended_ms = self._now_ms()
             if error is None:
-                moved.pause_ms, progress.error = 0, ""
-                return
-            if not isinstance(error, HeadgateError | OSError):
+                moved.failure.clear()
+            elif not isinstance(error, HeadgateError | OSError):
                 raise error
-            moved.pause_ms = min(max(FIRST_PAUSE_MS, 2 * moved.pause_ms), LONGEST_PAUSE_MS)
-            progress.failed_ms = moved.ended_ms
-            is_told = stream.is_deleted or self._is_closing or str(error) == progress.error
-            progress.error = str(error)
-            if not is_told:
-                logger.warning(
-                    "segments of stream %r are not moved to object storage, and stay in its folder until that "
-                    "succeeds: %s",
-                    stream.name,
-                    error,
+            elif not stream.is_deleted and not self._is_closing:
+                what = (
+                    f"segments of stream {stream.name!r} are not moved to object storage, and stay in its folder until "
+                    "that succeeds"
                 )
+                moved.failure.note(what, error, moved.ended_ms)
+                progress.failed_ms = moved.ended_ms
+            progress.error = moved.failure.text
 
         moved.is_running = True
         self._begin(work, ended)

@@ -34,6 +34,7 @@ from headgate.log.files import storage_error
 from headgate.log.lock import Wait, no_wait
 from headgate.log.pairs import DAMAGED_FOLDER
 from headgate.log.remote.mover import MoveReport, move_segments
+from headgate.log.salvage import empty_chunk
 from headgate.log.segment import SegmentReader
 from headgate.log.settings import StreamArguments
 from headgate.log.stream import Stream
@@ -50,7 +51,6 @@ _MOST_HELD = 256
 _COPY_BYTES = 16 << 20
 _FILLED_AT_ONCE = 1 << 16
 _TRY_AGAIN_MS = 5000
-_EMPTY_ENTRY = bytes(f.ENTRY_HEAD_BYTES)
 
 
 @dataclass(slots=True)
@@ -295,14 +295,7 @@ class Archiver:
         if last is None:
             with self._held[stop].segment.open() as reader:
                 last = reader.header(0)
-        _, chunk = f.assemble_chunk(
-            _EMPTY_ENTRY,
-            num_entries=1,
-            num_records=1,
-            chunk_type=f.ChunkType.TRACKING_DELTA,
-            timestamp_ms=last.timestamp_ms,
-            epoch=last.epoch,
-        )
+        chunk = empty_chunk(start, last)
         for first in range(start, stop, _FILLED_AT_ONCE):
             ids = range(first, min(first + _FILLED_AT_ONCE, stop))
             data = np.tile(np.frombuffer(chunk, dtype=np.uint8), len(ids))

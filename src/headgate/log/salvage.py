@@ -34,7 +34,6 @@ from headgate.log.stream import Stream
 from headgate.log.tracking import tracking_of_segment
 from headgate.log.tracking_records import decode_records, encode_records
 
-_EMPTY_ENTRY = bytes(f.ENTRY_HEAD_BYTES)
 _LEAST_ENTRY_BYTES = f.ENTRY_HEAD_BYTES
 _WHOLE_CHUNK_BYTES = 256 << 20
 _RECORD_FIELDS = struct.Struct(">qQ")
@@ -447,18 +446,7 @@ class _Surveyor:
         self._found.parts.append(b"".join(self._filler(offset) for offset in range(first, next_id)))
 
     def _filler(self, offset: int) -> bytes:
-        """An empty chunk that takes up one offset."""
-        before = self._last or self._neighbour
-        _, chunk = f.assemble_chunk(
-            _EMPTY_ENTRY,
-            num_entries=1,
-            num_records=1,
-            chunk_type=f.ChunkType.TRACKING_DELTA,
-            timestamp_ms=before.timestamp_ms,
-            epoch=before.epoch,
-            chunk_id=offset,
-        )
-        return chunk
+        return empty_chunk(offset, self._last or self._neighbour)
 
     @functools.cached_property
     def _neighbour(self) -> f.ChunkHeader:
@@ -523,3 +511,17 @@ def _seal_of(segment: Segment) -> Seal | None:
         return seal if seal is not None and zlib.crc32(segment.index_path.read_bytes()) == seal.index_crc else None
     except (CorruptSidecarError, OSError):
         return None
+
+
+def empty_chunk(offset: int, before: f.ChunkHeader) -> bytes:
+    """A chunk without messages that takes up one offset, with the time and epoch of the chunk before it."""
+    _, chunk = f.assemble_chunk(
+        bytes(f.ENTRY_HEAD_BYTES),
+        num_entries=1,
+        num_records=1,
+        chunk_type=f.ChunkType.TRACKING_DELTA,
+        timestamp_ms=before.timestamp_ms,
+        epoch=before.epoch,
+        chunk_id=offset,
+    )
+    return chunk

@@ -42,7 +42,7 @@ from headgate.log.remote.catalogue import CATALOGUE_OBJECT, ROW_DTYPE, Catalogue
 from headgate.log.remote.storage import ObjectStorage, storage_at
 from headgate.log.remote.summary import Summary
 from headgate.log.retention import count_by_bytes
-from headgate.log.segment import Segment
+from headgate.log.segment import Segment, SegmentReader
 from headgate.log.settings import StreamSettings, load_settings
 from headgate.log.stream import Stream
 
@@ -193,12 +193,12 @@ class _Mover:
             self._drop(len(self._catalogue))
         _save_pending(self._folder, {*_pending(self._folder), segment.first_chunk_id})
         name, storage = segment_object(segment.first_chunk_id), self._storage
-        with segment.open() as reader:
-            summary = _checked_summary(segment)
-            table = reader.chunks()
-            times = int(table.timestamp_ms[0]), int(table.timestamp_ms[-1])
-            num_tracking = int(np.count_nonzero(table.type != f.ChunkType.USER))
         try:
+            with segment.open() as reader:
+                summary = _checked_summary(reader)
+                table = reader.chunks()
+                times = int(table.timestamp_ms[0]), int(table.timestamp_ms[-1])
+                num_tracking = int(np.count_nonzero(table.type != f.ChunkType.USER))
             crc = storage.write_file(name, segment.segment_path, goes_on=self._goes_on)
         except FileNotFoundError as error:
             raise OffsetOutOfRangeError("retention deleted the segment", path=segment.segment_path) from error
@@ -334,31 +334,30 @@ def _dropped(stream: Stream, settings: StreamSettings, rows: NDArray[np.void], n
     return max(min(dropped, settled), settled if arguments.drops_settled and pin is not None else 0)
 
 
-def _checked_summary(segment: Segment) -> Summary:
-    """The summary of a segment, all of whose checksums are right. Raises CorruptChunkError."""
-    with segment.open() as reader:
-        table = reader.chunks()
-        size = reader.stop_position
-        reader.map_to(size)
-        data = reader.read(0, size - f.SLACK_BYTES)
-        fronts = []
-        for start in range(0, len(table), _ROWS_AT_ONCE):
-            stop = min(start + _ROWS_AT_ONCE, len(table))
-            headers = reader.headers(start, stop)
-            positions = table.position[start:stop]
-            lengths = headers.front_lengths
-            bad = first_mismatch(
-                data, positions + lengths, headers.data_length, headers.records["crc"].astype(np.int64)
+def _checked_summary(reader: SegmentReader) -> Summary:
+    """The summary of a segment, all of whose checksums are right.
+
+    Raises CorruptChunkError, FileNotFoundError if retention deleted it.
+    """
+    segment, table, size = reader.segment, reader.chunks(), reader.stop_position
+    reader.map_to(size)
+    data = reader.read(0, size - f.SLACK_BYTES)
+    fronts = []
+    for start in range(0, len(table), _ROWS_AT_ONCE):
+        stop = min(start + _ROWS_AT_ONCE, len(table))
+        headers = reader.headers(start, stop)
+        positions = table.position[start:stop]
+        lengths = headers.front_lengths
+        bad = first_mismatch(data, positions + lengths, headers.data_length, headers.records["crc"].astype(np.int64))
+        if bad is not None:
+            raise CorruptChunkError(
+                f"data of chunk {int(table.chunk_id[start + bad])} fails its CRC; the segment is not moved. "
+                "headgate stream verify says more",
+                path=segment.segment_path,
+                position=int(positions[bad]),
             )
-            if bad is not None:
-                raise CorruptChunkError(
-                    f"data of chunk {int(table.chunk_id[start + bad])} fails its CRC; the segment is not moved. "
-                    "headgate stream verify says more",
-                    path=segment.segment_path,
-                    position=int(positions[bad]),
-                )
-            ends = (positions + lengths).tolist()
-            fronts += [data[at:end].tobytes() for at, end in zip(positions.tolist(), ends, strict=True)]
+        ends = (positions + lengths).tolist()
+        fronts += [data[at:end].tobytes() for at, end in zip(positions.tolist(), ends, strict=True)]
     try:
         seal = seal_path(segment.segment_path).read_bytes()
     except FileNotFoundError:

@@ -30,9 +30,10 @@ from headgate.log import OffsetSpecification, Segment, Stream, StreamArguments, 
 from headgate.log.chunk_builder import ChunkLimits, FilterValues
 from headgate.log.remote import Catalogue, load_catalogue, save_catalogue, storage, storage_at
 from headgate.log.remote import catalogue as catalogues
-from headgate.log.remote.cache import cache_folder, segment_object
+from headgate.log.remote.cache import cache_folder
 from headgate.log.remote.catalogue import ROW_DTYPE
 from headgate.log.remote.mover import move_segments
+from headgate.log.remote.segment import segment_object
 from headgate.scan import OffsetRange, ScanRequest, plan, read_range
 from s3_proxy import s3_proxy
 from s3_server import S3Server, s3_server

@@ -27,7 +27,7 @@ from headgate.log.checksums import crcs_of_ranges, first_mismatch, has_checksum
 from headgate.log.files import file_size, read_all
 from headgate.log.mappings import MAPPINGS
 from headgate.log.pairs import seal_path
-from headgate.log.remote import RemoteFiles, RemoteSegment
+from headgate.log.remote import PartialFile, RemoteSegment
 from headgate.log.seal import Seal, read_seal
 from headgate.log.segment_end import HELP, Ending, OpenPair, find_ending
 from headgate.log.settings import check_identity
@@ -182,13 +182,13 @@ class SegmentReader:
         self.path = segment.segment_path
         self._index_path = segment.index_path
         self._allocate = allocate
-        self._remote: RemoteFiles | None = None
+        self._remote: PartialFile | None = None
         try:
             if segment.remote is None:
                 self._index_fd, self._fd = _open_pair(self._index_path, self.path)
             else:
                 self._remote = segment.remote.open()
-                self._index_fd, self._fd = self._remote.index_fd, self._remote.segment_fd
+                self._index_fd, self._fd = self._remote.beside[0], self._remote.descriptor
         except FileNotFoundError as error:
             raise OffsetOutOfRangeError(
                 f"the segment that begins at offset {segment.first_chunk_id} is gone; retention deleted it",

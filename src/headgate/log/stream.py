@@ -28,7 +28,15 @@ from headgate.log.format import (
 from headgate.log.lock import LOCK_NAME, StreamLock, Wait, no_wait
 from headgate.log.offsets import OffsetKind, OffsetSpecification
 from headgate.log.pairs import SETTINGS_NAME, create_pair, delete_pair, find_missing, finish_deletions, ids_among
-from headgate.log.remote import Catalogue, RemoteSegment, catalogue_of, load_catalogue, save_catalogue
+from headgate.log.remote import (
+    Catalogue,
+    DerivedList,
+    RemoteSegment,
+    catalogue_of,
+    load_catalogue,
+    load_derived,
+    save_catalogue,
+)
 from headgate.log.remote.catalogue import CATALOGUE_NAME, ROW_DTYPE
 from headgate.log.remote.shadow import refresh_shadow, shadow_folder
 from headgate.log.segment import Segment, SegmentReader
@@ -88,6 +96,7 @@ class SegmentList(Sequence[Segment]):
         num_sealed: int,
         location: str | None,
         catalogue: Catalogue | None,
+        derived: DerivedList | None = None,
     ) -> None:
         self._folder = folder
         self._identity = identity
@@ -95,6 +104,7 @@ class SegmentList(Sequence[Segment]):
         self._ids = ids
         self._num_sealed = num_sealed
         self._location = location or ""
+        self._derived = derived
         self._rows = _NO_ROWS
         if catalogue is not None:
             # Offsets between the two parts, which are in neither, were deleted by limits.
@@ -141,7 +151,8 @@ class SegmentList(Sequence[Segment]):
         else:
             first, stop, segment_bytes, summary_bytes, _, _, crc, num_tracking = self._rows[row].item()
             sizes = segment_bytes, summary_bytes
-            remote = RemoteSegment(self._location, self._identity, first, *sizes, crc, num_tracking)
+            derived = () if self._derived is None else self._derived.files_of(first)
+            remote = RemoteSegment(self._location, self._identity, first, *sizes, crc, num_tracking, derived)
         is_newest = row == len(self) - 1
         return Segment(self._folder, self._identity, first, is_newest, self._is_own, stop, remote)
 
@@ -398,19 +409,21 @@ class Stream:
             assert self.remote is not None
             refresh_shadow(self.path, self.remote)
             catalogue = load_catalogue(self.path) or Catalogue.empty(self.identity)
-            return SegmentList(self.path, self.identity, True, [], 0, self.remote, catalogue)
+            derived = load_derived(self.path)
+            return SegmentList(self.path, self.identity, True, [], 0, self.remote, catalogue, derived)
         location = self.remote
         if location is None and (self.path / CATALOGUE_NAME).exists():
             # It was given a remote after it was opened here.
             location = Stream(self.path, load_settings(self.path)).remote
         remote = None if location is None else catalogue_of(self.path)
+        derived = None if location is None else load_derived(self.path)
         # Listed after the catalogue: a segment is in it before its files go.
         ids = list_pairs()
         sealed = len(ids) - 1
         # A newest segment without a chunk may be deleted by recovery, which then cuts the one before it.
         if sealed > 0 and file_size(self.path / index_name(ids[-1])) <= FILE_HEAD_BYTES:
             sealed -= 1
-        return SegmentList(self.path, self.identity, self.settings is not None, ids, sealed, location, remote)
+        return SegmentList(self.path, self.identity, self.settings is not None, ids, sealed, location, remote, derived)
 
     @property
     def remote(self) -> str | None:

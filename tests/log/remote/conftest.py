@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from headgate.log.remote import cache
+from headgate.log.remote import cache, partial_file
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "BLOCK_BYTES", 1024)
+    monkeypatch.setattr(partial_file, "BLOCK_BYTES", 1024)
     cache.cache_folder.cache_clear()
     yield cache.cache_folder()
     cache.cache_folder.cache_clear()

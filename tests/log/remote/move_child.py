@@ -19,7 +19,7 @@ import msgspec
 
 from headgate.clock import patient
 from headgate.log import Stream, Writer, crash_points
-from headgate.log.remote import cache, mover, storage
+from headgate.log.remote import mover, partial_file, storage
 
 
 class DyingStorage(storage.ObjectStorage):
@@ -62,7 +62,7 @@ def _die() -> None:
 
 
 def run(request: dict[str, Any]) -> None:
-    cache.BLOCK_BYTES = request["block_bytes"]
+    partial_file.BLOCK_BYTES = request["block_bytes"]
     os.environ[crash_points.VARIABLE] = request["crash_at"]
     os.environ.update(request["environment"])
     DyingStorage.left = request["die_in"]

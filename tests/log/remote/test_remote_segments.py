@@ -17,7 +17,7 @@ from headgate.errors import ConfigError, CorruptChunkError, LogError, OffsetOutO
 from headgate.log import OffsetSpecification, Pin, Segment, Stream, StreamArguments, Writer, pinned_bytes, stream_info
 from headgate.log.format import SLACK_BYTES
 from headgate.log.inspection import Damage, verify_stream
-from headgate.log.remote import cache
+from headgate.log.remote import cache, partial_file
 from headgate.log.remote.cache import sweep_cache
 from headgate.log.remote.catalogue import CATALOGUE_NAME, load_catalogue
 from headgate.log.remote.mover import delete_remote, move_segments, unmoved_bytes
@@ -31,7 +31,7 @@ LATER_MS = 10**12
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of this test's own, whose blocks are so small that a segment has many."""
     monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "BLOCK_BYTES", 1024)
+    monkeypatch.setattr(partial_file, "BLOCK_BYTES", 1024)
     cache.cache_folder.cache_clear()
     yield cache.cache_folder()
     cache.cache_folder.cache_clear()
@@ -91,13 +91,13 @@ def test_only_the_blocks_that_are_read_are_fetched(
         moved(writer)
         segment = writer.stream.segments()[1]
         fetched: list[int] = []
-        read = cache.RemoteFiles._fetch_run
+        read = partial_file.PartialFile._fetch_run
 
-        def noted(self: cache.RemoteFiles, first: int, stop: int) -> None:
+        def noted(self: partial_file.PartialFile, first: int, stop: int) -> None:
             fetched.extend(range(first, stop))
             read(self, first, stop)
 
-        monkeypatch.setattr(cache.RemoteFiles, "_fetch_run", noted)
+        monkeypatch.setattr(partial_file.PartialFile, "_fetch_run", noted)
         with segment.open() as reader:
             # Finding places and skipping chunks needs the summary only.
             assert reader.headers(0, len(reader.chunks())).num_records.sum() == reader.next_chunk_id - 40 * 1

@@ -1,9 +1,7 @@
-"""The catalogue of a stream: its segments in object storage, oldest first. All integers are big endian.
+"""The catalogue of a stream: its segments in object storage, oldest first.
 
-    +------+------+----------+-------+------------+------+
-    | HGRC | 0001 | identity | n     | n x 56     | crc  |
-    +------+------+----------+-------+------------+------+
-    magic, u32 format, 64 bytes identity of the stream in UTF-8 (zeros behind it), u32 number of rows, rows, u32 CRC-32
+It is a file of rows (`row_file.py`) with the magic `HGRC`:
+
     row:  u64 first offset, u64 offset behind the last, u64 bytes of the segment, u64 bytes of its summary,
           i64 time of the first chunk, i64 time of the last chunk (ms), u32 CRC-32 of the segment,
           u32 chunks without messages
@@ -16,10 +14,7 @@ the catalogue can be read.
 from __future__ import annotations
 
 import itertools
-import os
-import struct
-import zlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,16 +23,13 @@ from numpy.typing import NDArray
 
 from headgate.errors import LogError
 from headgate.log.files import replace_file
+from headgate.log.remote.row_file import decode_rows, encode_rows, load_rows
 
 CATALOGUE_NAME = "remote.catalogue"
 """The catalogue in a stream's folder."""
 
 CATALOGUE_OBJECT = "catalogue"
-CATALOGUE_FORMAT = 1
 _MAGIC = b"HGRC"
-_HEAD = struct.Struct(">4sI64sI")
-_CRC = struct.Struct(">I")
-_MOST_KEPT = 256
 
 ROW_DTYPE = np.dtype(
     [
@@ -99,29 +91,13 @@ class Catalogue:
 
     def encode(self) -> bytes:
         """The bytes of the file."""
-        head = _HEAD.pack(_MAGIC, CATALOGUE_FORMAT, self.identity.encode(), len(self.rows))
         # Arrays that numpy joined have the machine's byte order.
-        content = head + self.rows.astype(ROW_DTYPE).tobytes()
-        return content + _CRC.pack(zlib.crc32(content))
+        return encode_rows(_MAGIC, self.identity, self.rows.astype(ROW_DTYPE))
 
     @staticmethod
     def decode(raw: bytes, *, path: str | Path) -> Catalogue:
         """The catalogue in a file's bytes. Raises LogError for damaged bytes: without it segments would be missing."""
-        content, crc = raw[: -_CRC.size], raw[-_CRC.size :]
-        if len(content) < _HEAD.size or _CRC.pack(zlib.crc32(content)) != crc:
-            raise LogError(
-                f"no catalogue of remote segments: {len(raw)} bytes that do not have their checksum at the end; "
-                "restore it from the other copy, which lies beside the segments or in the stream's folder",
-                path=path,
-            )
-        magic, version, identity, count = _HEAD.unpack_from(content)
-        if magic != _MAGIC or version != CATALOGUE_FORMAT or len(content) != _HEAD.size + count * ROW_DTYPE.itemsize:
-            raise LogError(f"no catalogue of format {CATALOGUE_FORMAT} with {count} segments", path=path)
-        rows = np.frombuffer(content, dtype=ROW_DTYPE, offset=_HEAD.size)
-        return Catalogue(identity.rstrip(b"\0").decode(), rows)
-
-
-_kept: dict[Path, tuple[Hashable, Catalogue]] = {}
+        return Catalogue(*decode_rows(raw, _MAGIC, ROW_DTYPE, what="catalogue of remote segments", path=path))
 
 
 def load_catalogue(folder: Path) -> Catalogue | None:
@@ -129,23 +105,7 @@ def load_catalogue(folder: Path) -> Catalogue | None:
 
     Cost: a `stat`; a catalogue that was replaced is read again.
     """
-    path = folder / CATALOGUE_NAME
-    try:
-        found = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    state = (found.st_ino, found.st_size, found.st_mtime_ns)
-    kept = _kept.get(folder)
-    if kept is not None and kept[0] == state:
-        return kept[1]
-    try:
-        catalogue = Catalogue.decode(path.read_bytes(), path=path)
-    except FileNotFoundError:
-        return None
-    if len(_kept) >= _MOST_KEPT:
-        _kept.clear()
-    _kept[folder] = (state, catalogue)
-    return catalogue
+    return load_rows(folder / CATALOGUE_NAME, Catalogue.decode)
 
 
 def catalogue_of(folder: Path) -> Catalogue:

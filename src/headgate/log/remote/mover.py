@@ -37,8 +37,8 @@ from headgate.log.crash_points import MoveStep, reached
 from headgate.log.files import remove_file, replace_file, storage_error
 from headgate.log.pairs import SETTINGS_NAME, seal_path
 from headgate.log.pin import read_pin
-from headgate.log.remote.cache import segment_object, summary_name
 from headgate.log.remote.catalogue import CATALOGUE_OBJECT, ROW_DTYPE, Catalogue, load_catalogue, save_catalogue
+from headgate.log.remote.segment import segment_object, summary_name
 from headgate.log.remote.storage import ObjectStorage, storage_at
 from headgate.log.remote.summary import Summary
 from headgate.log.retention import count_by_bytes

@@ -1,0 +1,109 @@
+"""The derived files of a stream that lie in object storage, with the segments that they were made of.
+
+It is a file of rows (`row_file.py`) with the magic `HGRD`, by segment and name:
+
+    row:  i64 first offset of the segment, −1 for a declaration; u64 bytes; i64 time of the file that was sent (ns);
+          40 bytes name, without the digits of the segment in front
+
+The same bytes are the file `remote.derived` in the stream's folder and the object `derived` beside the segments. The
+stream can be read without the files in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.log.files import replace_file
+from headgate.log.remote.row_file import decode_rows, encode_rows, load_rows
+
+DERIVED_NAME = "remote.derived"
+"""The list in a stream's folder."""
+
+DERIVED_OBJECT = "derived"
+DECLARATIONS = -1
+"""In place of a first offset: declarations belong to no segment."""
+
+_MAGIC = b"HGRD"
+_NAME_BYTES = 40
+_ROW_DTYPE = np.dtype([("first", ">i8"), ("size_bytes", ">i8"), ("mtime_ns", ">i8"), ("name", f"S{_NAME_BYTES}")])
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DerivedObject:
+    """A derived file in object storage: name, bytes, and the time of the file that was sent.
+
+    Other content has another name, time or size.
+    """
+
+    name: str
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedList:
+    """The derived files of one stream: `rows` `(files,)`, by segment and name."""
+
+    identity: str
+    rows: NDArray[np.void]
+
+    @staticmethod
+    def of(identity: str, files: Mapping[int, Iterable[DerivedObject]]) -> DerivedList:
+        """The list of some files, by first offset of their segment, or DECLARATIONS. Names fit if `may_be_listed`."""
+        rows = [
+            (first, each.size_bytes, each.mtime_ns, each.name.removeprefix(_digits(first)).encode())
+            for first in sorted(files)
+            for each in sorted(files[first])
+        ]
+        return DerivedList(identity, np.array(rows, dtype=_ROW_DTYPE))
+
+    def files_of(self, first: int) -> tuple[DerivedObject, ...]:
+        """The files of a segment by its first offset, or of DECLARATIONS."""
+        start, stop = np.searchsorted(self.rows["first"], [first, first + 1])
+        return tuple(map(_object_of, self.rows[start:stop].tolist()))
+
+    def files(self) -> dict[int, list[DerivedObject]]:
+        """All files, by first offset of their segment, or DECLARATIONS."""
+        found: dict[int, list[DerivedObject]] = {}
+        for row in self.rows.tolist():
+            found.setdefault(row[0], []).append(_object_of(row))
+        return found
+
+    def encode(self) -> bytes:
+        """The bytes of the file."""
+        return encode_rows(_MAGIC, self.identity, self.rows)
+
+    @staticmethod
+    def decode(raw: bytes, *, path: str | Path) -> DerivedList:
+        """The list in a file's bytes. Raises LogError for damaged bytes."""
+        return DerivedList(*decode_rows(raw, _MAGIC, _ROW_DTYPE, what="list of derived files", path=path))
+
+
+def may_be_listed(first: int, name: str) -> bool:
+    """Whether a list can have a file of this name."""
+    rest = name.removeprefix(_digits(first))
+    return rest.isascii() and 0 < len(rest) <= _NAME_BYTES and (first == DECLARATIONS or rest != name)
+
+
+def load_derived(folder: Path) -> DerivedList | None:
+    """The list in a stream's folder; None without one. Errors and cost: as `load_catalogue`."""
+    return load_rows(folder / DERIVED_NAME, DerivedList.decode)
+
+
+def save_derived(folder: Path, found: DerivedList) -> None:
+    """Replace the list in a stream's folder. Raises LogError and its kinds."""
+    replace_file(folder / DERIVED_NAME, found.encode())
+
+
+def _digits(first: int) -> str:
+    return "" if first == DECLARATIONS else f"{first:020d}"
+
+
+def _object_of(row: tuple[int, int, int, bytes]) -> DerivedObject:
+    first, size_bytes, mtime_ns, name = row
+    return DerivedObject(_digits(first) + name.decode(), size_bytes, mtime_ns)

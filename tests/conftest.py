@@ -6,11 +6,14 @@ import os
 import secrets
 import shutil
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from headgate.log.remote import cache
 
 DATA = Path(__file__).parent / "data"
 
@@ -64,6 +67,15 @@ def rabbitmq_streams(tmp_path_factory: pytest.TempPathFactory) -> Path:
         archive.extraction_filter = getattr(tarfile, "data_filter", None)
         archive.extractall(folder)
     return folder
+
+
+@pytest.fixture
+def remote_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache of this test's own for segments of object storage."""
+    monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "cache"))
+    cache.cache_folder.cache_clear()
+    yield cache.cache_folder()
+    cache.cache_folder.cache_clear()
 
 
 @pytest.fixture

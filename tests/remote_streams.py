@@ -19,7 +19,7 @@ SEGMENT_BYTES = 4096
 LATER_MS = 10**12
 
 
-def new_stream(folder: Path, location: str, *, parts: int = 20, **arguments: Any) -> Writer:
+def new_stream(folder: Path, location: str | None, *, parts: int = 20, **arguments: Any) -> Writer:
     """A stream of some ten segments: one chunk of ten messages of 200 bytes a second."""
     chosen = StreamArguments(max_segment_size_bytes=SEGMENT_BYTES, remote=location, **arguments)
     stream = Stream.create(folder, name="orders", now_ms=0, arguments=chosen, identity="the-same")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from chunks import append_chunk
 from headgate.errors import (
     ConfigError,
     CorruptChunkError,
+    CorruptSidecarError,
     OffsetOutOfRangeError,
     StreamNotFoundError,
     StreamReplacedError,
@@ -24,6 +26,7 @@ from headgate.log.writer import Writer
 from headgate.message import Message
 from headgate.scan import Cursor, OnCorrupt, ScanCounters, ScanRequest, plan, read_range, resolve_range
 from log_streams import PART, abandon, write_with_a_pair_given_up
+from remote_streams import move, new_stream
 
 FIRST = OffsetSpecification.first()
 
@@ -255,6 +258,65 @@ def test_a_broken_header_is_skipped_too_when_stage_one_looks_at_headers(tmp_path
     found = _read(stream, request, FIRST, None)
     assert {0, 2, 6, 8} <= set(found)
     assert 4 not in found
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize("damage", [_cut, Path.unlink])
+@pytest.mark.parametrize("part", ["segment", "summary"])
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_segment_in_object_storage_that_cannot_be_read_is_an_error_or_passed_over(
+    tmp_path: Path,
+    remote_cache: Path,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
+    part: str,
+    damage: Callable[[Path], None],
+) -> None:
+    with new_stream(tmp_path / "s", f"file://{tmp_path}/remote") as writer:
+        move(writer)
+    before = _read(writer.stream, ScanRequest(), FIRST, None)
+    lost = writer.stream.segments()[number]
+    assert lost.remote is not None and lost.stop_offset is not None
+    path = tmp_path / "remote" / "orders" / f"{lost.first_chunk_id:020d}.{part}"
+    lost.remote.forget()
+    damage(path)
+    unreadable = (CorruptChunkError, CorruptSidecarError, OffsetOutOfRangeError)
+    with pytest.raises(unreadable, match=f"file://{path}"):
+        _read(writer.stream, ScanRequest(), FIRST, None)
+    with (
+        pytest.raises(unreadable, match=f"file://{path}"),
+        Cursor(writer.stream, ScanRequest(), start=FIRST, now_ms=0) as cursor,
+    ):
+        _drain(cursor)
+    request = ScanRequest(on_corrupt=OnCorrupt.SKIP)
+    expected = [offset for offset in before if not lost.first_chunk_id <= offset < lost.stop_offset]
+    with Cursor(writer.stream, request, start=FIRST, now_ms=0) as cursor:
+        assert _drain(cursor) == expected
+        assert cursor.counters.chunks_corrupt == (2 if part == "segment" else 1)
+    assert _read(writer.stream, request, FIRST, None) == expected
+    [warned] = [record.getMessage() for record in caplog.records if record.name == "headgate.scan"]
+    offsets = f"offsets {lost.first_chunk_id} to {lost.stop_offset - 1} is passed over"
+    assert warned.startswith(f"file://{path}") and warned.endswith(offsets)
+
+
+@pytest.mark.parametrize("name", ["index_path", "segment_path"])
+def test_a_sealed_segment_that_is_damaged_as_a_whole_is_an_error_or_passed_over(tmp_path: Path, name: str) -> None:
+    with new_stream(tmp_path / "s", None) as writer:
+        stream = writer.stream
+    before = _read(stream, ScanRequest(), FIRST, None)
+    lost = stream.segments()[3]
+    _cut(getattr(lost, name))
+    with pytest.raises(CorruptChunkError, match=f"{lost.first_chunk_id}.index"):
+        _read(stream, ScanRequest(), FIRST, None)
+    request = ScanRequest(on_corrupt=OnCorrupt.SKIP)
+    assert lost.stop_offset is not None
+    expected = [offset for offset in before if not lost.first_chunk_id <= offset < lost.stop_offset]
+    assert _read(stream, request, FIRST, None) == expected
+    with Cursor(stream, request, start=FIRST, now_ms=0) as cursor:
+        assert _drain(cursor) == expected
 
 
 def test_exact_reading_counts_every_verdict(tmp_path: Path) -> None:

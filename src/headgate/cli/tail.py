@@ -72,7 +72,9 @@ def tail(
     as_table: Annotated[
         bool, Parameter(name="--table", negative=(), help="Write a table of messages for `filter test --messages`.")
     ] = False,
-    skip_corrupt: Annotated[bool, Parameter(negative=(), help="Pass over chunks that do not check.")] = False,
+    skip_corrupt: Annotated[
+        bool, Parameter(negative=(), help="Pass over chunks and segments that do not check.")
+    ] = False,
     counters: Annotated[
         bool, Parameter(negative=(), help="At the end write what each stage examined, skipped and kept.")
     ] = False,

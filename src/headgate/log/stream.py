@@ -393,21 +393,22 @@ class Stream:
                         return int(lengths[filled[-1]])
         return DEFAULT_FILTER_SIZE_BYTES
 
-    def segments(self) -> SegmentList:
+    def segments(self, *, at_once: bool = False) -> SegmentList:
         """The segments, oldest first, as the folder and its catalogue of remote segments are now.
 
-        Raises CorruptChunkError where a file with messages is missing.
+        Without its folder they are those of the last second; with `at_once` also those of now. Raises CorruptChunkError
+        where a file with messages is missing.
         """
-        return self._segments(lambda: _listed_pairs(self.path))
+        return self._segments(lambda: _listed_pairs(self.path), at_once=at_once)
 
     def segments_left(self) -> SegmentList:
         """The existing segments, even if others between them are missing; for inspecting a damaged folder."""
         return self._segments(lambda: sorted(_first_chunk_ids(self.path)))
 
-    def _segments(self, list_pairs: Callable[[], list[int]]) -> SegmentList:
+    def _segments(self, list_pairs: Callable[[], list[int]], *, at_once: bool = False) -> SegmentList:
         if self.is_shadow:
             assert self.remote is not None
-            refresh_shadow(self.path, self.remote)
+            refresh_shadow(self.path, self.remote, at_once=at_once)
             catalogue = load_catalogue(self.path) or Catalogue.empty(self.identity)
             derived = load_derived(self.path)
             return SegmentList(self.path, self.identity, True, [], 0, self.remote, catalogue, derived)
@@ -463,6 +464,8 @@ class Stream:
         segments = self.segments()
         if not segments:
             return 0
+        if (stop := segments[-1].stop_offset) is not None:
+            return stop
         with segments[-1].open() as reader:
             return reader.next_chunk_id
 
@@ -484,7 +487,10 @@ class Stream:
             raise StreamNotFoundError("the stream has no segment; its writer has not recovered it yet", path=self.path)
         kind, value = specification.kind, specification.value
         if kind is OffsetKind.FIRST:
-            return _at_row(segments[0], 0)
+            first = segments[0]
+            # Object storage is asked when it is read.
+            is_known = first.remote is not None
+            return Attachment(first, 0, *[first.first_chunk_id] * 2) if is_known else _at_row(first, 0)
         if kind is OffsetKind.LAST:
             return self._attach_last(segments)
         if kind is OffsetKind.OFFSET:

@@ -21,7 +21,7 @@ class ScanCounters(msgspec.Struct):
     chunks_without_match: int = 0
     """Chunks that were read and gave no message: false positives of stage 1 where it tested."""
     chunks_corrupt: int = 0
-    """Damaged chunks that were skipped on request."""
+    """Damaged chunks that were skipped on request; a segment that cannot be opened counts as one."""
     bytes_read: int = 0
     bytes_skipped: int = 0
     """Bytes of the chunks that were skipped, and of the messages that derived files left out of others."""

@@ -14,9 +14,9 @@ from headgate.scan.answers import Answers, Purpose
 from headgate.scan.counters import ScanCounters
 from headgate.scan.offset_range import OffsetRange
 from headgate.scan.reading import ScanBatch
-from headgate.scan.request import ScanRequest
+from headgate.scan.request import OnCorrupt, ScanRequest
 from headgate.scan.rows import read_rows, rows_left
-from headgate.scan.segments import opened_within
+from headgate.scan.segments import UNREADABLE, opened_within, pass_over
 from headgate.scan.stage_one import ChunkSelector
 
 DEFAULT_RANGE_BYTES = 64 << 20
@@ -72,7 +72,8 @@ def plan(stream: Stream, request: ScanRequest, within: OffsetRange, *, range_byt
     selector = ChunkSelector(stream, request)
     ranges: list[ChunkRange] = []
     answers = Answers(request, Purpose.PLANNING)
-    for reader, first, stop in opened_within(stream, within):
+    skipping = counters if request.on_corrupt is OnCorrupt.SKIP else None
+    for reader, first, stop in opened_within(stream, within, skipping=skipping):
         rows = selector.select(reader, first, stop, counters)
         rows = rows_left(reader, rows, within, answers, counters)
         sizes = reader.stops_of(rows) - reader.chunks().position[rows]
@@ -104,6 +105,11 @@ def read_range(chunks: ChunkRange, request: ScanRequest, counters: ScanCounters)
     try:
         with _opened(chunks.segment) as reader:
             yield from read_rows(reader, chunks.rows, request, chunks.within, counters, answers)
+    except UNREADABLE as error:
+        if request.on_corrupt is OnCorrupt.FAIL:
+            raise
+        pass_over(chunks.segment, error)
+        counters.chunks_corrupt += len(chunks.rows)
     finally:
         answers.close()
 

@@ -20,6 +20,7 @@ from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.message import EncodedMessages
 from headgate.scan.counters import ScanCounters
 from headgate.scan.request import OnCorrupt
+from headgate.scan.segments import UNREADABLE, pass_over
 from headgate.scan.stage_two import ChunksInMemory, Decider, Obstacle, Tally, select
 
 WINDOW_BYTES = 4 << 20
@@ -79,9 +80,16 @@ def read_in_full(
             by_bytes = np.searchsorted(total, read_before + _MAPPED_WINDOW_BYTES, side="right")
             by_offsets = np.searchsorted(chunk_ids, chunk_ids[first] + _MAPPED_WINDOW_OFFSETS, side="right")
             stop = max(stop, int(min(by_bytes, by_offsets)))
-        window = open_window(reader, table, rows[first:stop], stops[first:stop], skipping)
-        counters.bytes_read += int(total[stop - 1]) - read_before
-        yield from read_window(window, decider, counters)
+        try:
+            window = open_window(reader, table, rows[first:stop], stops[first:stop], skipping)
+        except UNREADABLE as error:
+            if skipping is None or reader.segment.remote is None:
+                raise
+            pass_over(reader.segment, error)
+            counters.chunks_corrupt += stop - first
+        else:
+            counters.bytes_read += int(total[stop - 1]) - read_before
+            yield from read_window(window, decider, counters)
         first = stop
 
 

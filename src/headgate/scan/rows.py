@@ -30,6 +30,7 @@ from headgate.scan.counters import ScanCounters
 from headgate.scan.offset_range import OffsetRange
 from headgate.scan.reading import WINDOW_BYTES, ScanBatch, read_in_full
 from headgate.scan.request import ScanRequest
+from headgate.scan.segments import UNREADABLE
 from headgate.scan.stage_two import DecideBuffers, Decider
 
 Int64Array = NDArray[np.int64]
@@ -219,9 +220,14 @@ class _AnsweredRead:
         for part in cut(entries, limit, count_gaps=not is_mapped):
             chunks = np.flatnonzero(np.bincount(part.chunks, minlength=len(answer.rows)))
             evaluate = not part.certain.all()
-            read = read_entries(self.reader, part, self.decider.request, evaluate=evaluate)
+            try:
+                read = read_entries(self.reader, part, self.decider.request, evaluate=evaluate)
+                if read is None:
+                    answer.source.distrust(answer, "an entry is not the one that was indexed")
+            except UNREADABLE:
+                # Readers of whole chunks know what to do then.
+                read = None
             if read is None:
-                answer.source.distrust(answer, "an entry is not the one that was indexed")
                 yield from read_in_full(self.reader, answer.rows[chunks], self.decider, counters)
                 continue
             read_bytes = int((part.stops - part.positions).sum())

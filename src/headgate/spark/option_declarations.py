@@ -307,7 +307,7 @@ ON_MISMATCH = Option(
 ON_CORRUPT = Option(
     "on_corrupt",
     choice("fail", "skip"),
-    "A damaged chunk fails the read, or is skipped and counted.",
+    "A damaged chunk, or a sealed segment that cannot be read at all, fails the read, or is skipped and counted.",
     "skip",
     default="fail",
 )

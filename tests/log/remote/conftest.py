@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headgate.log.remote import cache, partial_file
+from headgate.log.remote import partial_file
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "cache"))
+def own_cache(remote_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(partial_file, "BLOCK_BYTES", 1024)
-    cache.cache_folder.cache_clear()
-    yield cache.cache_folder()
-    cache.cache_folder.cache_clear()
+    return remote_cache

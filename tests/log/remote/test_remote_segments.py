@@ -6,7 +6,6 @@ import os
 import pickle
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,6 @@ from log_streams import read_messages
 
 SEGMENT_BYTES = 8192
 LATER_MS = 10**12
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache of this test's own, whose blocks are so small that a segment has many."""
-    monkeypatch.setenv("HEADGATE_REMOTE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(partial_file, "BLOCK_BYTES", 1024)
-    cache.cache_folder.cache_clear()
-    yield cache.cache_folder()
-    cache.cache_folder.cache_clear()
 
 
 @pytest.fixture

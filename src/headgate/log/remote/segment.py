@@ -25,7 +25,7 @@ from headgate.log.pairs import seal_path
 from headgate.log.remote.cache import cache_folder, new_entry, remove_entry
 from headgate.log.remote.derived_list import DerivedObject
 from headgate.log.remote.partial_file import ObjectSource, PartialFile, make_blocks
-from headgate.log.remote.storage import storage_at
+from headgate.log.remote.storage import GONE, storage_at
 from headgate.log.remote.summary import Summary
 
 _ATTEMPTS = 5
@@ -97,7 +97,7 @@ class RemoteSegment:
         name = summary_name(self.first_chunk_id)
         raw = storage.read(name)
         if raw is None:
-            raise OffsetOutOfRangeError("retention deleted the segment", path=storage.url(name))
+            raise OffsetOutOfRangeError(GONE, path=storage.url(name))
         summary = Summary.decode(raw, url=storage.url(name))
         if summary.segment_bytes != self.segment_bytes:
             raise CorruptChunkError(

@@ -35,6 +35,8 @@ _SMALL_BYTES = 4096
 
 _BUSY = re.compile("SLOW_DOWN|SERVICE_UNAVAILABLE|NETWORK_CONNECTION|REQUEST_TIMEOUT|[Tt]imeout|curlCode")
 
+GONE = "the object is gone; retention deleted it, or somebody removed it from the storage"
+
 _NEW_SUFFIX = ".new"
 _SECRETS = re.compile(r"//[^/?]*:[^/?]*@|[?&](?:secret|access|session|sas|account_key)[a-z_]*=", re.IGNORECASE)
 
@@ -135,10 +137,7 @@ class ObjectStorage:
     def read_error(self, name: str, error: OSError) -> LogError:
         """The error for an object that could not be read: OffsetOutOfRangeError if it is gone."""
         if isinstance(error, FileNotFoundError) or (not _BUSY.search(str(error)) and self._is_missing(name)):
-            return OffsetOutOfRangeError(
-                "the object is gone; retention deleted it, or somebody removed it from the storage",
-                path=self.url(name),
-            )
+            return OffsetOutOfRangeError(GONE, path=self.url(name))
         return self._error(name, error)
 
     def delete(self, name: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.errors import CorruptChunkError, OffsetOutOfRangeError
+from headgate.errors import CorruptChunkError, LogError, OffsetOutOfRangeError
 from headgate.log import ChunkTable
 from headgate.scan.answers import Answers, Purpose
 from headgate.scan.counters import ScanCounters
@@ -27,6 +27,7 @@ from headgate.scan.offset_range import NO_END, OffsetRange
 from headgate.scan.reading import Window
 from headgate.scan.request import OnCorrupt, ScanRequest
 from headgate.scan.rows import read_rows
+from headgate.scan.segments import UNREADABLE, pass_over
 from headgate.scan.stage_one import ChunkSelector
 
 Int64Array = NDArray[np.int64]
@@ -201,12 +202,21 @@ class Fetcher:
                     return self._chunks(place)
                 portion = self._messages(place, OffsetRange(offset, self._stop_offset), now_ms)
                 return self._as_taken(portion, place.view.table.chunk_id, place.view.table.epoch)
-        except OffsetOutOfRangeError:
+        except UNREADABLE as error:
             first = self._log.first_offset()
-            if first <= offset:
-                raise
+            if not isinstance(error, OffsetOutOfRangeError) or first <= offset:
+                return self._behind_unreadable(offset, error)
             empty = Portion([], first, ScanCounters(), first - offset)
             return empty if self._takes is Takes.MESSAGES else ChunkPortion(first, empty.counters, lost=empty.lost)
+
+    def _behind_unreadable(self, offset: int, error: LogError) -> Portion:
+        """Nothing, up to the next segment, if the request skips what is damaged; else raises the error."""
+        segment = self._log.segment_at(offset)
+        if self._request.on_corrupt is OnCorrupt.FAIL or segment is None or self._takes is not Takes.MESSAGES:
+            raise error
+        pass_over(segment, error)
+        assert segment.stop_offset is not None
+        return Portion([], segment.stop_offset, ScanCounters(chunks_corrupt=1))
 
     def fetch_appended(self, appended: AppendedChunks, next_offset: int, now_ms: int) -> Portion | ChunkPortion | None:
         """As `fetch`, for chunks just appended that end at `next_offset`; None where the file has to be read.

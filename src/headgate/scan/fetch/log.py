@@ -121,6 +121,11 @@ class SharedLog:
             self._small_from = (end, small_from)
         return offset >= small_from
 
+    def segment_at(self, offset: int) -> Segment | None:
+        """The listed segment that an offset lies in or behind; None before the first."""
+        at = bisect.bisect_right(self._segments, offset, key=_first_chunk_id) - 1
+        return self._segments[at] if at >= 0 else None
+
     def _find(self, offset: int) -> Place | None:
         segments = self._segments
         for _ in range(_ATTEMPTS):
@@ -133,7 +138,11 @@ class SharedLog:
             try:
                 opened = self._acquire(segments[at])
             except OffsetOutOfRangeError:
-                segments = self._list()
+                listed = self._list(at_once=True)
+                if listed == segments:
+                    # No retention took it: its object is gone.
+                    raise
+                segments = listed
                 continue
             try:
                 view = opened.view if offset < opened.view.next_offset else opened.refresh()
@@ -156,8 +165,8 @@ class SharedLog:
             f"offsets {offset} to {first - 1} were deleted before they were read", path=self.stream.path
         )
 
-    def _list(self) -> Sequence[Segment]:
-        segments = self.stream.segments()
+    def _list(self, *, at_once: bool = False) -> Sequence[Segment]:
+        segments = self.stream.segments(at_once=at_once)
         if not segments:
             raise OffsetOutOfRangeError("no pair of log files is left here", path=self.stream.path)
         if segments != self._segments:

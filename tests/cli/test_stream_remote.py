@@ -21,6 +21,7 @@ def test_objects_that_a_deletion_could_not_reach_are_deleted_by_the_next_one(
             run("publish", name, stdin=json.dumps({"body": "x" * 900}))
         moved = run("stream", "move", name, "--json")
         assert moved.status == 0 and moved.json[0]["moved_segments"] > 0, moved.err
+    assert run("stream", "ls", "--root", remote).err.endswith(f"--root file://{remote} reads them\n")
     remote.rename(away)
     remote.write_text("not a folder")
     failed = run("stream", "rm", "one")

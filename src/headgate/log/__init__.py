@@ -128,6 +128,7 @@ if TYPE_CHECKING:
         list_streams,
         lock_root,
         name_of_folder,
+        place_in_folder,
         remove_set_aside,
         resolve_stream,
         server_lock_folder,

@@ -24,6 +24,7 @@ from headgate.errors import (
 from headgate.log.files import storage_error, sync_folder
 from headgate.log.lock import StreamLock
 from headgate.log.remote import check_no_secret, storage_at
+from headgate.log.remote.catalogue import CATALOGUE_OBJECT
 from headgate.log.remote.mover import delete_remote
 from headgate.log.settings import load_settings
 from headgate.log.staging import PRIVATE_FOLDER
@@ -238,10 +239,21 @@ def resolve_stream(text: str, root: str | Path) -> Stream:
     else:
         at_path = f"there is no folder {by_path}"
     near = did_you_mean(text, stream_names(root))
+    objects = place_in_folder(root)
+    if objects is not None:
+        near = f"; {objects}"
     raise StreamNotFoundError(
         f"no stream {text!r}, and {at_path}; headgate stream ls --root {root} lists what is there{near}",
         path=_meant(text, root)[0],
     )
+
+
+def place_in_folder(root: str | Path) -> str | None:
+    """Says how to read the streams whose objects lie in the folder of a root; None if there are none."""
+    folder = Path(root).absolute()
+    if next(folder.glob(f"*/{CATALOGUE_OBJECT}"), None) is None:
+        return None
+    return f"objects of streams lie in this folder, as in object storage: --root {folder.as_uri()} reads them"
 
 
 def _meant(text: str, root: str | Path) -> list[Path]:
@@ -256,8 +268,14 @@ def _resolve_remote(text: str, location: str) -> Stream:
     if os.sep in text:
         with contextlib.suppress(StreamNotFoundError):
             return Stream.open(text)
+    folder_name = encoded_name(text)
     try:
-        return Stream.open_remote(location, encoded_name(text))
+        return Stream.open_remote(location, folder_name)
     except StreamNotFoundError as error:
+        if folder_name in _folder_names(location):
+            raise
         near = did_you_mean(text, stream_names(location))
-        raise StreamNotFoundError(f"{error.reason}{near}", path=error.args[1]) from error
+        raise StreamNotFoundError(
+            f"no stream {text!r}; headgate stream ls --root {location} lists what is there{near}",
+            path=storage_at(location).url(folder_name),
+        ) from error

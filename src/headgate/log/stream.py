@@ -16,7 +16,14 @@ from urllib.parse import quote
 
 import numpy as np
 
-from headgate.errors import OffsetOutOfRangeError, StreamExistsError, StreamNotFoundError, StreamReadOnlyError
+from headgate.errors import (
+    ConfigError,
+    LogError,
+    OffsetOutOfRangeError,
+    StreamExistsError,
+    StreamNotFoundError,
+    StreamReadOnlyError,
+)
 from headgate.log.bloom import DEFAULT_FILTER_SIZE_BYTES
 from headgate.log.files import DiskFile, OpenFile, file_size, storage_error
 from headgate.log.format import (
@@ -36,8 +43,9 @@ from headgate.log.remote import (
     load_catalogue,
     load_derived,
     save_catalogue,
+    storage_at,
 )
-from headgate.log.remote.catalogue import CATALOGUE_NAME, ROW_DTYPE
+from headgate.log.remote.catalogue import CATALOGUE_NAME, CATALOGUE_OBJECT, ROW_DTYPE
 from headgate.log.remote.shadow import refresh_shadow, shadow_folder
 from headgate.log.segment import Segment, SegmentReader
 from headgate.log.settings import (
@@ -186,6 +194,15 @@ def remote_location(base: str, name: str) -> str:
     return _location_in(base, encoded_name(name))
 
 
+def check_elsewhere(remote: str | None, name: str, folder: Path) -> None:
+    """Raise ConfigError if the objects of a stream would lie in its own folder, where moved segments are deleted."""
+    if remote is not None and storage_at(remote_location(remote, name)).is_folder(folder):
+        raise ConfigError(
+            f"remote is {remote!r}, so the objects of stream {name!r} would lie in its own folder, {folder}; "
+            "expected another place"
+        )
+
+
 def _location_in(base: str, folder_name: str) -> str:
     path, mark, options = base.partition("?")
     # Percent signs of the folder's name are percent-encoded once more: it is part of a URI.
@@ -225,6 +242,12 @@ class Stream:
             raise StreamNotFoundError("no stream here: neither stream.json nor a pair of log files", path=folder)
         if settings is None and _is_unfinished(folder):
             raise StreamNotFoundError("no stream here: a crash ended its creation; create it again", path=folder)
+        if settings is not None and settings.arguments.remote is not None and (folder / CATALOGUE_OBJECT).exists():
+            raise LogError(
+                f"objects of the stream {settings.name!r} lie here, as in object storage, and are only read: "
+                f"give the name of the stream, and --root {folder.absolute().parent.as_uri()}",
+                path=folder,
+            )
         return Stream(folder, settings)
 
     @staticmethod
@@ -281,6 +304,7 @@ class Stream:
             archive_of=archive_of,
         )
         settings.arguments.check()
+        check_elsewhere(settings.arguments.remote, name, folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:

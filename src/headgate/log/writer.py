@@ -49,7 +49,7 @@ from headgate.log.settings import (
     load_settings,
     save_settings,
 )
-from headgate.log.stream import Stream
+from headgate.log.stream import Stream, check_elsewhere
 from headgate.log.tracking import TrackingState, tracking_of_segment
 from headgate.log.tracking_records import (
     TrackingKind,
@@ -592,6 +592,7 @@ class Writer:
                 f"{moved} segments of stream {self.settings.name!r} are at {before}, where no reader would look for "
                 "them any more; copy the stream to another one, or keep its remote"
             )
+        check_elsewhere(arguments.remote, self.settings.name, self._folder)
         if arguments.remote is not None:
             save_catalogue(self._folder, Catalogue.empty(self.settings.identity))
 

@@ -297,6 +297,20 @@ def test_the_place_of_another_stream_is_not_taken(tmp_path: Path, location: str)
         assert len(read_messages(other.stream)) == 400
 
 
+def test_the_folder_of_the_stream_is_no_place_for_its_objects(tmp_path: Path) -> None:
+    """Segments that moved are deleted there."""
+    own, folder = f"file://{tmp_path}/streams", tmp_path / "streams" / "orders%2Feu%20%C3%A9"
+    with pytest.raises(ConfigError, match="in its own folder"):
+        new_writer(folder, own)
+    with new_writer(folder, f"file://{tmp_path}/link") as writer:
+        with pytest.raises(ConfigError, match="in its own folder"):
+            writer.change(now_ms=0, arguments=msgspec.structs.replace(writer.settings.arguments, remote=own))
+        (tmp_path / "link").symlink_to("streams")
+        with pytest.raises(ConfigError, match="in its own folder"):
+            move_segments(writer.stream, now_ms=LATER_MS)
+        assert len(read_messages(writer.stream)) == 400
+
+
 def test_a_remote_with_segments_in_it_cannot_be_changed(tmp_path: Path, location: str) -> None:
     with new_writer(tmp_path / "s", None) as writer:
         with pytest.raises(ConfigError, match="has no remote"):

@@ -13,6 +13,7 @@ import pytest
 from headgate.derived.match_index import FilterRegistry
 from headgate.errors import (
     ConfigError,
+    LogError,
     OffsetOutOfRangeError,
     StreamNotFoundError,
     StreamReadOnlyError,
@@ -89,8 +90,25 @@ def test_streams_are_found_by_name_and_read_without_their_folder(
         place = OffsetSpecification.timestamp(2000)
         assert found.offset_of(place, now_ms=0) == writer.stream.offset_of(place, now_ms=0)
     assert [each.name for each in list_streams(root)] == sorted(["orders/eu é", LONG])
-    with pytest.raises(StreamNotFoundError, match="did you mean 'orders/eu é'"):
+    wrong = rf"^{location}/orders%2Feu: no stream 'orders/eu'; .*--root {location} .*did you mean 'orders/eu é'\?$"
+    with pytest.raises(StreamNotFoundError, match=wrong):
         resolve_stream("orders/eu", root)
+    (tmp_path / "remote" / "orders%2Feu").mkdir()
+    with pytest.raises(StreamNotFoundError, match="written when the first segment was moved"):
+        resolve_stream("orders/eu", root)
+
+
+def test_whoever_takes_the_folder_of_a_place_for_a_root_or_a_stream_is_told_what_it_is(
+    tmp_path: Path, location: str
+) -> None:
+    with new_writer(tmp_path / "s", location) as writer:
+        append(writer, 20)
+        move(writer)
+    place = tmp_path / "remote"
+    with pytest.raises(StreamNotFoundError, match=f"--root {location} reads them"):
+        resolve_stream("orders", place)
+    with pytest.raises(LogError, match=f"objects of the stream 'orders' lie here.* --root {location}$"):
+        resolve_stream(str(place / "orders"), tmp_path)
 
 
 def test_a_follower_sees_what_was_moved_meanwhile(

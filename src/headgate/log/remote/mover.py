@@ -44,7 +44,7 @@ from headgate.log.remote.summary import Summary
 from headgate.log.retention import count_by_bytes
 from headgate.log.segment import Segment, SegmentReader
 from headgate.log.settings import StreamSettings, load_settings
-from headgate.log.stream import Stream
+from headgate.log.stream import Stream, check_elsewhere
 
 _LOCK_NAME = "remote.lock"
 _PENDING_NAME = "remote.pending"
@@ -113,6 +113,7 @@ def move_segments(stream: Stream, *, now_ms: int, goes_on: Callable[[], bool] = 
     location = None if settings is None else Stream(stream.path, settings).remote
     if settings is None or location is None:
         raise ConfigError(f"stream {stream.name!r} has no remote, the place in object storage that its segments go to")
+    check_elsewhere(settings.arguments.remote, stream.name, stream.path)
     with _moving(stream.path) as is_ours:
         if not is_ours:
             return None

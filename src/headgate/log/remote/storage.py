@@ -52,6 +52,10 @@ class ObjectStorage:
         self._files, self._base = _file_system(self.location, os.getpid())
         self._is_atomic = self._files.type_name in ("s3", "abfs", "gcs")
 
+    def is_folder(self, folder: Path) -> bool:
+        """Whether the location is a folder of this machine."""
+        return self._files.type_name == "local" and os.path.realpath(self._base) == os.path.realpath(folder)
+
     def write(self, name: str, content: bytes) -> None:
         """Write an object; others see nothing of it, or all."""
         self._write(name, iter((content,)))

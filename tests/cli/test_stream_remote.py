@@ -10,6 +10,27 @@ import pytest
 from command_line import Run
 
 
+def test_information_shows_where_and_when_segments_go_and_counts_bytes_as_the_list_does(
+    run: Run, tmp_path: Path, remote_cache: Path
+) -> None:
+    remote = f"file://{tmp_path}/remote"
+    run("stream", "create", "orders", "--remote", remote, "--max-segment-size", "1000")
+    for _ in range(4):
+        run("publish", "orders", stdin=json.dumps({"body": "x" * 900}))
+    run("stream", "move", "orders")
+    run("stream", "change", "orders", "--remote-after", "2h", "--local-bytes", "10MB")
+    [info], [row] = run("stream", "info", "orders", "--json").json, run("stream", "ls", "--json").json
+    assert info["arguments"] == {
+        "stream-max-segment-size-bytes": 1000,
+        "headgate-remote": remote,
+        "headgate-remote-after": "7200s",
+        "headgate-local-bytes": 10_000_000,
+    }
+    assert "argument headgate-remote-after" in run("stream", "info", "orders").out
+    assert row.items() - {("kind", "own")} <= info.items()
+    assert (info["messages"], info["chunks"]) == (4, None)
+
+
 def test_objects_that_a_deletion_could_not_reach_are_deleted_by_the_next_one(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -274,7 +274,7 @@ class BrokerStream:
         return self._message_counts.between(self.stream, start, stop)
 
     def size_bytes(self) -> int:
-        """Bytes of segments and index files. Cost: three `stat` while no segment comes or goes, else one per file.
+        """Bytes as of `SegmentList.size_bytes`. Cost: three `stat` while no segment comes or goes, else as there.
 
         Raises LogError.
         """
@@ -284,8 +284,7 @@ class BrokerStream:
                 segments = self.stream.segments()
                 if not segments:
                     return 0
-                *sealed, newest = segments
-                size = sum(segment.size_bytes() for segment in sealed)
+                newest, size = segments[-1], segments.size_bytes(but_newest=True)
                 # As in `look`, one time may stand for two changes of the folder; not where it was written to since.
                 is_certain = _time_ns(newest.segment_path) > folder_time_ns
                 self._sealed = (folder_time_ns, newest, size) if is_certain else None

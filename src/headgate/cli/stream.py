@@ -285,13 +285,14 @@ def _streams_of_folder(root: Path, errors: list[LogError]) -> list[dict[str, obj
     rows: list[dict[str, object]] = []
     for stream in list_streams(root, damaged=lambda _, error: errors.append(error)):
         try:
+            segments = stream.segments()
             rows.append(
                 {
                     "name": stream.name,
                     "first_offset": stream.first_offset(),
                     "next_offset": stream.next_offset(),
-                    "segments": len(stream.segments()),
-                    "size_bytes": sum(segment.size_bytes() for segment in stream.segments()),
+                    "segments": len(segments),
+                    "size_bytes": segments.size_bytes(),
                     "kind": "foreign" if stream.is_foreign else "own",
                 }
             )
@@ -392,6 +393,7 @@ def info(stream: StreamText, /, *, as_json: AsJson = False, location: Location =
         with location.client() as client:
             _write_info(stream_details(client, stream, location), as_json=as_json)
         return 0
+    from headgate.broker import arguments_of
     from headgate.log import resolve_stream, stream_info
 
     source = resolve_stream(stream, location.root)
@@ -400,6 +402,7 @@ def info(stream: StreamText, /, *, as_json: AsJson = False, location: Location =
         "name": found.name,
         "path": source.remote if source.is_shadow else str(found.path),
         **found.facts(),
+        "arguments": {} if source.settings is None else arguments_of(source.settings),
         "publishers": {_shown(name): sequence for name, (_, sequence) in found.tracking.sequences.items()},
         "stored_offsets": {_shown(name): offset for name, offset in found.tracking.offsets.items()},
     }

@@ -62,8 +62,6 @@ class SegmentInfo:
 
     first_chunk_id: int
     next_offset: int
-    segment_bytes: int
-    index_bytes: int
     num_user_chunks: int
     num_messages: int
     data_bytes: int
@@ -73,7 +71,7 @@ class SegmentInfo:
 
 @dataclass(slots=True)
 class StreamInfo:
-    """A stream at a glance. `num_messages` counts records of user chunks, `data_bytes` their data parts.
+    """A stream at a glance, by its catalogue of segments in object storage and the other `segments`.
 
     `pinned_bytes` are the bytes from the pin's offset to the end, which retention must keep.
     `derived_bytes` are the bytes of column files and other files that were made of segments.
@@ -88,6 +86,12 @@ class StreamInfo:
     first_offset: int
     next_offset: int
     segments: list[SegmentInfo]
+    """Those in the folder."""
+    remote_rows: NDArray[np.void]
+    """Rows of the catalogue, for segments that are only in object storage."""
+    sampled: list[SegmentInfo]
+    """The segments that averages are of: those in the folder; if there is no chunk in them, the newest one before."""
+    size_bytes: int
     tracking: TrackingState
     pin: Pin | None
     pinned_bytes: int
@@ -97,30 +101,25 @@ class StreamInfo:
     """Offsets that `stream repair` gave up and whose bytes are still kept beside the stream."""
 
     @property
-    def num_user_chunks(self) -> int:
-        """Chunks with messages."""
-        return sum(segment.num_user_chunks for segment in self.segments)
+    def num_user_chunks(self) -> int | None:
+        """Chunks with messages; None where only the summaries of segments in object storage say that."""
+        return None if len(self.remote_rows) else sum(segment.num_user_chunks for segment in self.segments)
 
     @property
     def num_messages(self) -> int:
         """Records of user chunks."""
-        return sum(segment.num_messages for segment in self.segments)
-
-    @property
-    def data_bytes(self) -> int:
-        """Bytes of the data parts of user chunks."""
-        return sum(segment.data_bytes for segment in self.segments)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all segment and index files."""
-        return sum(segment.segment_bytes + segment.index_bytes for segment in self.segments)
+        rows = self.remote_rows
+        there = int((rows["stop"] - rows["first"] - rows["num_tracking"]).sum())
+        return there + sum(segment.num_messages for segment in self.segments)
 
     def facts(self) -> dict[str, object]:
         """The numbers as shown in a table or JSON; without offsets and sequences."""
-        first_times = [time for each in self.segments if (time := each.first_timestamp_ms) is not None]
-        last_times = [time for each in self.segments if (time := each.last_timestamp_ms) is not None]
-        chunks = self.num_user_chunks
+        rows, here = self.remote_rows, self.segments
+        first_times, last_times = rows["first_ms"][:1].tolist(), rows["last_ms"][-1:].tolist()
+        first_times += [time for each in here if (time := each.first_timestamp_ms) is not None]
+        last_times += [time for each in here if (time := each.last_timestamp_ms) is not None]
+        chunks = sum(each.num_user_chunks for each in self.sampled)
+        messages = sum(each.num_messages for each in self.sampled)
         return {
             "identity": self.identity,
             "kind": "foreign" if self.is_foreign else "own",
@@ -129,11 +128,11 @@ class StreamInfo:
             "next_offset": self.next_offset,
             "first_timestamp_ms": first_times[0] if first_times else None,
             "last_timestamp_ms": last_times[-1] if last_times else None,
-            "segments": len(self.segments),
-            "chunks": chunks,
+            "segments": len(rows) + len(here),
+            "chunks": self.num_user_chunks,
             "size_bytes": self.size_bytes,
-            "chunk_bytes": self.data_bytes // chunks if chunks else None,
-            "messages_per_chunk": round(self.num_messages / chunks, 1) if chunks else None,
+            "chunk_bytes": sum(each.data_bytes for each in self.sampled) // chunks if chunks else None,
+            "messages_per_chunk": round(messages / chunks, 1) if chunks else None,
             "filter_size_bytes": self.filter_size_bytes,
             "filter_source": self.filter_source,
             "pin_offset": None if self.pin is None else self.pin.offset,
@@ -177,9 +176,16 @@ class Damage:
 def stream_info(stream: Stream) -> StreamInfo:
     """The numbers of a stream, without segments that retention deletes meanwhile.
 
-    Reads index files and chunk headers; raises LogError where they are damaged.
+    Reads index files and chunk headers in the folder; of object storage the newest segment at most, whatever their
+    number. Raises LogError for damage.
     """
-    segments = [info for each in stream.segments() if (info := _segment_info(stream, each)) is not None]
+    listed = stream.segments()
+    rows = listed.remote_rows
+    segments = [info for each in listed[len(rows) :] if (info := _segment_info(stream, each)) is not None]
+    sampled = segments
+    if len(rows) and not any(each.num_user_chunks for each in segments):
+        newest = _segment_info(stream, listed[len(rows) - 1])
+        sampled = [] if newest is None else [newest]
     pin = read_pin(stream.path)
     return StreamInfo(
         name=stream.name,
@@ -188,9 +194,12 @@ def stream_info(stream: Stream) -> StreamInfo:
         is_foreign=stream.is_foreign,
         filter_size_bytes=stream.filter_size_bytes,
         filter_source=None if stream.settings is None else stream.settings.filter_source,
-        first_offset=segments[0].first_chunk_id if segments else 0,
-        next_offset=segments[-1].next_offset if segments else 0,
+        first_offset=listed.first_offset if len(rows) or not segments else segments[0].first_chunk_id,
+        next_offset=segments[-1].next_offset if segments else listed.remote_stop,
         segments=segments,
+        remote_rows=rows,
+        sampled=sampled,
+        size_bytes=listed.size_bytes(),
         tracking=read_tracking(stream),
         pin=pin,
         pinned_bytes=0 if pin is None else pinned_bytes(stream, pin),
@@ -223,8 +232,6 @@ def _info_of(segment: Segment) -> SegmentInfo:
         return SegmentInfo(
             first_chunk_id=segment.first_chunk_id,
             next_offset=reader.next_chunk_id,
-            segment_bytes=segment.segment_bytes(),
-            index_bytes=segment.index_path.stat().st_size,
             num_user_chunks=chunks,
             num_messages=messages,
             data_bytes=data_bytes,

@@ -15,6 +15,7 @@ from typing import TypeVar, overload
 from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.errors import (
     ConfigError,
@@ -114,6 +115,8 @@ class SegmentList(Sequence[Segment]):
         self._location = location or ""
         self._derived = derived
         self._rows = _NO_ROWS
+        self.remote_stop = 0 if catalogue is None else catalogue.stop
+        """The offset behind the segments that are in object storage, or were before limits deleted them."""
         if catalogue is not None:
             # Offsets between the two parts, which are in neither, were deleted by limits.
             self._rows = catalogue.before(ids[0]) if ids else catalogue.rows
@@ -122,6 +125,25 @@ class SegmentList(Sequence[Segment]):
     def num_remote(self) -> int:
         """The number of segments, the oldest ones, that are only in object storage."""
         return len(self._rows)
+
+    @property
+    def remote_rows(self) -> NDArray[np.void]:
+        """The rows of the catalogue for the segments that are only in object storage."""
+        return self._rows
+
+    @property
+    def first_offset(self) -> int:
+        """The first chunk id that is kept; without a segment, the offset behind those that were deleted."""
+        return self._segment(0).first_chunk_id if len(self) else self.remote_stop
+
+    def size_bytes(self, *, but_newest: bool = False) -> int:
+        """Bytes of segments and of what lies beside them: their index files, in object storage their summaries.
+
+        Cost: two `stat` for each segment in the folder.
+        """
+        there = int(self._rows["segment_bytes"].sum() + self._rows["summary_bytes"].sum())
+        stop = len(self) - 1 if but_newest else len(self)
+        return there + sum(segment.size_bytes() for segment in self[len(self._rows) : stop])
 
     def __len__(self) -> int:
         return len(self._rows) + len(self._ids)
@@ -433,7 +455,7 @@ class Stream:
         if self.is_shadow:
             assert self.remote is not None
             refresh_shadow(self.path, self.remote, at_once=at_once)
-            catalogue = load_catalogue(self.path) or Catalogue.empty(self.identity)
+            catalogue = load_catalogue(self.path)
             derived = load_derived(self.path)
             return SegmentList(self.path, self.identity, True, [], 0, self.remote, catalogue, derived)
         location = self.remote
@@ -477,8 +499,7 @@ class Stream:
 
     def first_offset(self) -> int:
         """The first chunk id that is kept; the next offset if there is none."""
-        segments = self.segments()
-        return segments[0].first_chunk_id if segments else 0
+        return self.segments().first_offset
 
     def next_offset(self) -> int:
         """The offset behind everything written."""
@@ -487,7 +508,7 @@ class Stream:
     def _next_offset(self) -> int:
         segments = self.segments()
         if not segments:
-            return 0
+            return segments.first_offset
         if (stop := segments[-1].stop_offset) is not None:
             return stop
         with segments[-1].open() as reader:
@@ -507,6 +528,12 @@ class Stream:
 
     def _attach(self, specification: OffsetSpecification) -> Attachment:
         segments = self.segments()
+        if not segments and self.is_shadow:
+            raise StreamNotFoundError(
+                f"nothing of the stream is in object storage now: limits deleted all segments there, and the next one, "
+                f"from offset {segments.first_offset} or later on, has not moved yet",
+                path=self.remote or "",
+            )
         if not segments:
             raise StreamNotFoundError("the stream has no segment; its writer has not recovered it yet", path=self.path)
         kind, value = specification.kind, specification.value

@@ -112,6 +112,21 @@ def test_segments_that_are_young_stay_and_some_bytes_stay_here_as_well(tmp_path:
         assert len(read_messages(writer.stream)) == 400
 
 
+def test_the_numbers_of_a_stream_come_from_its_catalogue(tmp_path: Path, location: str) -> None:
+    with new_writer(tmp_path / "s", location) as writer:
+        before = stream_info(writer.stream).facts()
+        moved(writer)
+        (tmp_path / "remote").rename(tmp_path / "away")
+        info = stream_info(writer.stream)
+        assert info.size_bytes == writer.stream.segments().size_bytes()
+        assert info.size_bytes == sum(segment.size_bytes() for segment in writer.stream.segments())
+        others = ("size_bytes", "chunks", "remote_segments", "remote_bytes", "unmoved_bytes")
+        assert {name: value for name, value in info.facts().items() if name not in others} == {
+            name: value for name, value in before.items() if name not in others
+        }
+        assert info.facts()["chunks"] is None
+
+
 def test_limits_reach_into_object_storage_up_to_the_pin(tmp_path: Path, location: str) -> None:
     with new_writer(tmp_path / "s", location) as writer:
         moved(writer)

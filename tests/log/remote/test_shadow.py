@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -31,6 +32,7 @@ from headgate.log import (
     repair_stream,
     resolve_stream,
     stream_folder,
+    stream_info,
 )
 from headgate.log.remote import cache, shadow, storage_at
 from headgate.log.remote.catalogue import CATALOGUE_OBJECT, ROW_DTYPE, Catalogue
@@ -109,6 +111,28 @@ def test_whoever_takes_the_folder_of_a_place_for_a_root_or_a_stream_is_told_what
         resolve_stream("orders", place)
     with pytest.raises(LogError, match=f"objects of the stream 'orders' lie here.* --root {location}$"):
         resolve_stream(str(place / "orders"), tmp_path)
+
+
+def test_a_stream_that_limits_emptied_there_goes_on_where_it_ended(tmp_path: Path, location: str) -> None:
+    with new_writer(tmp_path / "s", location) as writer:
+        append(writer, 20)
+        move(writer)
+        limits = msgspec.structs.replace(writer.settings.arguments, max_length_bytes=1)
+        writer.change(now_ms=LATER_MS, arguments=limits)
+        move(writer)
+        end = writer.stream.segments()[-1].first_chunk_id
+        assert 0 < end == writer.first_offset
+        found = resolve_stream("orders", location)
+        assert (found.first_offset(), found.next_offset(), len(found.segments())) == (end, end, 0)
+        info = stream_info(found)
+        assert (info.first_offset, info.next_offset, info.num_messages, info.size_bytes) == (end, end, 0, 0)
+        with pytest.raises(StreamNotFoundError, match=f"^{location}/orders: nothing .* from offset {end} or later"):
+            found.offset_of(OffsetSpecification.first(), now_ms=0)
+        writer.change(now_ms=LATER_MS, arguments=msgspec.structs.replace(limits, max_length_bytes=None))
+        append(writer, 5)
+        move(writer)
+        again = resolve_stream("orders", location)
+        assert (again.first_offset(), again.next_offset()) == (end, writer.stream.segments()[-1].first_chunk_id)
 
 
 def test_a_follower_sees_what_was_moved_meanwhile(

@@ -8,7 +8,8 @@ It is a file of rows (`row_file.py`) with the magic `HGRC`:
 
 The same bytes are the file `remote.catalogue` in the stream's folder and the object `catalogue` beside the segments. A
 row is added when the objects of its segment are whole and checked, and removed before they are deleted: a segment in
-the catalogue can be read.
+the catalogue can be read. Where limits removed all rows, one with 0 bytes stays, which is no segment: it has the offset
+behind the last one.
 """
 
 from __future__ import annotations
@@ -47,10 +48,14 @@ ROW_DTYPE = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The segments of one stream in object storage: `rows` `(segments,)` of ROW_DTYPE, by first offset, without gap."""
+    """The segments of one stream in object storage: `rows` `(segments,)` of ROW_DTYPE, by first offset, without gap.
+
+    Without any, `emptied_at` is the offset behind the last one that was there.
+    """
 
     identity: str
     rows: NDArray[np.void]
+    emptied_at: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -62,8 +67,8 @@ class Catalogue:
 
     @property
     def stop(self) -> int:
-        """The offset behind the last segment; 0 without one."""
-        return int(self.rows["stop"][-1]) if len(self.rows) else 0
+        """The offset behind the last segment, also one that limits removed; 0 if there never was one."""
+        return int(self.rows["stop"][-1]) if len(self.rows) else self.emptied_at
 
     def before(self, offset: int) -> NDArray[np.void]:
         """The rows that lead up to an offset without a gap; none if the last of them does not end there."""
@@ -87,17 +92,24 @@ class Catalogue:
 
     def without(self, count: int) -> Catalogue:
         """A catalogue without the oldest rows."""
-        return Catalogue(self.identity, self.rows[count:])
+        return Catalogue(self.identity, self.rows[count:], self.stop)
 
     def encode(self) -> bytes:
         """The bytes of the file."""
+        rows = self.rows
+        if not len(rows) and self.emptied_at:
+            rows = np.zeros(1, dtype=ROW_DTYPE)
+            rows["first"] = rows["stop"] = self.emptied_at
         # Arrays that numpy joined have the machine's byte order.
-        return encode_rows(_MAGIC, self.identity, self.rows.astype(ROW_DTYPE))
+        return encode_rows(_MAGIC, self.identity, rows.astype(ROW_DTYPE))
 
     @staticmethod
     def decode(raw: bytes, *, path: str | Path) -> Catalogue:
         """The catalogue in a file's bytes. Raises LogError for damaged bytes: without it segments would be missing."""
-        return Catalogue(*decode_rows(raw, _MAGIC, ROW_DTYPE, what="catalogue of remote segments", path=path))
+        identity, rows = decode_rows(raw, _MAGIC, ROW_DTYPE, what="catalogue of remote segments", path=path)
+        if len(rows) and not rows["segment_bytes"][-1]:
+            return Catalogue(identity, rows[:0], int(rows["stop"][-1]))
+        return Catalogue(identity, rows)
 
 
 def load_catalogue(folder: Path) -> Catalogue | None:
